@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType
 
 import pytest
 
-from tools.mutants import LIST, SOURCE, TARGETS, known
+from tools.mutants import LIST, SOURCE, TARGETS, first_noticed, known, trials_of_tests
 from tools.mutations import mutants, mutated
+from tools.reached import Reached
 from tools.spending import Spending
+from tools.trials import SURVIVED, Trial, attempt, failing, side_by_side
 
 EXAMPLE = """
 def plain(a, b=2):
@@ -69,6 +74,32 @@ def test_a_living_function_becomes_the_mutant(tmp_path: Path) -> None:
     assert there["Some"]().many == [6]
 
 
+WATCH = """
+from pathlib import Path
+from tools.reached import watched
+found = watched(Path.cwd(), [Path("m.py").absolute()], ["test_m.py"], workers=0)
+print(found.tests, found.lines)
+"""
+
+
+def test_a_line_is_noted_for_every_test_that_comes_to_it(tmp_path: Path) -> None:
+    pytest.importorskip("coverage", reason="make mutants installs it")
+    (tmp_path / "m.py").write_text("def f():\n    return 1\n", "utf-8")
+    (tmp_path / "test_m.py").write_text(
+        "from m import f\ndef test_a():\n    f()\ndef test_b():\n    f()\n", "utf-8"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", WATCH],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    last = done.stdout.splitlines()[-1]
+    assert last == "['test_m.py::test_a', 'test_m.py::test_b'] {'m.py': {'1': [], '2': [0, 1]}}"
+
+
 def test_what_the_list_has_a_reason_for_is_there() -> None:
     there = {m.name for pattern in TARGETS for file in SOURCE.glob(pattern) for m in mutants(SOURCE, file)}
     assert known() <= there, "its function has changed: try it again"
@@ -87,6 +118,48 @@ def test_work_and_idleness_of_a_process_are_told_apart(program: str, grows: str)
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A project with a module that is imported, a test of it and one that finds nothing."""
+    (tmp_path / "looked_at.py").write_text(EXAMPLE, "utf-8")
+    (tmp_path / "test_small.py").write_text(
+        "from looked_at import plain\n"
+        "def test_good(): assert plain(1) == {'least': 1, 'most': 3}\n"
+        "def test_hollow(): assert plain(1) or True\n"
+        "def test_wrong(): assert plain(1) == 0\n",
+        "utf-8",
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("looked_at")
+    yield tmp_path
+    del sys.modules["looked_at"]
+
+
+def test_a_test_is_seen_failing_with_the_first_mutant_that_it_notices(small: Path) -> None:
+    changes = ("a < b -> a <= b", "b + 1 -> b - 1", "return dict(least=a, most=b + 1) -> return None")
+    found = {mutant.name.split(": ", 1)[1]: mutant for mutant in mutants(small, small / "looked_at.py")}
+    good, hollow, wrong = (f"{small}/test_small.py::test_{name}" for name in ("good", "hollow", "wrong"))
+    of_tests = [(t, [Trial(small, found[each], (t,), 1.0) for each in changes]) for t in (good, hollow)]
+    assert attempt(of_tests[0][1][0]) == (SURVIVED, "")
+    assert [mutant for _, mutant in side_by_side(first_noticed, of_tests, 2)] == [found[changes[1]], None]
+    assert [test.rpartition("::")[2] for test in failing([good, hollow, wrong])] == ["test_wrong"]
+
+
+def test_a_test_meets_first_what_the_fewest_others_come_to(tmp_path: Path) -> None:
+    (file := tmp_path / "m.py").write_text(EXAMPLE, "utf-8")
+    slow, fast, two, other = (
+        f"tests/{name}" for name in ("a::one[slow]", "a::one[fast]", "a::two", "b::one")
+    )
+    lines = {"4": [0, 1, 2, 3], "5": [0, 1, 2], "6": [2]}
+    reached = Reached([slow, fast, two, other], [2.0, 1.0, 1.0, 1.0], {"m.py": lines})
+    made = trials_of_tests(reached, mutants(tmp_path, file), "tests/a", 7)
+    assert [test for test, _ in made] == [fast, two], "one of all its parameters is enough"
+    assert [[trial.mutant.lines[0] for trial in trials] for _, trials in made] == [
+        [5, 5, 5, 5, 5, 4, 4],
+        [6, 5, 5, 5, 5, 5, 4],
+    ]
 
 
 def test_the_tests_that_the_list_names_are_there() -> None:

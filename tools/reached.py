@@ -1,12 +1,20 @@
-"""Which tests come to which lines, and how long each takes."""
+"""Which tests come to which lines, and how long each takes.
+
+A plugin of pytest, for each worker notes it for the tests that it runs (``-p tools.reached --watch FILE``).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +43,8 @@ class Reached:
 
     def with_more(self, other: Reached) -> Reached:
         """With other tests, too."""
-        new = [number for number, test in enumerate(other.tests) if test not in set(self.tests)]
+        known_tests = set(self.tests)
+        new = [number for number, test in enumerate(other.tests) if test not in known_tests]
         numbers = {number: len(self.tests) + place for place, number in enumerate(new)}
         lines = {file: dict(found) for file, found in self.lines.items()}
         for file, found in other.lines.items():
@@ -58,13 +67,50 @@ def checksums(root: Path, files: Sequence[Path]) -> dict[str, str]:
     return {f.relative_to(root).as_posix(): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
 
 
+def watched(root: Path, files: Sequence[Path], arguments: Sequence[str], workers: int) -> Reached:
+    """Run tests and note which lines of some files each of them comes to. One that fails, or is skipped by
+    itself, cannot find anything."""
+    sources = checksums(root, files)  # Before it: who changes them meanwhile makes the map old.
+    with tempfile.TemporaryDirectory() as parts:
+        options = ["-q", "-n", str(workers), "--dist", "load", "-p", "no:cacheprovider", "-p", __name__]
+        options += [f"--watch={file}" for file in files] + [f"--watch-root={root}", f"--watch-into={parts}"]
+        # From Python 3.14 on, coverage would choose a way that notes a line for the first test only.
+        env = {**os.environ, "COVERAGE_CORE": "ctrace"}
+        code = subprocess.run([sys.executable, "-m", "pytest", *options, *arguments], env=env).returncode
+        if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            raise SystemExit("no tests were run, so no mutant could be noticed")
+        made = reduce(Reached.with_more, map(Reached.read, sorted(Path(parts).iterdir())), Reached())
+    made.sources = sources
+    return made
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--watch", action="append", default=[], help="a file whose lines are noted")
+    parser.addoption("--watch-root", help="the folder that these files are named from")
+    parser.addoption("--watch-into", help="a folder for what was seen")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--watch") and (hasattr(config, "workerinput") or not config.getoption("-n")):
+        config.pluginmanager.register(_Watch(config))
+
+
 class _Watch:
     """Tells the coverage whose turn it is. What a fixture does for several tests counts for the first."""
 
-    def __init__(self, cover: Any) -> None:
-        self._cover = cover
-        self.seconds: dict[str, float] = {}
-        self.failed: set[str] = set()
+    def __init__(self, config: pytest.Config) -> None:
+        import coverage  # Of an extra of its own; who only asks for the names of mutants does without it.
+
+        self._root, self._into = (
+            Path(config.getoption("--watch-root")),
+            Path(config.getoption("--watch-into")),
+        )
+        self._cover: Any = coverage.Coverage(
+            data_file=None, include=config.getoption("--watch"), config_file=False
+        )
+        self._cover.start()
+        self._seconds: dict[str, float] = {}
+        self._failed: set[str] = set()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -73,35 +119,22 @@ class _Watch:
         try:
             return (yield)
         finally:
-            self.seconds[item.nodeid] = time.process_time() - began
+            self._seconds[item.nodeid] = time.process_time() - began
             self._cover.switch_context("")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not report.passed:
-            self.failed.add(report.nodeid)
+            self._failed.add(report.nodeid)
 
-
-def watched(root: Path, files: Sequence[Path], arguments: Sequence[str]) -> Reached:
-    """Run tests and note which lines of some files each of them comes to. One that fails, or is skipped by
-    itself, cannot find anything."""
-    import coverage  # Of an extra of its own; who only asks for the names of mutants does without it.
-
-    cover = coverage.Coverage(data_file=None, include=[str(file) for file in files], config_file=False)
-    sources = checksums(root, files)  # Before it: who changes them meanwhile makes the map old.
-    cover.start()
-    watch = _Watch(cover)
-    code = pytest.main(["-q", "-n", "0", "-p", "no:cacheprovider", *arguments], plugins=[watch])
-    cover.stop()
-    if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
-        raise SystemExit("no tests were run, so no mutant could be noticed")
-    tests = [test for test in watch.seconds if test not in watch.failed]
-    seconds = [watch.seconds[test] for test in tests]
-    made = Reached(tests, seconds, sources=sources)
-    numbers = {test: number for number, test in enumerate(tests)}
-    data = cover.get_data()
-    for file in data.measured_files():
-        made.lines[Path(file).relative_to(root).as_posix()] = {
-            str(line): sorted(numbers[test] for test in contexts if test in numbers)
-            for line, contexts in data.contexts_by_lineno(file).items()
-        }
-    return made
+    def pytest_sessionfinish(self) -> None:
+        self._cover.stop()
+        tests = [test for test in self._seconds if test not in self._failed]
+        made = Reached(tests, [self._seconds[test] for test in tests])
+        numbers = {test: number for number, test in enumerate(tests)}
+        data = self._cover.get_data()
+        for file in data.measured_files():
+            made.lines[Path(file).relative_to(self._root).as_posix()] = {
+                str(line): sorted(numbers[test] for test in contexts if test in numbers)
+                for line, contexts in data.contexts_by_lineno(file).items()
+            }
+        made.write(self._into / f"{os.getpid()}.json")

@@ -97,7 +97,7 @@ def requested(db: Database, statement: st.Statement) -> tuple[str, Any]:
                 collection=statement.collection,
                 backup=statement.backup,
                 url=repository_of(statement.url),
-                encryption=boolean(ENCRYPTION, given.get(ENCRYPTION, False)),
+                encryption=boolean(ENCRYPTION, given[ENCRYPTION]) if ENCRYPTION in given else None,
                 limits=limits_of(given, db.runtime.limits),
             )
         case st.CompactBackups(collection=collection, backup=backup) if statement.increments:

@@ -117,7 +117,9 @@ def _create(db: Database, path: str, incoming: Incoming, wanted: NewTable) -> No
         if name not in columns:
             raise InvalidArgument(
                 f"the files have no column {name}",
-                did_you_mean(name, columns) or f"They have {', '.join(columns) or 'none'}.",
+                _other_delimiter(columns)
+                or did_you_mean(name, columns)
+                or f"They have {', '.join(columns) or 'none'}.",
             )
     types = incoming.types(given)
     for name in key:
@@ -181,7 +183,9 @@ def _matched(given: Sequence[str], schema: TableSchema, path: str) -> dict[str, 
         if name.lower() not in exact:
             raise InvalidArgument(
                 f"the files have a column {name!r}, which {path} does not have",
-                did_you_mean(name, schema.names) or f"Its columns are {', '.join(schema.names)}.",
+                _other_delimiter(given)
+                or did_you_mean(name, schema.names)
+                or f"Its columns are {', '.join(schema.names)}.",
             )
     found = {name: name if name in schema else exact[name.lower()] for name in given}
     doubled = [name for name in found.values() if list(found.values()).count(name) > 1]
@@ -194,3 +198,11 @@ def _matched(given: Sequence[str], schema: TableSchema, path: str) -> dict[str, 
             f"They have {', '.join(given) or 'none'}.",
         )
     return found
+
+
+def _other_delimiter(columns: Sequence[str]) -> str | None:
+    """Return a hint if all names of a header were taken for one."""
+    for sign, typed in ((";", "';'"), ("\t", "$'\\t'"), ("|", "'|'"), (",", "','")):
+        if len(columns) == 1 and sign in columns[0]:
+            return f"If {typed} stands between their values, say --delimiter {typed}."
+    return None

@@ -44,7 +44,7 @@ class Operations:
             SweepRepository(runtime, leases),
             CompactChain(runtime, leases),
             MergeIncrements(runtime, leases),
-            DropBackups(),
+            DropBackups(runtime),
             RestoreBackup(runtime),
             TryRestore(runtime),
         ]

@@ -222,6 +222,13 @@ def _of_collection(standing: Standing, thresholds: Thresholds, now: float) -> It
             f"{last.name} cannot be restored, only {standing.restorable.name} and what is older",
             f"See why: strandline verify {name}. Then take a new full one: BACKUP {name}.",
         )
+    if waiting := standing.waiting:
+        yield say(
+            "warning",
+            f"{names.count(len(waiting), 'backup')}, the last {waiting[-1].name}, would be lost with the "
+            "warehouse: not in the repository yet",
+            f"See that it can be reached; the next backup sends them: BACKUP {name} INCREMENTAL.",
+        )
     # Backups of an attached collection are taken elsewhere, and are as old as their owner lets them be.
     if not standing.collection.record(Collection).attached:
         age = _age(standing.restorable.time, now)

@@ -41,7 +41,7 @@ from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.catalog.versions import units_above
 from strandline.catalog.writer import Writer, current_step
-from strandline.errors import PreconditionFailed
+from strandline.errors import PathNotFound, PreconditionFailed
 from strandline.model import Digest
 from strandline.operations.copy import CopyRequest, copy_handlers, plan_copy
 from strandline.operations.engine import Engine
@@ -56,7 +56,13 @@ STREAM_MODE = "NEW_IMAGE"
 def member_tables(conn: Connection, collection: Collection) -> list[Path]:
     """Return the tables that a backup taken now would hold."""
     if collection.tables is not None:
-        return many.require_tables(conn, collection.tables)
+        try:
+            return many.require_tables(conn, collection.tables)
+        except PathNotFound as error:
+            raise PathNotFound(
+                f"{error.message}, which is one of the collection's",
+                "Create or restore it; or take it out: ALTER BACKUP COLLECTION collection DROP TABLE table.",
+            ) from error
     everywhere = paths.user_tables(conn, paths.require(conn, "/"))
     # Those that an operation is about to create are not there yet, and those that a restore has replaced are
     # none of the database any more.

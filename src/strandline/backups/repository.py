@@ -15,17 +15,19 @@ the others say stays true for as long as the backups are there that they build o
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from strandline.backups.manifest import MANIFESTS, Manifest, after_in, backup_of, file_of
 from strandline.backups.record import BackupHead
-from strandline.errors import AlreadyExists, Corrupted, PathNotFound, PreconditionFailed
+from strandline.errors import AlreadyExists, Corrupted, PathNotFound, PreconditionFailed, Unavailable
+from strandline.model import Segment
 from strandline.names import did_you_mean
 from strandline.records import Record
 from strandline.settings import Settings
+from strandline.storage.elsewhere import Everywhere, roots
 from strandline.storage.files import Files
 from strandline.storage.location import files_at
 from strandline.storage.marker import MARKER, Marker, from_bytes, plain, read_marker, to_bytes
@@ -74,13 +76,15 @@ class Repository:
         it has backups already, so that one without a marker is away, and no new one takes its place."""
         marker = read_marker(files)
         if marker is None and known:
-            raise PreconditionFailed(
-                f"the repository {root} has backups of the collection, and is not there: it has no {MARKER}",
-                "Check that its storage is mounted. If it was moved, drop the collection and attach the "
-                "repository where it is now; if it is lost, drop the collection and create it again.",
-            )
+            raise _away(root)
         if marker is None:
-            files.make_root()
+            try:
+                files.make_root()
+            except OSError as error:
+                raise Unavailable(
+                    f"the folder {root} cannot be made: {error.strerror}",
+                    "Check that its storage is mounted, and that this process may write there.",
+                ) from error
             if encrypted:
                 # Before anything is there that would need them.
                 from strandline.storage import keyring, user_key
@@ -288,6 +292,21 @@ def rotate_key(root: str, old: Settings, new: Settings) -> Rotated:
         what = "is not a backup repository" if marker is None else "is not encrypted"
         raise PreconditionFailed(f"{root} {what}", "Check the folder or the URL.")
     return rotate(files, user_key(old), user_key(new))
+
+
+def check_there(files: Everywhere, segments: Iterable[Segment]) -> None:
+    """Refuse segments of a repository that is not where it was: not each of its files is missing, it is."""
+    for root in roots(segment.file for segment in segments):
+        if read_marker(plain(files.at(root))) is None:
+            raise _away(root)
+
+
+def _away(root: str) -> PreconditionFailed:
+    return PreconditionFailed(
+        f"the repository {root} has backups of the collection, and is not there: it has no {MARKER}",
+        "Check that its storage is mounted. If it was moved, drop the collection and attach the "
+        "repository where it is now; if it is lost, drop the collection and create it again.",
+    )
 
 
 def of_another(root: str, collection: str) -> PreconditionFailed:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from sqlalchemy import Connection
 
+from strandline.backups.repository import check_there
 from strandline.backups.restore_plan import RestoreRequest
 from strandline.catalog import chains, shards, tables
 from strandline.catalog.paths import require_id
@@ -213,9 +214,16 @@ class ShardPart(RestorePart[Shard]):
         pace = self.runtime.paces.of(run.operation.id, run.request.limits)
         made = self.runtime.store.copy(list(map(Copies, found, names)), pace, among=run.progress.bytes_total)
         return [
-            Corrupted(each.message, NOTHING_PUBLISHED) if isinstance(each, Corrupted) else each
-            for each in made
+            self._damage(each, segments) if isinstance(each, Corrupted) else each
+            for each, segments in zip(made, found, strict=True)
         ]
+
+    def _damage(self, error: Corrupted, segments: Sequence[Segment]) -> StrandlineError:
+        try:
+            check_there(self.runtime.files, segments)
+        except StrandlineError as other:
+            return other
+        return Corrupted(error.message, NOTHING_PUBLISHED)
 
     def _looked_at(self, segments: Sequence[Segment]) -> list[Segment] | StrandlineError:
         """A file that is gone or cut is found here already, for the price of one look at the folder."""

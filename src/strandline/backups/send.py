@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 from strandline.backups.collection import CLUSTER, Collection, Retained, SendRequest
 from strandline.backups.compact_plan import compaction
 from strandline.backups.lease import RepositoryLease
-from strandline.backups.lifecycle import writer_of
+from strandline.backups.lifecycle import check_apart, writer_of
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
 from strandline.backups.record import (
     BackupRecord,
@@ -155,11 +155,16 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
                 "named",
                 "Name one: COPY BACKUP 'name' FROM collection TO 'url'.",
             )
+        if root != storage:
+            check_apart(tx.conn, root)
         other = writer_of(tx.conn, require_id(tx.conn, path.parent_id), path.name, root)
         if other is not None:
             raise of_another(root, other)
         chain = find_chain(tx.conn, path, RestoreRequest(collection=path.name, at=request.backup))
         moves = root == storage
+        is_encrypted = collection.settings.encryption
+        if not moves and request.encryption is not None:
+            is_encrypted = request.encryption
         sent = [record for record in chain if record.stored != root]
         there = {backup.name: backup for backup in paths.backups(tx.conn, path)}
         run.lock(tx, [path, *(there[record.name] for record in sent)], "copying")
@@ -187,7 +192,7 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
             root=root,
             backups=tuple(record.name for record in sent),
             moves=moves,
-            encrypted=collection.settings.encryption if moves else request.encryption,
+            encrypted=is_encrypted,
             retention=collection.settings.retention if moves else None,
             known=moves and any(head.stored == root for _, head in backup_heads(tx.conn, path)),
         )

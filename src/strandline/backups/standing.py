@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from strandline.backups import verified
+from strandline.backups.collection import CLUSTER, Collection
 from strandline.backups.record import ROOT, BackupHead, backup_heads
 from strandline.backups.verified import LEVELS, BackupReport, Level
 from strandline.catalog import paths
-from strandline.catalog.paths import Path
+from strandline.catalog.paths import READY, Path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,14 @@ class Standing:
     @property
     def last(self) -> tuple[Path, BackupHead] | None:
         return self.backups[-1] if self.backups else None
+
+    @property
+    def waiting(self) -> list[BackupHead]:
+        """Those that are not in the repository where they should be, and nobody is sending them."""
+        storage = self.collection.record(Collection).settings.storage
+        if storage == CLUSTER:
+            return []
+        return [head for path, head in self.backups if path.state == READY and head.stored != storage]
 
     def last_of(self, kind: str) -> BackupHead | None:
         """Return the last full or incremental one."""
@@ -66,7 +75,8 @@ def _standing(conn: Connection, collection: Path) -> Standing:
         collection=collection,
         backups=heads,
         chain_length=_chain_length([head for _, head in heads]),
-        restorable=max(well, key=lambda head: head.time, default=None),
+        # By their order and not by their times: a clock may have been set back in between.
+        restorable=well[-1] if well else None,
         verified=at_levels,
     )
 

@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 from strandline.backups.record import require_collection
 from strandline.catalog import paths, verified
 from strandline.catalog.writer import Writer
-from strandline.model import Segment
+from strandline.model import Segment, object_of
 from strandline.records import Record, later
 
 Level: TypeAlias = Literal["chain", "files", "checksums", "restore"]
@@ -61,7 +61,7 @@ def name_of(segment: Segment) -> str:
     """Return what an object is called, however many segments share it."""
     if segment.file is None:
         return f"inline {segment.id}"
-    return segment.file.partition("#")[0]
+    return object_of(segment.file)
 
 
 def key_of(segment: Segment) -> str:

@@ -11,7 +11,7 @@ from strandline.backups.manifest import Manifest, file_of
 from strandline.backups.record import BackupRecord, SliceRecord, TableRecord
 from strandline.backups.repository import Repository
 from strandline.errors import Corrupted, PathNotFound, PreconditionFailed, StrandlineError
-from strandline.model import Segment
+from strandline.model import Segment, object_of
 from strandline.records import Newer
 from strandline.storage.elsewhere import OBJECTS
 from strandline.tables.check import Problem
@@ -160,7 +160,7 @@ def _is_same(
 
 def _plain(segment: Segment) -> tuple[str, ...]:
     """Return all that is said of a segment but the names that only one catalog has for it."""
-    return tuple(map(repr, _values(replace(segment, id=0, file=(segment.file or "").partition("#")[0]))))
+    return tuple(map(repr, _values(replace(segment, id=0, file=object_of(segment.file or "")))))
 
 
 def _values(segment: Segment) -> list[object]:

@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
 
 from strandline.errors import InvalidArgument
+from strandline.names import count
 from strandline.sql.tokens import BOUND, HEX, NAME, NUMBER, STRING, WORD, Token, fault
 from strandline.types import coerce, parse_type, python_value
 
@@ -101,7 +102,7 @@ def _values(text: str, tokens: Sequence[Token], markers: list[_Marker], params: 
         raise fault(text, tokens[named[0].place].start, "markers with a name need a dict of values", _HINT)
     if len(params) != len(markers):
         raise InvalidArgument(
-            f"the text has {len(markers)} markers, and {len(params)} values are given",
+            f"the text has {count(len(markers), 'marker')}, and {count(len(params), 'value')} to be bound",
             "Give one value for each ?, in their order.",
         )
     return [bound_value(value, f"value {number}") for number, value in enumerate(params, 1)]

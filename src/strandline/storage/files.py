@@ -148,19 +148,20 @@ def checked(source: Source, name: str, checksum: str) -> Iterator[bytes | memory
         raise Corrupted(f"the file {name} does not have the checksum that was recorded for it")
 
 
-def fault(verb: str, name: str, error: OSError) -> StrandlineError:
+def fault(verb: str, name: str, error: OSError, at: str | None = None) -> StrandlineError:
     """Return what an error of the operating system means to a caller: a file that should be there and is not
-    is damage, anything else is a warehouse that cannot be used now."""
+    is damage, anything else is a folder that cannot be used now. ``at``: which one that is."""
     if verb in ("read", "sync") and isinstance(
         error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)
     ):
         return Corrupted(f"the file {name} is missing")
     hint = None
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        hint = "Free some space for the warehouse, then try again; nothing was left behind."
+        hint = "Free some space there, then try again; nothing was left behind."
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        hint = "Give this process the right to read and write the warehouse, then try again."
-    return Unavailable(f"cannot {verb} the file {name}: {error.strerror or error}", hint)
+        hint = "Give this process the right to read and write there, then try again."
+    place = f" at {at}" if at else ""
+    return Unavailable(f"cannot {verb} the file {name}{place}: {error.strerror or error}", hint)
 
 
 class LocalFiles:
@@ -201,7 +202,7 @@ class LocalFiles:
         except FileExistsError as error:
             raise Internal(f"the file {name} exists already, and files are never written twice") from error
         except OSError as error:
-            raise fault("create", name, error) from error
+            raise self._fault("create", name, error) from error
         try:
             size = self._fill(descriptor, chunks, past_memory=past_memory)
             for changed in (folder, *fresh):
@@ -213,7 +214,7 @@ class LocalFiles:
             with suppress(OSError):
                 self._unlink(path)
             if isinstance(error, OSError):
-                raise fault("write", name, error) from error
+                raise self._fault("write", name, error) from error
             raise
 
     def make_root(self) -> None:
@@ -232,7 +233,7 @@ class LocalFiles:
         try:
             is_first = self._give_name(self.path(ready), self.path(name))
         except OSError as error:
-            raise fault("create", name, error) from error
+            raise self._fault("create", name, error) from error
         finally:
             self.remove(ready)
         self.seal([name])  # Also if it is another's: that one may not have come so far.
@@ -247,26 +248,29 @@ class LocalFiles:
             elif not self._give_name(self.path(ready), self.path(name)):
                 raise AlreadyExists(f"{self.path(name)} is there already", "Choose another name.")
         except OSError as error:
-            raise fault("create", name, error) from error
+            raise self._fault("create", name, error) from error
         finally:
             self.remove(ready)
         self.seal([name])
 
     def move_folder(self, ready: str, name: str, *, replace: bool) -> None:
-        """Give a folder that is whole its name, in the place of another only if it may ``replace`` that."""
-        old = f"{ready}.replaced"
+        """Give a folder that is whole its name, in the place of another only if it may ``replace`` that.
+        Where the file system lets both change places, one of them is always there."""
+        old = ready
         try:
-            if replace:
-                self._rename(self.path(name), self.path(old))
-            try:
+            if not replace:
                 self._rename(self.path(ready), self.path(name))
-            except BaseException:
-                if replace:
+            elif not self._exchange(self.path(ready), self.path(name)):
+                old = f"{ready}.replaced"
+                self._rename(self.path(name), self.path(old))
+                try:
+                    self._rename(self.path(ready), self.path(name))
+                except BaseException:
                     self._rename(self.path(old), self.path(name))
-                raise
+                    raise
             self._sync(os.path.dirname(self.path(name)))
         except OSError as error:
-            raise fault("create", name, error) from error
+            raise self._fault("create", name, error) from error
         if replace:
             self.remove_tree(old)
 
@@ -287,7 +291,7 @@ class LocalFiles:
             try:
                 self._sync(path)
             except OSError as error:
-                raise fault("sync", name, error) from error
+                raise self._fault("sync", name, error) from error
             while path != self.root and (path := os.path.dirname(path)) not in folders:
                 folders.add(path)
         for folder in sorted(
@@ -318,7 +322,7 @@ class LocalFiles:
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            raise fault("remove", name, error) from error
+            raise self._fault("remove", name, error) from error
 
     def remove_tree(self, folder: str) -> None:
         top = self.path(folder.rstrip("/"))
@@ -331,7 +335,7 @@ class LocalFiles:
                 with suppress(FileNotFoundError):
                     self._rmdir(at)
         except OSError as error:
-            raise fault("remove", folder, error) from error
+            raise self._fault("remove", folder, error) from error
 
     def exists(self, name: str) -> bool:
         return os.path.isfile(self.path(name))
@@ -340,7 +344,7 @@ class LocalFiles:
         try:
             return os.stat(self.path(name)).st_size
         except OSError as error:
-            raise fault("read", name, error) from error
+            raise self._fault("read", name, error) from error
 
     def read(self, name: str) -> bytes:
         return b"".join(map(bytes, self.chunks(name)))
@@ -352,20 +356,23 @@ class LocalFiles:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise fault("use", name, error) from error
+            raise self._fault("use", name, error) from error
 
     def chunks(self, name: str) -> Iterator[bytes | memoryview]:
         path = self.path(name)
         try:
             yield from pieces(path)
         except OSError as error:
-            raise fault("read", name, error) from error
+            raise self._fault("read", name, error) from error
 
     def checksum(self, name: str) -> str:
         hasher = xxhash.xxh3_128()
         for chunk in self.chunks(name):
             hasher.update(chunk)
         return PREFIX + hasher.hexdigest()
+
+    def _fault(self, verb: str, name: str, error: OSError) -> StrandlineError:
+        return fault(verb, name, error, self.root)
 
     # --- writing -------------------------------------------------------------------------------------------
 
@@ -431,6 +438,11 @@ class LocalFiles:
 
     def _rename(self, path: str, name: str) -> None:
         os.rename(path, name)
+
+    def _exchange(self, path: str, name: str) -> bool:
+        from strandline.storage.exchange import exchange  # ctypes is slow to load, and few replace a folder.
+
+        return exchange(path, name)
 
     def _unlink(self, path: str) -> None:
         os.unlink(path)

@@ -103,26 +103,34 @@ class ObjectFiles:
 
     def _stored(self, name: str, chunks: Iterable[bytes | memoryview], *, undo: bool) -> int:
         check_name(name)
-        coming, first, size = map(bytes, chunks), list[bytes](), 0
-        for chunk in coming:
-            first.append(chunk)
-            size += len(chunk)
-            if size > WHOLE_BYTES:
-                break
-        else:
-            self._write(name, b"".join(first), undo=undo)
-            return size
+        content, size = _gathered(map(bytes, chunks)), 0
+        if isinstance(content, bytes):
+            self._write(name, content, undo=undo)
+            return len(content)
 
         def counted() -> Iterator[bytes]:
             nonlocal size
-            while first:  # What has been sent is not kept.
-                yield first.pop(0)
-            for chunk in coming:
+            for chunk in content:
                 size += len(chunk)
                 yield chunk
 
         self._send(name, counted(), undo=undo)
         return size
+
+    def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+        """Write a file from its pieces in the place of another, which stays until all of this one is there;
+        if it fails, for good."""
+        check_name(name)
+        content = _gathered(map(bytes, chunks))
+        if isinstance(content, bytes):
+            self._repeated("write", name, lambda: self._put_over(name, content))
+            return
+        try:
+            self._put_parts(name, content)
+        except StrandlineError:
+            raise
+        except Exception as error:
+            raise self._fault("write", name, error) from None
 
     def store_if_absent(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
         try:
@@ -329,6 +337,9 @@ class ObjectFiles:
     def _put(self, name: str, data: bytes) -> None:
         self._store().put(name, data, mode="create")
 
+    def _put_over(self, name: str, data: bytes) -> None:
+        self._store().put(name, data, mode="overwrite", use_multipart=False)
+
     def _put_parts(self, name: str, chunks: Iterable[bytes]) -> None:
         # If the chunks fail, the client gives up the upload.
         with fetched(chunks) as coming:
@@ -348,6 +359,25 @@ class ObjectFiles:
                         store.delete(name)
 
         self._repeated("remove", names[0], delete, once=retries == 0)
+
+
+def _gathered(chunks: Iterator[bytes]) -> bytes | Iterator[bytes]:
+    """Return all pieces as one if that is sent in one request, and otherwise as they come."""
+    first, size = list[bytes](), 0
+    for chunk in chunks:
+        first.append(chunk)
+        size += len(chunk)
+        if size > WHOLE_BYTES:
+            break
+    else:
+        return b"".join(first)
+
+    def coming() -> Iterator[bytes]:
+        while first:  # What has been sent is not kept.
+            yield first.pop(0)
+        yield from chunks
+
+    return coming()
 
 
 def _is_cut(error: BaseException) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -34,6 +35,9 @@ from strandline.work import phase, shielded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_MOST = 64
+"""So many statements that have changed little are put together into one."""
 
 
 @dataclass(kw_only=True)
@@ -181,20 +185,25 @@ class Transaction(Reader):
         pending.follows = follows
         pending.segments.extend(replace(s, upto=at) for s in written.segments)
         pending.delta += written.delta
+        # Every later statement looks through them. Frames may still read files, but not what has none.
+        small = list(takewhile(lambda segment: segment.file is None, reversed(pending.segments)))[::-1]
+        if len(small) >= _MOST:
+            folded = self._collapsed(info, small)
+            pending.segments[-len(small) :] = [replace(s, upto=at) for s in folded]
 
     @contextlib.contextmanager
     def savepoint(self) -> Iterator[None]:
         """What fails inside has no effect; what came before it stays."""
-        before = {table_id: (len(p.segments), p.delta) for table_id, p in self._pending.items()}
+        before = {table_id: (list(p.segments), p.delta) for table_id, p in self._pending.items()}
         rows_changed = self.rows_changed
         try:
             yield
         except BaseException:
             for table_id, pending in self._pending.items():
-                kept, delta = before.get(table_id, (0, Digest()))
-                self.runtime.store.discard(pending.segments[kept:])
-                pending.segments[kept:] = []
-                pending.delta = delta
+                kept, delta = before.get(table_id, ([], Digest()))
+                files = {segment.file for segment in kept}
+                self.runtime.store.discard(s for s in pending.segments if s.file not in files)
+                pending.segments, pending.delta = kept, delta
             self.rows_changed = rows_changed
             raise
 
@@ -262,13 +271,13 @@ class Transaction(Reader):
 
     def _collapse(self, pending: _Pending) -> None:
         """A commit has one change per key, however many statements changed it."""
-        store, replaced = self.runtime.store, pending.segments
-        pending.segments = list(
-            store.collapse(
-                pending.info.schema, replaced, lambda: self.runtime.session.file_name(pending.info.id)
-            )
-        )
-        store.discard(replaced)
+        replaced = pending.segments
+        pending.segments = self._collapsed(pending.info, replaced)
+        self.runtime.store.discard(replaced)
+
+    def _collapsed(self, info: TableInfo, segments: Sequence[Segment]) -> list[Segment]:
+        session = self.runtime.session
+        return list(self.runtime.store.collapse(info.schema, segments, lambda: session.file_name(info.id)))
 
     def _let_pass(self) -> None:
         """Move on to the present steps of all tables if nothing that was committed since touches what this
