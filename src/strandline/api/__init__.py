@@ -16,7 +16,7 @@ except ModuleNotFoundError as error:
     raise errors.Unavailable(
         f"Spark runs {sys.executable}, where there is no module {error.name}",
         "Name a Python that has what Strandline depends on in PYSPARK_PYTHON, before Spark starts; in a "
-        "notebook: os.environ['PYSPARK_PYTHON'] = sys.executable",
+        "notebook: os.environ['PYSPARK_PYTHON'] = sys.executable.",
     ) from None
 
 __all__ = ["Database", "Entry", "connect"]
