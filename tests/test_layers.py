@@ -89,6 +89,7 @@ LATE = {
     "storage/checks.py": "the door to Spark",
     "storage/elsewhere.py": "what only backups in repositories need",
     "storage/external/": "each kind of files by who reads it",
+    "storage/files.py": "what only a folder needs that is replaced",
     "storage/frames.py": "the door to Spark",
     "storage/location.py": "what only URLs need",
     "storage/marker.py": "what encryption needs",
