@@ -26,10 +26,30 @@ def found(place: Path) -> str | None:
     return next(name for name, rows in ROWS.items() if rows.equals(table))
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-@pytest.mark.parametrize("name", ["rows.parquet", "rows"])
+class Apart(MortalFiles):
+    """Files of a system on which two names cannot change places in one step."""
+
+    def _exchange(self, path: str, name: str) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("name", "overwrite", "files", "left"),
+    [
+        ("rows.parquet", False, MortalFiles, {None}),
+        ("rows.parquet", True, MortalFiles, {"before"}),
+        ("rows", False, MortalFiles, {None}),
+        ("rows", True, MortalFiles, {"before"}),
+        ("rows", True, Apart, {"before", None}),
+    ],
+)
 def test_a_death_leaves_no_part_of_an_export(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, overwrite: bool
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    overwrite: bool,
+    files: type[MortalFiles],
+    left: set[str | None],
 ) -> None:
     monkeypatch.setattr(targets, "FILE_BYTES", 1)
     outcomes = set()
@@ -41,7 +61,7 @@ def test_a_death_leaves_no_part_of_an_export(
             export(target, ROWS["before"].to_reader)
         fate = Fate(number)
         with monkeypatch.context() as patch:
-            patch.setattr(targets, "place_of", lambda *_, at=folder, fate=fate: (MortalFiles(at, fate), name))
+            patch.setattr(targets, "place_of", lambda *_, at=folder, fate=fate: (files(at, fate), name))
             try:
                 export(target, lambda: ROWS["after"].to_reader(max_chunksize=2))
             except Death:
@@ -52,6 +72,4 @@ def test_a_death_leaves_no_part_of_an_export(
         assert found(folder / name) == "after"
         break
     assert number > 5
-    assert outcomes - {"after"} == (
-        {"before", None} if overwrite and name == "rows" else {"before"} if overwrite else {None}
-    )
+    assert outcomes - {"after"} == left
