@@ -339,7 +339,9 @@ def test_files_that_the_manifest_of_an_export_does_not_name_are_not_loaded(s3: S
         url = f"s3://{bucket}/folder"
         db.sql(f"EXPORT t TO '{url}' WITH (FORMAT = 'csv')")
         s3.client.put_object(Bucket=bucket, Key="folder/part-0123abcd-00000.csv", Body=b'k,v\n2,"two"\n')
-        done = load(db, "u", External(places=(url,), settings=db.runtime.settings), wanted=NewTable(key=["k"]))
+        done = load(
+            db, "u", External(places=(url,), settings=db.runtime.settings), wanted=NewTable(key=["k"])
+        )
         assert (done.files, db.sql("SELECT * FROM u").rows()) == (1, [(1, "one")])
         db.sql("UPSERT INTO t (k, v) VALUES (3, 'three')")
         db.sql(f"EXPORT t TO '{url}' WITH (FORMAT = 'csv', OVERWRITE = 'true')")
