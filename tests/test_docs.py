@@ -58,6 +58,12 @@ def test_links_lead_somewhere(name: str) -> None:
     assert [target for target in targets if "://" not in target and not (ROOT / target).exists()] == []
 
 
+def test_the_first_page_leads_to_every_other() -> None:
+    pages = {name_of(page) for page in PAGES} - {"README.md", "index.md"}
+    linked = set(re.findall(r"\]\(([\w/-]+\.md)\)", (ROOT / "docs" / "index.md").read_text("utf-8")))
+    assert pages == linked
+
+
 def test_the_list_of_make_targets_is_what_make_prints() -> None:
     listed = re.findall(r"^([a-z0-9]+):.*## (.+)$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
     told = re.findall(

@@ -154,6 +154,17 @@ def test_errors_are_json_when_answers_are(shop: Run) -> None:
     assert (first["rows"], second["error"]["code"]) == ([[1]], "PATH_NOT_FOUND")
 
 
+def test_who_reads_both_streams_gets_one_document(shop: Run) -> None:
+    """As ``$(strandline ... --json 2>&1)`` does, and a terminal."""
+    command = [sys.executable, "-m", "strandline.cli", "-w", "wh", "describe", "/nope", "--json"]
+    both = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(), check=False
+    )
+    assert json.loads(both.stdout)["error"]["code"] == "PATH_NOT_FOUND"
+    apart = subprocess.run(command, capture_output=True, env=environment(), check=False)
+    assert apart.stdout == apart.stderr == both.stdout
+
+
 @pytest.mark.parametrize("raised", [Unavailable("the disk is gone"), KeyboardInterrupt()])
 def test_rows_that_end_in_the_middle_are_a_document(
     raised: BaseException, capsys: pytest.CaptureFixture[str]

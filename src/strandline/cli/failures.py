@@ -66,14 +66,17 @@ def tell(error: StrandlineError | KeyboardInterrupt, output: Output, *, as_json:
 
 
 def say(fault: Fault, output: Output, *, as_json: bool = False) -> int:
-    """Say it on stderr; and on stdout as well, where programs expect a document and have not got one."""
+    """Say it on stderr; and on stdout as well, where programs expect a document and have not got one. Who has
+    both in one place gets it once."""
     if as_json or output.as_json:
         document = json.dumps({"error": asdict(fault)}, ensure_ascii=False) + "\n"
+        is_told = not output.answered and _are_one_place()
         if not output.answered:
             sys.stdout.write(document)
             output.answered = True
         sys.stdout.flush()
-        sys.stderr.write(document)
+        if not is_told:
+            sys.stderr.write(document)
     else:
         sys.stdout.flush()
         message, code = _sentence(fault.message), fault.code
@@ -82,6 +85,14 @@ def say(fault: Fault, output: Output, *, as_json: bool = False) -> int:
         )
     sys.stderr.flush()
     return fault.exit_code
+
+
+def _are_one_place() -> bool:
+    """Return whether stdout and stderr are the same terminal, pipe or file."""
+    try:
+        return os.path.samestat(os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno()))
+    except (OSError, ValueError):  # One of them is closed, or none of the system's.
+        return False
 
 
 def hint_for_shell(hint: str) -> str:
