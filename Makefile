@@ -5,7 +5,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 LOWEST := build/lowest
 ON_S3 := tests/storage/test_files_anywhere.py tests/storage/test_objects.py tests/storage/spark/test_on_objects.py tests/api/test_object_stores.py tests/backups/test_drill.py
-LOWEST_ON_SPARK := tests/storage/spark tests/tables/test_dml.py tests/backups/test_on_spark.py
+ON_SPARK := tests/storage/spark tests/tables/test_dml.py tests/backups/test_on_spark.py tests/api/source
 
 # Compiled modules are kept, also where the environment says otherwise: pytest rewrites every test module, and
 # without them does it again in each worker and each run.
@@ -53,10 +53,10 @@ exhaustive: doctor setup ## Run the tests with every crash point on both catalog
 
 lowest: doctor $(LOWEST)/.installed ## Run the quick tests and some on Spark with the lowest versions that pyproject.toml allows
 	$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not spark and not slow'
-	$(LOWEST)/bin/python -m pytest $(LOWEST_ON_SPARK)
+	$(LOWEST)/bin/python -m pytest $(ON_SPARK)
 
 matrix: doctor setup ## Try every supported Python that is here, and every line of PySpark, e.g. make matrix ARGS="--only 3.13,4.0" (hours)
-	$(BIN)/python -m tools.matrix $(ARGS)
+	$(BIN)/python -m tools.matrix --workers $(WORKERS) $(ARGS)
 
 s3: doctor setup ## Run the tests of object stores on another S3 server, and with Spark (needs go and mvn)
 	@bash tools/s3.sh build/s3

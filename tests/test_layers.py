@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,60 @@ MIRRORED = (
 
 THRESHOLDS = {"bulk_rows", "bulk_bytes", "scan_rows", "inline_rows", "inline_bytes", "target_file_bytes"}
 """Settings that say from how many rows or bytes on something is done in another way."""
+
+SLOW_OR_OPTIONAL = {
+    *("boto3", "cattrs", "cryptography", "deltalake", "numpy", "obstore", "prometheus_client", "pyiceberg"),
+    *("pyspark", "rich", "sqlglot", "tomli", "tomllib"),
+}
+"""Libraries that take long to load, or need not be there: whoever comes to them loads them."""
+
+LATE = {
+    "__init__.py": "help and version need no database",
+    "api/": "what is answered from the catalog alone loads neither Arrow nor operations nor SQL",
+    "backups/full.py": "the rules that follow a backup are an operation, which needs the streams of this module",
+    "backups/repository.py": "what encryption needs",
+    "catalog/connection.py": "Alembic, which only a catalog needs that is made or older",
+    "catalog/forks.py": "what only a fork needs",
+    "cli/": "a command loads what it does, not what others do",
+    "dbapi/dialect.py": "SQLAlchemy asks for it",
+    "runtime.py": "what a process holds is loaded by the first who asks for it",
+    "storage/checks.py": "the door to Spark",
+    "storage/elsewhere.py": "what only backups in repositories need",
+    "storage/external/": "each kind of files by who reads it",
+    "storage/frames.py": "the door to Spark",
+    "storage/location.py": "what only URLs need",
+    "storage/marker.py": "what encryption needs",
+    "storage/outgoing/targets.py": "what only tables of lakes need",
+    "storage/queries.py": "the door to Spark",
+    "storage/spark/batches.py": "the function is sent to executors",
+    "storage/store.py": "the door to Spark",
+    "storage/stored.py": "what encryption needs",
+    "tables/read.py": "plain scans read with what is here",
+    "types/": "names of types are told without Arrow; a function that is sent to executors",
+}
+"""Where modules of ours are imported inside functions, and why. Elsewhere imports are at the top."""
+
+PROCESS_WIDE = {
+    "api/source/opened.py _opened": "a process of Spark's has no other owner",
+    "api/source/register.py _known": "a Spark session is one for the process; weak",
+    "catalog/forks.py _engines": "a fork copies the whole process; weak",
+    "catalog/forks.py _connections": "the same",
+    "catalog/forks.py _inherited": "the same",
+    "cycles.py _inside": "the switch of Python's collector is one for the process",
+    "cycles.py _was_on": "the same",
+    "records.py _FORMS": "values that know their form say so when their module is loaded",
+    "records.py _converter": "made of the classes alone",
+    "storage/pieces.py _spare": "memory, with nothing in it, of at most 16 pieces",
+    "storage/spark/jobs.py _tags": "a note on a Work, which ends with it",
+    "storage/spark/session.py _lent": "a Spark session is one for the process; weak",
+    "storage/spark/shipping.py _archive": "executors fetch it as long as the process lives",
+    "storage/spark/shipping.py _shipped": "a Spark session is one for the process; weak",
+    "types/names.py parse_type": "of a text alone",
+    "types/values.py _quantum": "of two numbers alone",
+    "work.py _local": "what each thread does",
+    "work.py _watchers": "who looks on at the main thread, of which there is one",
+}
+"""What modules hold, and why it belongs neither to a store nor to a catalog nor to a runtime."""
 
 ENGINE_INTERNALS = {"_jvm", "sparkContext", "rdd"}
 """Not there with a Spark Connect server, so nothing may depend on them ..."""
@@ -199,6 +254,67 @@ def test_spark_is_loaded_only_when_it_is_needed() -> None:
         if found.is_of("pyspark") and not found.typing and (found.eager or name not in DOORS)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_imports_inside_functions_have_a_reason() -> None:
+    late = {
+        (path.relative_to(PACKAGE).as_posix(), found.line, found.target)
+        for path, tree in modules().items()
+        for found in imports_of(tree, path)
+        if not found.eager and not found.typing and found.target.partition(".")[0] not in SLOW_OR_OPTIONAL
+    }
+    wrong = [f"{name}:{line}: {target}" for name, line, target in late if not name.startswith(tuple(LATE))]
+    assert not wrong, "import it at the top, or say in LATE why not:\n" + "\n".join(sorted(wrong))
+    unused = [place for place in LATE if not any(name.startswith(place) for name, _, _ in late)]
+    assert not unused, f"a reason is left over: {unused}"
+
+
+def state_of(tree: ast.Module) -> Iterator[str]:
+    """Yield the names of what a module holds that can change: containers, what functions rebind, caches of
+    results."""
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            yield from (
+                node.name for how in node.decorator_list if re.search(r"\b(lru_)?cache\b", ast.unparse(how))
+            )
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
+            made = ast.unparse(node.value)
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            if made in ("{}", "[]") or re.match(
+                r"(set|dict|list|threading\.local|weakref\.\w+)\b.*\(\)$", made
+            ):
+                yield ast.unparse(target)
+    for inner in ast.walk(tree):
+        if isinstance(inner, ast.Global):
+            yield from inner.names
+
+
+def test_what_a_process_holds_for_itself_has_a_reason() -> None:
+    found = {
+        f"{path.relative_to(PACKAGE).as_posix()} {name}"
+        for path, tree in modules().items()
+        for name in state_of(tree)
+    }
+    assert found == set(PROCESS_WIDE), "let a store, a catalog or a runtime own it, or say why not"
+
+
+def test_what_a_module_holds_is_found() -> None:
+    text = """
+A = {}
+b: list[int] = []
+c: set[str] = set()
+d = weakref.WeakSet()
+e = None
+F = {"x": 1}
+@functools.cache
+def f(): ...
+class Own:
+    @cached_property
+    def g(self): ...
+def h():
+    global e
+"""
+    assert sorted(state_of(ast.parse(text))) == ["A", "b", "c", "d", "e", "f"]
 
 
 def imported_engine(target: str) -> str | None:

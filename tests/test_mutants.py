@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -71,6 +72,32 @@ def test_a_living_function_becomes_the_mutant(tmp_path: Path) -> None:
     some = vars(there["Some"])["many"].fget
     some.__code__ = mutated(file, found["x - 1 -> x + 1"])[1]
     assert there["Some"]().many == [6]
+
+
+WATCH = """
+from pathlib import Path
+from tools.reached import watched
+found = watched(Path.cwd(), [Path("m.py").absolute()], ["test_m.py"], workers=0)
+print(found.tests, found.lines)
+"""
+
+
+def test_a_line_is_noted_for_every_test_that_comes_to_it(tmp_path: Path) -> None:
+    pytest.importorskip("coverage", reason="make mutants installs it")
+    (tmp_path / "m.py").write_text("def f():\n    return 1\n", "utf-8")
+    (tmp_path / "test_m.py").write_text(
+        "from m import f\ndef test_a():\n    f()\ndef test_b():\n    f()\n", "utf-8"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", WATCH],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    last = done.stdout.splitlines()[-1]
+    assert last == "['test_m.py::test_a', 'test_m.py::test_b'] {'m.py': {'1': [], '2': [0, 1]}}"
 
 
 def test_what_the_list_has_a_reason_for_is_there() -> None:

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, event
 import strandline
 from strandline import Database, Settings, work
 from strandline.catalog import sessions
-from strandline.cli.watching import Left
+from strandline.cli.status_line import Left
 from strandline.storage.files import LocalFiles, Source
 from strandline.work import Interrupted, Phase, Work, attended, check, phase, shielded, watched_by
 

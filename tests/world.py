@@ -20,7 +20,7 @@ from sqlalchemy import URL, Connection, event, insert, select
 
 from strandline import records
 from strandline.catalog import cache, commits, definitions, operations, paths, sqltables
-from strandline.catalog.commits import TablePart
+from strandline.catalog.commits import TableChange
 from strandline.catalog.connection import Catalog, sqlite_url
 from strandline.catalog.operations import Operation, Part
 from strandline.catalog.sessions import HOST
@@ -240,8 +240,8 @@ def drop(catalog: Catalog, path: str) -> None:
 def commit(catalog: Catalog, info: TableInfo, impls: Iterable[tuple[int, int]], number: int) -> int:
     """One row more, in the table and in each of its (id, version) implementation tables; the rows themselves
     do not matter here."""
-    parts = [TablePart(info.id, info.version, None, (segment(),), Digest(1, number))]
-    parts += [TablePart(i, version, None, (segment(),), Digest(1, number + i)) for i, version in impls]
+    parts = [TableChange(info.id, info.version, None, (segment(),), Digest(1, number))]
+    parts += [TableChange(i, version, None, (segment(),), Digest(1, number + i)) for i, version in impls]
     with catalog.write() as tx:
         return commits.commit(tx, parts)
 

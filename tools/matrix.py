@@ -7,7 +7,11 @@
 Each Python meets the PySpark of ``constraints.txt``, and each line of PySpark the Python that runs this: a
 fault of one of them shows in its own row, and the number of environments is a sum and not a product. A Python
 is looked for on the path and among pyenv's versions; one that is not here is said to be missing, which is not
-a failure. What is tried is what ``make lowest`` tries.
+a failure.
+
+What a row tries is what can differ in it. Another Python runs all of the code, so it meets the tests of
+``make quick`` and those that ``make lowest`` has on Spark; another PySpark is seen by the latter alone. A set
+that fails keeps the next one from nothing: a row says how each of them ended.
 """
 
 from __future__ import annotations
@@ -27,12 +31,8 @@ BUILD = ROOT / "build" / "matrix"
 _CLASSIFIER = re.compile(r'"Programming Language :: Python :: (3\.\d+)"')
 _PYSPARK = re.compile(r"^pyspark==(\S+)$", re.MULTILINE)
 _PY4J = re.compile(r"^py4j==.*$", re.MULTILINE)
-_ON_SPARK = (
-    "tests/storage/spark",
-    "tests/tables/test_dml.py",
-    "tests/backups/test_on_spark.py",
-    "tests/api/source",
-)
+_ON_SPARK = re.compile(r"^ON_SPARK := (.*)$", re.MULTILINE)
+_OUTCOME = re.compile(r"^(\d+ .*) in \d", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,8 @@ def lines_of_pyspark() -> list[str]:
         text=True,
         check=False,
     )
+    if done.returncode:
+        raise SystemExit(f"the package index does not say which PySpark there is: {done.stderr.strip()}")
     newest: dict[str, str] = {}
     for version in re.findall(r"\b(4\.\d+\.\d+)(?=,|$)", done.stdout, re.MULTILINE):
         line = version.rsplit(".", 1)[0]
@@ -96,8 +98,13 @@ def _patch_of(version: str) -> int:
     return int(version.rsplit(".", 1)[1])
 
 
-def pairs() -> Iterator[Pair]:
+def pinned_pyspark() -> str:
     (pinned,) = _PYSPARK.findall((ROOT / "constraints.txt").read_text("utf-8"))
+    return str(pinned)
+
+
+def pairs() -> Iterator[Pair]:
+    pinned = pinned_pyspark()
     for python in pythons():
         yield Pair(python, pinned, command_of(python))
     here = "{}.{}".format(*sys.version_info)
@@ -106,8 +113,9 @@ def pairs() -> Iterator[Pair]:
             yield Pair(here, pyspark, sys.executable)
 
 
-def attempt(pair: Pair) -> str | None:
-    """Install and test one pair; return what failed."""
+def attempt(pair: Pair, workers: int) -> tuple[bool, list[str]]:
+    """Install and test one pair; return whether all passed, and how each step ended that has something to
+    say."""
     assert pair.command is not None
     pair.folder.mkdir(parents=True, exist_ok=True)
     constraints = pair.folder / "constraints.txt"
@@ -115,35 +123,44 @@ def attempt(pair: Pair) -> str | None:
     constraints.write_text(_PYSPARK.sub(f"pyspark=={pair.pyspark}", pins), "utf-8")
     python = str(pair.folder / "bin" / "python")
     wanted = f"{ROOT}[dev,postgres,connect]"
-    steps = {
+    for name, command in {
         "environment": [pair.command, "-m", "venv", str(pair.folder)],
         "installation": [python, "-m", "pip", "install", "--quiet", "-e", wanted, "-c", str(constraints)],
-        "tests without Spark": [
-            python,
-            "-m",
-            "pytest",
-            "-q",
-            "-n",
-            "4",
-            "--dist",
-            "loadgroup",
-            "-m",
-            "not spark and not slow",
-        ],
-        "tests on Spark": [python, "-m", "pytest", "-q", *_ON_SPARK],
-    }
-    for name, command in steps.items():
-        with (pair.folder / f"{name}.log").open("w") as log:
-            if subprocess.run(
-                command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False
-            ).returncode:
-                return f"{name}: see {(pair.folder / f'{name}.log').relative_to(ROOT)}"
-    return None
+    }.items():
+        passed, told = _run(pair, name, command)
+        if not passed:
+            return False, [told]
+    ended = [
+        _run(pair, name, [python, "-m", "pytest", "-q", *arguments])
+        for name, arguments in tests(pair, workers).items()
+    ]
+    return all(passed for passed, _ in ended), [told for _, told in ended]
+
+
+def tests(pair: Pair, workers: int) -> dict[str, list[str]]:
+    """What pytest is told for each set of tests that a pair meets."""
+    (on_spark,) = _ON_SPARK.findall((ROOT / "Makefile").read_text("utf-8"))
+    found = {"tests on Spark": on_spark.split()}
+    if pair.pyspark == pinned_pyspark():
+        several = ["-n", str(workers), "--dist", "loadgroup"]
+        found = {"tests without Spark": [*several, "-m", "not spark and not slow"], **found}
+    return found
+
+
+def _run(pair: Pair, name: str, command: list[str]) -> tuple[bool, str]:
+    path = pair.folder / f"{name}.log"
+    with path.open("w") as log:
+        done = subprocess.run(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False)
+    outcome = (_OUTCOME.findall(path.read_text("utf-8", errors="replace")) or ["failed"])[-1]
+    return done.returncode == 0, f"{name}: {outcome}" + (
+        f", see {path.relative_to(ROOT)}" if done.returncode else ""
+    )
 
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--only", default="", help="versions of Python or PySpark, with commas")
+    parser.add_argument("--workers", type=int, default=4, help="processes for the tests without Spark")
     parser.add_argument("--list", action="store_true", help="only say what would be tried")
     given = parser.parse_args(arguments)
     only = [name for name in given.only.split(",") if name]
@@ -159,9 +176,14 @@ def main(arguments: list[str]) -> int:
             print(f"{pair}: {pair.command}", flush=True)
         else:
             began = time.monotonic()
-            wrong = attempt(pair)
-            failed += wrong is not None
-            print(f"{pair}: {wrong or 'passed'} ({time.monotonic() - began:.0f} s)", flush=True)
+            passed, ended = attempt(pair, given.workers)
+            failed += not passed
+            print(
+                f"{pair}: {'passed' if passed else 'FAILED'} ({time.monotonic() - began:.0f} s)",
+                *ended,
+                sep="\n    ",
+                flush=True,
+            )
     return 1 if failed else 0
 
 

@@ -74,7 +74,9 @@ def watched(root: Path, files: Sequence[Path], arguments: Sequence[str], workers
     with tempfile.TemporaryDirectory() as parts:
         options = ["-q", "-n", str(workers), "--dist", "load", "-p", "no:cacheprovider", "-p", __name__]
         options += [f"--watch={file}" for file in files] + [f"--watch-root={root}", f"--watch-into={parts}"]
-        code = subprocess.run([sys.executable, "-m", "pytest", *options, *arguments]).returncode
+        # From Python 3.14 on, coverage would choose a way that notes a line for the first test only.
+        env = {**os.environ, "COVERAGE_CORE": "ctrace"}
+        code = subprocess.run([sys.executable, "-m", "pytest", *options, *arguments], env=env).returncode
         if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
             raise SystemExit("no tests were run, so no mutant could be noticed")
         made = reduce(Reached.with_more, map(Reached.read, sorted(Path(parts).iterdir())), Reached())

@@ -12,7 +12,7 @@ SIZE = 500
 
 
 def chunks(items: Iterable[T]) -> Iterator[Sequence[T]]:
-    """The items in lists that fit into one statement."""
+    """Yield the items in lists that fit into one statement."""
     listed = list(items)
     for start in range(0, len(listed), SIZE):
         yield listed[start : start + SIZE]
@@ -21,8 +21,8 @@ def chunks(items: Iterable[T]) -> Iterator[Sequence[T]]:
 def batches(
     items: Iterable[T], size: Callable[[T], int], most: int, together: int | None = None
 ) -> Iterator[list[T]]:
-    """The items in their order, in lists of which each has ``most`` by their ``size``, or one item that has
-    more; and no more than so many ``together``."""
+    """Yield the items in their order, in lists of which each has ``most`` by their ``size``, or one item that
+    has more; and no more than so many ``together``."""
     batch: list[T] = []
     total = 0
     for item in items:

@@ -49,7 +49,7 @@ PATHS = ("/customers", "/customers/by_city", "/orders", "/orders/by_customer")
 
 
 @dataclass
-class Step:
+class StoryStep:
     """One step of the story: what it did, how long it took and, for a backup or a restore, its bytes."""
 
     name: str
@@ -64,11 +64,11 @@ class Story:
 
     console: Console
     db: strandline.Database
-    steps: list[Step] = field(default_factory=list)
+    steps: list[StoryStep] = field(default_factory=list)
 
     @contextmanager
-    def step(self, name: str) -> Iterator[Step]:
-        step = Step(name)
+    def step(self, name: str) -> Iterator[StoryStep]:
+        step = StoryStep(name)
         self.console.print(f"[bold]{len(self.steps) + 1}. {name}[/]")
         started = time.monotonic()
         yield step

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.errors import PreconditionFailed
 from strandline.model import OP, STEP, Column
-from strandline.storage.recipe import Part, Recipe
+from strandline.storage.recipe import Recipe, RecipePart
 
 if TYPE_CHECKING:
     from strandline.api import Database
@@ -111,8 +111,8 @@ def _text(recipe: Recipe, names: dict[int, str]) -> str:
     return f"WITH changes AS ({changes}) SELECT {shown} FROM ({' UNION ALL BY NAME '.join(found)})"
 
 
-def _rows(columns: Sequence[Column], parts: Sequence[Part], names: dict[int, str], step: int) -> str:
-    """The rows of some parts with all columns: one that a file does not have is NULL in it."""
+def _rows(columns: Sequence[Column], parts: Sequence[RecipePart], names: dict[int, str], step: int) -> str:
+    """Return the rows of some parts with all columns: one that a file does not have is NULL in it."""
     nulls = [f"CAST(NULL AS {_stored(c)}) AS {_quoted(c.physical)}" for c in columns]
     nulls += [f"CAST(NULL AS VARCHAR) AS {OP}", f"CAST(NULL AS BIGINT) AS {STEP}", f"0 AS {_PLACE}"]
     found = [f"SELECT {', '.join(nulls)} WHERE false"]
@@ -129,13 +129,13 @@ def _rows(columns: Sequence[Column], parts: Sequence[Part], names: dict[int, str
 
 
 def _scan(*files: str) -> str:
-    """The rows of files. What their folders are called (``env=prod``) says nothing of columns."""
+    """Return the rows of files. What their folders are called (``env=prod``) says nothing of columns."""
     named = ", ".join(map(_string, files))
     return f"read_parquet([{named}], union_by_name = true, hive_partitioning = false)"
 
 
 def _stored(column: Column) -> str:
-    """What DuckDB calls the type that a column has in files."""
+    """Return what DuckDB calls the type that a column has in files."""
     return _STORED.get(column.type.name, _type(column))
 
 

@@ -34,7 +34,7 @@ class Cache(Generic[K, V]):
         return value
 
     def find(self, key: K) -> V | None:
-        """What is known under the key, if anything is."""
+        """Return what is known under the key, if anything is."""
         with self._lock:
             if key not in self._entries:
                 return None

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 log = logging.getLogger("strandline")
 
@@ -74,15 +74,11 @@ class Metrics:
         event("publication", operation=operation_id, generation=generation, step=step, paths=versions)
 
     def samples(self) -> Iterator[tuple[str, dict[str, str], float]]:
-        """What was counted so far: names with labels, and their values."""
+        """Yield what was counted so far: names with labels, and their values."""
         for family in self.registry.collect():
             for sample in family.samples:
                 if not sample.name.endswith("_created"):  # No count: when it began to be counted here.
                     yield sample.name, sample.labels, sample.value
-
-    def render(self) -> str:
-        """Everything in the text format that Prometheus scrapes."""
-        return generate_latest(self.registry).decode()
 
 
 _SECRETS = (
@@ -93,14 +89,14 @@ _SECRETS = (
 
 
 def masked(text: str) -> str:
-    """The text without what is secret in it."""
+    """Return the text without what is secret in it."""
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
     return text
 
 
 def is_logged() -> bool:
-    """Whether anybody wants to hear of events."""
+    """Return whether anybody wants to hear of events."""
     return log.isEnabledFor(logging.INFO)
 
 

@@ -115,7 +115,7 @@ class TableSchema:
         return replace(self, columns=tuple(c for c in self.columns if c.name != name))
 
     def with_name(self, name: str, new: str) -> TableSchema:
-        """The schema with another name of a column. In files it keeps the one that it has there."""
+        """Return the schema with another name of a column. In files it keeps the one that it has there."""
         return replace(
             self,
             columns=tuple(replace(c, name=new) if c.name == name else c for c in self.columns),
@@ -128,7 +128,7 @@ def _exchanged(names: tuple[str, ...], name: str, new: str) -> tuple[str, ...]:
 
 
 def index_words(kind: str, unique: bool) -> str:
-    """What kind of an index it is, as a statement says it."""
+    """Return what kind of an index it is, as a statement says it."""
     return kind.replace("GLOBAL", "GLOBAL UNIQUE") if unique else kind
 
 
@@ -156,8 +156,8 @@ class IndexDef(Record):
         return index_words(self.kind, self.unique)
 
     def impl_schema(self, table: TableSchema) -> TableSchema:
-        """The schema of the implementation table: fresh ids, same names and types. Nothing in it is NOT NULL
-        that is nullable in the table."""
+        """Return the schema of the implementation table: fresh ids, same names and types. Nothing in it is
+        NOT NULL that is nullable in the table."""
         key = (*self.columns, *(name for name in table.key if name not in self.columns))
         names = (*key, *(name for name in self.cover if name not in key))
         made = TableSchema.of([(name, table[name].type, table[name].not_null) for name in names], key)
@@ -168,7 +168,7 @@ class IndexDef(Record):
         return replace(made, columns=columns, used=frozenset(c.physical.lower() for c in columns))
 
     def with_name(self, name: str, new: str) -> IndexDef:
-        """The definition with another name of a column of its implementation table."""
+        """Return the definition with another name of a column of its implementation table."""
         stored = dict(self.stored)
         physical = stored.pop(name, name)
         if physical != new:
@@ -235,11 +235,12 @@ class Chain:
     step: int
 
     def plus(self, pending: tuple[Segment, ...]) -> Chain:
-        """The chain with not yet committed changes on top, as later statements of one transaction see it."""
+        """Return the chain with not yet committed changes on top, as later statements of one transaction see
+        it."""
         return replace(self, segments=(*self.segments, *pending))
 
     def narrowed(self, within: KeyRange) -> Chain:
-        """The chain without segments that hold no key of a range: right for those keys, and only for
+        """Return the chain without segments that hold no key of a range: right for those keys, and only for
         those."""
         if not within.is_limited:
             return self
@@ -378,8 +379,8 @@ records.keep(KeyRange, write=_write_range, read=_read_range)
 
 
 def encode_key(key: Key) -> list[Any]:
-    """A key (or a prefix of one) as JSON values that carry their kind, so that no schema is needed to read
-    them back."""
+    """Return a key (or a prefix of one) as JSON values that carry their kind, so that no schema is needed to
+    read them back."""
     return [_encode(value) for value in key]
 
 
@@ -421,5 +422,5 @@ def _decode(value: Any) -> Any:
 
 
 def order(key: Key) -> tuple[Any, ...]:
-    """A sort key for keys in which NULL sorts first."""
+    """Return a sort key for keys in which NULL sorts first."""
     return tuple((0,) if value is None else (1, value) for value in key)

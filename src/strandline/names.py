@@ -20,7 +20,7 @@ MARKER = "strandline.json"
 
 
 def split(path: str) -> tuple[str, ...]:
-    """The components of a path. A leading slash is optional; the root has none."""
+    """Return the components of a path. A leading slash is optional; the root has none."""
     if not isinstance(path, str):
         raise InvalidArgument(
             f"a path must be text, not {type(path).__name__}", "Pass a path such as '/dir/table'."
@@ -36,7 +36,7 @@ def split(path: str) -> tuple[str, ...]:
 
 
 def normalize(path: str) -> str:
-    """The absolute form of a path: ``dir/t`` and ``/dir/t`` are the same."""
+    """Return the absolute form of a path: ``dir/t`` and ``/dir/t`` are the same."""
     return join(split(path))
 
 
@@ -45,13 +45,14 @@ def join(parts: Iterable[str]) -> str:
 
 
 def above(path: str) -> list[str]:
-    """The directories above a path, the root left out, from the top."""
+    """Return the directories above a path, the root left out, from the top."""
     parts = split(path)
     return [join(parts[:depth]) for depth in range(1, len(parts))]
 
 
 def _is_plain(text: str) -> bool:
-    """Whether there is nothing to look for in a text, which most are: neither length nor odd characters."""
+    """Return whether there is nothing to look for in a text, which most are: neither length nor odd
+    characters."""
     return len(text) <= MAX_NAME and text.isascii() and text.isprintable()
 
 
@@ -82,7 +83,7 @@ def check_name(name: str, path: str | None = None) -> None:
 
 
 def is_backup(path: str) -> bool:
-    """Whether a path is where only backups live."""
+    """Return whether a path is where only backups live."""
     return path == BACKUPS or path.startswith(f"{BACKUPS}/")
 
 
@@ -95,7 +96,7 @@ def check_no_backup(path: str) -> None:
 
 
 def is_replaced(path: str) -> bool:
-    """Whether a path is where only tables are kept that a restore has replaced."""
+    """Return whether a path is where only tables are kept that a restore has replaced."""
     return path == REPLACED or path.startswith(f"{REPLACED}/")
 
 
@@ -110,7 +111,7 @@ def check_place(path: str) -> None:
 
 
 def backticked(name: str) -> str:
-    """A name in backticks as Spark reads it, to whom a backslash is a character like any other."""
+    """Return a name in backticks as Spark reads it, to whom a backslash is a character like any other."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -123,7 +124,7 @@ def check_not_reserved(name: str, what: str) -> None:
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
-    """A hint that offers the closest existing name, if there is one."""
+    """Return a hint that offers the closest existing name, if there is one."""
     close = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)
     return f"Did you mean {close[0]!r}?" if close else None
 
@@ -134,7 +135,7 @@ def count(number: int, thing: str, many: str | None = None) -> str:
 
 
 def column(name: str, columns: Sequence[str], path: str) -> str:
-    """The exact name of a column of the table at ``path``; SQL is not case-sensitive about columns."""
+    """Return the exact name of a column of the table at ``path``; SQL is not case-sensitive about columns."""
     if name in columns:
         return name
     for candidate in columns:

@@ -75,15 +75,15 @@ def kept(
     read: Callable[[Any], Any] | None = None,
     later: bool = False,
 ) -> Any:
-    """A field whose text has another ``name``, or whose value has a form of its own there. ``later``: it is
-    not there for as long as it has its default."""
+    """Return a field whose text has another ``name``, or whose value has a form of its own there. ``later``:
+    it is not there for as long as it has its default."""
     return field(default=default, metadata={_KEY: _Options(name, write, read, later)})
 
 
 def later(default: Any = None, *, kw_only: Any = MISSING) -> Any:
-    """A field that is not in the text for as long as it has its ``default``; every other one must be there.
-    ``kw_only``: in a class whose other fields are not so. (What looks for types in Python 3.10 knows no
-    KW_ONLY.)"""
+    """Return a field that is not in the text for as long as it has its ``default``; every other one must be
+    there. ``kw_only``: in a class whose other fields are not so. (What looks for types in Python 3.10 knows
+    no KW_ONLY.)"""
     return field(default=default, kw_only=kw_only, metadata={_KEY: _Options(later=True)})
 
 
@@ -98,7 +98,7 @@ def to_text(record: Record) -> str:
 
 
 def from_text(kind: type[R], text: str, what: str) -> R:
-    """The record that a text holds. ``what`` names it in the error if it is refused."""
+    """Return the record that a text holds. ``what`` names it in the error if it is refused."""
     value = _parsed(text, what)
     number = value.pop(NUMBER, 1)
     if type(number) is not int or number < 1:
@@ -123,14 +123,15 @@ def from_text(kind: type[R], text: str, what: str) -> R:
 
 
 def shown(text: str, what: str) -> dict[str, Any]:
-    """What a record holds, as plain values for people and programs to look at; nothing may depend on it."""
+    """Return what a record holds, as plain values for people and programs to look at; nothing may depend on
+    it."""
     value = _parsed(text, what)
     value.pop(NUMBER, None)
     return value
 
 
 def plain(value: Any) -> Any:
-    """A record, or a value that one may hold, as plain values."""
+    """Return a record, or a value that one may hold, as plain values."""
     return _converter().unstructure(value)
 
 
@@ -180,7 +181,7 @@ def _converter(*, exact: bool = True) -> Converter:
 
 
 def _exactly(*kinds: type) -> Callable[[Any, Any], Any]:
-    """A value of the type itself: cattrs would turn the text '1' into a number, and anything into a
+    """Return a value of the type itself: cattrs would turn the text '1' into a number, and anything into a
     text."""
 
     def read(value: Any, _: Any) -> Any:
@@ -196,7 +197,7 @@ def _hook(read: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _reader(kind: Any, converter: Converter) -> Callable[[Any, Any], Any]:
-    """Reads a dataclass. cattrs passes over what it does not know, and lets a default stand for what is
+    """Read a dataclass. cattrs passes over what it does not know, and lets a default stand for what is
     missing."""
     from cattrs.gen import make_dict_structure_fn, override
 
@@ -227,7 +228,8 @@ _MOST_LATER = 6
 
 
 def _shapes(names: Mapping[str, _Options]) -> set[tuple[str, ...]]:
-    """The fields that a text has, in their order: all of them, or some of those missing that may be."""
+    """Return the fields that a text has, in their order: all of them, or some of those missing that may
+    be."""
     shapes: set[tuple[str, ...]] = {()}
     is_listed = sum(special.later for special in names.values()) <= _MOST_LATER
     for name, special in names.items():
@@ -271,7 +273,7 @@ def _is_listed(kind: Any) -> bool:
 
 
 def _items(kind: Any, converter: Converter) -> Callable[[Any, Any], Any]:
-    """Reads a list. cattrs would also take a text for one, letter by letter."""
+    """Read a list. cattrs would also take a text for one, letter by letter."""
     make, items = get_origin(kind), get_args(kind)
     alike = make is frozenset or items[-1] is Ellipsis
     hooks = [converter.get_structure_hook(of) for of in items if of is not Ellipsis]

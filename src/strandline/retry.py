@@ -28,9 +28,9 @@ def tries(
     count: int | None = None,
     seconds: float | None = None,
 ) -> Iterator[int]:
-    """The numbers of the tries, from 0 on, until ``count`` were made or ``seconds`` have passed; there is
-    always a first one. ``pause`` says how long to wait after the try of a number. Whoever succeeds leaves the
-    loop; what comes after the loop is for those who did not."""
+    """Yield the numbers of the tries, from 0 on, until ``count`` were made or ``seconds`` have passed; there
+    is always a first one. ``pause`` says how long to wait after the try of a number. Whoever succeeds leaves
+    the loop; what comes after the loop is for those who did not."""
     began = clock.now()
     number = 0
     while True:
@@ -74,8 +74,8 @@ class _Watched(Generic[T]):
             self._late(self._made)
 
     def result(self, clock: Clock, until: float, while_waiting: Callable[[], None]) -> T:
-        """What the work returns or raises, if it does so in time. Whoever stops waiting, for whatever reason,
-        leaves it alone."""
+        """Return what the work returns or raises, if it does so in time. Whoever stops waiting, for whatever
+        reason, leaves it alone."""
         try:
             while not self._is_over.wait(_POLL_SECONDS):
                 check()
@@ -109,9 +109,9 @@ def within(
     late: Callable[[T], None] = lambda _: None,
     while_waiting: Callable[[], None] = lambda: None,
 ) -> T:
-    """What ``work`` returns or raises on a thread of this ``name``; TIMEOUT if it takes longer than so many
-    seconds. When nobody waits for it any more, it is to end with all that it has begun elsewhere, and what it
-    still brings goes to ``late``. ``what``: names it in the error."""
+    """Return what ``work`` returns or raises on a thread of this ``name``; TIMEOUT if it takes longer than so
+    many seconds. When nobody waits for it any more, it is to end with all that it has begun elsewhere, and
+    what it still brings goes to ``late``. ``what``: names it in the error."""
     until = clock.now() + seconds
     try:
         return _Watched(work, late, name).result(clock, until, while_waiting)

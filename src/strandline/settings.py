@@ -33,7 +33,7 @@ class Limits:
     copies: int = 8
 
     def seconds_for(self, size: int) -> float:
-        """How long so many bytes take because of the rate alone."""
+        """Return how long so many bytes take because of the rate alone."""
         return size / self.bytes_per_second if self.bytes_per_second else 0.0
 
 

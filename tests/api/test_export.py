@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from datetime import date, datetime, timezone
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from strandline import Database
-from strandline.api.loading import load
+from strandline.api.load import NewTable, load
 from strandline.errors import (
     AlreadyExists,
     Corrupted,
@@ -227,6 +228,9 @@ def test_an_existing_target_is_refused_unless_it_may_be_replaced(db: Database, t
     (tmp_path / "folder" / "mine.txt").touch()
     with pytest.raises(PreconditionFailed, match="no export has written"):
         exported(db, tmp_path / "folder", "t", "WITH (OVERWRITE = true)")
+    (tmp_path / "link").symlink_to("folder")
+    with pytest.raises(PreconditionFailed, match="is a link"):
+        exported(db, tmp_path / "link", "t", "WITH (OVERWRITE = true)")
     with pytest.raises(PreconditionFailed, match="is a folder"):
         (tmp_path / "x.csv").mkdir()
         exported(db, tmp_path / "x.csv", "t")
@@ -263,7 +267,7 @@ def test_a_folder_gets_files_of_some_size(
     db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("strandline.storage.outgoing.targets.FILE_BYTES", 1)
-    monkeypatch.setattr("strandline.api.exporting.BATCH_ROWS", 1)
+    monkeypatch.setattr("strandline.api.export.BATCH_ROWS", 1)
     result = db.sql(f"EXPORT t TO '{tmp_path / 'parts'}' WITH (FORMAT = 'csv')")
     assert result.rows() == [(str(tmp_path / "parts"), "csv", 2, 2)]
     assert sorted(file.name for file in (tmp_path / "parts").iterdir()) == [
@@ -298,6 +302,52 @@ def test_a_failed_export_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
             with pytest.raises(Corrupted):
                 exported(db, tmp_path / "out" / name, "t", f"WITH (FORMAT = '{format}')" if format else "")
             assert list((tmp_path / "out").iterdir()) == [], name
+
+
+def test_what_a_failed_export_would_have_replaced_is_still_there(
+    s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strandline.storage.arrow.portions.PIECE_BYTES", 1000)
+    monkeypatch.setattr("strandline.storage.outgoing.targets.FILE_BYTES", 1)
+    settings = {"storage_options": s3.settings().storage_options, "scan_rows": 0}
+    bucket = s3.new_bucket()
+    places = [str(tmp_path / "out"), f"s3://{bucket}/out"]
+    names = ["t.csv", "folder"]
+    with open_at(tmp_path / "warehouse", settings=settings) as db:
+        db.sql("CREATE TABLE t (k Int64, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'one')")
+        for place, name in itertools.product(places, names):
+            db.sql(f"EXPORT t TO '{place}/{name}'")
+        there = [sorted(p.name for p in (tmp_path / "out").rglob("*")), s3.objects(bucket)]
+        for first in (0, 3000):
+            db.table("t").upsert([{"k": k, "v": str(k)} for k in range(first, first + 3000)])
+        Path(str(db.files("/t").parts[-1].file)).write_bytes(b"damaged")
+    with open_at(tmp_path / "warehouse", settings=settings) as db:
+        for number, (place, name) in enumerate(itertools.product(places, names)):
+            with pytest.raises(Corrupted):
+                db.sql(f"EXPORT t TO '{place}/{name}' WITH (OVERWRITE = 'true')")
+            db.sql(f"CREATE TABLE u{number} (k Int64, v Utf8, PRIMARY KEY (k))")
+            load(db, f"u{number}", External(places=(f"{place}/{name}",), settings=db.runtime.settings))
+            assert db.sql(f"SELECT * FROM u{number}").rows() == [(1, "one")]
+        assert there == [sorted(p.name for p in (tmp_path / "out").rglob("*")), s3.objects(bucket)]
+
+
+def test_files_that_the_manifest_of_an_export_does_not_name_are_not_loaded(s3: S3, tmp_path: Path) -> None:
+    """Whoever dies while it replaces a folder of objects leaves the files of both."""
+    bucket = s3.new_bucket()
+    with open_at(tmp_path / "warehouse", settings={"storage_options": s3.settings().storage_options}) as db:
+        db.sql("CREATE TABLE t (k Int64, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'one')")
+        url = f"s3://{bucket}/folder"
+        db.sql(f"EXPORT t TO '{url}' WITH (FORMAT = 'csv')")
+        s3.client.put_object(Bucket=bucket, Key="folder/part-0123abcd-00000.csv", Body=b'k,v\n2,"two"\n')
+        done = load(
+            db, "u", External(places=(url,), settings=db.runtime.settings), wanted=NewTable(key=["k"])
+        )
+        assert (done.files, db.sql("SELECT * FROM u").rows()) == (1, [(1, "one")])
+        db.sql("UPSERT INTO t (k, v) VALUES (3, 'three')")
+        db.sql(f"EXPORT t TO '{url}' WITH (FORMAT = 'csv', OVERWRITE = 'true')")
+        assert load(db, "u", External(places=(url,), settings=db.runtime.settings)).files == 1
+        assert db.sql("SELECT k FROM u").rows() == [(1,), (3,)]
+        assert len(s3.objects(bucket)) == 2
 
 
 @pytest.mark.parametrize(

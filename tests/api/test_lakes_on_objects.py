@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from strandline import Database
-from strandline.api.loading import Wanted, load
+from strandline.api.load import NewTable, load
 from strandline.errors import AlreadyExists, InvalidArgument, Unavailable, Unsupported
 from strandline.storage.external import External
 from tests.backups.reading import open_at
@@ -21,7 +21,7 @@ KINDS: tuple[Kind, ...] = ("delta", "iceberg")
 
 def loaded(db: Database, into: str, url: str, kind: Kind | None = None) -> int | None:
     source = External(places=(url,), kind=kind, settings=db.runtime.settings)
-    return load(db, into, source, wanted=Wanted(key=["k"])).read
+    return load(db, into, source, wanted=NewTable(key=["k"])).read
 
 
 @pytest.mark.parametrize("by", ["settings", "environment"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from strandline import Database
-from strandline.errors import Corrupted, InvalidArgument
+from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed
 from tests.api.test_metrics import COLLECTION, CREATE, opened
 
 __all__ = ["opened"]
@@ -75,6 +75,26 @@ def test_a_backup_that_is_damaged_and_one_that_failed(
     ]
     db.forget(status.attention[1].about)
     assert len(db.status().attention) == 1, "it is acknowledged"
+
+
+@pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
+def test_what_would_be_lost_with_the_warehouse(opened: Callable[..., Database], tmp_path: Path) -> None:
+    db, place = opened(), tmp_path / "repository"
+    db.sql(f"{CREATE}; {COLLECTION.replace('cluster', str(place))}; BACKUP c")
+    assert attention(db) == []
+    away = place.rename(tmp_path / "away")
+    with pytest.raises(PreconditionFailed, match="is not there"):
+        db.sql("UPSERT INTO t (k, v) VALUES (1, 'a'); BACKUP c INCREMENTAL")
+    for failed in db.operations():
+        db.forget(failed.id)
+    found = attention(db)
+    assert len(found) == 1, found
+    level, about, message = found[0]
+    assert (level, about) == ("warning", "c") and "1 backup, the last " in message
+    assert message.endswith("would be lost with the warehouse: not in the repository yet")
+    away.rename(place)
+    db.sql("BACKUP c INCREMENTAL")
+    assert attention(db) == []
 
 
 def _files(db: Database) -> list[str]:

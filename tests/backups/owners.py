@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from strandline.backups import lease as leases
-from strandline.backups.lease import ALLOWANCE_SECONDS, Lease, take
+from strandline.backups.lease import ALLOWANCE_SECONDS, RepositoryLease, take
 from strandline.errors import StrandlineError, Unavailable
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.objects import ObjectFiles
@@ -52,7 +52,7 @@ class Owners:
                 actor = self.random.choice(going)
             actor.go_on(dies=self.random.random() < 0.002)
 
-    def holds(self, actor: Actor, lease: Lease) -> None:
+    def holds(self, actor: Actor, lease: RepositoryLease) -> None:
         """At the very moment at which ``check`` has said yes."""
         self.passed += 1
         _, claim = leases._last(self.files)
@@ -104,7 +104,7 @@ class Actor:
         self._back.release()
 
     def _act(self) -> None:
-        lease: Lease | None = None
+        lease: RepositoryLease | None = None
         for _ in range(ACTIONS):
             with suppress(StrandlineError):
                 if lease is None:

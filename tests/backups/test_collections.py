@@ -52,6 +52,8 @@ def test_settings_and_their_defaults() -> None:
         [CLUSTER, ("NO_SUCH_SETTING", "1")],
         [CLUSTER, ("storage", "cluster")],
         [("STORAGE", "file://somewhere")],
+        [CLUSTER, ("ENCRYPTION", "true")],
+        [("ENCRYPTION", "true"), CLUSTER],
         [("STORAGE", "/a\0b")],
         *([CLUSTER, ("MAX_CHAIN", number)] for number in (0, -1, 1.5, True, "two", 10**9, "")),
         [CLUSTER, ("MINIMUM", 0)],
@@ -73,6 +75,8 @@ def test_places_have_one_form() -> None:
         "cluster": "cluster",
         "/a/../b/": "/b",
         "file:///a/b": "/a/b",
+        "file:///a%20b/%23": "/a b/#",
+        "/a%20b": "/a%20b",
         "s3://bucket/a/": "s3://bucket/a",
         "~/a": os.path.expanduser("~/a"),
     }
@@ -110,6 +114,18 @@ def test_settings_are_changed_and_put_back() -> None:
     assert changed.without_settings(["INCREMENTAL_BACKUP_ENABLED", "OMIT_INDEXES"]) == Collection(
         tables=("/a",)
     )
+
+
+def test_what_is_kept_in_the_warehouse_is_not_called_encrypted() -> None:
+    sealed = Collection.of(["/a"], [("STORAGE", "/r"), ("ENCRYPTION", "true")])
+    for settings in ([CLUSTER], [CLUSTER, ("MINIMUM", 2)]):
+        with pytest.raises(InvalidArgument, match="is not encrypted"):
+            sealed.with_settings(settings)
+    assert not sealed.with_settings([CLUSTER, ("ENCRYPTION", "false")]).settings.encryption
+    # One that an earlier version let be so can be changed.
+    earlier = replace(sealed, settings=replace(sealed.settings, storage="cluster"))
+    assert earlier.with_settings([("MINIMUM", 2)]).settings.minimum == 2
+    assert earlier.with_settings([("STORAGE", "/r")]).settings.encryption
 
 
 @pytest.mark.parametrize("names", [["STORAGE"], ["NOTHING"], ["OMIT_INDEXES", "OMIT_INDEXES"]])

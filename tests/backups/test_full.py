@@ -10,7 +10,7 @@ import pytest
 
 from strandline import Database
 from strandline.catalog.writer import Writer
-from strandline.errors import Cancelled, Unavailable
+from strandline.errors import Cancelled, PathNotFound, Unavailable
 from strandline.model import Digest
 from strandline.operations.copy import CopiedTable, TablePart
 from strandline.operations.kind import AnyRun, Part
@@ -169,6 +169,15 @@ def test_omitted_indexes_are_defined_and_hold_nothing(db: Database) -> None:
     assert db.describe("/orders/by_total")["version"] == before
     assert_versions_agree(db, "/orders")
     assert {i.holds for i in last(db).tables["/orders"].indexes} == {"definition"}
+
+
+def test_a_member_that_is_gone_is_missed(db: Database) -> None:
+    db.sql("CREATE TABLE u (k Int32 NOT NULL, PRIMARY KEY (k))")
+    db.sql(f"CREATE BACKUP COLLECTION d (TABLE u) {CLUSTER}; BACKUP d; DROP TABLE u")
+    for statement in ("BACKUP d", "BACKUP d INCREMENTAL", "BACKUP d INCREMENTAL OR FULL"):
+        with pytest.raises(PathNotFound, match="no table /u, which is one of the collection's") as caught:
+            db.sql(statement)
+        assert "DROP TABLE table" in caught.value.hint
 
 
 def test_two_backups_in_one_second_differ_and_are_in_order(db: Database) -> None:

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import delete, select, update
 
 from strandline import Database
-from strandline.backups.repository import Owner
+from strandline.backups.repository import RepositoryOwner
 from strandline.catalog import paths, sqltables
 from strandline.errors import Corrupted, PreconditionFailed, StrandlineError
 from strandline.model import IndexDef
@@ -549,7 +549,9 @@ def test_a_full_one_is_not_taken_where_it_would_not_help(db: Database, tmp_path:
     """The increment was taken, and cannot be sent: neither could a full one be."""
     place = tmp_path / "repository"
     db.sql(f"{TABLE}; {collection(place)}; BACKUP c")
-    (place / "owners" / "00000002.json").write_bytes(to_bytes(Owner(warehouse="another", since=0.0)))
+    (place / "owners" / "00000002.json").write_bytes(
+        to_bytes(RepositoryOwner(warehouse="another", since=0.0))
+    )
     with pytest.raises(PreconditionFailed, match="belongs to the warehouse another"):
         db.sql("BACKUP c INCREMENTAL OR FULL")
     assert [record.kind for record in records(db)] == ["full", "incremental"]

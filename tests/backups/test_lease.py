@@ -422,7 +422,7 @@ def test_a_death_at_any_write_blocks_others_for_a_while_and_its_own_operation_no
 
 def test_it_is_renewed_half_way_while_work_goes_on(tmp_path: Path) -> None:
     files = QuickFiles(tmp_path)
-    with take(files, SystemClock(), "one", "a test", 0.2).renewing() as lease:
+    with take(files, SystemClock(), "one", "a test", 0.2).kept() as lease:
         first = list(files.names())
         while list(files.names()) in (first, []):
             time.sleep(0.01)
@@ -430,6 +430,7 @@ def test_it_is_renewed_half_way_while_work_goes_on(tmp_path: Path) -> None:
             take(files, SystemClock(), "two", "a test", 0.2)
         assert [thread.name for thread in threading.enumerate()].count("strandline-lease") == 1
     assert "strandline-lease" not in [thread.name for thread in threading.enumerate()]
+    lease.release()
     with pytest.raises(Fenced, match="was released"):
         lease.check()
     take(files, SystemClock(), "two", "a test", 0.2)
@@ -437,7 +438,7 @@ def test_it_is_renewed_half_way_while_work_goes_on(tmp_path: Path) -> None:
 
 def test_what_was_lost_is_not_renewed(tmp_path: Path) -> None:
     files = QuickFiles(tmp_path)
-    with take(files, SystemClock(), "one", "a test", 0.1).renewing() as lease:
+    with take(files, SystemClock(), "one", "a test", 0.1).kept() as lease:
         other = take(files, SystemClock(), "one", "a test", 60.0)
         while "strandline-lease" in [thread.name for thread in threading.enumerate()]:
             time.sleep(0.01)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from strandline.backups.compact_plan import Held, Source
+from strandline.backups.compact_plan import FoldedSource, HeldSlice
 from strandline.backups.merge_plan import (
     Amount,
     before,
@@ -52,15 +52,18 @@ def test_one_before_which_a_column_was_dropped_stays_alone() -> None:
     assert runs([FULL, ONE, with_slice(TWO, delta=None), THREE], [], None) == []
 
 
-def of(*held: tuple[BackupRecord, list[Segment]], **changes: Any) -> Source:
+def of(*held: tuple[BackupRecord, list[Segment]], **changes: Any) -> FoldedSource:
     slices = [replace(record.tables["/t"].slice, **changes) for record, _ in held]
-    return Source(
+    return FoldedSource(
         path="/t",
         index=None,
         schema=SCHEMA,
         least=1,
         last=slices[-1],
-        held=[Held(record.step, slice_, found) for slice_, (record, found) in zip(slices, held, strict=True)],
+        held=[
+            HeldSlice(record.step, slice_, found)
+            for slice_, (record, found) in zip(slices, held, strict=True)
+        ],
     )
 
 
@@ -100,7 +103,7 @@ def test_the_shards_of_what_is_folded() -> None:
     assert (found.after, found.whole) == (0, True), "its rows may be older"
 
 
-def merged(source: Source) -> SliceRecord:
+def merged(source: FoldedSource) -> SliceRecord:
     return merged_slice(source, Amount(rows=3, tombstones=2, bytes=50))
 
 

@@ -190,6 +190,16 @@ def test_a_backup_that_had_to_wait_is_sent_though_a_new_chain_has_begun(
     assert leaks(kept) == []
 
 
+def test_a_folder_that_cannot_be_made_is_named(kept: Database, repository: Path) -> None:
+    target = repository.with_name("not mounted") / "repository"
+    repository.symlink_to(target)
+    with pytest.raises(Unavailable, match=f"the folder {repository} cannot be made"):
+        kept.sql("BACKUP c")
+    target.mkdir(parents=True)
+    kept.sql("BACKUP c")
+    assert {record.stored for record in records(kept)} == {str(repository)}
+
+
 def test_a_repository_that_is_not_there_is_not_made_anew(kept: Database, repository: Path) -> None:
     """Its storage may not be mounted, or it was moved."""
     kept.sql("BACKUP c")
@@ -199,6 +209,17 @@ def test_a_repository_that_is_not_there_is_not_made_anew(kept: Database, reposit
     for statement in ("BACKUP c INCREMENTAL", "BACKUP c", "PRUNE c KEEP LAST 1 FULL CONFIRM"):
         with pytest.raises(PreconditionFailed, match=r"has no repository\.json"):
             kept.sql(statement)
+    first = backups(kept)[0]
+    with pytest.raises(PreconditionFailed, match=r"has no repository\.json"):
+        kept.sql(f"DROP BACKUP c '{first}' CONFIRM")
+    for statement in (
+        f"RESTORE c AT '{first}' INTO x",
+        f"RESTORE c AT '{first}' WITH (REPLACE = 'true')",
+        f"SELECT k FROM t IN BACKUP c AT '{first}'",
+        f"SELECT k FROM t VIEW by_v IN BACKUP c AT '{first}' WHERE v = 'v1'",
+    ):
+        with pytest.raises(PreconditionFailed, match=f"{repository} .* is not there: it has no"):
+            kept.sql(statement).rows()
     assert list(repository.iterdir()) == []
     repository.rmdir()
     away.rename(repository)
@@ -245,6 +266,7 @@ def test_a_copy_of_a_warehouse_does_not_remove_what_the_other_needs(
             read_first.write_text("{")
         with pytest.raises(PreconditionFailed, match="that this warehouse does not know"):
             other.sql(f"DROP BACKUP c '{first}' CONFIRM")
+        assert backups(other)[0] == first
     read_first.unlink(missing_ok=True)
     assert kept.verify("c") == []
 
@@ -306,6 +328,25 @@ def test_a_mistyped_storage_becomes_no_folder(db: Database, storage: str) -> Non
     for url in (storage, "cluster"):
         with pytest.raises(InvalidArgument):
             db.sql(f"ATTACH BACKUP COLLECTION c FROM '{url}'")
+
+
+@pytest.mark.parametrize("place", ["", "backups/here", "../link/here", ".."])
+def test_a_repository_is_not_in_the_warehouse_nor_that_in_it(
+    db: Database, repository: Path, tmp_path: Path, place: str
+) -> None:
+    here = Path(db.runtime.files.location)
+    (tmp_path / "link").symlink_to(here)
+    db.sql(f"{TABLE}; {collection('cluster')}; BACKUP c")
+    (name,), before = backups(db), sorted(tmp_path.rglob("*"))
+    for statement in (
+        collection(here / place).replace(" c ", " d "),
+        f"ALTER BACKUP COLLECTION c SET (STORAGE = '{here / place}')",
+        f"COPY BACKUP '{name}' FROM c TO '{here / place}'",
+    ):
+        with pytest.raises(InvalidArgument, match="one inside the other"):
+            db.sql(statement)
+    assert sorted(tmp_path.rglob("*")) == before and len(rows(db, "SHOW BACKUP COLLECTIONS")) == 1
+    db.sql(f"COPY BACKUP '{name}' FROM c TO '{repository}'")
 
 
 def test_what_is_no_repository_is_refused(db: Database, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from strandline.backups.lease import Fenced
 from strandline.backups.repository import TRIES, Repository, rotate_key
-from strandline.backups.writing import KEPT_SECONDS, Swept, avoided, sweep
+from strandline.backups.repository_writer import KEPT_SECONDS, Swept, avoided, sweep
 from strandline.errors import Corrupted, PathNotFound, PreconditionFailed
 from strandline.settings import Settings
 from tests.backups.test_records import FULL, ONE, TWO

@@ -70,6 +70,26 @@ def test_so_many_full_backups_are_never_undercut(
     assert not records or records[-1].name in staying
 
 
+@given(collections(), RULES, st.integers(1, 4), st.data())
+def test_what_waits_does_not_stand_in_for_what_is_in_the_repository(
+    records: list[BackupRecord], rules: Keep, minimum: int, data: st.DataObject
+) -> None:
+    sent: list[BackupRecord] = []
+    for record in records:
+        can_be = record.parent is None or record.parent in {r.name for r in sent if r.stored}
+        is_there = can_be and data.draw(st.booleans())
+        sent.append(replace(record, stored="/repository" if is_there else None))
+    there = [record for record in sent if record.stored]
+    staying = kept(decide(sent, rules, NOW, minimum=minimum, storage="/repository"))
+    assert kept(decide(there, rules, NOW, minimum=minimum)) <= staying
+    assert kept(decide(sent, rules, NOW, minimum=minimum)) <= staying
+    assert all(r.parent in staying for r in sent if r.parent is not None and r.name in staying)
+    if len(there) == len(sent):
+        assert decide(sent, rules, NOW, minimum=minimum, storage="/repository") == decide(
+            sent, rules, NOW, minimum=minimum
+        )
+
+
 @given(collections(), RULES)
 def test_chains_are_whole(records: list[BackupRecord], rules: Keep) -> None:
     staying = kept(decide(records, rules, NOW, minimum=1))

@@ -13,8 +13,8 @@ import pytest
 from strandline import records
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
 from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord
-from strandline.backups.repository import Owner
-from strandline.backups.writing import Trash
+from strandline.backups.repository import RepositoryOwner
+from strandline.backups.repository_writer import Trash
 from strandline.model import IndexDef
 from strandline.storage.marker import Marker
 from tests.backups.reading import open_at
@@ -32,7 +32,7 @@ KEPT_HERE = {"pinned", "stored", "continued"}
     "record",
     [
         Marker,
-        Owner,
+        RepositoryOwner,
         Trash,
         Manifest,
         Contents,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strandline import Database
-from strandline.backups.standing import Standing, Verified, standings
+from strandline.backups.standing import Standing, VerifiedLevel, standings
 from strandline.backups.verified import BackupReport, Level, keep_reports
 from tests.backups.reading import CLUSTER
 from tests.world import ManualClock
@@ -54,15 +54,17 @@ def test_how_a_collection_stands(db: Database, clock: ManualClock) -> None:
     report(db, clock, "chain", True, True, True, True)
     report(db, clock, "checksums", True, True, False, False)
     assert standing(db).verified == {
-        "chain": Verified(time=clock.now() - 1, broken=0),
-        "checksums": Verified(time=clock.now(), broken=2),
+        "chain": VerifiedLevel(time=clock.now() - 1, broken=0),
+        "checksums": VerifiedLevel(time=clock.now(), broken=2),
     }
     assert restorable(db) == 1
     report(db, clock, "files", True, True, True, True)
     assert restorable(db) == 1, "that was not as close a look"
     report(db, clock, "checksums", True, True, True, False)
     assert restorable(db) == 2
-    assert standing(db).verified["checksums"] == Verified(time=clock.now(), broken=1), "the last look counts"
+    assert standing(db).verified["checksums"] == VerifiedLevel(time=clock.now(), broken=1), (
+        "the last look counts"
+    )
     report(db, clock, "restore", True, True, True, True)
     assert restorable(db) == 3, "a closer one has found it well since"
     report(db, clock, "chain", False, False, False, False)

@@ -14,7 +14,7 @@ import strandline
 from strandline import Database
 from strandline.backups.lease import take
 from strandline.backups.repository import Repository
-from strandline.backups.writing import avoided, sweep
+from strandline.backups.repository_writer import avoided, sweep
 from strandline.errors import Conflict, PreconditionFailed, Unavailable, UnderOperation
 from strandline.settings import Settings
 from strandline.storage.files import LocalFiles
@@ -165,6 +165,26 @@ def test_a_repository_that_is_away_is_swept_later(
     kept.sql("PRUNE c KEEP LAST 1 FULL CONFIRM")
     assert files(repository, "backups") == {f"backups/{name}.json" for name in backups(kept)}
     assert all(record.stored for record in records(kept))
+
+
+def test_what_is_in_the_repository_stays_until_what_comes_after_it_is_there(
+    kept: Database, repository: Path, clock: ManualClock
+) -> None:
+    there = Unreachable(repository)
+    kept.runtime.files.opener = lambda root: there
+    take_chains(kept, clock, 1)
+    before = backups(kept)
+    there.is_away = True
+    with pytest.raises(Unavailable):
+        kept.sql("BACKUP c")
+    there.is_away = False
+    reasons = {row[1]: row[2] for row in rows(kept, "PRUNE c KEEP LAST 1 FULL")}
+    assert {reasons[name] for name in before} == {"last 1 full in the repository, minimum in the repository"}
+    kept.sql("PRUNE c KEEP LAST 1 FULL CONFIRM")
+    assert files(repository, "backups") == {f"backups/{name}.json" for name in before}
+    kept.sql("BACKUP c INCREMENTAL; PRUNE c KEEP LAST 1 FULL CONFIRM")
+    assert not set(before) & set(backups(kept)) and all(record.stored for record in records(kept))
+    assert files(repository, "backups") == {f"backups/{name}.json" for name in backups(kept)}
 
 
 def test_another_writer_is_waited_for(kept: Database, repository: Path, clock: ManualClock) -> None:

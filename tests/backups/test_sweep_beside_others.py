@@ -12,7 +12,7 @@ import pytest
 from strandline import Database
 from strandline.backups.lease import take
 from strandline.backups.repository import Repository
-from strandline.backups.writing import sweep
+from strandline.backups.repository_writer import sweep
 from strandline.errors import Conflict, PreconditionFailed, Unavailable
 from strandline.storage.files import LocalFiles
 from tests.backups.reading import TABLE, backups, collection, contents, open_at, records
@@ -32,9 +32,11 @@ def test_who_has_lost_a_repository_removes_nothing_from_it(
     with open_at(tmp_path / "other", clock=clock) as other:
         other.sql(f"ATTACH BACKUP COLLECTION c FROM '{repository}' WITH (TAKE_OVER = 'true'); RESTORE c")
         other.sql("UPSERT INTO t (k) VALUES (77); BACKUP c INCREMENTAL")
-        there = files(repository, "")
-        with pytest.raises(PreconditionFailed, match="belongs to the warehouse"):
-            kept.sql(PRUNE)
+        there, known = files(repository, ""), backups(kept)
+        for statement in (PRUNE, f"DROP BACKUP c '{known[0]}' CONFIRM"):
+            with pytest.raises(PreconditionFailed, match="belongs to the warehouse"):
+                kept.sql(statement)
+        assert backups(kept) == known, "what is refused is not half done"
         assert {name for name in there - files(repository, "") if not name.startswith("leases/")} == set()
         assert other.verify("c") == []
         # Whoever has it does what the other one could not.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from strandline.catalog import chains, commits, definitions
-from strandline.catalog.commits import TablePart
+from strandline.catalog.commits import TableChange
 from strandline.catalog.connection import Catalog
 from strandline.catalog.tables import TableInfo
 from strandline.catalog.writer import current_step
@@ -67,7 +67,7 @@ def commit(
     rows = sum(s.rows for s in new)
     with catalog.write() as tx:
         read = current_step(tx.conn) if read_step is None else read_step
-        return commits.commit(tx, [TablePart(table.id, table.version, read, new, Digest(rows, value))])
+        return commits.commit(tx, [TableChange(table.id, table.version, read, new, Digest(rows, value))])
 
 
 def checksums(conn: Connection, table: TableInfo, step: int) -> list[str]:

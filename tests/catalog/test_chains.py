@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import event, select
 
 from strandline.catalog import chains, commits, sqltables, tables
-from strandline.catalog.commits import TablePart
+from strandline.catalog.commits import TableChange
 from strandline.catalog.connection import Catalog
 from strandline.catalog.stale import Stale
 from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed
@@ -154,8 +154,8 @@ def test_a_copy_by_reference_gets_the_very_segments_of_its_step(catalog: Catalog
     with catalog.write() as tx:
         commits.replace_segments(tx, table.id, old[1:], [merged(old[1:])], "merge")
     with catalog.read() as conn:
-        assert sorted(chains.chain_ids(conn, table.id, 3)) == [s.id for s in old[:2]]
-        assert sorted(chains.chain_ids(conn, table.id, 4)) == [s.id for s in old]
+        assert sorted(chains.chain_ids(conn, [table.id], 3)[table.id]) == [s.id for s in old[:2]]
+        assert sorted(chains.chain_ids(conn, [table.id], 4)[table.id]) == [s.id for s in old]
 
 
 def test_a_segment_may_be_in_many_chains(catalog: Catalog) -> None:
@@ -163,7 +163,7 @@ def test_a_segment_may_be_in_many_chains(catalog: Catalog) -> None:
     step = commit(catalog, a, segment())
     with catalog.write() as tx:
         copied = tx.step
-        chains.attach(tx, b.id, chains.chain_ids(tx.conn, a.id, step), copied)
+        chains.attach(tx, b.id, chains.chain_ids(tx.conn, [a.id], step)[a.id], copied)
     with catalog.read() as conn:
         assert checksums(conn, b, copied) == checksums(conn, a, step)
         assert checksums(conn, b, step) == []
@@ -211,7 +211,7 @@ def test_a_chain_longer_than_an_in_list_is_read_whole(catalog: Catalog) -> None:
     many = 1201
     with catalog.write() as tx:
         step = commits.commit(
-            tx, [TablePart(table.id, 1, 1, tuple(segment() for _ in range(many)), Digest(many, 1))]
+            tx, [TableChange(table.id, 1, 1, tuple(segment() for _ in range(many)), Digest(many, 1))]
         )
     with catalog.read() as conn:
         chain = chains.load(conn, table.id, step)

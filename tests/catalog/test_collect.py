@@ -286,7 +286,7 @@ def test_a_segment_in_two_chains_stays_while_one_needs_it(catalog: Catalog, cloc
     copy = create(catalog, "/copy")
     with catalog.write() as tx:
         step = tx.step
-        chains.attach(tx, copy.id, chains.chain_ids(tx.conn, table.id, 4), step)
+        chains.attach(tx, copy.id, chains.chain_ids(tx.conn, [table.id], 4)[table.id], step)
         definitions.drop(tx, paths.require(tx.conn, "/t"))
     clock.sleep(HOUR)
     assert sweep(catalog) == set()

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from strandline.catalog import chains, commits, definitions, paths, sqltables, tables
-from strandline.catalog.commits import Basis, TablePart
+from strandline.catalog.commits import Basis, TableChange
 from strandline.catalog.connection import Catalog
 from strandline.catalog.stale import RowsChanged, Stale
 from strandline.catalog.writer import current_step
@@ -19,7 +19,7 @@ def test_one_commit_has_one_step_for_all_its_tables(catalog: Catalog) -> None:
     a, b = create(catalog, "/a"), create(catalog, "/b")
     with catalog.write() as tx:
         now = current_step(tx.conn)
-        parts = [TablePart(t.id, t.version, now, (segment(),), Digest(1, 7)) for t in (a, b)]
+        parts = [TableChange(t.id, t.version, now, (segment(),), Digest(1, 7)) for t in (a, b)]
         step = commits.commit(tx, parts)
     with catalog.read() as conn:
         for table in (a, b):
@@ -91,8 +91,10 @@ def test_an_index_follows_its_table_whatever_came_between(catalog: Catalog) -> N
     for _ in range(2):
         with catalog.write() as tx:
             now = current_step(tx.conn)
-            main = TablePart(table.id, table.version, now, (segment(),), Digest(1, 1))
-            commits.commit(tx, [main, TablePart(ref.impl_id, ref.version, None, (segment(),), Digest(1, 2))])
+            main = TableChange(table.id, table.version, now, (segment(),), Digest(1, 1))
+            commits.commit(
+                tx, [main, TableChange(ref.impl_id, ref.version, None, (segment(),), Digest(1, 2))]
+            )
     with catalog.read() as conn:
         assert chains.state(conn, ref.impl_id).digest == Digest(2, 4)
 
@@ -135,7 +137,7 @@ def test_a_commit_is_refused_when_what_it_only_read_has_changed(catalog: Catalog
     read = Basis(b.id, b.version, commit(catalog, b, segment()))
     commit(catalog, b, segment())
     with pytest.raises(RowsChanged), catalog.write() as tx:
-        commits.commit(tx, [TablePart(a.id, a.version, None, (segment(),), Digest(1, 1))], [read])
+        commits.commit(tx, [TableChange(a.id, a.version, None, (segment(),), Digest(1, 1))], [read])
     with catalog.read() as conn:
         assert chains.state(conn, a.id).digest == Digest()
 

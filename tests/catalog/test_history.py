@@ -17,6 +17,7 @@ from strandline.catalog.versions import VersionRegistry, Wish
 from strandline.errors import PathNotFound, SchemaMismatch, UnderOperation
 from tests.catalog.conftest import Clock
 from tests.catalog.test_cache import alter, touch_index
+from tests.claims import claim
 from tests.copies import copy_request
 from tests.plans import planned, poll
 from tests.world import BY_N, BY_V, STREAM, create, drop, engine_of, execute, stream_on
@@ -101,7 +102,7 @@ def test_a_refused_claim_is_told_with_both_operations(catalog: Catalog) -> None:
     create(catalog, "/orders")
     engine = engine_of(catalog)
     with catalog.write() as tx:
-        engine.registry.claim(tx, "somebody", 1, paths.require(tx.conn, "/orders"))
+        claim(tx, "somebody", 1, paths.require(tx.conn, "/orders"))
     with pytest.raises(UnderOperation):
         execute(engine, "create stream", stream_on("/orders"))
     session_of(catalog).tell()

@@ -29,7 +29,7 @@ def make_tables(catalog: Catalog, count: int) -> list[int]:
     """Empty tables ``/many/t0`` and so on, as they are after their creation; answers their ids."""
     with catalog.write() as tx:
         step, now = tx.step, catalog.clock.now()
-        above = many.make_parent(tx, "/many/t", step)
+        above = many.make_parent(tx, "/many/t")
         body = records.to_text(TableBody(schema=SCHEMA, indexes=()))
         first = above.id + 1
         path = {"parent_id": above.id, "type": "table", "state": "ready", "created_step": step, "version": 1}

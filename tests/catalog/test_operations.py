@@ -18,6 +18,7 @@ from strandline.catalog.versions import VersionRegistry
 from strandline.errors import OperationNotFound, PreconditionFailed, StrandlineError, UnderOperation
 from strandline.model import Digest
 from strandline.records import Nothing, Record
+from tests.claims import move
 from tests.world import BY_V, SCHEMA, create, disagreements, dump, kept, leaks, write
 
 STATES = ["creating", "altering", "copying", "dropping", "incoming restore", "outgoing restore"]
@@ -121,7 +122,7 @@ def test_the_end_publishes_all_of_it_under_one_generation(orders: Catalog) -> No
         made = many.add_one(
             tx, NewPath(table, "new", "stream", STREAM), step=1, state="creating", operation_id="op"
         )
-        registry.move(tx, "op", 1, paths.require(tx.conn, "/orders/by_v/indexImplTable"))
+        move(tx, "op", 1, paths.require(tx.conn, "/orders/by_v/indexImplTable"))
         sessions.add_pin(tx, "op", 1)
         before = cache.present(tx.conn).generation
         step = tx.step
@@ -155,7 +156,7 @@ def test_a_rollback_leaves_the_catalog_as_it_was(orders: Catalog) -> None:
     with orders.write() as tx:
         table = paths.require(tx.conn, "/orders")
         operations.lock(tx, "op", [table], "outgoing restore")
-        directory = many.make_parent(tx, "/new/deep/t", 1)
+        directory = many.make_parents(tx, ["/new/deep/t"], 1)[0]["/new/deep/t"]
         outer = paths.require(tx.conn, "/new")
         made = many.add_one(
             tx,
@@ -164,7 +165,7 @@ def test_a_rollback_leaves_the_catalog_as_it_was(orders: Catalog) -> None:
             state="incoming restore",
             operation_id="op",
         )
-        registry.move(tx, "op", 1, paths.require(tx.conn, "/orders/by_v/indexImplTable"))
+        move(tx, "op", 1, paths.require(tx.conn, "/orders/by_v/indexImplTable"))
         sessions.add_pin(tx, "op", 1)
         chains.attach(tx, made.id, tx.conn.execute(select(sqltables.segments.c.id)).scalars().all(), 1)
         tables.add_states(tx, {made.id: Digest()}, 1)

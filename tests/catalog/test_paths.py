@@ -44,7 +44,7 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_a_path_is_found_under_the_name_it_was_given(catalog: Catalog, name: str) -> None:
     with catalog.write() as tx:
-        parent = many.make_parent(tx, f"/{name}/{name}/x", 1)
+        parent = many.make_parent(tx, f"/{name}/{name}/x")
         made = many.add_one(tx, NewPath(parent, "x", "table", Nothing()), step=1)
     with catalog.read() as conn:
         found = paths.require(conn, f"{name}/{name}/x")
@@ -86,12 +86,12 @@ def test_what_is_there_is_not_made_again(catalog: Catalog) -> None:
         with pytest.raises(AlreadyExists, match="/t already exists"):
             many.add_one(tx, NewPath(root, "t", "directory", Nothing()), step=1)
         with pytest.raises(InvalidArgument, match="/t is a table"):
-            many.make_parent(tx, "/t/below", 1)
+            many.make_parent(tx, "/t/below")
 
 
 def test_a_path_that_is_not_there_comes_with_the_nearest_name(catalog: Catalog) -> None:
     with catalog.write() as tx:
-        parent = many.make_parent(tx, "/shop/orders", 1)
+        parent = many.make_parent(tx, "/shop/orders")
         many.add_one(tx, NewPath(parent, "orders", "table", Nothing()), step=1)
         with pytest.raises(PathNotFound) as missing:
             paths.require(tx.conn, "/shop/order")

@@ -8,11 +8,11 @@ from strandline.catalog import chains, paths
 from strandline.catalog.cache import Loader, SchemeCache
 from strandline.catalog.connection import Catalog
 from strandline.catalog.stale import Stale
-from strandline.catalog.versions import VersionRegistry
 from strandline.clock import Clock
 from strandline.errors import InvalidArgument, PathNotFound, SchemaMismatch, StrandlineError
 from strandline.metrics import Metrics
 from tests.catalog.test_cache import Held, alter, touch_index
+from tests.claims import move
 from tests.plans import planned, poll
 from tests.world import BY_N, BY_V, commit, counted, create, write
 
@@ -159,7 +159,7 @@ def test_what_is_not_a_table_cannot_be_planned(
 def test_claims_are_not_in_a_plan(catalog: Catalog) -> None:
     create(catalog, "/orders", [BY_V])
     with catalog.write() as tx:
-        VersionRegistry().move(tx, "op", 1, paths.require(tx.conn, IMPL))
+        move(tx, "op", 1, paths.require(tx.conn, IMPL))
     (plan,) = planned(Setup(catalog).loader, ["/orders"])
     assert (plan.table.version, plan.impls[0].version) == (1, 1)
     write(catalog, "/orders", 1)

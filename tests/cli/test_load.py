@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -81,6 +83,25 @@ def test_csv_without_a_header_from_stdin(shop: Run, monkeypatch: pytest.MonkeyPa
     assert shop("sql", ROWS, "--json").json["rows"] == LOADED
     Path("tabs.tsv").write_text("4\tzoe\n")
     assert shop("load", "orders", "tabs.tsv", "--no-header", "--columns", "id,customer").code == 0
+
+
+def test_a_pipe_with_a_name_is_read_as_stdin_is(shop: Run) -> None:
+    """As ``strandline load orders <(command) --format csv`` of a shell gives it one."""
+    os.mkfifo("pipe")
+    threading.Thread(target=lambda: Path("pipe").write_text(CSV), daemon=True).start()
+    said = shop("load", "orders", "pipe", "--format", "csv")
+    assert said.code == 0, said.err
+    assert shop("sql", ROWS, "--json").json["rows"] == LOADED
+    assert "an empty file is no header" in shop("load", "orders", "/dev/null", "--format", "csv").err
+
+
+@pytest.mark.parametrize(("sign", "typed"), [(";", "';'"), ("\t", "$'\\t'")])
+def test_a_header_with_another_delimiter_is_told(shop: Run, sign: str, typed: str) -> None:
+    Path("other.csv").write_text(CSV.replace(",", sign))
+    for table in ("orders", "new"):
+        said = shop("load", table, "other.csv", "--key", "id")
+        assert (said.code, f"say --delimiter {typed}." in said.err) == (7, True), said.err
+    assert shop("load", "orders", "other.csv", "--delimiter", sign).code == 0
 
 
 def test_what_does_not_fit_is_told_and_nothing_is_loaded(shop: Run) -> None:

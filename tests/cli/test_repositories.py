@@ -139,6 +139,14 @@ def test_what_follows_a_backup_is_in_sight(
     said = shop("operations", "wait", operation)
     assert "send backup: " in said.err
     assert said.out.startswith(f"operation  {operation}\nkind       backup")
+    assert f"where     {place}\n" in shop("show-backup", "away", "last").out
+    away = place.rename(place.with_name("elsewhere"))
+    assert shop("backup", "away").code == 6
+    shown = shop("show-backup", "away", "--json").json
+    assert [(b["stored"], b["waiting"]) for b in shown] == [(str(place), False), (None, True)]
+    assert shop("show-backup", "away").out.count("1 backup, not sent yet") == 1
+    assert "where     the warehouse, not sent yet\n" in shop("show-backup", "away", "last").out
+    away.rename(place)
     assert list((place / "backups").iterdir())
 
 
@@ -158,7 +166,18 @@ def test_an_encrypted_repository_and_another_key_for_it(
     assert refused.code == 6 and "repository_key_file" in refused.err
     monkeypatch.setenv("STRANDLINE_REPOSITORY_KEY_FILE", str(keys[0]))
     assert shop("backup", "away").code == 0
-    assert not any(b"orders" in file.read_bytes() for file in place.rglob("*") if file.is_file())
+    last, copies = (
+        shop("show-backup", "away", "--json").json[-1]["name"],
+        (tmp_path / "same", tmp_path / "open"),
+    )
+    assert shop("copy-backup", "away", last, "--to", str(copies[0])).code == 0
+    assert shop("copy-backup", "away", last, "--to", str(copies[1]), "--no-encrypt").code == 0
+    refused = shop("copy-backup", "away", last, "--to", str(copies[1]))
+    assert refused.code == 6 and "is not encrypted" in refused.err
+    tells = [
+        any(b"orders" in f.read_bytes() for f in at.rglob("*") if f.is_file()) for at in (place, *copies)
+    ]
+    assert tells == [False, False, True], "a copy is as open as it is asked for, and no more"
     assert shop("rotate-key", str(place), "--new-key-file", str(keys[0])).code == 7
     turned = shop("rotate-key", str(place), "--new-key-file", str(keys[1]), "--json")
     assert turned.json == {"repository": str(place), "generation": 2, "left": []}

@@ -103,6 +103,10 @@ class MortalFiles(LocalFiles):
         self._fate.meet("rename")
         super()._rename(path, name)
 
+    def _exchange(self, path: str, name: str) -> bool:
+        self._fate.meet("exchange")
+        return super()._exchange(path, name)
+
     def _link(self, path: str, name: str) -> None:
         self._fate.meet("link")
         super()._link(path, name)
@@ -126,6 +130,10 @@ class MortalObjects(ObjectFiles):
     def _put(self, name: str, data: bytes) -> None:
         self._fate.meet("put")
         super()._put(name, data)
+
+    def _put_over(self, name: str, data: bytes) -> None:
+        self._fate.meet("put over")
+        super()._put_over(name, data)
 
     def _put_parts(self, name: str, chunks: Iterable[bytes]) -> None:
         self._fate.meet("put parts")

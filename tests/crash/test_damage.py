@@ -16,7 +16,7 @@ from sqlalchemy import select, update
 import strandline
 from strandline import Database
 from strandline.catalog import chains, commits, paths, sqltables
-from strandline.catalog.commits import TablePart
+from strandline.catalog.commits import TableChange
 from strandline.catalog.tables import TableInfo
 from strandline.errors import Corrupted
 from strandline.model import Digest, Segment, TableSchema
@@ -215,7 +215,7 @@ def behind_its_back(
         inline=Inline(1, 10**6),
     )
     with db.runtime.catalog.write() as tx:
-        commits.commit(tx, [TablePart(info.id, info.version, None, (made,), delta if honest else Digest())])
+        commits.commit(tx, [TableChange(info.id, info.version, None, (made,), delta if honest else Digest())])
 
 
 def problems(db: Database) -> dict[str, list[tuple[Any, ...]]]:

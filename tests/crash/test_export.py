@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from strandline.settings import Settings
-from strandline.storage.outgoing import Target, export, targets
+from strandline.storage.outgoing import ExportTarget, export, targets
 from tests.crash.mortal import Fate, MortalFiles
 from tests.world import Death
 
@@ -36,7 +36,7 @@ def test_a_death_leaves_no_part_of_an_export(
     for number in count(1):
         folder = tmp_path / str(number)
         folder.mkdir()
-        target = Target(place=str(folder / name), overwrite=overwrite, settings=Settings())
+        target = ExportTarget(place=str(folder / name), overwrite=overwrite, settings=Settings())
         if overwrite:
             export(target, ROWS["before"].to_reader)
         fate = Fate(number)

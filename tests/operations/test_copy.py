@@ -15,7 +15,7 @@ from sqlalchemy import delete, insert, select
 
 from strandline.catalog import chains, collect, commits, definitions, paths, sqltables, tables
 from strandline.catalog.cache import Loader, SchemeCache
-from strandline.catalog.commits import TablePart
+from strandline.catalog.commits import TableChange
 from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import DONE
 from strandline.catalog.streams import StreamBody
@@ -249,7 +249,9 @@ def test_a_copy_holds_the_state_of_one_step_and_moves_no_data(catalog: Catalog) 
 def describe(catalog: Catalog, path: str, step: int) -> tuple[list[int], Digest]:
     with catalog.read() as conn:
         table_id = paths.require(conn, path).id
-        return sorted(chains.chain_ids(conn, table_id, step)), tables.digest_at(conn, table_id, step)
+        return sorted(chains.chain_ids(conn, [table_id], step)[table_id]), tables.digest_at(
+            conn, table_id, step
+        )
 
 
 def test_compaction_and_collection_during_a_copy_take_nothing_from_it(
@@ -328,7 +330,7 @@ def test_omitted_indexes_are_defined_but_have_no_data(catalog: Catalog) -> None:
     with catalog.read() as conn:
         (ref,) = TableInfo.of(paths.require(conn, "/copies/orders")).indexes
         assert (ref.definition, ref.omitted) == (BY_V, True)
-        assert chains.chain_ids(conn, ref.impl_id, 10**9) == []
+        assert chains.chain_ids(conn, [ref.impl_id], 10**9) == {}
         head = chains.state(conn, ref.impl_id)
         assert (head.digest, head.followed_step) == (Digest(), None)
         assert chains.state(conn, paths.require(conn, "/copies/orders").id).digest.rows == 3
@@ -438,7 +440,7 @@ def test_what_is_large_is_copied_shard_by_shard(tmp_path: Path, clock: ManualClo
         ids = [(info.id, info.version), (info.indexes[0].impl_id, info.indexes[0].version)]
         with catalog.write() as tx:
             commits.commit(
-                tx, [TablePart(i, version, None, (at_key(key),), Digest(1, key)) for i, version in ids]
+                tx, [TableChange(i, version, None, (at_key(key),), Digest(1, key)) for i, version in ids]
             )
 
     def cut_at(schema: TableSchema) -> None:

@@ -3,8 +3,6 @@ nothing of it stays in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,17 +16,15 @@ from strandline.errors import Corrupted, InvalidArgument, TimedOut, Unavailable
 from strandline.operations.engine import Engine
 from strandline.operations.kind import AnyRun, pause_after
 from strandline.records import Nothing, Record
-from tests.operations.worked import Work, Worked
-from tests.world import ManualClock, counted, create, engine_of, kept, kinds, listed, open_catalog, stream_on
+from tests.operations.worked import Work, Worked, on_sqlite
+from tests.world import ManualClock, counted, create, engine_of, kept, kinds, listed, stream_on
+
+pytestmark = on_sqlite
 
 
-@pytest.fixture
-def catalog(tmp_path: Path, clock: ManualClock) -> Iterator[Catalog]:
-    """On SQLite alone: nothing here depends on the database."""
-    catalog = open_catalog(tmp_path, clock=clock)
+@pytest.fixture(autouse=True)
+def orders(catalog: Catalog) -> None:
     create(catalog, "/orders", ())
-    yield catalog
-    catalog.close()
 
 
 class Leading(Worked):

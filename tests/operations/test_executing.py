@@ -3,8 +3,7 @@ are raised, and who is interrupted undoes it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+import threading
 from typing import Any
 
 import pytest
@@ -12,21 +11,16 @@ from sqlalchemy import Connection, func
 
 from strandline.catalog import sqltables
 from strandline.catalog.connection import Catalog
-from strandline.catalog.operations import CANCELLED, DONE, FAILED, Operation
+from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, Operation
 from strandline.errors import Corrupted
+from strandline.operations.engine import Engine
 from strandline.operations.kind import AnyRun
 from strandline.records import Nothing, Record
 from strandline.work import Interrupted
-from tests.operations.worked import Work, Worked
-from tests.world import LEASE_SECONDS, ManualClock, engine_of, listed, open_catalog
+from tests.operations.worked import Work, Worked, on_sqlite
+from tests.world import LEASE_SECONDS, ManualClock, Process, engine_of, listed
 
-
-@pytest.fixture
-def catalog(tmp_path: Path, clock: ManualClock) -> Iterator[Catalog]:
-    """On SQLite alone: nothing here depends on the database."""
-    catalog = open_catalog(tmp_path, clock=clock)
-    yield catalog
-    catalog.close()
+pytestmark = on_sqlite
 
 
 class First(Worked):
@@ -74,6 +68,41 @@ def test_who_is_interrupted_undoes_it(catalog: Catalog) -> None:
     with pytest.raises(Interrupted):
         engine.execute("worked", Nothing())
     assert states(catalog) == [CANCELLED]
+
+
+def test_who_is_interrupted_waits_for_another_thread_that_undoes_it(catalog: Catalog) -> None:
+    is_undone, is_waited_for = threading.Event(), threading.Event()
+
+    class Waited(ManualClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            is_waited_for.set()
+
+    class Leaving(Work):
+        def work(self, run: Any, part: Any) -> Any:
+            raise Interrupted
+
+    class Two(Engine):
+        """What it gives up, another thread undoes: not before somebody waits for that."""
+
+        def _give_up(self, operation_id: str) -> None:
+            threading.Thread(target=super()._give_up, args=(operation_id,)).start()
+            assert is_undone.wait(300)
+            super()._give_up(operation_id)
+
+        def run_of(self, operation: Operation) -> AnyRun:
+            if operation.state == CANCELLING and operation.id in self._driven:
+                is_undone.set()
+                assert is_waited_for.wait(300)
+            return super().run_of(operation)
+
+    catalog.clock = Waited()
+    engine = Two(catalog, Process(catalog), [Worked(Leaving())])
+    with pytest.raises(Interrupted):
+        engine.execute("worked", Nothing())
+    found = states(catalog)
+    is_waited_for.set()
+    assert found == [CANCELLED]
 
 
 def test_who_is_interrupted_when_it_has_ended_leaves_it_so(catalog: Catalog) -> None:

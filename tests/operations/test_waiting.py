@@ -4,8 +4,7 @@ wait for what nobody wants any more."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -17,16 +16,10 @@ from strandline.operations.engine import Engine
 from strandline.operations.failure import LOOK_SECONDS
 from strandline.operations.transitions import NOTED_SECONDS
 from strandline.records import Nothing
-from tests.operations.worked import Work, Worked, running
-from tests.world import ManualClock, Process, engine_of, open_catalog
+from tests.operations.worked import Work, Worked, hanging, on_sqlite, running
+from tests.world import ManualClock, Process, engine_of
 
-
-@pytest.fixture
-def catalog(tmp_path: Path, clock: ManualClock) -> Iterator[Catalog]:
-    """On SQLite alone: nothing here depends on the database."""
-    catalog = open_catalog(tmp_path, clock=clock)
-    yield catalog
-    catalog.close()
+pytestmark = on_sqlite
 
 
 def until(is_so: Callable[[], bool]) -> None:
@@ -89,12 +82,7 @@ def test_slow_work_is_written_down_once_and_asked_after_now_and_then(catalog: Ca
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_who_cancels_in_the_same_process_is_heard_at_once(catalog: Catalog, workers: int) -> None:
-    handler = Work()
-    handler.hangs = {1}
-    engine = engine_of(catalog, kinds=[Worked(handler)])
-    operation_id = engine.start("worked", Nothing())
-    with running(engine, operation_id, workers):
-        assert handler.reached.wait(300)
+    with hanging(catalog, workers) as (engine, operation_id, handler):
         engine.cancel(operation_id)
     assert engine.get(operation_id).state == CANCELLED, "no time has gone by"
     assert handler.ended.wait(300)
@@ -104,12 +92,7 @@ def test_who_cancels_in_the_same_process_is_heard_at_once(catalog: Catalog, work
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_who_is_let_go_leaves_what_hangs_to_others(catalog: Catalog, workers: int) -> None:
-    handler = Work()
-    handler.hangs = {1}
-    engine = engine_of(catalog, kinds=[Worked(handler)])
-    operation_id = engine.start("worked", Nothing())
-    with running(engine, operation_id, workers):
-        assert handler.reached.wait(300)
+    with hanging(catalog, workers) as (engine, operation_id, handler):
         engine.let_go()
     assert engine.get(operation_id).state == RUNNING
     assert handler.ended.wait(300)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,16 +12,10 @@ from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import DONE
 from strandline.operations.kind import AnyRun, Part, PartPlan
 from strandline.records import Nothing
-from tests.operations.worked import Work, Worked
-from tests.world import Death, ManualClock, engine_of, open_catalog
+from tests.operations.worked import Work, Worked, on_sqlite
+from tests.world import Death, engine_of
 
-
-@pytest.fixture
-def catalog(tmp_path: Path, clock: ManualClock) -> Iterator[Catalog]:
-    """On SQLite alone: nothing here depends on the database."""
-    catalog = open_catalog(tmp_path, clock=clock)
-    yield catalog
-    catalog.close()
+pytestmark = on_sqlite
 
 
 class Counting(Work):

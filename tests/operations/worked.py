@@ -7,13 +7,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
+import pytest
+
 from strandline.catalog import shards
+from strandline.catalog.connection import Catalog
 from strandline.catalog.shards import ShardInfo
 from strandline.catalog.writer import Writer
 from strandline.operations.engine import Engine
 from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning
 from strandline.records import Nothing, Record
 from strandline.work import current
+from tests.world import engine_of
+
+on_sqlite = pytest.mark.parametrize("catalog", ["sqlite"], indirect=True)
+"""Of tests in which nothing depends on the database."""
 
 
 class Work(Handler[AnyRun, Nothing]):
@@ -86,6 +93,18 @@ def running(engine: Engine, operation_id: str, workers: int) -> Iterator[None]:
     yield
     thread.join(300)
     assert not thread.is_alive()
+
+
+@contextmanager
+def hanging(catalog: Catalog, workers: int) -> Iterator[tuple[Engine, str, Work]]:
+    """An operation whose first part hangs, until a test lets it go or the operation is given up."""
+    handler = Work()
+    handler.hangs = {1}
+    engine = engine_of(catalog, kinds=[Worked(handler)])
+    operation_id = engine.start("worked", Nothing())
+    with running(engine, operation_id, workers):
+        assert handler.reached.wait(300)
+        yield engine, operation_id, handler
 
 
 def until_state(engine: Engine, operation_id: str, number: int, state: str) -> None:

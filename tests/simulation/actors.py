@@ -11,7 +11,7 @@ from strandline.catalog.cache import Loader, SchemeCache
 from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import Operation, Part
 from strandline.catalog.paths import Path
-from strandline.catalog.versions import Claim, Claimed, Held, VersionRegistry, Wish
+from strandline.catalog.versions import Claim, Claimed, HeldClaim, VersionRegistry, Wish
 from strandline.catalog.writer import Writer
 from strandline.metrics import Metrics
 from strandline.operations.engine import Engine
@@ -65,7 +65,7 @@ class EagerRegistry(VersionRegistry):
                 known.add(wish.path.id)
         return claims
 
-    def _write(self, tx: Writer, held: Sequence[Held], known: Mapping[int, Path]) -> None:
+    def _write(self, tx: Writer, held: Sequence[HeldClaim], known: Mapping[int, Path]) -> None:
         """The versions are there already."""
 
 

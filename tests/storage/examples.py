@@ -136,15 +136,9 @@ class History:
         self.states.append(state)
         self.digests.append(self.digests[-1] + delta)
 
-    def merge(self, start: int, stop: int, inline: bool = True) -> None:
+    def merge(self, start: int, stop: int) -> None:
         """Replaces the log segments ``start:stop`` by one."""
-        merged = merge_logs(
-            self.shelf,
-            self.schema,
-            self.segments[start:stop],
-            self.name(),
-            inline=Inline(2000 if inline else 0, 1 << 18),
-        )
+        merged = merge_logs(self.shelf, self.schema, self.segments[start:stop], self.name())
         self.segments[start:stop] = [merged]
 
     def compact(self, count: int) -> None:
@@ -190,7 +184,7 @@ def histories(draw: st.DrawFn, root: Path, commits: int = 6) -> History:
         history.write(mode, [*table.key, *(c.name for c in named)], rows, inline=draw(st.booleans()))
     if draw(st.booleans()):
         start = draw(st.integers(0, len(history.segments) - 1))
-        history.merge(start, draw(st.integers(start + 1, len(history.segments))), inline=draw(st.booleans()))
+        history.merge(start, draw(st.integers(start + 1, len(history.segments))))
     if draw(st.booleans()):
         history.compact(draw(st.integers(1, len(history.segments))))
     return history

@@ -4,13 +4,18 @@ is in test_files_anywhere.py."""
 from __future__ import annotations
 
 import errno
+import itertools
 import os
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import pytest
 
 from strandline.errors import Unavailable
+from strandline.storage.exchange import exchange
 from strandline.storage.files import LocalFiles
+from tests.crash.mortal import Fate, MortalFiles
+from tests.world import Death
 
 
 class Broken(LocalFiles):
@@ -70,9 +75,9 @@ def test_a_new_file_is_made_durable_with_every_folder_that_leads_to_it(tmp_path:
 @pytest.mark.parametrize("at", range(1, 11))
 def test_a_full_disk_leaves_no_file(tmp_path: Path, at: int) -> None:
     files = Broken(tmp_path, at, OSError(errno.ENOSPC, "No space left on device"))
-    with pytest.raises(Unavailable, match="No space left on device") as caught:
+    with pytest.raises(Unavailable, match=f"at {tmp_path}: No space left on device") as caught:
         files.write("a/b", b"0123456789abcdef")
-    assert "Free some space" in caught.value.hint
+    assert "Free some space there" in caught.value.hint, "there may be several disks"
     assert list(files.names()) == []
     files.write("a/b", b"0123456789abcdef")
     assert files.read("a/b") == b"0123456789abcdef"
@@ -129,3 +134,41 @@ def test_remove_tree_removes_only_what_is_below(files: LocalFiles, tmp_path: Pat
     assert list(files.names()) == ["ab/3"]
     assert not os.path.exists(files.path("a"))
     assert (outside / "kept").exists()
+
+
+def test_a_folder_is_replaced_in_one_step(tmp_path: Path) -> None:
+    """Whenever the process dies, the old one is there or the new one."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    if not exchange(str(tmp_path / "a"), str(tmp_path / "b")):
+        pytest.skip("the file system cannot let folders change places")
+    for at in itertools.count(1):
+        root, fate = tmp_path / str(at), Fate(at)
+        for name in ("folder/old", "ready/new"):
+            LocalFiles(root).write(name, b"")
+        with suppress(Death):
+            MortalFiles(root, fate).move_folder("ready", "folder", replace=True)
+        assert os.listdir(root / "folder") in (["old"], ["new"]), fate.place
+        if not fate.dead:
+            break
+    assert fate.trail == ["exchange", "sync", "unlink", "rmdir"]
+    assert list(LocalFiles(root).names()) == ["folder/new"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_where_folders_cannot_change_places_the_old_one_is_kept_beside(tmp_path: Path, fails: bool) -> None:
+    class Plain(LocalFiles):
+        def _exchange(self, path: str, name: str) -> bool:
+            return False
+
+        def _rename(self, path: str, name: str) -> None:
+            if fails and path.endswith("ready"):
+                raise OSError(errno.EACCES, "no")
+            super()._rename(path, name)
+
+    files = Plain(tmp_path)
+    for name in ("folder/old", "ready/new"):
+        files.write(name, b"")
+    with pytest.raises(Unavailable) if fails else nullcontext():
+        files.move_folder("ready", "folder", replace=True)
+    assert sorted(files.names()) == (["folder/old", "ready/new"] if fails else ["folder/new"])

@@ -12,7 +12,7 @@ import pytest
 
 from strandline import Database, Settings
 from strandline.catalog import commits, paths
-from strandline.catalog.commits import TablePart
+from strandline.catalog.commits import TableChange
 from strandline.catalog.tables import TableInfo
 from strandline.model import Segment
 from strandline.storage.digest import digest_of, row_hashes
@@ -52,7 +52,7 @@ class Checked:
         table = table_of(info.schema, info.schema.names, given)
         delta = digest_of(*row_hashes(info.schema, {n: table.column(n) for n in info.schema.names}))
         with self.db.runtime.catalog.write() as tx:
-            commits.commit(tx, [TablePart(info.id, info.version, None, (made,), delta)])
+            commits.commit(tx, [TableChange(info.id, info.version, None, (made,), delta)])
 
     def problems(self, path: str = "/t") -> list[tuple[str, str, list[Any]]]:
         return [(p.kind, p.path, p.keys) for p in self.checker.check(path).problems]

@@ -418,3 +418,61 @@ def test_a_block_ends_its_own_transaction(filled: Database) -> None:
                 filled.sql(text)
         filled.sql("DELETE FROM t WHERE k = 1")
     assert rows(filled, "SELECT k FROM t") == [(2,)]
+
+
+def changes(number: int) -> list[str]:
+    """Statements, each of which changes little of what those before it have done."""
+    kinds = (
+        "UPSERT INTO t (k, v, n) VALUES ({a}, 'v{b}', {n})",
+        "UPDATE t SET n = n + 1, v = 'w{b}' WHERE k = {a}",
+        "DELETE FROM t WHERE k = {b}",
+        "UPSERT INTO t (k, n) VALUES ({b}, {n}), ({a}, {n})",
+        "UPDATE t SET v = 'x{a}' WHERE v = 'w{b}'",
+    )
+    return [kinds[n % 5].format(a=n * 7 % 11, b=n * 5 % 13, n=n) for n in range(number)]
+
+
+def test_many_statements_of_one_transaction_are_as_good_as_many_transactions(
+    filled: Database, connect: Callable[..., Database]
+) -> None:
+    db, other = filled, connect("other")
+    other.sql(TABLE)
+    other.sql(START)
+    much = [{"k": k, "v": f"much{k}", "n": -k} for k in range(3_000)]  # Too much for the catalog.
+    with db.transaction():
+        for number, statement in enumerate(changes(150)):
+            for each in (db, other):
+                each.sql(statement)
+                if number == 20:
+                    each.table("t").upsert(much)
+            some = "SELECT * FROM t WHERE k < 20 ORDER BY k"
+            assert rows(db, some) == rows(other, some)
+    assert content(db, "/t") == content(other, "/t")
+    listed = "SELECT v, k FROM t VIEW by_v ORDER BY v, k"
+    assert rows(db, listed) == rows(other, listed)
+    assert_sound(db, "/t")
+
+
+def test_what_a_statement_looks_through_does_not_grow_with_those_before_it(filled: Database) -> None:
+    db = filled
+    with db.transaction():
+        for statement in changes(200):
+            db.sql(statement)
+        transaction = db.current_transaction()
+        assert transaction is not None
+        assert len(transaction.view("/t").chain.segments) < 70
+
+
+def test_what_fails_after_statements_were_put_together_leaves_what_was_before(filled: Database) -> None:
+    db = filled
+    with db.transaction():
+        for statement in changes(40):
+            db.sql(statement)
+        before = rows(db, "SELECT * FROM t ORDER BY k")
+        twice = "INSERT INTO t (k, v) VALUES (3, 'a'), (3, 'b')"
+        with refused(db, "PRECONDITION_FAILED"):
+            db.sql("; ".join([*changes(100), twice]))
+        assert rows(db, "SELECT * FROM t ORDER BY k") == before
+        db.sql("UPSERT INTO t (k, v, n) VALUES (100, 'last', 1)")
+    assert content(db, "/t") == [*before, (100, "last", 1)]
+    assert_sound(db, "/t")

@@ -97,7 +97,7 @@ def requested(db: Database, statement: st.Statement) -> tuple[str, Any]:
                 collection=statement.collection,
                 backup=statement.backup,
                 url=repository_of(statement.url),
-                encryption=boolean(ENCRYPTION, given.get(ENCRYPTION, False)),
+                encryption=boolean(ENCRYPTION, given[ENCRYPTION]) if ENCRYPTION in given else None,
                 limits=limits_of(given, db.runtime.limits),
             )
         case st.CompactBackups(collection=collection, backup=backup) if statement.increments:
@@ -110,7 +110,7 @@ def requested(db: Database, statement: st.Statement) -> tuple[str, Any]:
 
 
 def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Result:
-    """What was found in the repository, backup by backup."""
+    """Return what was found in the repository, backup by backup."""
     given = options_of("ATTACH", statement.settings, ("TAKE_OVER",))
     take_over = boolean("TAKE_OVER", given.get("TAKE_OVER", False))
     step, found = attach(db.runtime, statement.name, repository_of(statement.url), take_over=take_over)
@@ -128,7 +128,7 @@ def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Res
 
 
 def collection_in(db: Database, url: str) -> str:
-    """The name of the collection whose backups a repository holds."""
+    """Return the name of the collection whose backups a repository holds."""
     with db.guard():
         return name_in(db.runtime, repository_of(url))
 
@@ -138,7 +138,7 @@ def restore(db: Database, statement: st.Restore) -> Result:
 
 
 def verify(db: Database, statement: st.Verify) -> Result:
-    """How each backup was found; and what is wrong with none of them but with their repository."""
+    """Return how each backup was found; and what is wrong with none of them but with their repository."""
     given = verify_settings(statement.settings)
     report = db.verify(statement.collection, at=statement.at_backup, **given)
     rows: list[tuple[Any, ...]] = [

@@ -13,7 +13,7 @@ from strandline.errors import InvalidArgument
 from strandline.types import Type, parse_type
 from strandline.types.arrays import column_to_python, outgoing_type
 
-__all__ = ["Tables", "Whole", "guarded", "reader_of", "rows_of", "table_of"]
+__all__ = ["Tables", "WholeTable", "guarded", "reader_of", "rows_of", "table_of"]
 
 Guard = Callable[[], AbstractContextManager[None]]
 
@@ -30,7 +30,7 @@ class Tables(Protocol):
 
 
 @dataclass(frozen=True)
-class Whole:
+class WholeTable:
     """Rows that are here."""
 
     table: pa.Table

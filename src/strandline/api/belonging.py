@@ -66,7 +66,7 @@ def join(catalog: Catalog, files: Files, folder: str, *, create: bool, adopt: bo
 
 
 def read_marker(files: Files) -> str | None:
-    """The id of the warehouse that a folder is; None if it is none."""
+    """Return the id of the warehouse that a folder is; None if it is none."""
     text = files.find(MARKER)
     if text is None:
         return None

@@ -88,8 +88,8 @@ def _let_know(spark: SparkSession) -> None:
 
 
 def place_of(warehouse: str | os.PathLike[str]) -> str:
-    """The absolute path of a folder that is there, or could be made, or a URL of an object store in its one
-    form; refuses what can never be either."""
+    """Return the absolute path of a folder that is there, or could be made, or a URL of an object store in
+    its one form; refuses what can never be either."""
     if isinstance(warehouse, str) and is_url(warehouse):
         return bucket_of(warehouse).url
     return str(folder_of(warehouse))
@@ -110,7 +110,7 @@ def _check_catalog(where: str, catalog: str | None) -> None:
 
 
 def folder_of(warehouse: str | os.PathLike[str]) -> Path:
-    """The absolute path of a folder that is there, or could be made; refuses what can never be one."""
+    """Return the absolute path of a folder that is there, or could be made; refuses what can never be one."""
     text = os.fspath(warehouse) if isinstance(warehouse, os.PathLike) else warehouse
     if isinstance(text, str):
         text = _path_of_url(text) if text.startswith("file:") else _in_home(text)

@@ -427,7 +427,7 @@ class Database:
         return self._running.start(kind, request)
 
     def kind(self, name: str) -> Kind[Any, Any, Any]:
-        """What carries out operations of a kind."""
+        """Return what carries out operations of a kind."""
         return self._running.engine.kind_of(name)
 
     def run_operation(self, kind: str, request: Record) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from strandline import names
 from strandline.api import stream
 from strandline.api.result import Result
-from strandline.backups.renaming import rename_table
+from strandline.backups.rename import rename_table
 from strandline.sql import statements as st
 from strandline.tables import ddl
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 HANDLERS: Mapping[type[st.Statement], str] = {
     st.Select: "rows.select",
     st.Explain: "rows.explain",
-    st.ExplainStatement: "explaining.run",
-    st.Export: "exporting.run",
+    st.ExplainStatement: "explanations.run",
+    st.Export: "export.run",
     st.Begin: "transactions.begin",
     st.Commit: "transactions.commit",
     st.Rollback: "transactions.rollback",

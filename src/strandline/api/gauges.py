@@ -100,7 +100,7 @@ Sample = tuple[Gauge, tuple[str, ...], float]
 
 
 def render(runtime: Runtime) -> str:
-    """Everything that is to be watched, from one snapshot of the catalog."""
+    """Return everything that is to be watched, from one snapshot of the catalog."""
     untold = runtime.catalog.ledger
     with untold.lock, runtime.catalog.read() as conn:
         counts = ledger.counts(conn)
@@ -124,7 +124,7 @@ class _Collected(Collector):
 
 
 def _counted(runtime: Runtime, counts: Mapping[Count, float]) -> Iterator[Metric]:
-    """The counters and histograms of a process, with what all have counted."""
+    """Yield the counters and histograms of a process, with what all have counted."""
     of: dict[str, list[Count]] = {}
     for count in counts:
         of.setdefault(count.name, []).append(count)

@@ -8,17 +8,17 @@ from collections.abc import Callable
 from typing import Any
 
 from strandline.api.progress import OperationInfo, info_of
-from strandline.backups.compact import CompactBackups
+from strandline.backups.compact import CompactChain
 from strandline.backups.full import FullBackup
 from strandline.backups.incremental import IncrementalBackup
 from strandline.backups.lifecycle import DropCollection
 from strandline.backups.merge import MergeIncrements
 from strandline.backups.removal import DropBackups
-from strandline.backups.restore import Restore
+from strandline.backups.repository_writer import Leases
+from strandline.backups.restore import RestoreBackup
 from strandline.backups.send import SendBackup
 from strandline.backups.sweep import SweepRepository
 from strandline.backups.trial import TryRestore
-from strandline.backups.writing import Leases
 from strandline.catalog.operations import Operation
 from strandline.operations.engine import Engine
 from strandline.operations.kind import Kind
@@ -42,10 +42,10 @@ class Operations:
             DropCollection(),
             SendBackup(runtime, leases),
             SweepRepository(runtime, leases),
-            CompactBackups(runtime, leases),
+            CompactChain(runtime, leases),
             MergeIncrements(runtime, leases),
-            DropBackups(),
-            Restore(runtime),
+            DropBackups(runtime),
+            RestoreBackup(runtime),
             TryRestore(runtime),
         ]
         self.engine = Engine(

@@ -54,7 +54,7 @@ class OperationInfo:
         return self._look(stages)
 
     def first_shards(self, most: int) -> list[ShardInfo]:
-        """No more than so many of its parts, those first that matter most to whoever waits: what is in
+        """Return no more than so many of its parts, those first that matter most to whoever waits: what is in
         progress, what has failed, what is waiting."""
         return self._look(partial(shown_parts, most=most))
 
@@ -64,7 +64,7 @@ class OperationInfo:
             return at(conn, operation)
 
     def _from(self, runtime: Runtime, operation: Operation) -> OperationInfo:
-        """It, with where its shards are read."""
+        """Return it, with where its shards are read."""
         self.__dict__["_source"] = runtime, operation
         return self
 
@@ -109,7 +109,7 @@ def _seconds_left(operation: Operation, progress: dict[str, Any], now: float) ->
 
 
 def all_operations(runtime: Runtime) -> list[OperationInfo]:
-    """Those that are not forgotten, oldest first."""
+    """Return those that are not forgotten, oldest first."""
     with runtime.catalog.read() as conn:
         found = operations.listed(conn)
     return [info_of(runtime, operation) for operation in found]
@@ -126,5 +126,5 @@ def one_operation(runtime: Runtime, operation_id: str) -> OperationInfo:
 
 
 def info_of(runtime: Runtime, operation: Operation) -> OperationInfo:
-    """An operation as users see it, who may ask for its shards."""
+    """Return an operation as users see it, who may ask for its shards."""
     return OperationInfo.of(operation, runtime.clock.now())._from(runtime, operation)

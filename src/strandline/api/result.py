@@ -60,9 +60,9 @@ class Result(Tabular):
     def to_reader(self, batch_rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
         """Return the rows as a stream of batches, of which only some are in memory at a time. One thread
         reads it."""
-        from strandline.api.batches import Whole, reader_of
+        from strandline.api.batches import WholeTable, reader_of
 
-        source = Whole(self._table) if self.is_here else self.plain or self._batches
+        source = WholeTable(self._table) if self.is_here else self.plain or self._batches
         return reader_of(source, batch_rows, self.guard)
 
     def to_arrow(self) -> pa.Table:

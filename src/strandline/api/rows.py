@@ -22,7 +22,7 @@ def select(db: Database, statement: st.Select) -> Result:
 
 
 def explain(db: Database, statement: st.Explain) -> Result:
-    """The plan as Strandline makes it; with a word of Spark's after EXPLAIN, as Spark does."""
+    """Return the plan as Strandline makes it; with a word of Spark's after EXPLAIN, as Spark does."""
     if not statement.mode:
         steps = db.look(lambda reader: plan.explain(reader, statement.query), read.named(statement.query))
         return Result(plan.Step._fields, steps)

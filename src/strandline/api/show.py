@@ -103,7 +103,7 @@ def tables(db: Database, statement: st.ShowTables) -> Result:
 
 
 def _create_statement(row: Path) -> str:
-    """The statement that creates an empty table like this one."""
+    """Return the statement that creates an empty table like this one."""
     info = TableInfo.of(row)
     lines = [f"{quote(c.name)} {c.type.name}{' NOT NULL' if c.not_null else ''}" for c in info.schema.columns]
     lines.append(f"PRIMARY KEY ({', '.join(quote(n) for n in info.schema.key)})")

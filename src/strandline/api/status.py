@@ -178,7 +178,7 @@ def _last(head: BackupHead | None, now: float) -> LastBackup | None:
 
 
 def _verification(standing: Standing, now: float) -> LastVerification | None:
-    """The last one; of two at the same time the higher level, which says more."""
+    """Return the last one; of two at the same time the higher level, which says more."""
     if not standing.verified:
         return None
     level, found = max(enumerate(standing.verified.items()), key=lambda at: (at[1][1].time, at[0]))[1]
@@ -221,6 +221,13 @@ def _of_collection(standing: Standing, thresholds: Thresholds, now: float) -> It
             "critical",
             f"{last.name} cannot be restored, only {standing.restorable.name} and what is older",
             f"See why: strandline verify {name}. Then take a new full one: BACKUP {name}.",
+        )
+    if waiting := standing.waiting:
+        yield say(
+            "warning",
+            f"{names.count(len(waiting), 'backup')}, the last {waiting[-1].name}, would be lost with the "
+            "warehouse: not in the repository yet",
+            f"See that it can be reached; the next backup sends them: BACKUP {name} INCREMENTAL.",
         )
     # Backups of an attached collection are taken elsewhere, and are as old as their owner lets them be.
     if not standing.collection.record(Collection).attached:
@@ -282,7 +289,7 @@ def _of_stream(lag: Lag, thresholds: Thresholds, now: float) -> Iterator[Attenti
 
 
 def hours(seconds: float) -> str:
-    """A long time in words, in one unit."""
+    """Return a long time in words, in one unit."""
     for unit, size in (("day", DAY), ("hour", HOUR), ("minute", 60.0)):
         if seconds >= 2 * size:
             return f"{int(seconds // size)} {unit}s"

@@ -119,13 +119,14 @@ class Stream:
             tables.move_hold(tx, stream.id, step)
 
     def _next_stop(self, after: int, count: int) -> int:
-        """Where a batch that begins after ``after`` ends: at the last of the next few commits to the table;
-        ``after`` if there is none."""
+        """Return where a batch that begins after ``after`` ends: at the last of the next few commits to the
+        table; ``after`` if there is none."""
         with self._database.runtime.catalog.read() as conn:
             return commits.stop_after(conn, _open_stream(conn, self.path).parent_id, after, count)
 
     def _read(self, after: int | None, upto: int | None, give: Callable[[Feed], T]) -> T:
-        """What ``give`` makes of a window; again, if the window was let go of and collected meanwhile."""
+        """Return what ``give`` makes of a window; again, if the window was let go of and collected
+        meanwhile."""
         runtime = self._database.runtime
 
         def attempt() -> T:
@@ -168,7 +169,7 @@ def window_of(database: Database, path: str, after: int | None, upto: int | None
 
 
 def _open_stream(conn: Connection, path: str) -> Path:
-    """A stream that is there, and not only about to be: until then it holds nothing."""
+    """Return a stream that is there, and not only about to be: until then it holds nothing."""
     stream = paths.require(conn, path, "stream")
     if stream.state in CREATED_STATES:
         paths.check_ready(stream)
@@ -206,7 +207,7 @@ def drop_changefeed(database: Database, path: str, name: str) -> None:
 
 
 def _own_stream(conn: Connection, path: str, hint: str) -> Path:
-    """A stream that belongs to no collection."""
+    """Return a stream that belongs to no collection."""
     stream = paths.require(conn, path, "stream")
     if stream.record(StreamBody).owner is not None:
         raise PreconditionFailed(f"{stream.path} belongs to a backup collection", hint)

@@ -135,7 +135,7 @@ class Table:
 
 
 def _moment(at: Any) -> tuple[int | None, datetime | None]:
-    """A step, or a time."""
+    """Return a step, or a time."""
     if isinstance(at, str | datetime):
         return None, cast(datetime, coerce(parse_type("Timestamp"), at, "at"))
     return at, None
@@ -165,8 +165,8 @@ class _Frame:
 
 
 def _rows(mode: Mode, data: Any) -> _Frame | pa.Table | list[Any]:
-    """What a caller brings, taken once: a commit that has to be repeated must not find an iterator that is
-    used up."""
+    """Return what a caller brings, taken once: a commit that has to be repeated must not find an iterator
+    that is used up."""
     if type(data).__module__.startswith("pyspark.sql") and hasattr(data, "sparkSession"):
         return _Frame(data)
     if isinstance(data, pa.RecordBatch):
@@ -190,8 +190,8 @@ def _rows(mode: Mode, data: Any) -> _Frame | pa.Table | list[Any]:
 
 
 def _streamed(data: Any) -> pa.Table:
-    """The rows of whatever knows Arrow's interface for streams: a frame of polars, a relation of DuckDB, a
-    reader of Arrow batches, a result of ours."""
+    """Return the rows of whatever knows Arrow's interface for streams: a frame of polars, a relation of
+    DuckDB, a reader of Arrow batches, a result of ours."""
     try:
         return pa.RecordBatchReader.from_stream(data).read_all()
     except pa.ArrowInvalid as error:

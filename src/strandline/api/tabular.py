@@ -76,7 +76,7 @@ class Tabular(ABC):
         """Return the rows as plain tuples, or the first ``limit`` of them."""
 
     def _shown(self) -> str:
-        """The first rows as a table of HTML."""
+        """Return the first rows as a table of HTML."""
         rows = self.rows(SHOWN_ROWS + 1)
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
         body = "".join(

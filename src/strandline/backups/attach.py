@@ -46,7 +46,7 @@ class Found:
 
 
 def name_in(runtime: Runtime, root: str) -> str:
-    """The name that the collection of a repository has, as its last readable backup says."""
+    """Return the name that the collection of a repository has, as its last readable backup says."""
     repository = Repository(runtime.files.at(root), root)
     repository.marker  # noqa: B018  (what is no repository is refused before anything else)
     found = Found("", None)
@@ -103,7 +103,7 @@ def _check_free(conn: Connection, path: str) -> None:
 
 
 def _all(repository: Repository) -> tuple[list[Found], list[Manifest]]:
-    """All backups of a repository, and the manifests of those that can be used: at least one."""
+    """Return all backups of a repository, and the manifests of those that can be used: at least one."""
     found = [_read(repository, backup) for backup in repository.backups()]
     usable = [each.manifest for each in found if each.manifest is not None]
     if not usable:
@@ -159,7 +159,7 @@ class _Attached:
         return made
 
     def _full(self, backup: Path, record: BackupRecord) -> dict[str, TableRecord]:
-        """Tables with their indexes below them, as a copy makes them."""
+        """Return tables with their indexes below them, as a copy makes them."""
         listed = list(record.tables.items())
         rows = self._tables(
             [f"{backup.path}{path}" for path, _ in listed], [TableBody(schema=t.schema) for _, t in listed]
@@ -185,7 +185,8 @@ class _Attached:
         return placed
 
     def _incremental(self, backup: Path, record: BackupRecord) -> dict[str, TableRecord]:
-        """Slices of tables, and those of indexes in a place of their own, as an increment makes them."""
+        """Return slices of tables, and those of indexes in a place of their own, as an increment makes
+        them."""
         wanted: list[tuple[str, str | None, TableBody]] = []
         increment = record.kind == "incremental"
         for path, table in record.tables.items():

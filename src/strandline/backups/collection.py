@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
+from urllib.parse import unquote
 
 from strandline import names
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound
@@ -40,12 +41,12 @@ class CollectionRequest(Record):
 @dataclass(frozen=True, kw_only=True)
 class SendRequest(Record):
     """Backups are to be sent to a repository. ``backup`` None: the last one. ``url`` None: the repository is
-    that of the collection. ``encryption``: a new one is to be encrypted."""
+    that of the collection. ``encryption``: it is to be encrypted; None: as that of the collection is."""
 
     collection: str
     backup: str | None = None
     url: str | None = None
-    encryption: bool = False
+    encryption: bool | None = None
     limits: Limits = later(Limits())
 
 
@@ -109,8 +110,8 @@ class Collection(Record):
     leaving: tuple[str, ...] = later(())
 
     def goes_on_after(self, backup: str) -> bool:
-        """Whether increments may follow a restore of its last backup: in a repository, whose chain outlives
-        the tables that it was taken of. In the cluster a chain ends with its tables."""
+        """Return whether increments may follow a restore of its last backup: in a repository, whose chain
+        outlives the tables that it was taken of. In the cluster a chain ends with its tables."""
         is_open = self.dropped is None or self.dropped < backup
         is_kept = self.settings.incremental and self.settings.storage != CLUSTER
         return is_kept and is_open and not self.attached
@@ -140,6 +141,11 @@ class Collection(Record):
             seen.add(name)
             field, read = _SETTINGS[name]
             changed = replace(changed, **{field: read(name, value)})
+        if changed.encryption and changed.storage == CLUSTER and not seen.isdisjoint((STORAGE, ENCRYPTION)):
+            raise InvalidArgument(
+                "ENCRYPTION is for repositories: what is kept in the warehouse is not encrypted",
+                "Name the folder or URL of a repository as STORAGE, or leave ENCRYPTION out.",
+            )
         return replace(self, settings=changed)
 
     def without_settings(self, names: Iterable[str]) -> Collection:
@@ -179,11 +185,11 @@ class Collection(Record):
 
 
 def storage_of(value: str) -> str:
-    """The one form of a place for backups: the warehouse itself, the full path of a folder, or a URL.
+    """Return the one form of a place for backups: the warehouse itself, the full path of a folder, or a URL.
     Anything else is refused: a mistyped word must not become a folder."""
     if value == CLUSTER:
         return value
-    text = value.removeprefix("file://") if value.startswith("file:///") else value
+    text = unquote(value.removeprefix("file://")) if value.startswith("file:///") else value
     if is_url(text):
         return bucket_of(text).url
     path = os.path.expanduser(text)
@@ -197,7 +203,7 @@ def storage_of(value: str) -> str:
 
 
 def repository_of(value: str) -> str:
-    """The one form of a repository's place."""
+    """Return the one form of a repository's place."""
     place = storage_of(value)
     if place == CLUSTER:
         raise InvalidArgument(

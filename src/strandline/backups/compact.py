@@ -27,8 +27,8 @@ from strandline.backups.compact_parts import (
 from strandline.backups.compact_plan import sources
 from strandline.backups.full import check_ours
 from strandline.backups.record import BackupRecord, require_collection
+from strandline.backups.repository_writer import Leases
 from strandline.backups.restore_plan import RestoreRequest, find_chain
-from strandline.backups.writing import Leases
 from strandline.catalog import chains, definitions, many, paths, tables
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import Path
@@ -63,7 +63,7 @@ def refuse_unsent(path: Path, collection: Collection, backup: BackupRecord) -> N
         )
 
 
-class CompactBackups(Kind[CompactRequest, CompactBody, CompactProgress]):
+class CompactChain(Kind[CompactRequest, CompactBody, CompactProgress]):
     """Let an increment become a full backup."""
 
     name = "compact backups"
@@ -108,7 +108,7 @@ class CompactBackups(Kind[CompactRequest, CompactBody, CompactProgress]):
     def _shards(
         self, tx: Writer, run: Planning[CompactRequest], chain: Sequence[BackupRecord], backup: Path
     ) -> list[PartPlan]:
-        """The parts, and for each table and index of them a path in which new segments wait."""
+        """Return the parts, and for each table and index of them a path in which new segments wait."""
         root, step = chain[-1].stored, chain[-1].step
         folded = [source for source in sources(tx.conn, chain) if not source.is_shared(root)]
         new = [

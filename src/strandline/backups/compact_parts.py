@@ -13,13 +13,13 @@ from typing import TypeAlias
 from sqlalchemy import Connection
 
 from strandline.backups.collection import CLUSTER, Collection, CompactRequest
-from strandline.backups.compact_plan import FoldedShard, Source, is_at, made_full, sources
-from strandline.backups.lease import Lease
+from strandline.backups.compact_plan import FoldedShard, FoldedSource, is_at, made_full, sources
+from strandline.backups.lease import RepositoryLease
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
 from strandline.backups.record import BackupRecord
 from strandline.backups.repository import Repository
+from strandline.backups.repository_writer import WritingPart, avoided, publish
 from strandline.backups.restore_plan import RestoreRequest, find_chain
-from strandline.backups.writing import WritingPart, avoided, publish
 from strandline.catalog import chains, paths
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import TableBody
@@ -27,7 +27,7 @@ from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, Internal
 from strandline.model import Chain, Digest, Segment, State, is_elsewhere
 from strandline.operations.kind import Body, P, Part, Run, RunT
-from strandline.operations.moving import Moving
+from strandline.operations.transfer import Transfer
 from strandline.records import Nothing
 from strandline.storage.elsewhere import Destination
 from strandline.storage.shards import lies_in
@@ -47,7 +47,7 @@ class CompactBody(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompactProgress(Moving):
+class CompactProgress(Transfer):
     """The bytes of the shards that are folded, of all."""
 
 
@@ -67,7 +67,7 @@ class Folded:
         chain = find_chain(conn, collection, wanted)
         self.backup = next(p for p in paths.backups(conn, collection) if p.name == run.body.backup)
         self.record = chain[-1]
-        self.sources: list[Source] = []
+        self.sources: list[FoldedSource] = []
         self.staging: dict[int, int] = {}
         self.sums: dict[int, Digest] = {}
         self.placed: dict[int, Sequence[Segment]] = {}
@@ -169,7 +169,7 @@ class FoldedManifestPart(WritingPart[RunT, P]):
     """Lets a backup that was folded exist in the repository as what it is now."""
 
     def listed(
-        self, path: Path, record: BackupRecord, held: Held, there: Repository, lease: Lease
+        self, path: Path, record: BackupRecord, held: Held, there: Repository, lease: RepositoryLease
     ) -> Manifest | None:
         """Write the manifest of what a backup of the collection at ``path`` is now. If an earlier try came as
         far and was undone, return what it has left, unless that is the same."""
@@ -209,7 +209,7 @@ class FullManifestPart(FoldedManifestPart[CompactRun, Nothing]):
         with self.writing(run) as (there, lease):
             return self._list(run, there, lease)
 
-    def _list(self, run: CompactRun, there: Repository, lease: Lease) -> Manifest | None:
+    def _list(self, run: CompactRun, there: Repository, lease: RepositoryLease) -> Manifest | None:
         with self.runtime.catalog.read() as conn:
             found = Folded(conn, run)
             path = require_id(conn, run.body.collection_id)
@@ -236,7 +236,7 @@ class FullManifestPart(FoldedManifestPart[CompactRun, Nothing]):
 
 
 def _states(record: BackupRecord) -> tuple[int, dict[str, list[tuple[str | None, Digest]]]]:
-    """What a backup proves: its step, and the digests of its tables and indexes."""
+    """Return what a backup proves: its step, and the digests of its tables and indexes."""
     return record.step, {
         path: [
             (None, table.slice.after),

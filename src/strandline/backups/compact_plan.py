@@ -46,7 +46,7 @@ class FoldedShard(Record):
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldSlice:
     """What one backup of the chain holds of a table or an index."""
 
     step: int
@@ -55,7 +55,7 @@ class Held:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class FoldedSource:
     """A table, or an index (by its name), at the end of a chain. ``last``: what the last backup says of it.
     ``held``: what adds up to it, oldest first. ``least``: how many shards it has, if its segments allow
     it."""
@@ -65,7 +65,7 @@ class Source:
     schema: TableSchema
     least: int
     last: SliceRecord
-    held: Sequence[Held]
+    held: Sequence[HeldSlice]
 
     @property
     def target_id(self) -> int:
@@ -77,8 +77,8 @@ class Source:
         return self.path if self.index is None else f"{self.path}/{self.index}"
 
     def is_shared(self, root: str | None) -> bool:
-        """Whether nothing is to be folded: no backup but the first holds anything of it, and that is where it
-        should be, in the repository at ``root`` or in the warehouse."""
+        """Return whether nothing is to be folded: no backup but the first holds anything of it, and that is
+        where it should be, in the repository at ``root`` or in the warehouse."""
         first, *others = self.held
         return (
             not any(each.segments for each in others)
@@ -87,7 +87,7 @@ class Source:
         )
 
     def shards(self, staging_id: int, shard_bytes: int) -> Iterator[FoldedShard]:
-        """The parts in which it is folded."""
+        """Yield the parts in which it is folded."""
         segments = [segment for each in self.held for segment in each.segments]
         limits = cuts(self.schema.bounds, spread(segments), shard_bytes, self.least)
         beginning = segments_by_shard(limits, segments)
@@ -108,9 +108,9 @@ def is_at(segment: Segment, root: str | None) -> bool:
     return segment.file is not None and segment.file.startswith(f"{root.rstrip('/')}/")
 
 
-def sources(conn: Connection, chain: Sequence[BackupRecord], since: int = 0) -> list[Source]:
-    """All that the last backup of a chain holds data of, with what the backups from the place ``since`` on
-    hold of it. CORRUPTED if what was recorded does not add up."""
+def sources(conn: Connection, chain: Sequence[BackupRecord], since: int = 0) -> list[FoldedSource]:
+    """Return all that the last backup of a chain holds data of, with what the backups from the place
+    ``since`` on hold of it. CORRUPTED if what was recorded does not add up."""
     listed = [
         (path, index, schema, least, last, [s for s in slices_of(chain, path, index) if s[0] >= since])
         for path, table in chain[-1].tables.items()
@@ -122,20 +122,21 @@ def sources(conn: Connection, chain: Sequence[BackupRecord], since: int = 0) -> 
             wanted[place].append(slice_)
     segments = [slice_segments(conn, *each) for each in zip(chain, wanted, strict=True)]
     return [
-        Source(
+        FoldedSource(
             path=path,
             index=index,
             schema=schema,
             least=least,
             last=last,
-            held=[Held(chain[at].step, s, segments[at][s.target_id]) for at, s in slices],
+            held=[HeldSlice(chain[at].step, s, segments[at][s.target_id]) for at, s in slices],
         )
         for path, index, schema, least, last, slices in listed
     ]
 
 
 def _slices(table: TableRecord) -> Iterator[tuple[str | None, TableSchema, int, SliceRecord]]:
-    """What a backup holds of a table and its indexes: the index, the columns, how many shards at least."""
+    """Yield what a backup holds of a table and its indexes: the index, the columns, how many shards at
+    least."""
     yield None, table.schema, 1, table.slice
     for index in table.indexes:
         if index.slice is not None:
@@ -145,7 +146,7 @@ def _slices(table: TableRecord) -> Iterator[tuple[str | None, TableSchema, int, 
 
 
 def made_full(record: BackupRecord, bytes_: dict[int, int]) -> BackupRecord:
-    """An increment as the full backup that it becomes; ``bytes_``: what its paths hold then."""
+    """Return an increment as the full backup that it becomes; ``bytes_``: what its paths hold then."""
 
     def whole(of: SliceRecord) -> SliceRecord:
         return replace(
@@ -173,9 +174,9 @@ def made_full(record: BackupRecord, bytes_: dict[int, int]) -> BackupRecord:
 
 
 def compaction(conn: Connection, name: str) -> tuple[str, Record] | None:
-    """The operation that folds the chain of a collection's last backup, if the collection wants it and it is
-    time. A chain that cannot be folded, because others are at it or it is damaged, is left to COMPACT, which
-    says so: the backup that was just taken is none the worse for it."""
+    """Return the operation that folds the chain of a collection's last backup, if the collection wants it and
+    it is time. A chain that cannot be folded, because others are at it or it is damaged, is left to COMPACT,
+    which says so: the backup that was just taken is none the worse for it."""
     path = require_collection(conn, name)
     settings, last = path.record(Collection).settings, last_backup(conn, path)
     if not settings.compact_chain or settings.max_chain is None or last is None:

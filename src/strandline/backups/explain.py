@@ -25,14 +25,14 @@ from strandline.model import Chain, Segment, State, may_hold
 from strandline.names import count
 from strandline.operations.copy import CopiedTable
 from strandline.operations.kind import Kind, PartPlan, Plan
-from strandline.operations.tried import tried
+from strandline.operations.rehearsal import rehearsed
 from strandline.runtime import Runtime
 from strandline.storage.store import Store
 
-__all__ = ["Line", "explain"]
+__all__ = ["PlanLine", "explain"]
 
 
-class Line(NamedTuple):
+class PlanLine(NamedTuple):
     """A line of a plan."""
 
     what: str
@@ -49,18 +49,18 @@ class _Told:
     """A line that still lacks where its ``parts`` would be worked on: that may be a question to files, which
     nobody should wait for in a transaction."""
 
-    line: Line
+    line: PlanLine
     parts: Sequence[Here] = ()
 
 
-def explain(runtime: Runtime, kind: Kind[Any, Any, Any], request: Any) -> list[Line]:
+def explain(runtime: Runtime, kind: Kind[Any, Any, Any], request: Any) -> list[PlanLine]:
     """Return the plan of an operation, and where its work would be done."""
 
     def look(conn: Connection, plan: Plan[Any, Any]) -> list[_Told]:
         collection = require_collection(conn, request.collection).record(Collection)
         return list(_LOOKS[type(plan.body)](conn, plan, request, collection))
 
-    found = tried(runtime.catalog, kind, request, look)
+    found = rehearsed(runtime.catalog, kind, request, look)
     lines, number, on_spark = [], 0, 0
     for told in found:
         away = sum(not here(runtime.store) for here in told.parts)
@@ -68,9 +68,11 @@ def explain(runtime: Runtime, kind: Kind[Any, Any, Any], request: Any) -> list[L
         lines.append(told.line)
     if on_spark:
         shards = count(on_spark, "shard")
-        lines.append(Line("run", "on Spark", f"{shards} of {number}: too much for the process"))
+        lines.append(PlanLine("run", "on Spark", f"{shards} of {number}: too much for the process"))
     else:
-        lines.append(Line("run", "in the process", "no JVM" if number else "in the catalog alone, no JVM"))
+        lines.append(
+            PlanLine("run", "in the process", "no JVM" if number else "in the catalog alone, no JVM")
+        )
     return lines
 
 
@@ -116,7 +118,7 @@ def _incremental(
         changes = count(sum(s.rows for s in found), "row" if first.whole else "change")
         told = f"{how}: {changes} at most, {_shards(parts)}"
         yield _Told(
-            Line("table" if path in body.members else "index", path, told),
+            PlanLine("table" if path in body.members else "index", path, told),
             [_sliced([s for s in found if may_hold(s, _cut(part).within)]) for part in parts],
         )
     unchanged = sum(len(p.body.slices) for p in plan.parts if isinstance(p.body, Unchanged))
@@ -194,12 +196,12 @@ _LOOKS: Mapping[type, Callable[[Connection, Plan[Any, Any], Any, Collection], It
 
 
 def _told(what: str, name: str, details: str) -> _Told:
-    return _Told(Line(what, name, details))
+    return _Told(PlanLine(what, name, details))
 
 
 def _folded(parts: Iterable[PartPlan], here: Callable[[PartPlan], Here]) -> Iterator[_Told]:
     for path, found in _by_path(p for p in parts if p.shard is not None).items():
-        yield _Told(Line("fold", path, _shards(found)), [here(part) for part in found])
+        yield _Told(PlanLine("fold", path, _shards(found)), [here(part) for part in found])
 
 
 def _at(root: str | None) -> Iterator[_Told]:

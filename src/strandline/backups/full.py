@@ -41,7 +41,7 @@ from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.catalog.versions import units_above
 from strandline.catalog.writer import Writer, current_step
-from strandline.errors import PreconditionFailed
+from strandline.errors import PathNotFound, PreconditionFailed
 from strandline.model import Digest
 from strandline.operations.copy import CopyRequest, copy_handlers, plan_copy
 from strandline.operations.engine import Engine
@@ -54,9 +54,15 @@ STREAM_MODE = "NEW_IMAGE"
 
 
 def member_tables(conn: Connection, collection: Collection) -> list[Path]:
-    """The tables that a backup taken now would hold."""
+    """Return the tables that a backup taken now would hold."""
     if collection.tables is not None:
-        return many.require_tables(conn, collection.tables)
+        try:
+            return many.require_tables(conn, collection.tables)
+        except PathNotFound as error:
+            raise PathNotFound(
+                f"{error.message}, which is one of the collection's",
+                "Create or restore it; or take it out: ALTER BACKUP COLLECTION collection DROP TABLE table.",
+            ) from error
     everywhere = paths.user_tables(conn, paths.require(conn, "/"))
     # Those that an operation is about to create are not there yet, and those that a restore has replaced are
     # none of the database any more.
@@ -68,9 +74,9 @@ def member_tables(conn: Connection, collection: Collection) -> list[Path]:
 def outdated_streams(
     conn: Connection, run: Planning[Any], collection: Path, replaced: Collection_[int] = ()
 ) -> list[Path]:
-    """The collection's streams that the backup replaces, beside those that are ``replaced`` anyway. One that
-    was left on a table which is no longer a member, and which another operation works on at the moment, goes
-    with a later backup: it must not make this one fail by chance."""
+    """Return the collection's streams that the backup replaces, beside those that are ``replaced`` anyway.
+    One that was left on a table which is no longer a member, and which another operation works on at the
+    moment, goes with a later backup: it must not make this one fail by chance."""
     streams = many.owned(conn, collection.id, replaced)
     tables = {p.id: p for p in paths.by_ids(conn, [s.parent_id for s in streams if s.parent_id is not None])}
     above = units_above(conn, tables.values())
@@ -102,8 +108,8 @@ def check_ours(path: Path, collection: Collection) -> None:
 
 
 def retention_here(collection: Collection) -> str | None:
-    """The rules to apply when a backup is taken: those of a collection whose backups are sent elsewhere are
-    applied when that is done."""
+    """Return the rules to apply when a backup is taken: those of a collection whose backups are sent
+    elsewhere are applied when that is done."""
     return collection.settings.retention if collection.settings.storage == CLUSTER else None
 
 
@@ -136,7 +142,7 @@ class BackupResult(Retained):
 B = TypeVar("B", bound=BackupBody)
 
 
-class Backup(Kind[CollectionRequest, B, G]):
+class CollectionBackup(Kind[CollectionRequest, B, G]):
     """What both kinds share: the collection is locked, the backup gets its name, its path and, at the end,
     its record."""
 
@@ -165,7 +171,7 @@ class Backup(Kind[CollectionRequest, B, G]):
         members: Sequence[tuple[Path, TableInfo]],
         step: int,
     ) -> Path:
-        """The path of the backup, which has no record before it is finished."""
+        """Return the path of the backup, which has no record before it is finished."""
         sources = [i for _, info in members for i in (info.id, *(ref.impl_id for ref in info.indexes))]
         taken = paths.names_below(tx.conn, sources, STREAM_SUFFIX)
         dropped = collection.record(Collection).dropped
@@ -207,7 +213,7 @@ class Backup(Kind[CollectionRequest, B, G]):
 FullRun: TypeAlias = Run[CollectionRequest, BackupBody, Nothing]
 
 
-class FullBackup(Backup[BackupBody, Nothing]):
+class FullBackup(CollectionBackup[BackupBody, Nothing]):
     """All tables of a collection as they are."""
 
     name = "backup"
@@ -303,5 +309,5 @@ class FullBackup(Backup[BackupBody, Nothing]):
 
 
 def _impl_ids(table: Path) -> dict[str, int]:
-    """The implementation tables of a table's indexes, by their names."""
+    """Return the implementation tables of a table's indexes, by their names."""
     return {ref.name: ref.impl_id for ref in TableInfo.of(table).indexes}

@@ -71,7 +71,7 @@ class CutShard(Record):
         return Made(self.rows, self.tombstones, self.bytes, self.delta)
 
     def done(self: C, made: Made) -> C:
-        """It, with what came of it."""
+        """Return it, with what came of it."""
         return replace(self, rows=made.rows, tombstones=made.tombstones, bytes=made.bytes, delta=made.delta)
 
 
@@ -104,7 +104,7 @@ class CutSlice(NewStream, CutShard):
     continues: int | None = later()
 
     def shard(self, within: KeyRange) -> CutShard:
-        """Another shard of the same source."""
+        """Return another shard of the same source."""
         return CutShard(
             table_id=self.table_id,
             target_id=self.target_id,
@@ -117,7 +117,7 @@ class CutSlice(NewStream, CutShard):
         )
 
     def plus(self, shard: CutShard) -> CutSlice:
-        """It, with what came of another of its shards."""
+        """Return it, with what came of another of its shards."""
         return self.done(self.made + shard.made)
 
     @property
@@ -126,7 +126,7 @@ class CutSlice(NewStream, CutShard):
         return self.made.delta + (self.before if self.base is None else Digest())
 
     def record(self, version: int) -> SliceRecord:
-        """It, as the backup records it. ``version``: the source's."""
+        """Return it, as the backup records it. ``version``: the source's."""
         made = self.made
         if self.digest is None:
             raise Internal(f"the slice of path {self.table_id} is not cut yet")
@@ -157,7 +157,7 @@ class UnchangedSlice:
     was: str | None = later()
 
     def record(self, version: int) -> SliceRecord:
-        """It, as the backup records it. ``version``: the source's."""
+        """Return it, as the backup records it. ``version``: the source's."""
         return SliceRecord(
             source_id=self.table_id,
             target_id=self.target_id,
@@ -289,7 +289,7 @@ class _Increment:
         return {} if continued is None else dict(continued.sources)
 
     def _now(self, slice_: SliceRecord) -> int:
-        """The id of what stands for the source of a slice of the parent."""
+        """Return the id of what stands for the source of a slice of the parent."""
         return self._standing.get(slice_.source_id, slice_.source_id)
 
     @cached_property
@@ -298,8 +298,8 @@ class _Increment:
         return {self._now(table.slice): path for path, table in self.cut.parent.tables.items()}
 
     def _before(self, member: Path) -> str | None:
-        """The path that a member has in the parent: the parent's table is the same one, whatever its name was
-        then. None: the parent does not have it; what had its name then has another one now."""
+        """Return the path that a member has in the parent: the parent's table is the same one, whatever its
+        name was then. None: the parent does not have it; what had its name then has another one now."""
         known = self._known.get(member.id)
         if known is not None or member.path not in self.cut.parent.tables:
             return known
@@ -438,7 +438,7 @@ class _Increment:
 
 
 def _is_unchanged(source: _Source, head: chains.TableState) -> bool:
-    """Whether there is nothing to fold, and nothing to be suspicious of either."""
+    """Return whether there is nothing to fold, and nothing to be suspicious of either."""
     previous = source.previous
     return (
         previous is not None

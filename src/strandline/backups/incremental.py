@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from strandline.backups.collection import Collection, CollectionRequest
 from strandline.backups.compact_plan import compaction
-from strandline.backups.full import Backup, BackupBody, BackupResult, FullNeeded, retention_here
+from strandline.backups.full import BackupBody, BackupResult, CollectionBackup, FullNeeded, retention_here
 from strandline.backups.increment_plan import (
     CutShard,
     CutSlice,
@@ -72,7 +72,7 @@ class IncrementProgress(Record):
 IncrementRun: TypeAlias = Run[CollectionRequest, IncrementBody, IncrementProgress]
 
 
-class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
+class IncrementalBackup(CollectionBackup[IncrementBody, IncrementProgress]):
     """What has changed in the tables of a collection since its last backup."""
 
     name = "incremental backup"
@@ -149,7 +149,7 @@ class IncrementalBackup(Backup[IncrementBody, IncrementProgress]):
         return following
 
     def _cut(self, tx: Writer, run: IncrementRun) -> dict[int, CutSlice]:
-        """What has changed, by the ids of the sources, with the shards of each put together."""
+        """Return what has changed, by the ids of the sources, with the shards of each put together."""
         found = {body.table_id: body for body in run.bodies(tx.conn, "slice", CutSlice)}
         several: set[int] = set()
         for shard in run.bodies(tx.conn, "slice shard", CutShard):
@@ -289,15 +289,19 @@ class SlicePart(StreamPart[CutSlice]):
         return None if self.is_quick(part.state) else self._cutter.cut(run, part.body)
 
     def configure_all(
-        self, tx: Writer, run: IncrementRun, parts: Sequence[Part[CutSlice]], made: _Folded
+        self, tx: Writer, run: IncrementRun, parts: Sequence[Part[CutSlice]], made: Sequence[_Folded]
     ) -> list[CutSlice]:
-        (part,) = parts
+        cut = [self._attached(tx, run, part, folded) for part, folded in zip(parts, made, strict=True)]
+        return super().configure_all(tx, run, cut, made)
+
+    def _attached(
+        self, tx: Writer, run: IncrementRun, part: Part[CutSlice], folded: _Folded
+    ) -> Part[CutSlice]:
         body = part.body
-        self._cutter.attach(tx, run, body, made)
+        self._cutter.attach(tx, run, body, folded)
         after = tables.digest_at(tx.conn, body.table_id, body.step)
-        tables.add_state(tx, body.target_id, body.step, Digest(made.made.rows, after.value))
-        cut = replace(body.done(made.made), digest=after)
-        return super().configure_all(tx, run, [replace(part, body=cut)], made)
+        tables.add_state(tx, body.target_id, body.step, Digest(folded.made.rows, after.value))
+        return replace(part, body=replace(body.done(folded.made), digest=after))
 
     def discard(self, made: _Folded) -> None:
         self._cutter.discard(made)
@@ -327,8 +331,8 @@ class UnchangedPart(Handler[IncrementRun, Unchanged]):
 
 
 def _held_before(conn: Connection, run: IncrementRun, path: str) -> list[Segment]:
-    """What the backups before this one hold of a table, by its path in the parent. They are looked up in the
-    transaction that finds their segments: one of them may have become a full backup since this one was
+    """Return what the backups before this one hold of a table, by its path in the parent. They are looked up
+    in the transaction that finds their segments: one of them may have become a full backup since this one was
     planned."""
     collection = require_id(conn, require_id(conn, run.body.backup_id).parent_id)
     chain = chain_to(backup_records(conn, collection), run.body.parent)

@@ -31,7 +31,7 @@ from strandline.errors import Corrupted, InvalidArgument, StrandlineError, Under
 from strandline.records import Newer, Record
 from strandline.storage.files import Files
 
-__all__ = ["ALLOWANCE_SECONDS", "LONGEST_SECONDS", "Fenced", "Lease", "take"]
+__all__ = ["ALLOWANCE_SECONDS", "LONGEST_SECONDS", "Fenced", "RepositoryLease", "take"]
 
 ALLOWANCE_SECONDS = 30.0
 """By how much the clocks of two machines may differ."""
@@ -69,7 +69,7 @@ class Claim(Record):
         return max(0.0 if self.released else self.until, self.earlier_until)
 
     def is_held(self, now: float) -> bool:
-        """Whether it may not be taken from who has it, by a clock that says ``now``."""
+        """Return whether it may not be taken from who has it, by a clock that says ``now``."""
         odd = now + LONGEST_SECONDS + ALLOWANCE_SECONDS
         return now < self.end + ALLOWANCE_SECONDS and self.end <= odd
 
@@ -78,7 +78,7 @@ class Fenced(UnderOperation):
     """The lease is another's by now, or over: whoever thought to have it must not write any more."""
 
 
-def take(files: Files, clock: Clock, owner: str, purpose: str, seconds: float) -> Lease:
+def take(files: Files, clock: Clock, owner: str, purpose: str, seconds: float) -> RepositoryLease:
     """Return the lease on a repository; UnderOperation if another owner has it. What the same owner had
     before, maybe in another process, becomes this one at once."""
     if not 0 < seconds <= LONGEST_SECONDS:
@@ -98,14 +98,14 @@ def take(files: Files, clock: Clock, owner: str, purpose: str, seconds: float) -
             earlier = claim.end
         claim = replace(_new_claim(owner, purpose, now, seconds), earlier_until=earlier)
         if _written(files, number + 1, claim):
-            return Lease(files, clock, claim, seconds)
+            return RepositoryLease(files, clock, claim, seconds)
         tried = number + 1
     raise UnderOperation(
         f"others take the lease on the repository at {files.location} all the time", "Try again later."
     )
 
 
-class Lease:
+class RepositoryLease:
     """The right to write to a repository, as long as ``check`` does not say otherwise. May be used from any
     thread."""
 
@@ -146,16 +146,7 @@ class Lease:
             self._write(number, replace(claim, until=self._clock.now(), released=True))
 
     @contextmanager
-    def renewing(self) -> Iterator[Lease]:
-        """The same, and release it at the end."""
-        try:
-            with self.kept():
-                yield self
-        finally:
-            self.release()
-
-    @contextmanager
-    def kept(self) -> Iterator[Lease]:
+    def kept(self) -> Iterator[RepositoryLease]:
         """Renew the lease half-way, again and again, in a thread of its own. For clocks that go by
         themselves. That it was lost is for ``check`` to say."""
         stop = threading.Event()

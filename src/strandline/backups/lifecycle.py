@@ -12,15 +12,16 @@ from strandline.backups.collection import CLUSTER, Collection, CollectionRequest
 from strandline.backups.pins import refuse_pinned
 from strandline.backups.record import backup_records, collection_path, require_collection
 from strandline.backups.repository import of_another
-from strandline.catalog import many, paths, tables
+from strandline.catalog import many, paths, tables, warehouse
 from strandline.catalog.connection import Catalog
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import Path
 from strandline.catalog.writer import Writer
-from strandline.errors import AlreadyExists, PreconditionFailed
+from strandline.errors import AlreadyExists, InvalidArgument, PreconditionFailed
 from strandline.operations.kind import Body, Kind, Plan, Planning, Run
 from strandline.operations.streams import DropStreamPart, plan_drops
 from strandline.records import Nothing
+from strandline.storage.location import is_inside
 
 
 def create_collection(catalog: Catalog, name: str, collection: Collection) -> int:
@@ -32,11 +33,26 @@ def create_collection(catalog: Catalog, name: str, collection: Collection) -> in
             raise AlreadyExists(
                 f"there is a backup collection {name!r} already", "Choose another name, or drop it first."
             )
+        check_apart(tx.conn, collection.settings.storage)
         parent = many.make_parent(tx, path)
         check_one_writer(tx.conn, parent, name, collection)
         row = many.add_one(tx, NewPath(parent, name, "backup_collection", collection))
         tables.publish(tx, [row.id])
         return tx.step
+
+
+def check_apart(conn: Connection, storage: str) -> None:
+    """Refuse a repository that would go with the warehouse whose backups it is for, or into which that would
+    have to be put: what removes the files of the one would meet those of the other."""
+    here = warehouse.require(conn).location
+    if storage == CLUSTER or here is None:
+        return
+    if is_inside(storage, here) or is_inside(here, storage):
+        raise InvalidArgument(
+            f"the repository {storage} and the warehouse {here} would be one inside the other",
+            "Choose a place on another disk, or in another bucket, so that one outlives the other. Backups "
+            "that are in the warehouse itself have STORAGE = 'cluster'.",
+        )
 
 
 def check_one_writer(conn: Connection, parent: Path, name: str, collection: Collection) -> None:
@@ -49,7 +65,7 @@ def check_one_writer(conn: Connection, parent: Path, name: str, collection: Coll
 
 
 def writer_of(conn: Connection, parent: Path, name: str, storage: str) -> str | None:
-    """The collection of this warehouse other than ``name`` that adds to a repository."""
+    """Return the collection of this warehouse other than ``name`` that adds to a repository."""
     if storage == CLUSTER:
         return None
     for other in (path for path in paths.children(conn, parent) if path.type == "backup_collection"):
@@ -75,8 +91,11 @@ def alter_collection(catalog: Catalog, name: str, change: Callable[[Collection],
 
 
 def _check_place(conn: Connection, row: Path, before: Collection, changed: Collection) -> None:
-    """Backups that lie in a repository stay there: it goes with its collection."""
+    """Refuse another place for backups that lie in a repository, which goes with its collection; and one that
+    is no place for any."""
     was, is_ = before.settings, changed.settings
+    if was.storage != is_.storage:
+        check_apart(conn, is_.storage)
     if (was.storage, was.encryption) == (is_.storage, is_.encryption) or was.storage == CLUSTER:
         return
     if before.attached or any(record.stored for record in backup_records(conn, row)):

@@ -20,20 +20,21 @@ _FILE = re.compile(rf"{MANIFESTS}/([^/]+?)(\.full|\.after-([0-9]+))?\.json", re.
 
 
 def file_of(backup: BackupHead) -> str:
-    """The file that says of a backup what it is now."""
+    """Return the file that says of a backup what it is now."""
     form = ".full" if backup.synthetic else f".after-{backup.after_step}" if backup.merged else ""
     return f"{MANIFESTS}/{backup.name}{form}.json"
 
 
 def backup_of(file: str) -> str | None:
-    """The backup that a file is a manifest of; None if it is none."""
+    """Return the backup that a file is a manifest of; None if it is none."""
     found = _FILE.fullmatch(file)
     return None if found is None else found[1]
 
 
 def after_in(file: str) -> float:
-    """The step after which a backup begins, as the name of its manifest tells it: below 0 if it needs no
-    other, infinity if it is as it was taken. Of several manifests of a backup that with the least counts."""
+    """Return the step after which a backup begins, as the name of its manifest tells it: below 0 if it needs
+    no other, infinity if it is as it was taken. Of several manifests of a backup that with the least
+    counts."""
     found = _FILE.fullmatch(file)
     if found is None or found[2] is None:
         return inf
@@ -83,7 +84,7 @@ class ObjectRecord:
         )
 
     def segment(self, root: str, use: str) -> Segment:
-        """It, as the catalog knows it. ``use``: what no other segment has."""
+        """Return it, as the catalog knows it. ``use``: what no other segment has."""
         return Segment(
             id=0,
             role=self.role,
@@ -110,7 +111,7 @@ class Contents:
 
     @staticmethod
     def of(table: TableRecord, made: Mapping[int, tuple[ObjectRecord, ...]]) -> Contents:
-        """Those among objects that are given by the paths that hold them in the catalog."""
+        """Return those among objects that are given by the paths that hold them in the catalog."""
 
         def held(slice_: SliceRecord) -> tuple[ObjectRecord, ...]:
             return made.get(slice_.target_id, ())
@@ -136,7 +137,7 @@ class Manifest(Record):
     contents: Mapping[str, Contents]
 
     def slices(self) -> list[tuple[SliceRecord, tuple[ObjectRecord, ...]]]:
-        """All that has data: each slice with its objects."""
+        """Return all that has data: each slice with its objects."""
         found: list[tuple[SliceRecord, tuple[ObjectRecord, ...]]] = []
         for path, table in self.backup.tables.items():
             contents = self.contents[path]
@@ -147,5 +148,5 @@ class Manifest(Record):
         return found
 
     def objects(self) -> dict[str, ObjectRecord]:
-        """The objects that it needs, by name."""
+        """Return the objects that it needs, by name."""
         return {o.object: o for _, objects in self.slices() for o in objects}

@@ -20,14 +20,14 @@ from sqlalchemy import Connection
 from strandline.backups.collection import Collection, CollectionRequest, MergeRequest
 from strandline.backups.compact import STAGING, refuse_unsent
 from strandline.backups.compact_parts import CompactProgress
-from strandline.backups.compact_plan import Source, sources
+from strandline.backups.compact_plan import FoldedSource, sources
 from strandline.backups.full import check_ours
 from strandline.backups.merge_parts import MergeBody, Merged, MergedManifestPart, MergePart, MergeRun, place
 from strandline.backups.merge_plan import MergedManifest, holder, merged_shards, runs
 from strandline.backups.record import BackupRecord, backup_heads, require_backup, require_collection
+from strandline.backups.repository_writer import Leases
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.retention import named
-from strandline.backups.writing import Leases
 from strandline.catalog import definitions, many, paths, tables
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import Path, require_id
@@ -97,7 +97,7 @@ class MergeIncrements(Kind[MergeRequest, MergeBody, CompactProgress]):
         chain: Sequence[BackupRecord],
         records: Sequence[BackupRecord],
     ) -> list[PartPlan]:
-        """The parts, and for each table and index of them a path in which new segments wait."""
+        """Return the parts, and for each table and index of them a path in which new segments wait."""
         names, first, last = [record.name for record in chain], records[0], records[-1]
         held = sources(tx.conn, chain[: names.index(last.name) + 1], names.index(first.name))
         folded = [source for source in held if holder(source, last.stored) is None]
@@ -111,7 +111,7 @@ class MergeIncrements(Kind[MergeRequest, MergeBody, CompactProgress]):
         ]
 
     def _staging(
-        self, tx: Writer, run: Planning[MergeRequest], last: BackupRecord, folded: Sequence[Source]
+        self, tx: Writer, run: Planning[MergeRequest], last: BackupRecord, folded: Sequence[FoldedSource]
     ) -> list[Path]:
         collection = require_collection(tx.conn, run.request.collection)
         backup = next(p for p in paths.backups(tx.conn, collection) if p.name == last.name)
@@ -160,7 +160,7 @@ class MergeIncrements(Kind[MergeRequest, MergeBody, CompactProgress]):
 def _runs(
     tx: Writer, path: Path, chain: Sequence[BackupRecord], first: str | None
 ) -> list[list[BackupRecord]]:
-    """What becomes one of a chain, by the rules of its collection."""
+    """Return what becomes one of a chain, by the rules of its collection."""
     heads = [head for _, head in backup_heads(tx.conn, path)]
     if first is not None:
         require_backup(tx.conn, path, [head.name for head in heads], first)

@@ -28,9 +28,9 @@ from strandline.backups.merge_plan import (
     merged_slice,
 )
 from strandline.backups.record import SliceRecord
+from strandline.backups.repository_writer import WritingPart, avoided
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.send import as_objects
-from strandline.backups.writing import WritingPart, avoided
 from strandline.catalog import chains, paths
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableBody
@@ -116,8 +116,8 @@ class Merged:
         return {s.target_id: merged_slice(s, self._amounts[s.target_id]) for s in self.sources}
 
     def digests(self) -> dict[int, Digest]:
-        """What the catalog has of the paths that get other segments: how many rows there are, and the digest
-        to which they lead."""
+        """Return what the catalog has of the paths that get other segments: how many rows there are, and the
+        digest to which they lead."""
         return {
             source.target_id: Digest(self._amounts[source.target_id].rows, source.last.after.value)
             for source in self.sources
@@ -221,7 +221,7 @@ def _merged(conn: Connection, run: MergeRun, part: Part[MergedManifest]) -> Merg
 
 
 def _standing(found: Merged, manifest: Manifest) -> list[StandingSlice]:
-    """What a manifest has of all that a merge is about."""
+    """Return what a manifest has of all that a merge is about."""
     made = []
     for source in found.sources:
         table, contents = manifest.backup.tables[source.path], manifest.contents[source.path]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from strandline.backups.compact_plan import FoldedShard, Held, Source, is_at
+from strandline.backups.compact_plan import FoldedShard, FoldedSource, HeldSlice, is_at
 from strandline.backups.manifest import ObjectRecord
 from strandline.backups.record import BackupRecord, SliceRecord, TableRecord
 from strandline.model import Digest
@@ -48,10 +48,10 @@ class MergedManifest(Record):
 
 
 def runs(chain: Sequence[BackupRecord], kept: Collection[str], first: str | None) -> list[list[BackupRecord]]:
-    """The increments of a chain that become one each, two of them at least. One that is ``kept`` for its own
-    sake ends a run, so that it is not swallowed. Where a column was dropped, rows have changed that no slice
-    holds, so that the sums would prove nothing: such an increment stays alone. ``first``: those before it are
-    left alone."""
+    """Return the increments of a chain that become one each, two of them at least. One that is ``kept`` for
+    its own sake ends a run, so that it is not swallowed. Where a column was dropped, rows have changed that
+    no slice holds, so that the sums would prove nothing: such an increment stays alone. ``first``: those
+    before it are left alone."""
     names = [record.name for record in chain]
     found: list[list[BackupRecord]] = [[]]
     for record in chain[max(1, 0 if first is None else names.index(first)) :]:
@@ -64,9 +64,9 @@ def runs(chain: Sequence[BackupRecord], kept: Collection[str], first: str | None
     return [run for run in found if len(run) > 1]
 
 
-def holder(source: Source, root: str | None) -> Held | None:
-    """The increment that alone holds changes of a table or an index, or none of them does: what it has is
-    shared. None: they are to be folded."""
+def holder(source: FoldedSource, root: str | None) -> HeldSlice | None:
+    """Return the increment that alone holds changes of a table or an index, or none of them does: what it has
+    is shared. None: they are to be folded."""
     first = source.held[0]
     holding = [each for each in source.held if each.segments]
     found = holding[0] if holding else first
@@ -76,16 +76,18 @@ def holder(source: Source, root: str | None) -> Held | None:
     return None if first.slice.whole and found is not first else found
 
 
-def merged_shards(source: Source, staging_id: int, shard_bytes: int, after: int) -> Iterator[MergedShard]:
-    """The parts in which the changes of a table or an index are folded."""
+def merged_shards(
+    source: FoldedSource, staging_id: int, shard_bytes: int, after: int
+) -> Iterator[MergedShard]:
+    """Yield the parts in which the changes of a table or an index are folded."""
     whole = source.held[0].slice.whole
     for shard in source.shards(staging_id, shard_bytes):
         # The rows of a whole slice may be older than the increments.
         yield MergedShard(shard=shard, after=0 if whole else after, whole=whole)
 
 
-def before(source: Source) -> Digest:
-    """The digest from which the changes of a table or an index lead to the last one."""
+def before(source: FoldedSource) -> Digest:
+    """Return the digest from which the changes of a table or an index lead to the last one."""
     first = source.held[0].slice
     return Digest() if first.whole else first.before
 
@@ -99,8 +101,8 @@ class Amount:
     bytes: int
 
 
-def merged_slice(source: Source, amount: Amount) -> SliceRecord:
-    """What the increments hold of a table or an index, as one slice."""
+def merged_slice(source: FoldedSource, amount: Amount) -> SliceRecord:
+    """Return what the increments hold of a table or an index, as one slice."""
     first, last = source.held[0].slice, source.last
     origin = first.source_id if first.continues is None else first.continues
     return replace(
@@ -116,8 +118,8 @@ def merged_slice(source: Source, amount: Amount) -> SliceRecord:
 
 
 def merged_record(run: Sequence[BackupRecord], slices: dict[int, SliceRecord]) -> BackupRecord:
-    """The last of some increments when it has swallowed the others. ``slices``: what it holds then, by the
-    paths that have it."""
+    """Return the last of some increments when it has swallowed the others. ``slices``: what it holds then, by
+    the paths that have it."""
 
     def table(path: str, of: TableRecord) -> TableRecord:
         indexes = tuple(
@@ -136,7 +138,8 @@ def merged_record(run: Sequence[BackupRecord], slices: dict[int, SliceRecord]) -
 
 
 def _was(run: Sequence[BackupRecord], path: str) -> str | None:
-    """The path that a table has in the parent of some increments, if it is another one than in the last."""
+    """Return the path that a table has in the parent of some increments, if it is another one than in the
+    last."""
     name = path
     for record in reversed(run):
         table = record.tables.get(name)

@@ -15,6 +15,7 @@ from strandline.backups.record import (
     slice_segments,
     slices_of,
 )
+from strandline.backups.repository import check_there
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.errors import PathNotFound, PreconditionFailed
@@ -46,7 +47,9 @@ class BackupReader(Reader):
                 for i in record.indexes
             )
             info = _info(path, chain[-1], record.slice, record.schema, refs)
-            return self._noted(_view(conn, info, chain, path, None))
+            view = self._noted(_view(conn, info, chain, path, None))
+        check_there(self.runtime.files, view.chain.segments)
+        return view
 
     def index(self, table: TableView, ref: IndexRef) -> TableView:
         name, path = ref.definition.name, table.info.path
@@ -60,16 +63,18 @@ class BackupReader(Reader):
                 )
             impl = ref.definition.impl_schema(table.info.schema)
             info = _info(f"{path}/{name}", chain[-1], record.slice, impl, ())
-            return self._noted(_view(conn, info, chain, path, name))
+            view = self._noted(_view(conn, info, chain, path, name))
+        check_there(self.runtime.files, view.chain.segments)
+        return view
 
     def _noted(self, view: TableView) -> TableView:
         self.snapshot.note(view.chain.segments)
         return view
 
     def _chain(self, conn: Connection) -> Sequence[BackupRecord]:
-        """What the backup is made of. It is looked up in the transaction that finds its segments, so that
-        both are there or neither is; and the first answer decides which backup is meant, whatever is taken
-        meanwhile."""
+        """Return what the backup is made of. It is looked up in the transaction that finds its segments, so
+        that both are there or neither is; and the first answer decides which backup is meant, whatever is
+        taken meanwhile."""
         collection = require_collection(conn, self._request.collection)
         chain = find_chain(conn, collection, self._request)
         self._request = replace(self._request, at=chain[-1].name)

@@ -154,10 +154,10 @@ def collection_path(name: str) -> str:
 
 
 def next_name(kind: BackupKind, now: float, backups: Iterable[str], streams: Iterable[str] = ()) -> str:
-    """A name for a backup taken now, beside the ``backups`` that the collection has. Names have a resolution
-    of one second and must sort in the order of the backups, so one that comes too soon after another borrows
-    the next second. ``streams`` are names that its streams cannot have, because other collections or users
-    took them."""
+    """Return a name for a backup taken now, beside the ``backups`` that the collection has. Names have a
+    resolution of one second and must sort in the order of the backups, so one that comes too soon after
+    another borrows the next second. ``streams`` are names that its streams cannot have, because other
+    collections or users took them."""
     moment = datetime.fromtimestamp(now, timezone.utc).replace(microsecond=0)
     earlier = [time_of(name) for name in backups]
     if earlier and max(earlier) >= moment:
@@ -169,12 +169,12 @@ def next_name(kind: BackupKind, now: float, backups: Iterable[str], streams: Ite
 
 
 def time_of(backup: str) -> datetime:
-    """The moment that a backup's name tells."""
+    """Return the moment that a backup's name tells."""
     return datetime.strptime(backup.split("_", 1)[0], TIME).replace(tzinfo=timezone.utc)
 
 
 def stream_name(backup: str) -> str:
-    """The name of the streams that begin with a backup."""
+    """Return the name of the streams that begin with a backup."""
     return backup.split("_", 1)[0] + STREAM_SUFFIX
 
 
@@ -208,8 +208,8 @@ HEAD = 2000
 
 
 def backup_heads(conn: Connection, collection: Path) -> list[tuple[Path, BackupHead]]:
-    """The finished backups of a collection, oldest first, without their tables, of which each may have very
-    many: only the beginning of a record is read, for its fields are in their order."""
+    """Return the finished backups of a collection, oldest first, without their tables, of which each may have
+    very many: only the beginning of a record is read, for its fields are in their order."""
     return [(path, _head(conn, path)) for path in paths.backups(conn, collection, most=HEAD)]
 
 
@@ -224,12 +224,12 @@ def _head(conn: Connection, path: Path) -> BackupHead:
 
 
 def backup_records(conn: Connection, collection: Path) -> list[BackupRecord]:
-    """The finished backups of a collection, oldest first."""
+    """Return the finished backups of a collection, oldest first."""
     return [path.record(BackupRecord) for path in paths.backups(conn, collection)]
 
 
 def last_backup(conn: Connection, collection: Path) -> BackupRecord | None:
-    """The last finished backup of a collection."""
+    """Return the last finished backup of a collection."""
     found = paths.backups(conn, collection, last=True)
     return found[0].record(BackupRecord) if found else None
 
@@ -237,8 +237,8 @@ def last_backup(conn: Connection, collection: Path) -> BackupRecord | None:
 def slice_segments(
     conn: Connection, backup: BackupRecord, slices: Iterable[SliceRecord]
 ) -> dict[int, Sequence[Segment]]:
-    """The segments that a backup holds of tables and indexes, by the ids of the paths that have them. All of
-    them must be there: one too few is a state that never was."""
+    """Return the segments that a backup holds of tables and indexes, by the ids of the paths that have them.
+    All of them must be there: one too few is a state that never was."""
     wanted = {slice_.target_id: slice_.bytes for slice_ in slices}
     found = chains.held(conn, wanted, backup.step)
     for target_id, size in wanted.items():
@@ -250,8 +250,8 @@ def slice_segments(
 
 
 def chain_to(records: Sequence[BackupRecord], name: str) -> list[BackupRecord]:
-    """The full backup and the increments, in order, that lead to the backup ``name``. CORRUPTED if a link is
-    missing or does not fit."""
+    """Return the full backup and the increments, in order, that lead to the backup ``name``. CORRUPTED if a
+    link is missing or does not fit."""
     by_name = {record.name: record for record in records}
     found: list[BackupRecord] = []
     here: str | None = name
@@ -299,9 +299,9 @@ def check_link(parent: BackupRecord, child: BackupRecord) -> None:
 def slices_of(
     chain: Sequence[BackupRecord], path: str, index: str | None = None
 ) -> list[tuple[int, SliceRecord]]:
-    """The slices that add up to a table (or to one of its indexes) at the end of the chain, with their place
-    in it. ``path`` is the table's at the end. The arithmetic of their digests is checked: CORRUPTED if they
-    do not lead to the recorded end. A table that was not there at first begins with a whole slice."""
+    """Return the slices that add up to a table (or to one of its indexes) at the end of the chain, with their
+    place in it. ``path`` is the table's at the end. The arithmetic of their digests is checked: CORRUPTED if
+    they do not lead to the recorded end. A table that was not there at first begins with a whole slice."""
     found: list[tuple[int, SliceRecord]] = []
     for place, record, table in _through(chain, path):
         slice_ = _slice_in(table, index)
@@ -315,8 +315,8 @@ def slices_of(
 
 
 def _through(chain: Sequence[BackupRecord], path: str) -> list[tuple[int, BackupRecord, TableRecord]]:
-    """A table in the backups of a chain, under the names that it had then. What comes before a backup that
-    does not have it is left out: it was no member then, and began anew when it became one again."""
+    """Return a table in the backups of a chain, under the names that it had then. What comes before a backup
+    that does not have it is left out: it was no member then, and began anew when it became one again."""
     found: list[tuple[int, BackupRecord, TableRecord]] = []
     for place in reversed(range(len(chain))):
         table = chain[place].tables.get(path)
@@ -330,13 +330,13 @@ def _through(chain: Sequence[BackupRecord], path: str) -> list[tuple[int, Backup
 
 
 def _follows(earlier: SliceRecord, later_: SliceRecord) -> bool:
-    """Whether a slice has the changes of just that source, from just that state on."""
+    """Return whether a slice has the changes of just that source, from just that state on."""
     source_id = later_.source_id if later_.continues is None else later_.continues
     return earlier.after == later_.before and earlier.source_id == source_id
 
 
 def changefeeds_of(conn: Connection, tables: Sequence[Path]) -> dict[int, tuple[Changefeed, ...]]:
-    """The users' own streams on tables, by the ids of these; without those that have none."""
+    """Return the users' own streams on tables, by the ids of these; without those that have none."""
     found: dict[int, list[Changefeed]] = {}
     for table_id, stream in many.streams_below(conn, tables):
         body = stream.record(StreamBody)

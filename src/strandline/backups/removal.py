@@ -4,12 +4,13 @@ not keep.
 The collection is locked, so that no backup and no restore begins meanwhile. Each backup has a part, children
 before their parents, so that what is left at any time is whole; when all parts are done, one transaction
 takes the paths of all of them out of the tree. What they held is freed by the collector, like that of any
-table.
+table. Where a repository has them, a sweep of it follows; what it would refuse is refused before all else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
@@ -18,14 +19,16 @@ from sqlalchemy import Connection
 from strandline.backups.collection import CLUSTER, Collection, CollectionRequest
 from strandline.backups.full import outdated_streams
 from strandline.backups.record import BackupHead, backup_heads, require_backup, require_collection
+from strandline.backups.repository import Repository
 from strandline.backups.retention import Decision, decide, descendants
-from strandline.catalog import paths, sizes, tables
+from strandline.catalog import paths, sizes, tables, warehouse
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.writer import Writer
-from strandline.errors import PreconditionFailed
-from strandline.operations.kind import AnyRun, Body, Handler, Kind, PartPlan, Plan, Planning, Run
+from strandline.errors import PreconditionFailed, Unavailable
+from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning, Run
 from strandline.operations.streams import DropStreamPart, plan_drops
 from strandline.records import Nothing, Record, later
+from strandline.runtime import Runtime
 from strandline.sql.retention import parse_keep
 
 
@@ -55,6 +58,13 @@ class Removal:
         if self.collection.record(Collection).settings.storage == CLUSTER:
             names &= {record.name for record in self.records if record.stored}
         return tuple(record.name for record in self.records if record.name in names)
+
+    @property
+    def root(self) -> str | None:
+        """The repository that has backups of the collection, if something goes."""
+        storage = self.collection.record(Collection).settings.storage
+        is_there = storage != CLUSTER and any(record.stored == storage for record in self.records)
+        return storage if is_there and self.going else None
 
     @property
     def is_last(self) -> bool:
@@ -96,7 +106,9 @@ def plan_removal(conn: Connection, request: DropRequest, now: float) -> Removal:
                 "Name some, such as PRUNE collection KEEP LAST 2 FULL, or set RETENTION.",
             )
         busy = [path.name for path in there if path.state != paths.READY]
-        decisions = decide(records, parse_keep(keep), now, minimum=settings.minimum, busy=busy)
+        decisions = decide(
+            records, parse_keep(keep), now, minimum=settings.minimum, busy=busy, storage=settings.storage
+        )
     names = {decision.backup for decision in decisions if not decision.keep}
     return Removal(collection, records, decisions, [path for path in there if path.name in names])
 
@@ -115,20 +127,22 @@ def _named(records: Sequence[BackupHead], name: str) -> list[Decision]:
 
 
 def tables_in(conn: Connection, backup: Path) -> list[int]:
-    """The ids of the tables in a backup, those of indexes included."""
+    """Return the ids of the tables in a backup, those of indexes included."""
     return [path.id for path in paths.subtree(conn, backup) if path.type == "table"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DropBody(Body):
     """``backups``: their names, oldest first. ``bytes``: what becomes free. ``last``: the last of them, if
-    none comes after it. ``leaving``: those that a repository may have."""
+    none comes after it. ``leaving``: those that a repository may have. ``root``: the one that has some of the
+    collection."""
 
     collection_id: int
     backups: tuple[str, ...]
     bytes: int
     last: str | None = later()
     leaving: tuple[str, ...] = later(())
+    root: str | None = later()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,14 +173,42 @@ class DropBackupPart(Handler[AnyRun, DroppedBackup]):
 DropRun: TypeAlias = Run[DropRequest, DropBody, Nothing]
 
 
+class FreePart(Handler[DropRun, Nothing]):
+    """Sees to it that backups may be removed from their repository, before the catalog forgets them."""
+
+    record = Nothing
+    phases: ClassVar[tuple[str, ...]] = ("propose",)
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def work(self, run: DropRun, part: Part[Nothing]) -> None:
+        with self._runtime.catalog.read() as conn:
+            here = warehouse.require(conn).id
+            heads = backup_heads(conn, require_id(conn, run.body.collection_id))
+        root = str(run.body.root)
+        # One that cannot be reached is swept later.
+        with suppress(Unavailable):
+            there = Repository(self._runtime.files.at(root), root)
+            there.check_owner(here)
+            there.check_free(run.body.backups, {head.name for _, head in heads}.difference(run.body.backups))
+
+    def time_limit(self, run: DropRun, part: Part[Nothing]) -> float | None:
+        return self._runtime.settings.shard_seconds
+
+
 class DropBackups(Kind[DropRequest, DropBody, Nothing]):
     """Backups of a collection go, and with the last one the streams from which nothing will be read."""
 
     name = "drop backups"
     request, body, progress = DropRequest, DropBody, Nothing
 
-    def __init__(self) -> None:
-        self.handlers = {"drop backup": DropBackupPart(), "drop stream": DropStreamPart()}
+    def __init__(self, runtime: Runtime) -> None:
+        self.handlers = {
+            "repository": FreePart(runtime),
+            "drop backup": DropBackupPart(),
+            "drop stream": DropStreamPart(),
+        }
 
     def plan(self, tx: Writer, run: Planning[DropRequest]) -> Plan[DropBody, Nothing]:
         run.lock(tx, [require_collection(tx.conn, run.request.collection)], "altering")
@@ -186,12 +228,15 @@ class DropBackups(Kind[DropRequest, DropBody, Nothing]):
         if removal.is_last:
             streams = outdated_streams(tx.conn, run, removal.collection)
             parts += plan_drops(tx, run, streams) if streams else []
+        if removal.root is not None:
+            parts.append(PartPlan("repository", Nothing(), path=removal.collection.path))
         body = DropBody(
             collection_id=removal.collection.id,
             backups=tuple(path.name for path in removal.going),
             bytes=sizes.bytes_only_in(tx.conn, [p.id for p in below if p.type == "table"]),
             last=removal.going[-1].name if removal.is_last else None,
             leaving=removal.leaving,
+            root=removal.root,
         )
         return Plan(parts, body, Nothing())
 

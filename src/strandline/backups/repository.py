@@ -15,17 +15,19 @@ the others say stays true for as long as the backups are there that they build o
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from strandline.backups.manifest import MANIFESTS, Manifest, after_in, backup_of, file_of
 from strandline.backups.record import BackupHead
-from strandline.errors import AlreadyExists, Corrupted, PathNotFound, PreconditionFailed
+from strandline.errors import AlreadyExists, Corrupted, PathNotFound, PreconditionFailed, Unavailable
+from strandline.model import Segment
 from strandline.names import did_you_mean
 from strandline.records import Record
 from strandline.settings import Settings
+from strandline.storage.elsewhere import Everywhere, roots
 from strandline.storage.files import Files
 from strandline.storage.location import files_at
 from strandline.storage.marker import MARKER, Marker, from_bytes, plain, read_marker, to_bytes
@@ -40,7 +42,7 @@ TRIES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Owner(Record):
+class RepositoryOwner(Record):
     """The warehouse whose backups go into a repository, from ``since`` on."""
 
     warehouse: str
@@ -74,13 +76,15 @@ class Repository:
         it has backups already, so that one without a marker is away, and no new one takes its place."""
         marker = read_marker(files)
         if marker is None and known:
-            raise PreconditionFailed(
-                f"the repository {root} has backups of the collection, and is not there: it has no {MARKER}",
-                "Check that its storage is mounted. If it was moved, drop the collection and attach the "
-                "repository where it is now; if it is lost, drop the collection and create it again.",
-            )
+            raise _away(root)
         if marker is None:
-            files.make_root()
+            try:
+                files.make_root()
+            except OSError as error:
+                raise Unavailable(
+                    f"the folder {root} cannot be made: {error.strerror}",
+                    "Check that its storage is mounted, and that this process may write there.",
+                ) from error
             if encrypted:
                 # Before anything is there that would need them.
                 from strandline.storage import keyring, user_key
@@ -98,14 +102,14 @@ class Repository:
 
     # --- who writes ----------------------------------------------------------------------------------------
 
-    def owner(self) -> Owner | None:
+    def owner(self) -> RepositoryOwner | None:
         """Who may add backups: the last one that took it."""
         names = self._owners()
         if not names:
             return None
-        return from_bytes(Owner, self.plain.read(names[-1]), f"the file {names[-1]} of {self.root}")
+        return from_bytes(RepositoryOwner, self.plain.read(names[-1]), f"the file {names[-1]} of {self.root}")
 
-    def check_owners(self) -> Owner:
+    def check_owners(self) -> RepositoryOwner:
         """Who may add backups, if all that is said about it is there."""
         names = self._owners()
         for number, name in enumerate(names or [""], start=1):
@@ -115,7 +119,8 @@ class Repository:
                     "Bring it back from a copy of the repository.",
                 )
         return [
-            from_bytes(Owner, self.plain.read(name), f"the file {name} of {self.root}") for name in names
+            from_bytes(RepositoryOwner, self.plain.read(name), f"the file {name} of {self.root}")
+            for name in names
         ][-1]
 
     def _owners(self) -> list[str]:
@@ -143,14 +148,14 @@ class Repository:
             return
         last = self._owners()[-1:]
         number = int(last[0].rpartition("/")[2].removesuffix(".json")) + 1 if last else 1
-        made = Owner(warehouse=warehouse, since=now)
+        made = RepositoryOwner(warehouse=warehouse, since=now)
         self.plain.write_if_absent(_owner_name(number), to_bytes(made))
         self.check_owner(warehouse)  # Another may have been faster.
 
     # --- backups -------------------------------------------------------------------------------------------
 
     def backups(self) -> list[str]:
-        """The names of its backups, oldest first."""
+        """Return the names of its backups, oldest first."""
         return sorted(self.listed())
 
     def listed(self) -> dict[str, list[str]]:
@@ -174,11 +179,11 @@ class Repository:
             return
 
     def manifests(self) -> list[str]:
-        """The files that are manifests: of a backup that was folded there may be several."""
+        """Return the files that are manifests: of a backup that was folded there may be several."""
         return [file for files in self.listed().values() for file in files]
 
     def manifest(self, backup: str) -> Manifest:
-        """The manifest of a backup. CORRUPTED if it is not as it was written, or another one's."""
+        """Return the manifest of a backup. CORRUPTED if it is not as it was written, or another one's."""
         for tried in range(TRIES):
             listed = self.listed()
             if backup not in listed:
@@ -192,12 +197,12 @@ class Repository:
         raise PathNotFound(f"{self.root} has no backup {backup!r}", did_you_mean(backup, list(listed)))
 
     def find(self, backup: BackupHead) -> Manifest | None:
-        """The manifest that says of a backup what it is now."""
+        """Return the manifest that says of a backup what it is now."""
         file = file_of(backup)
         return None if not self.plain.exists(file) else self.manifest_at(file)
 
     def manifest_at(self, file: str) -> Manifest:
-        """The manifest that a file is."""
+        """Return the manifest that a file is."""
         backup = backup_of(file)
         data = self.files.read(file)
         found = from_bytes(Manifest, data, f"the manifest of {backup} in {self.root}")
@@ -289,8 +294,23 @@ def rotate_key(root: str, old: Settings, new: Settings) -> Rotated:
     return rotate(files, user_key(old), user_key(new))
 
 
+def check_there(files: Everywhere, segments: Iterable[Segment]) -> None:
+    """Refuse segments of a repository that is not where it was: not each of its files is missing, it is."""
+    for root in roots(segment.file for segment in segments):
+        if read_marker(plain(files.at(root))) is None:
+            raise _away(root)
+
+
+def _away(root: str) -> PreconditionFailed:
+    return PreconditionFailed(
+        f"the repository {root} has backups of the collection, and is not there: it has no {MARKER}",
+        "Check that its storage is mounted. If it was moved, drop the collection and attach the "
+        "repository where it is now; if it is lost, drop the collection and create it again.",
+    )
+
+
 def of_another(root: str, collection: str) -> PreconditionFailed:
-    """What is said where the backups of two collections would be in one place."""
+    """Return what is said where the backups of two collections would be in one place."""
     return PreconditionFailed(
         f"the repository {root} is that of the collection {collection!r}",
         "Choose another place: each collection has a repository of its own.",

@@ -26,7 +26,7 @@ from strandline.backups.restore_parts import (
     Shard,
     ShardPart,
 )
-from strandline.backups.restore_plan import Old, RestorePlan, RestoreRequest, Target, plan_restore
+from strandline.backups.restore_plan import Old, RestorePlan, RestoreRequest, RestoreTarget, plan_restore
 from strandline.backups.restore_replace import exchange, lock_old
 from strandline.backups.restore_streams import begin_restored
 from strandline.backups.restore_verify import Checked, VerifyPart, VerifyShardPart, compare
@@ -66,7 +66,7 @@ class RestoreResult(Record):
     changefeeds: tuple[str, ...] = later(())
 
 
-class Restore(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
+class RestoreBackup(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
     """Bring tables of a backup back."""
 
     name = "restore"
@@ -169,7 +169,7 @@ class _Targets:
     pieces: list[int] = field(default_factory=list, init=False)
 
     def bytes_verified(self) -> float | None:
-        """Since when all of the objects that it needs are known to be well."""
+        """Return since when all of the objects that it needs are known to be well."""
         oldest = looked(self.tx.conn, self.wanted.collection.id).oldest(self.objects, "checksums")
         return None if oldest == inf else oldest
 
@@ -200,9 +200,9 @@ class _Targets:
         self._fill(filled)
 
     def _make_indexes(
-        self, targets: Sequence[Target], tables_: Sequence[Path], states: dict[int, Digest]
+        self, targets: Sequence[RestoreTarget], tables_: Sequence[Path], states: dict[int, Digest]
     ) -> list[Filled]:
-        """The indexes of all tables, listed in them."""
+        """Return the indexes of all tables, listed in them."""
         listed = [
             (target, table, index)
             for target, table in zip(targets, tables_, strict=True)

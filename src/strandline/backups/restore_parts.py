@@ -10,11 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, takewhile
+from itertools import accumulate, groupby, takewhile
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from sqlalchemy import Connection
 
+from strandline.backups.repository import check_there
 from strandline.backups.restore_plan import RestoreRequest
 from strandline.catalog import chains, shards, tables
 from strandline.catalog.paths import require_id
@@ -23,7 +24,7 @@ from strandline.catalog.writer import Writer, current_step
 from strandline.errors import Corrupted, StrandlineError, TimedOut
 from strandline.model import Chain, Segment, State
 from strandline.operations.kind import Body, Handler, P, Part, Run, pause_after
-from strandline.operations.moving import Moving
+from strandline.operations.transfer import Transfer
 from strandline.records import Record, later
 from strandline.runtime import Runtime
 from strandline.storage.rows import Written
@@ -34,6 +35,9 @@ NOTHING_PUBLISHED = (
     "Nothing was published. VERIFY collection says which backups can still be restored, and whether their "
     "repository is there."
 )
+
+_LOOKED_AT = 64
+"""So many files are looked at together: one that does not answer costs the others another look."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +57,7 @@ class RestoreBody(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RestoreProgress(Moving):
+class RestoreProgress(Transfer):
     """The present ``increment`` (0: the full backup) of all, and the bytes of the shards that are there.
     ``parts``: how many there will be at most, those of the check included."""
 
@@ -136,14 +140,14 @@ class RestorePart(QuickPart[P], ABC):
 
 
 def deadline_of(run: RestoreRun) -> float | None:
-    """When the time for the whole restore is over. It counts from the first start, however often it is
+    """Return when the time for the whole restore is over. It counts from the first start, however often it is
     resumed."""
     seconds = run.request.deadline_seconds
     return None if seconds is None else run.operation.created + seconds
 
 
 def is_late(run: RestoreRun, now: float) -> bool:
-    """Whether a restore has run out of time."""
+    """Return whether a restore has run out of time."""
     until = deadline_of(run)
     return until is not None and now > until
 
@@ -155,7 +159,7 @@ def check_time(tx: Writer, run: RestoreRun) -> None:
 
 
 def out_of_time(conn: Connection, run: RestoreRun) -> OutOfTime:
-    """The error of a restore that has run out of time, which says how far it has come."""
+    """Return the error of a restore that has run out of time, which says how far it has come."""
     stages = shards.stages(conn, run.operation)
     last = run.body.increments
     there = [stage for stage in stages if stage.stage <= last and stage.parts_done == stage.parts]
@@ -179,22 +183,29 @@ class ShardPart(RestorePart[Shard]):
     record = Shard
 
     def _make(self, run: RestoreRun, body: Shard) -> list[Segment] | StrandlineError:
-        if body.copy:
-            return self._copied(run, [body])[0]
-        with self.runtime.catalog.read() as conn:
-            found = chains.segments(conn, body.segments)
-        for segment in found:
-            self._look_at(segment)
-        return []
+        return self._made(run, [body])[0]
 
     def share(self, run: RestoreRun, parts: Iterator[Part[Shard]]) -> int:
-        room = self.runtime.store.copied_together(run.progress.bytes_total)
-        copied = takewhile(lambda body: body.copy, (part.body for part in parts))
-        return max(1, sum(1 for _ in takewhile(room.__ge__, accumulate(body.bytes for body in copied))))
+        """Those that are copied up to so many bytes, those that are only looked at up to so many files."""
+        are_copied, alike = next(groupby((part.body for part in parts), lambda body: body.copy))
+        if are_copied:
+            room = self.runtime.store.copied_together(run.progress.bytes_total)
+            sizes = (body.bytes for body in alike)
+        else:
+            room, sizes = _LOOKED_AT, (len(body.segments) for body in alike)
+        return max(1, sum(1 for _ in takewhile(room.__ge__, accumulate(sizes))))
 
     def work_all(self, run: RestoreRun, parts: Sequence[Part[Shard]]) -> Sequence[Any]:
         self.check_time(run)
-        return self._copied(run, [part.body for part in parts])
+        return self._made(run, [part.body for part in parts])
+
+    def _made(self, run: RestoreRun, shards: Sequence[Shard]) -> list[list[Segment] | StrandlineError]:
+        """What each of these, which are all copied or all referred to, brings of its own, or its error."""
+        if shards[0].copy:
+            return self._copied(run, shards)
+        with self.runtime.catalog.read() as conn:
+            found = [chains.segments(conn, shard.segments) for shard in shards]
+        return [self._looked_at(segments) for segments in found]
 
     def _copied(self, run: RestoreRun, shards: Sequence[Shard]) -> list[list[Segment] | StrandlineError]:
         with self.runtime.catalog.read() as conn:
@@ -203,23 +214,39 @@ class ShardPart(RestorePart[Shard]):
         pace = self.runtime.paces.of(run.operation.id, run.request.limits)
         made = self.runtime.store.copy(list(map(Copies, found, names)), pace, among=run.progress.bytes_total)
         return [
-            Corrupted(each.message, NOTHING_PUBLISHED) if isinstance(each, Corrupted) else each
-            for each in made
+            self._damage(each, segments) if isinstance(each, Corrupted) else each
+            for each, segments in zip(made, found, strict=True)
         ]
 
-    def _look_at(self, segment: Segment) -> None:
-        """A file that is gone or cut is found here already, for the price of one look at the folder."""
-        if segment.file is not None and (size := self.runtime.files.size(segment.file)) != segment.bytes:
-            raise Corrupted(
-                f"the file {segment.file} has {size} bytes instead of {segment.bytes}", NOTHING_PUBLISHED
-            )
+    def _damage(self, error: Corrupted, segments: Sequence[Segment]) -> StrandlineError:
+        try:
+            check_there(self.runtime.files, segments)
+        except StrandlineError as other:
+            return other
+        return Corrupted(error.message, NOTHING_PUBLISHED)
 
-    def configure(self, tx: Writer, run: RestoreRun, part: Part[Shard], made: list[Segment]) -> Shard:
-        body, step = part.body, run.body.step
-        ids = chains.insert_segments(tx, made, step) if body.copy else body.segments
-        chains.attach(tx, body.table_id, ids, step)
-        _report(tx, run, body.increment, body.bytes, workers=self.runtime.settings.workers)
-        return body
+    def _looked_at(self, segments: Sequence[Segment]) -> list[Segment] | StrandlineError:
+        """A file that is gone or cut is found here already, for the price of one look at the folder."""
+        try:
+            for each in segments:
+                if each.file is not None and (size := self.runtime.files.size(each.file)) != each.bytes:
+                    return Corrupted(
+                        f"the file {each.file} has {size} bytes instead of {each.bytes}", NOTHING_PUBLISHED
+                    )
+        except StrandlineError as error:
+            return error
+        return []
+
+    def configure_all(
+        self, tx: Writer, run: RestoreRun, parts: Sequence[Part[Shard]], made: Sequence[list[Segment]]
+    ) -> list[Shard]:
+        step, bodies = run.body.step, [part.body for part in parts]
+        attached = [
+            chains.insert_segments(tx, new, step) if body.copy else body.segments
+            for body, new in zip(bodies, made, strict=True)
+        ]
+        _attach(tx, run, bodies, attached, workers=self.runtime.settings.workers)
+        return bodies
 
     def discard(self, made: list[Segment]) -> None:
         self.runtime.store.discard(made)
@@ -228,9 +255,17 @@ class ShardPart(RestorePart[Shard]):
         return body.slowed
 
 
-def _report(tx: Writer, run: RestoreRun, increment: int, size: int, *, workers: int) -> None:
+def _attach(
+    tx: Writer, run: RestoreRun, bodies: Sequence[Shard], segments: Sequence[Sequence[int]], *, workers: int
+) -> None:
+    """Make segments part of what is restored, for each shard its own, and say how far it has come."""
+    attached: dict[int, list[int]] = {}
+    for body, ids in zip(bodies, segments, strict=True):
+        attached.setdefault(body.table_id, []).extend(ids)
+    chains.attach_all(tx, attached, run.body.step)
+    size = sum(body.bytes for body in bodies)
     moved = run.progress.moved(size, began=run.operation.created, now=tx.now, workers=workers)
-    run.report(tx, replace(moved, increment=increment))
+    run.report(tx, replace(moved, increment=bodies[0].increment))
 
 
 class InlineShardPart(QuickPart[Shard]):
@@ -239,16 +274,11 @@ class InlineShardPart(QuickPart[Shard]):
     record = Shard
 
     def configure_all(
-        self, tx: Writer, run: RestoreRun, parts: Sequence[Part[Shard]], made: Any
+        self, tx: Writer, run: RestoreRun, parts: Sequence[Part[Shard]], made: Sequence[Any]
     ) -> list[Shard]:
         check_time(tx, run)
         bodies = [part.body for part in parts]
-        attached: dict[int, list[int]] = {}
-        for body in bodies:
-            attached.setdefault(body.table_id, []).extend(body.segments)
-        chains.attach_all(tx, attached, run.body.step)
-        size = sum(body.bytes for body in bodies)
-        _report(tx, run, bodies[0].increment, size, workers=1)
+        _attach(tx, run, bodies, [body.segments for body in bodies], workers=1)
         return bodies
 
 
@@ -277,5 +307,5 @@ class RebuildPart(RestorePart[Rebuilt]):
 
 
 def incoming_chain(conn: Connection, table_id: int) -> Chain:
-    """The chain of a table that nobody sees yet."""
+    """Return the chain of a table that nobody sees yet."""
     return chains.load(conn, table_id, current_step(conn))

@@ -50,7 +50,7 @@ class RestoreRequest(Record):
 
 
 @dataclass(frozen=True)
-class Target:
+class RestoreTarget:
     """A table to restore: ``source`` is its path in the backup, ``path`` where it goes. ``in_the_way`` is
     what stands there, or a table that stands above it; ``replaced`` is the table there that goes away for
     it."""
@@ -71,12 +71,12 @@ class Old:
     versions: Mapping[str, int] = field(default_factory=dict)
 
     def place(self, path: str) -> str:
-        """Where the restored table is until the end."""
+        """Return where the restored table is until the end."""
         return f"{self.kept_in}{path}" if path in self.versions else path
 
     def version(self, path: str, recorded: int) -> int:
-        """The version that what is restored has: the recorded one, unless who knows the old one would not
-        see that it is another."""
+        """Return the version that what is restored has: the recorded one, unless who knows the old one would
+        not see that it is another."""
         return max(recorded, self.versions.get(path, 0) + 1)
 
 
@@ -86,7 +86,7 @@ class RestorePlan:
 
     collection: Path
     chain: Sequence[BackupRecord]
-    targets: Sequence[Target]
+    targets: Sequence[RestoreTarget]
     replace: bool
 
     def refuse_if_blocked(self) -> None:
@@ -114,7 +114,7 @@ class RestorePlan:
         )
 
     def explain(self, *, copy: bool, shard_bytes: int) -> Iterator[tuple[str, str, str]]:
-        """Lines of (what, name, details). How many shards there are is told by the size."""
+        """Yield lines of (what, name, details). How many shards there are is told by the size."""
         for place, record in enumerate(self.chain):
             kind = "full backup" if place == 0 else f"increment {place} of {len(self.chain) - 1}"
             yield "apply", record.name, f"{kind}, up to step {record.step}"
@@ -177,7 +177,7 @@ def plan_restore(conn: Connection, request: RestoreRequest) -> RestorePlan:
 
 
 def places(request: RestoreRequest, last: BackupRecord) -> dict[str, tuple[str, TableRecord]]:
-    """What is restored of a backup: for each path where a table goes its path in the backup, and its
+    """Return what is restored of a backup: for each path where a table goes its path in the backup, and its
     record."""
     wanted: dict[str, tuple[str, TableRecord]] = {}
     for source, as_path in request.tables or tuple((path, None) for path in last.tables):
@@ -205,15 +205,17 @@ def places(request: RestoreRequest, last: BackupRecord) -> dict[str, tuple[str, 
     return wanted
 
 
-def _target(source: str, path: str, record: TableRecord, there: Path | None, *, replace: bool) -> Target:
+def _target(
+    source: str, path: str, record: TableRecord, there: Path | None, *, replace: bool
+) -> RestoreTarget:
     if replace and there is not None and there.path == path and there.type == "table":
-        return Target(source, path, record, in_the_way=None, replaced=there)
-    return Target(source, path, record, in_the_way=there, replaced=None)
+        return RestoreTarget(source, path, record, in_the_way=None, replaced=there)
+    return RestoreTarget(source, path, record, in_the_way=there, replaced=None)
 
 
 def find_chain(conn: Connection, collection: Path, request: RestoreRequest) -> list[BackupRecord]:
-    """The backups that lead to the one that is asked for. Only these are read: each may name all tables there
-    are."""
+    """Return the backups that lead to the one that is asked for. Only these are read: each may name all
+    tables there are."""
     there = {path.name: path for path in paths.backups(conn, collection)}
     here: str | None = _choose(conn, collection, there, request)
     found: list[BackupRecord] = []
@@ -245,7 +247,7 @@ def _choose(conn: Connection, collection: Path, there: dict[str, Path], request:
 
 
 def _in_the_way(there: Mapping[str, Path], path: str) -> Path | None:
-    """What stands where the table should go, or above it where a directory should be."""
+    """Return what stands where the table should go, or above it where a directory should be."""
     for directory in names.above(path):
         above = there.get(directory)
         if above is not None and above.type != "directory":

@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 
 from strandline.backups.record import TIME
 from strandline.backups.restore_parts import RestoreRun
-from strandline.backups.restore_plan import Old, Target
+from strandline.backups.restore_plan import Old, RestoreTarget
 from strandline.catalog import many, paths
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.streams import StreamBody
@@ -33,7 +33,7 @@ from strandline.operations.kind import Planning
 BEING_REPLACED = "being replaced"
 
 
-def lock_old(tx: Writer, run: Planning[Any], targets: Sequence[Target]) -> Old:
+def lock_old(tx: Writer, run: Planning[Any], targets: Sequence[RestoreTarget]) -> Old:
     """Keep other operations off the tables that will be replaced, and off all that is below them."""
     roots = [target.replaced for target in targets if target.replaced is not None]
     found = many.subtrees(tx.conn, roots)
@@ -45,7 +45,7 @@ def lock_old(tx: Writer, run: Planning[Any], targets: Sequence[Target]) -> Old:
 
 
 def _new_directory(conn: Connection, now: float) -> str:
-    """A directory of this restore's own: what it makes goes again as a whole if it fails."""
+    """Return a directory of this restore's own: what it makes goes again as a whole if it fails."""
     root = paths.find(conn, REPLACED)
     taken = paths.names_below(conn, [] if root is None else [root.id])
     moment = datetime.fromtimestamp(now, timezone.utc)

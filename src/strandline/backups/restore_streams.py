@@ -54,7 +54,7 @@ def begin_restored(tx: Writer, run: RestoreRun, under: Sequence[Path]) -> tuple[
 
 
 def _sources(record: BackupRecord, made: Mapping[str, Path]) -> dict[int, int]:
-    """What stands for each source of a backup whose tables were all restored."""
+    """Return what stands for each source of a backup whose tables were all restored."""
     found = {}
     for path, table in record.tables.items():
         found[table.slice.source_id] = made[path].id

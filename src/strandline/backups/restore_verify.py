@@ -75,7 +75,7 @@ class VerifyPart(Handler[RestoreRun, Checked]):
         self._shard_bytes = runtime.settings.shard_bytes
 
     def configure_all(
-        self, tx: Writer, run: RestoreRun, parts: Sequence[Part[Checked]], made: Any
+        self, tx: Writer, run: RestoreRun, parts: Sequence[Part[Checked]], made: Sequence[Any]
     ) -> list[Checked]:
         check_time(tx, run)
         infos = [TableInfo.of(path) for path in paths.by_ids(tx.conn, [p.body.table_id for p in parts])]

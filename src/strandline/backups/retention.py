@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
+from strandline.backups.collection import CLUSTER
 from strandline.backups.record import BackupHead
 from strandline.sql.statements import Keep
 
@@ -34,19 +35,30 @@ class Decision:
 
 
 def decide(
-    records: Sequence[BackupHead], rules: Keep, now: float, *, minimum: int, busy: Collection[str] = ()
+    records: Sequence[BackupHead],
+    rules: Keep,
+    now: float,
+    *,
+    minimum: int,
+    busy: Collection[str] = (),
+    storage: str = CLUSTER,
 ) -> list[Decision]:
     """Decide on the finished backups of a collection, given oldest first, in their order. ``minimum``: so
     many of the newest full backups stay with all that builds on them, whatever the rules say. ``busy``: those
-    that an operation works on."""
+    that an operation works on. ``storage``: where they are to be; one that still waits in the warehouse does
+    not stand in for those that are in the repository."""
     reasons: dict[str, list[str]] = {record.name: [] for record in records}
     for name, reason in (
-        *_by_rules(records, rules, now),
-        *((name, "minimum") for name in _last_chains(records, minimum)),
+        *_chosen(records, rules, now, minimum),
         *((record.name, "pinned") for record in records if record.pinned),
         *((record.name, "under operation") for record in records if record.name in busy),
     ):
         reasons[name].append(reason)
+    if storage != CLUSTER:
+        there = [record for record in records if record.stored == storage]
+        for name, reason in _chosen(there, rules, now, minimum):
+            if reason not in reasons[name]:
+                reasons[name].append(f"{reason} in the repository")
     needed = _needed(records, {name for name, found in reasons.items() if found})
     for name, by in needed.items():
         reasons[name].append(f"needed by {by}")
@@ -54,19 +66,27 @@ def decide(
 
 
 def named(records: Sequence[BackupHead], rules: Keep | None, now: float) -> set[str]:
-    """The backups that are kept for their own sake, and not as a part of their chain: those that are pinned,
-    and those that a rule of times chooses."""
+    """Return the backups that are kept for their own sake, and not as a part of their chain: those that are
+    pinned, and those that a rule of times chooses."""
     chosen = () if rules is None else _by_rules(records, replace(rules, last=None), now)
     return {record.name for record in records if record.pinned} | {name for name, _ in chosen}
 
 
 def descendants(records: Sequence[BackupHead], name: str) -> list[str]:
-    """The backups that build on one, directly or not, oldest first."""
+    """Return the backups that build on one, directly or not, oldest first."""
     found = {name}
     for record in records:
         if record.parent in found:
             found.add(record.name)
     return [record.name for record in records if record.name in found and record.name != name]
+
+
+def _chosen(
+    records: Sequence[BackupHead], rules: Keep, now: float, minimum: int
+) -> Iterator[tuple[str, str]]:
+    yield from _by_rules(records, rules, now)
+    for name in _last_chains(records, minimum):
+        yield name, "minimum"
 
 
 def _by_rules(records: Sequence[BackupHead], rules: Keep, now: float) -> Iterator[tuple[str, str]]:
@@ -90,13 +110,13 @@ def _by_rules(records: Sequence[BackupHead], rules: Keep, now: float) -> Iterato
 
 
 def _last_chains(records: Sequence[BackupHead], number: int) -> list[str]:
-    """The last full backups with all that builds on them."""
+    """Return the last full backups with all that builds on them."""
     full = [record.name for record in records if record.kind == "full"][-number:]
     return [name for root in full for name in (root, *descendants(records, root))]
 
 
 def _needed(records: Sequence[BackupHead], kept: Collection[str]) -> dict[str, str]:
-    """What else must stay, each with the newest backup that needs it."""
+    """Return what else must stay, each with the newest backup that needs it."""
     parents = {record.name: record.parent for record in records}
     needed: dict[str, str] = {}
     for record in reversed(records):

@@ -18,8 +18,8 @@ from sqlalchemy import Connection
 
 from strandline.backups.collection import CLUSTER, Collection, Retained, SendRequest
 from strandline.backups.compact_plan import compaction
-from strandline.backups.lease import Lease
-from strandline.backups.lifecycle import writer_of
+from strandline.backups.lease import RepositoryLease
+from strandline.backups.lifecycle import check_apart, writer_of
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
 from strandline.backups.record import (
     BackupRecord,
@@ -29,9 +29,9 @@ from strandline.backups.record import (
     slice_segments,
 )
 from strandline.backups.repository import Repository, of_another
+from strandline.backups.repository_writer import Leases, WritingPart, avoided, publish
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.retain import retain
-from strandline.backups.writing import Leases, WritingPart, avoided, publish
 from strandline.catalog import chains, paths
 from strandline.catalog.operations import Operation
 from strandline.catalog.paths import require_id
@@ -50,7 +50,7 @@ from strandline.operations.kind import (
     Planning,
     Run,
 )
-from strandline.operations.moving import Moving
+from strandline.operations.transfer import Transfer
 from strandline.records import Record, later
 from strandline.runtime import Runtime
 from strandline.storage.elsewhere import Destination
@@ -78,7 +78,7 @@ class SendBody(Body):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SendProgress(Moving):
+class SendProgress(Transfer):
     """The bytes that the repository has, of all."""
 
 
@@ -92,7 +92,7 @@ class SendResult(Retained):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Present(Record):
+class PresentBackups(Record):
     """The backups that the repository had when it was opened, of those that are copied there."""
 
     backups: tuple[str, ...] = later(())
@@ -109,7 +109,7 @@ class SentSlice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch(Record):
+class SentBatch(Record):
     """A part of what is sent. ``slowed``: so many seconds it may take longer than others, because the rate is
     limited."""
 
@@ -155,16 +155,21 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
                 "named",
                 "Name one: COPY BACKUP 'name' FROM collection TO 'url'.",
             )
+        if root != storage:
+            check_apart(tx.conn, root)
         other = writer_of(tx.conn, require_id(tx.conn, path.parent_id), path.name, root)
         if other is not None:
             raise of_another(root, other)
         chain = find_chain(tx.conn, path, RestoreRequest(collection=path.name, at=request.backup))
         moves = root == storage
+        is_encrypted = collection.settings.encryption
+        if not moves and request.encryption is not None:
+            is_encrypted = request.encryption
         sent = [record for record in chain if record.stored != root]
         there = {backup.name: backup for backup in paths.backups(tx.conn, path)}
         run.lock(tx, [path, *(there[record.name] for record in sent)], "copying")
         batches = [batch for record in sent for batch in self._batches(tx.conn, record)]
-        parts = [PartPlan("repository", Present())]
+        parts = [PartPlan("repository", PresentBackups())]
         total = sum(batch.bytes for batch in batches)
         slowed = request.limits.seconds_for(total)
         first = {p.id: p.path for p in paths.by_ids(tx.conn, [b.slices[0].target_id for b in batches])}
@@ -187,14 +192,14 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
             root=root,
             backups=tuple(record.name for record in sent),
             moves=moves,
-            encrypted=collection.settings.encryption if moves else request.encryption,
+            encrypted=is_encrypted,
             retention=collection.settings.retention if moves else None,
             known=moves and any(head.stored == root for _, head in backup_heads(tx.conn, path)),
         )
         return Plan(parts, body, SendProgress(bytes=0, bytes_total=total))
 
-    def _batches(self, conn: Connection, record: BackupRecord) -> Iterator[Batch]:
-        """The segments of a backup, in parts of about a shard each."""
+    def _batches(self, conn: Connection, record: BackupRecord) -> Iterator[SentBatch]:
+        """Yield the segments of a backup, in parts of about a shard each."""
         most = self._shard_bytes
         pieces = [
             (target_id, piece)
@@ -202,7 +207,7 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
             for piece in batches(segments, lambda segment: segment.bytes, most)
         ]
         for batch in batches(pieces, lambda pair: _bytes(pair[1]), most, TOGETHER):
-            yield Batch(
+            yield SentBatch(
                 bytes=sum(_bytes(piece) for _, piece in batch),
                 slices=tuple(
                     SentSlice(target_id=target_id, segments=tuple(s.id for s in piece))
@@ -213,7 +218,7 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
     def finish(self, tx: Writer, run: SendRun) -> SendResult:
         collection = require_id(tx.conn, run.body.collection_id)
         sent = {path.name: path for path in paths.backups(tx.conn, collection)}
-        (present,) = run.bodies(tx.conn, "repository", Present)
+        (present,) = run.bodies(tx.conn, "repository", PresentBackups)
         new = [sent[name].record(BackupRecord) for name in run.body.backups if name not in present.backups]
         result = SendResult(
             repository=run.body.root,
@@ -252,12 +257,12 @@ def _bytes(segments: Sequence[Segment]) -> int:
     return sum(segment.bytes for segment in segments)
 
 
-class RepositoryPart(WritingPart[SendRun, Present]):
+class RepositoryPart(WritingPart[SendRun, PresentBackups]):
     """Makes the repository, and sees to it that it is this warehouse's."""
 
-    record = Present
+    record = PresentBackups
 
-    def work(self, run: SendRun, part: Part[Present]) -> Present:
+    def work(self, run: SendRun, part: Part[PresentBackups]) -> PresentBackups:
         body, now = run.body, self.runtime.clock.now()
         files, settings = plain(self.runtime.files.at(body.root)), self.runtime.settings
         Repository.make(files, body.root, settings, now=now, encrypted=body.encrypted, known=body.known)
@@ -268,9 +273,11 @@ class RepositoryPart(WritingPart[SendRun, Present]):
             there.own(self.leases.here(), now)
             if body.moves:
                 return part.body  # What is there, the catalog knows.
-            return Present(backups=tuple(name for name in there.backups() if name in body.backups))
+            return PresentBackups(backups=tuple(name for name in there.backups() if name in body.backups))
 
-    def configure(self, tx: Writer, run: SendRun, part: Part[Present], made: Present) -> Present:
+    def configure(
+        self, tx: Writer, run: SendRun, part: Part[PresentBackups], made: PresentBackups
+    ) -> PresentBackups:
         return made
 
 
@@ -297,12 +304,12 @@ def as_objects(
     return made
 
 
-class ObjectsPart(WritingPart[SendRun, Batch]):
+class ObjectsPart(WritingPart[SendRun, SentBatch]):
     """Sends segments."""
 
-    record = Batch
+    record = SentBatch
 
-    def work(self, run: SendRun, part: Part[Batch]) -> Batch:
+    def work(self, run: SendRun, part: Part[SentBatch]) -> SentBatch:
         with self.writing(run) as (there, _):
             target = Destination(run.body.root, avoided(there))
             return replace(part.body, slices=self._sent(run, part.body.slices, target))
@@ -316,12 +323,12 @@ class ObjectsPart(WritingPart[SendRun, Batch]):
         made = as_objects(store, held, target, pace, among=run.progress.bytes_total)
         return tuple(replace(s, objects=objects) for s, objects in zip(slices, made, strict=True))
 
-    def configure(self, tx: Writer, run: SendRun, part: Part[Batch], made: Batch) -> Batch:
+    def configure(self, tx: Writer, run: SendRun, part: Part[SentBatch], made: SentBatch) -> SentBatch:
         size, workers = part.body.bytes, self.runtime.settings.workers
         run.report(tx, run.progress.moved(size, began=run.operation.created, now=tx.now, workers=workers))
         return made
 
-    def time_limit(self, run: SendRun, part: Part[Batch]) -> float | None:
+    def time_limit(self, run: SendRun, part: Part[SentBatch]) -> float | None:
         return self.runtime.settings.shard_seconds + part.body.slowed
 
 
@@ -334,7 +341,7 @@ class ManifestPart(WritingPart[SendRun, Listed]):
         with self.writing(run) as (there, lease):
             self._list(run, part.body.backup, there, lease)
 
-    def _list(self, run: SendRun, name: str, there: Repository, lease: Lease) -> None:
+    def _list(self, run: SendRun, name: str, there: Repository, lease: RepositoryLease) -> None:
         with self.runtime.catalog.read() as conn:
             path = require_id(conn, run.body.collection_id)
             collection = path.record(Collection)
@@ -358,8 +365,8 @@ class ManifestPart(WritingPart[SendRun, Listed]):
 
 
 def _waiting(conn: Connection, name: str, root: str) -> str | None:
-    """The last backup that is not in the repository, where the collection keeps them, and can be sent: the
-    repository was away, and the backups that came since do not build on it."""
+    """Return the last backup that is not in the repository, where the collection keeps them, and can be sent:
+    the repository was away, and the backups that came since do not build on it."""
     path = require_collection(conn, name)
     heads = backup_heads(conn, path)
     busy = {backup.name for backup, _ in heads if backup.state != paths.READY}
@@ -379,9 +386,9 @@ def _schemas(conn: Connection, target_ids: Iterable[int]) -> dict[int, TableSche
 
 
 def _objects(conn: Connection, run: SendRun) -> dict[int, tuple[ObjectRecord, ...]]:
-    """What was sent, by the paths that hold it in the catalog."""
+    """Return what was sent, by the paths that hold it in the catalog."""
     made: dict[int, tuple[ObjectRecord, ...]] = {}
-    for batch in run.bodies(conn, "objects", Batch):
+    for batch in run.bodies(conn, "objects", SentBatch):
         for slice_ in batch.slices:
             if slice_.objects is None:
                 raise Internal(f"the segments of path {slice_.target_id} were not sent")
@@ -390,7 +397,7 @@ def _objects(conn: Connection, run: SendRun) -> dict[int, tuple[ObjectRecord, ..
 
 
 def sized(record: BackupRecord, made: dict[int, tuple[ObjectRecord, ...]]) -> BackupRecord:
-    """A backup's record with the sizes that its slices have as objects."""
+    """Return a backup's record with the sizes that its slices have as objects."""
 
     def slice_(of: SliceRecord) -> SliceRecord:
         return replace(of, bytes=sum(o.bytes for o in made.get(of.target_id, ())))

@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from strandline.backups import verified
+from strandline.backups.collection import CLUSTER, Collection
 from strandline.backups.record import ROOT, BackupHead, backup_heads
 from strandline.backups.verified import LEVELS, BackupReport, Level
 from strandline.catalog import paths
-from strandline.catalog.paths import Path
+from strandline.catalog.paths import READY, Path
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verified:
+class VerifiedLevel:
     """When backups were last verified at a level, and how many of them were found not to be restorable."""
 
     time: float
@@ -33,11 +34,19 @@ class Standing:
     backups: tuple[tuple[Path, BackupHead], ...]
     chain_length: int
     restorable: BackupHead | None
-    verified: Mapping[Level, Verified]
+    verified: Mapping[Level, VerifiedLevel]
 
     @property
     def last(self) -> tuple[Path, BackupHead] | None:
         return self.backups[-1] if self.backups else None
+
+    @property
+    def waiting(self) -> list[BackupHead]:
+        """Those that are not in the repository where they should be, and nobody is sending them."""
+        storage = self.collection.record(Collection).settings.storage
+        if storage == CLUSTER:
+            return []
+        return [head for path, head in self.backups if path.state == READY and head.stored != storage]
 
     def last_of(self, kind: str) -> BackupHead | None:
         """Return the last full or incremental one."""
@@ -61,12 +70,13 @@ def _standing(conn: Connection, collection: Path) -> Standing:
         found = [(time, r) for listed in reports.values() for time, r in listed if r.level == level]
         if found:
             broken = sum(not report.restorable for _, report in found)
-            at_levels[level] = Verified(time=max(time for time, _ in found), broken=broken)
+            at_levels[level] = VerifiedLevel(time=max(time for time, _ in found), broken=broken)
     return Standing(
         collection=collection,
         backups=heads,
         chain_length=_chain_length([head for _, head in heads]),
-        restorable=max(well, key=lambda head: head.time, default=None),
+        # By their order and not by their times: a clock may have been set back in between.
+        restorable=well[-1] if well else None,
         verified=at_levels,
     )
 
@@ -80,8 +90,8 @@ def _chain_length(heads: list[BackupHead]) -> int:
 
 
 def _is_restorable(reports: Iterable[tuple[float, BackupReport]]) -> bool:
-    """Whether no level has found that it is not, but for what the same level or a higher one has found well
-    since."""
+    """Return whether no level has found that it is not, but for what the same level or a higher one has found
+    well since."""
     broken: set[Level] = set()
     for _, report in sorted(reports, key=lambda pair: pair[0]):
         if report.restorable:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from strandline.backups.collection import CLUSTER, Collection, CollectionRequest
 from strandline.backups.record import backup_heads, require_collection
-from strandline.backups.writing import Leases, WritingPart, sweep
+from strandline.backups.repository_writer import Leases, WritingPart, sweep
 from strandline.catalog import paths
 from strandline.catalog.paths import require_id
 from strandline.catalog.writer import Writer
@@ -61,7 +61,7 @@ class Unlisted(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Swept(Record):
+class SweptObjects(Record):
     """What came of the sweep, when it is done."""
 
     objects: int | None = later()
@@ -101,7 +101,7 @@ class SweepRepository(Kind[CollectionRequest, SweepBody, Nothing]):
             PartPlan("manifest", Unlisted(backup=name), stage, path=f"{path.path}/{name}")
             for stage, name in enumerate(reversed(going), start=1)
         ]
-        parts.append(PartPlan("sweep", Swept(), len(going) + 1, path=path.path))
+        parts.append(PartPlan("sweep", SweptObjects(), len(going) + 1, path=path.path))
         body = SweepBody(collection_id=path.id, root=collection.settings.storage, backups=going)
         return Plan(parts, body, Nothing())
 
@@ -111,7 +111,7 @@ class SweepRepository(Kind[CollectionRequest, SweepBody, Nothing]):
         collection = path.record(Collection)
         left = tuple(name for name in collection.leaving if name not in body.backups)
         paths.set_body(tx, path.id, replace(collection, leaving=left))
-        (swept,) = run.bodies(tx.conn, "sweep", Swept)
+        (swept,) = run.bodies(tx.conn, "sweep", SweptObjects)
         return SweepResult(
             repository=body.root,
             backups=body.backups,
@@ -147,16 +147,18 @@ class UnlistPart(WritingPart[SweepRun, Unlisted]):
             there.remove(part.body.backup)
 
 
-class SweepPart(WritingPart[SweepRun, Swept]):
+class SweepPart(WritingPart[SweepRun, SweptObjects]):
     """Removes what nothing refers to."""
 
-    record = Swept
+    record = SweptObjects
 
-    def work(self, run: SweepRun, part: Part[Swept]) -> Swept:
+    def work(self, run: SweepRun, part: Part[SweptObjects]) -> SweptObjects:
         with self.writing(run) as (there, lease):
             now, grace = self.runtime.clock.now(), self.runtime.settings.repository_grace_seconds
             found = sweep(there, now, grace, lease.check)
-            return Swept(objects=len(found.removed), waiting=len(found.waiting))
+            return SweptObjects(objects=len(found.removed), waiting=len(found.waiting))
 
-    def configure(self, tx: Writer, run: SweepRun, part: Part[Swept], made: Swept) -> Swept:
+    def configure(
+        self, tx: Writer, run: SweepRun, part: Part[SweptObjects], made: SweptObjects
+    ) -> SweptObjects:
         return made

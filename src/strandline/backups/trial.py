@@ -10,7 +10,7 @@ another process after a crash. Copies are then files that nothing refers to, whi
 from __future__ import annotations
 
 from strandline import names
-from strandline.backups.restore import Restore, RestoreResult
+from strandline.backups.restore import RestoreBackup, RestoreResult
 from strandline.backups.restore_parts import RestoreRun
 from strandline.backups.restore_plan import RestoreRequest
 from strandline.backups.restore_verify import compare
@@ -32,7 +32,7 @@ def trial_request(collection: str, backup: str, limits: Limits) -> RestoreReques
     )
 
 
-class TryRestore(Restore):
+class TryRestore(RestoreBackup):
     """Restore a backup, compare everything, and undo it."""
 
     name = "try restore"

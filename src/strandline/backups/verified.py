@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 from strandline.backups.record import require_collection
 from strandline.catalog import paths, verified
 from strandline.catalog.writer import Writer
-from strandline.model import Segment
+from strandline.model import Segment, object_of
 from strandline.records import Record, later
 
 Level: TypeAlias = Literal["chain", "files", "checksums", "restore"]
@@ -58,14 +58,14 @@ class BackupReport(Record):
 
 
 def name_of(segment: Segment) -> str:
-    """What an object is called, however many segments share it."""
+    """Return what an object is called, however many segments share it."""
     if segment.file is None:
         return f"inline {segment.id}"
-    return segment.file.partition("#")[0]
+    return object_of(segment.file)
 
 
 def key_of(segment: Segment) -> str:
-    """The name of an object, short."""
+    """Return the name of an object, short."""
     return xxhash.xxh3_64_hexdigest(name_of(segment).encode())
 
 
@@ -78,20 +78,22 @@ class Looked:
     damaged: dict[Level, set[str]] = field(default_factory=dict)
 
     def at(self, key: str, level: Level) -> float | None:
-        """When it was last found well at a level, or at a higher one; None if never, or not since it was
-        damaged."""
+        """Return when it was last found well at a level, or at a higher one; None if never, or not since it
+        was damaged."""
         end = next((n for n, of in enumerate(LEVELS) if key in self.damaged.get(of, ())), len(LEVELS))
         levels = LEVELS[LEVELS.index(level) : end]
         found = [self.times[of].get(key) for of in levels if of in self.times]
         return max((time for time in found if time is not None), default=None)
 
     def since(self, key: str, level: Level) -> float:
-        """Since when an object waits to be looked at (again); from now on, if nobody has seen it yet."""
+        """Return since when an object waits to be looked at (again); from now on, if nobody has seen it
+        yet."""
         time = self.at(key, level)
         return self.times.get(_SEEN, {}).get(key, float("inf")) if time is None else time
 
     def oldest(self, keys: Iterable[str], level: Level) -> float | None:
-        """Since when all of them are known to be well; None if one is not. Infinity if there are none."""
+        """Return since when all of them are known to be well; None if one is not. Infinity if there are
+        none."""
         oldest = float("inf")
         for key in keys:
             time = self.at(key, level)
@@ -102,7 +104,7 @@ class Looked:
 
 
 def looked(conn: Connection, collection_id: int) -> Looked:
-    """All that is kept of the objects of a collection."""
+    """Return all that is kept of the objects of a collection."""
     found = Looked()
     for row in verified.of_paths(conn, [collection_id]):
         objects = row.record(Lot).objects
@@ -148,8 +150,8 @@ def keep_reports(tx: Writer, level: Level, found: Mapping[int, BackupReport]) ->
 
 
 def reports(conn: Connection, backup_ids: Iterable[int]) -> dict[int, list[tuple[float, BackupReport]]]:
-    """How backups were found, by the ids of their paths: for each level the time and the report, lowest
-    first."""
+    """Return how backups were found, by the ids of their paths: for each level the time and the report,
+    lowest first."""
     found: dict[int, list[tuple[float, BackupReport]]] = {}
     for row in verified.of_paths(conn, backup_ids):
         found.setdefault(row.path_id, []).append((row.time, row.record(BackupReport)))
@@ -159,7 +161,7 @@ def reports(conn: Connection, backup_ids: Iterable[int]) -> dict[int, list[tuple
 
 
 def reports_of(conn: Connection, collection: str) -> dict[str, list[dict[str, Any]]]:
-    """The same by the names of all backups of a collection, as plain values."""
+    """Return the same by the names of all backups of a collection, as plain values."""
     rows = paths.backups(conn, require_collection(conn, collection))
     found = reports(conn, [row.id for row in rows])
     return {

@@ -22,7 +22,7 @@ from strandline.backups.manifest import file_of
 from strandline.backups.record import BackupRecord, backup_heads, require_backup, require_collection
 from strandline.backups.repository import Repository
 from strandline.backups.verified import BackupReport, Level, keep_reports, looked, reports
-from strandline.backups.verify_chain import Held, Verdict, judge
+from strandline.backups.verify_chain import SliceHealth, Verdict, judge
 from strandline.backups.verify_objects import Objects, patiently
 from strandline.backups.verify_repository import Inspected, inspect, unnamed
 from strandline.backups.verify_request import VerifyRequest
@@ -156,8 +156,8 @@ class _Verification:
                     self._find("broken_chain", record.name, wrong)
 
     def _inspect(self) -> dict[str, Inspected]:
-        """The repositories that have the backups, compared with the catalog. One that cannot be opened is
-        closed: nothing can be said of its objects."""
+        """Return the repositories that have the backups, compared with the catalog. One that cannot be opened
+        is closed: nothing can be said of its objects."""
         found = {}
         for root in dict.fromkeys(r.stored for r in self._records if r.stored is not None):
             stored = [record for record in self._records if record.stored == root]
@@ -173,7 +173,8 @@ class _Verification:
         return found
 
     def _folded_since(self, known: Sequence[BackupRecord]) -> list[str]:
-        """The backups that were folded or swallowed since this run began: others have their manifests now."""
+        """Return the backups that were folded or swallowed since this run began: others have their manifests
+        now."""
         with self._runtime.catalog.read() as conn:
             now = {head.name: file_of(head) for _, head in backup_heads(conn, self._path)}
         return [record.name for record in known if now.get(record.name) != file_of(record)]
@@ -259,7 +260,9 @@ class _Verification:
             for target_id in _targets(record):
                 since, damage = self._objects.known(self._held.get(target_id, ()))
                 since = inf if self._level == "chain" else since
-                held[target_id] = Held(since, None if damage is None else f"{damage} (of {record.name})")
+                held[target_id] = SliceHealth(
+                    since, None if damage is None else f"{damage} (of {record.name})"
+                )
         return judge(self._records, held, self._spoiled)
 
     def _reports(self, verdicts: Mapping[str, Verdict], tried: Mapping[str, float]) -> list[BackupReport]:
@@ -292,7 +295,7 @@ def _targets(record: BackupRecord) -> list[int]:
 
 
 def _chosen(conn: Connection, collection: Path, at: str | None) -> list[Path]:
-    """The backups to verify, oldest first: all, or one and those that it builds on."""
+    """Return the backups to verify, oldest first: all, or one and those that it builds on."""
     there = paths.backups(conn, collection)
     if at is None:
         return there

@@ -16,7 +16,7 @@ Of: TypeAlias = tuple[str, str | None]
 
 
 @dataclass(frozen=True)
-class Held:
+class SliceHealth:
     """What is known of the objects of one slice. ``since``: they are known to be well since then; None: some
     were never looked at. ``damage``: what is wrong with one of them."""
 
@@ -29,7 +29,7 @@ class _Reached:
     """A table or an index at a backup: its last slice, and what is known of all that leads there."""
 
     slice: SliceRecord
-    held: Held
+    held: SliceHealth
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class Verdict:
 
 
 def judge(
-    records: Iterable[BackupRecord], held: Mapping[int, Held], spoiled: Mapping[str, str]
+    records: Iterable[BackupRecord], held: Mapping[int, SliceHealth], spoiled: Mapping[str, str]
 ) -> dict[str, Verdict]:
     """Return what is to be said of backups, oldest first, by their names. ``held``: what is known of the
     objects of slices, by the ids of the paths that have them. ``spoiled``: what is wrong with a backup as a
@@ -77,8 +77,10 @@ def judge(
     return found
 
 
-def _reach(record: BackupRecord, parent: Verdict | None, held: Mapping[int, Held]) -> dict[Of, _Reached]:
-    """What a backup leads to. CORRUPTED if it does not go on where its parent ends."""
+def _reach(
+    record: BackupRecord, parent: Verdict | None, held: Mapping[int, SliceHealth]
+) -> dict[Of, _Reached]:
+    """Return what a backup leads to. CORRUPTED if it does not go on where its parent ends."""
     before: dict[Of, _Reached] = {}
     if parent is not None:
         check_link(parent.record, record)
@@ -99,9 +101,9 @@ def _reach(record: BackupRecord, parent: Verdict | None, held: Mapping[int, Held
     for of, slice_ in _slices(record):
         last = before.get(of)
         check_slice(of[0], record, slice_, None if last is None else last.slice)
-        own = held.get(slice_.target_id, Held())
+        own = held.get(slice_.target_id, SliceHealth())
         if not slice_.whole and last is not None:
-            own = Held(_oldest((own.since, last.held.since)), last.held.damage or own.damage)
+            own = SliceHealth(_oldest((own.since, last.held.since)), last.held.damage or own.damage)
         made[of] = _Reached(slice_, own)
     return made
 

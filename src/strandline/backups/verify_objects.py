@@ -61,9 +61,10 @@ class Objects:
             self._ids.setdefault(key, set()).add(segment.id)
 
     def due(self, *, sample: int | None, again: bool) -> list[Object]:
-        """The objects whose turn it is: all, what never was looked at, or a sample of so many percent, those
-        that have waited for the longest time first. So however many come each time, a hundred samples of one
-        percent have looked at all that was there before them. What was damaged is looked at each time."""
+        """Return the objects whose turn it is: all, what never was looked at, or a sample of so many percent,
+        those that have waited for the longest time first. So however many come each time, a hundred samples
+        of one percent have looked at all that was there before them. What was damaged is looked at each
+        time."""
         times = {key: self.looked.at(key, self._level) for key in self.all}
         if sample is not None:
             seen = {key: self.looked.since(key, self._level) for key in self.all}
@@ -138,15 +139,16 @@ class Objects:
             self.looked = looked(tx.conn, self._collection_id)
 
     def known(self, segments: Iterable[Segment]) -> tuple[float | None, str | None]:
-        """Since when all of these are known to be well (None: some are not), and what is wrong with one."""
+        """Return since when all of these are known to be well (None: some are not), and what is wrong with
+        one."""
         keys = [key_of(segment) for segment in segments]
         damage = next((self.findings[key].message for key in keys if key in self.findings), None)
         return self.looked.oldest(keys, self._level), damage
 
 
 def present(runtime: Runtime, segments: Sequence[Segment]) -> list[Segment]:
-    """Segments with what is stored of them now: of what the catalog itself holds, this process may remember
-    something else."""
+    """Return segments with what is stored of them now: of what the catalog itself holds, this process may
+    remember something else."""
     inline = {s.id: replace(s, data=None) for s in segments if s.file is None}
     with runtime.catalog.read() as conn:
         for id_, data, checksum in chains.inline_rows(conn, inline):
@@ -155,7 +157,7 @@ def present(runtime: Runtime, segments: Sequence[Segment]) -> list[Segment]:
 
 
 def patiently(runtime: Runtime, act: Callable[[], T]) -> T:
-    """What ``act`` returns, which is tried again while storage does not answer, or not in time."""
+    """Return what ``act`` returns, which is tried again while storage does not answer, or not in time."""
     settings = runtime.settings
     for number in tries(runtime.clock, settings.pauses.__getitem__):
         try:

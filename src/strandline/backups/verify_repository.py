@@ -11,7 +11,7 @@ from strandline.backups.manifest import Manifest, file_of
 from strandline.backups.record import BackupRecord, SliceRecord, TableRecord
 from strandline.backups.repository import Repository
 from strandline.errors import Corrupted, PathNotFound, PreconditionFailed, StrandlineError
-from strandline.model import Segment
+from strandline.model import Segment, object_of
 from strandline.records import Newer
 from strandline.storage.elsewhere import OBJECTS
 from strandline.tables.check import Problem
@@ -41,7 +41,7 @@ class Inspected:
 
     @staticmethod
     def closed(root: str, backups: Sequence[str], message: str) -> Inspected:
-        """A repository that cannot be opened."""
+        """Return a repository that cannot be opened."""
         problem = Problem("damaged_repository", root, message)
         return Inspected([problem], dict.fromkeys(backups, message), None)
 
@@ -96,7 +96,7 @@ def inspect(
 
 
 def _counting(files: Sequence[str], record: BackupRecord) -> str | None:
-    """Which of its manifests says what a backup is, to who knows it as what the record says."""
+    """Return which of its manifests says what a backup is, to who knows it as what the record says."""
     known = file_of(record)
     return known if known in files else next(iter(files), None)
 
@@ -159,8 +159,8 @@ def _is_same(
 
 
 def _plain(segment: Segment) -> tuple[str, ...]:
-    """All that is said of a segment but the names that only one catalog has for it."""
-    return tuple(map(repr, _values(replace(segment, id=0, file=(segment.file or "").partition("#")[0]))))
+    """Return all that is said of a segment but the names that only one catalog has for it."""
+    return tuple(map(repr, _values(replace(segment, id=0, file=object_of(segment.file or "")))))
 
 
 def _values(segment: Segment) -> list[object]:
@@ -180,7 +180,7 @@ def _values(segment: Segment) -> list[object]:
 
 
 def _timeless(record: BackupRecord) -> BackupRecord:
-    """A record without what each catalog has for itself."""
+    """Return a record without what each catalog has for itself."""
 
     def slice_(of: SliceRecord) -> SliceRecord:
         return replace(of, target_id=0)

@@ -49,7 +49,7 @@ class VerifyRequest:
 
 
 def verify_settings(given: Sequence[Setting]) -> dict[str, Any]:
-    """The settings of a statement, as ``db.verify`` takes them. A statement verifies what is new."""
+    """Return the settings of a statement, as ``db.verify`` takes them. A statement verifies what is new."""
     found: dict[str, Any] = {"level": "checksums"}
     for name, value in options_of("VERIFY", given, SETTINGS).items():
         is_whole = isinstance(value, Decimal) and value == int(value)

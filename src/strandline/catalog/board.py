@@ -27,8 +27,8 @@ class Publication:
 
 
 def since(conn: Connection, after: int) -> list[Publication]:
-    """The publications of all generations after ``after``, in order. If the first are not of the next one,
-    they have been forgotten."""
+    """Return the publications of all generations after ``after``, in order. If the first are not of the next
+    one, they have been forgotten."""
     rows = conn.execute(
         select(sqltables.board)
         .where(sqltables.board.c.generation > after)

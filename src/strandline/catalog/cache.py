@@ -122,7 +122,7 @@ class SchemeCache:
             self._apply(self._delivery(new), upto, missed=missed)
 
     def unit(self, look: Look, path: str) -> Unit:
-        """A table and its implementation tables: from memory if all of them are there, else from the
+        """Return a table and its implementation tables: from memory if all of them are there, else from the
         snapshot."""
         with self._lock:
             if path in self._ids:
@@ -242,8 +242,8 @@ class Loader:
         self._metrics = metrics or Metrics()
 
     def read(self, use: Callable[[Look], T]) -> T:
-        """What ``use`` makes of one snapshot of the catalog, in which it may plan any tables. If a plan does
-        not fit, it is called again with another snapshot."""
+        """Return what ``use`` makes of one snapshot of the catalog, in which it may plan any tables. If a
+        plan does not fit, it is called again with another snapshot."""
         wrong: _Mismatch | None = None
         for _ in tries(self._clock, lambda _: self._retry_seconds, count=self._retries + 1):
             try:
@@ -266,7 +266,7 @@ class Loader:
         )
 
     def planned(self, look: Look, path: str) -> TablePlan:
-        """The table at a path, for ``read``."""
+        """Return the table at a path, for ``read``."""
         unit = self.cache.unit(look, path)
         impls: list[TableInfo] = []
         for ref, impl in zip(unit.table.indexes, unit.impls, strict=True):

@@ -41,13 +41,13 @@ from strandline.model import PENDING, Chain, Digest, Segment, decode_key, encode
 
 
 def is_part_at(step: int | BindParameter[int]) -> ColumnElement[bool]:
-    """Whether a row of ``chains`` is a part of its table's state at a step."""
+    """Return whether a row of ``chains`` is a part of its table's state at a step."""
     at = sqltables.chains.c
     return and_(at.superseded.is_(False), at.reaches <= step, or_(at.removed.is_(None), at.removed > step))
 
 
 def is_log_between(after: int, upto: int) -> ColumnElement[bool]:
-    """Whether a row of ``chains``, with its segment, holds changes in ``(after, upto]``."""
+    """Return whether a row of ``chains``, with its segment, holds changes in ``(after, upto]``."""
     segment = sqltables.segments.c
     window = and_(segment.role == "log", segment.upto > after, segment.after < upto)
     return and_(sqltables.chains.c.superseded.is_(False), window)
@@ -86,7 +86,7 @@ def state(conn: Connection, table_id: int) -> TableState:
 
 
 def states(conn: Connection, table_ids: Iterable[int]) -> dict[int, TableState]:
-    """The heads of tables that cannot have gone, by id."""
+    """Return the heads of tables that cannot have gone, by id."""
     return {row.path_id: state_of(row) for row in conn.execute(_STATES, {"tables": list(table_ids)}).all()}
 
 
@@ -98,7 +98,7 @@ def check_kept(head: TableState, step: int) -> None:
 
 
 def state_of(row: Row[Any]) -> TableState:
-    """The head that a row of ``tables`` describes."""
+    """Return the head that a row of ``tables`` describes."""
     return TableState(
         row.path_id, row.step, Digest.parse(row.rows, row.digest), row.kept_from, row.followed_step
     )
@@ -127,29 +127,29 @@ def check_readable(conn: Connection, table_id: int, path: str, step: int) -> Non
 
 
 def load_kept(conn: Connection, table_id: int, step: int) -> Chain:
-    """The chain that folds to the table's state at ``step``; Stale if the table is gone or does not keep the
-    step any more."""
+    """Return the chain that folds to the table's state at ``step``; Stale if the table is gone or does not
+    keep the step any more."""
     check_kept(state(conn, table_id), step)
     return load(conn, table_id, step)
 
 
 def log_kept(conn: Connection, table_id: int, after: int, upto: int) -> tuple[Segment, ...]:
-    """The log segments that hold every change in ``(after, upto]``; Stale if some may have been collected.
-    For those who hold no stream."""
+    """Return the log segments that hold every change in ``(after, upto]``; Stale if some may have been
+    collected. For those who hold no stream."""
     check_kept(state(conn, table_id), after)
     return log_between(conn, table_id, after, upto)
 
 
 def load(conn: Connection, table_id: int, step: int) -> Chain:
-    """The chain that folds to the table's state at ``step``, which something must keep: a pin, a hold, or the
-    caller's transaction."""
+    """Return the chain that folds to the table's state at ``step``, which something must keep: a pin, a hold,
+    or the caller's transaction."""
     ids = conn.execute(_CHAIN, {"table": table_id, "at": step}).scalars()
     return Chain(_in_order(segments(conn, ids)), step)
 
 
 def log_between(conn: Connection, table_id: int, after: int, upto: int) -> tuple[Segment, ...]:
-    """The log segments that hold every change in ``(after, upto]``, whether or not the state still needs
-    them. Something must hold them: a stream, or a pin."""
+    """Return the log segments that hold every change in ``(after, upto]``, whether or not the state still
+    needs them. Something must hold them: a stream, or a pin."""
     ids = conn.execute(
         select(sqltables.chains.c.segment_id)
         .join(sqltables.segments, sqltables.segments.c.id == sqltables.chains.c.segment_id)
@@ -159,8 +159,8 @@ def log_between(conn: Connection, table_id: int, after: int, upto: int) -> tuple
 
 
 def log_bytes(conn: Connection, table_ids: Iterable[int], after: int, upto: int) -> dict[int, int]:
-    """The bytes of the logs that hold the changes of tables in ``(after, upto]``; without those that have
-    none."""
+    """Return the bytes of the logs that hold the changes of tables in ``(after, upto]``; without those that
+    have none."""
     found: dict[int, int] = {}
     for chunk in chunks(table_ids):
         sizes = (
@@ -174,7 +174,7 @@ def log_bytes(conn: Connection, table_ids: Iterable[int], after: int, upto: int)
 
 
 def segments(conn: Connection, ids: Iterable[int]) -> list[Segment]:
-    """Segments by id. They never change, so each process reads a segment's row once."""
+    """Return segments by id. They never change, so each process reads a segment's row once."""
     wanted = list(ids)
     known = _cache_of(conn)
     found = {} if known is None else {i: s for i in wanted if (s := known.find(i)) is not None}
@@ -188,7 +188,7 @@ def segments(conn: Connection, ids: Iterable[int]) -> list[Segment]:
 
 
 def known(conn: Connection, ids: Iterable[int]) -> set[int]:
-    """Those of the segments that the catalog has now, whatever this process remembers."""
+    """Return those of the segments that the catalog has now, whatever this process remembers."""
     at = sqltables.segments.c
     return {i for chunk in chunks(ids) for i in conn.execute(select(at.id).where(at.id.in_(chunk))).scalars()}
 
@@ -282,14 +282,14 @@ def attach_all(tx: Writer, segment_ids: Mapping[int, Iterable[int]], step: int) 
 
 
 def copied(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, tuple[Segment, ...]]:
-    """The very segments that ``chain_ids`` names, in their order, for each table that has any."""
-    ids = all_chain_ids(conn, table_ids, step)
+    """Return the very segments that ``chain_ids`` names, in their order, for each table that has any."""
+    ids = chain_ids(conn, table_ids, step)
     known = {s.id: s for s in segments(conn, {i for found in ids.values() for i in found})}
     return {table_id: _in_order(known[i] for i in found) for table_id, found in ids.items()}
 
 
 def held(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, tuple[Segment, ...]]:
-    """The segments that make up tables of backups, in their order, for each table that has any."""
+    """Return the segments that make up tables of backups, in their order, for each table that has any."""
     at, found = sqltables.chains.c, defaultdict[int, list[int]](list)
     for chunk in chunks(table_ids):
         rows = select(at.table_id, at.segment_id).where(at.table_id.in_(chunk), is_part_at(step))
@@ -308,14 +308,10 @@ def supersede(tx: Writer, table_ids: Iterable[int]) -> None:
         tx.conn.execute(old.values(removed=tx.step, removed_at=tx.now, superseded=True))
 
 
-def chain_ids(conn: Connection, table_id: int, step: int) -> list[int]:
-    """Ids of the very segments that were the table's state at ``step``, none with a later change in it: what
-    a copy by reference attaches. The caller has pinned ``step`` since it was the current one."""
-    return all_chain_ids(conn, [table_id], step).get(table_id, [])
-
-
-def all_chain_ids(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, list[int]]:
-    """The same for many tables, by their ids; without those that have none."""
+def chain_ids(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, list[int]]:
+    """Return the ids of the very segments that were the state of each table at ``step``, none with a later
+    change in it: what a copy by reference attaches. A table without segments is left out. The caller has
+    pinned ``step`` since it was the current one."""
     found = defaultdict[int, list[int]](list)
     for table_id, segment_id in conn.execute(_ALL_CHAINS, {"tables": list(table_ids), "at": step}):
         found[table_id].append(segment_id)

@@ -81,13 +81,13 @@ def drop_superseded(tx: Writer, table_id: int, *, grace_seconds: float) -> None:
 
 
 def _is_in_no_plan(tx: Writer, grace_seconds: float) -> ColumnElement[bool]:
-    """Whether a row of ``chains`` was removed, and nobody can have it in his plan any more."""
+    """Return whether a row of ``chains`` was removed, and nobody can have it in his plan any more."""
     at = sqltables.chains.c
     return and_(at.removed <= _oldest_read(tx.conn), at.removed_at <= tx.now - grace_seconds)
 
 
 def _oldest_read(conn: Connection) -> int:
-    """The oldest step that somebody may still look at who says so."""
+    """Return the oldest step that somebody may still look at who says so."""
     said = (current_step(conn), sessions.oldest_read(conn), sessions.oldest_pin(conn))
     return min(step for step in said if step is not None)
 
@@ -118,7 +118,7 @@ def forget_garbage(tx: Writer, files: Iterable[str]) -> None:
 
 
 def known_files(conn: Connection) -> set[str]:
-    """Every file that a segment refers to, or that is noted as garbage."""
+    """Return every file that a segment refers to, or that is noted as garbage."""
     used = conn.execute(
         select(sqltables.segments.c.file).where(sqltables.segments.c.file.is_not(None))
     ).scalars()
@@ -126,7 +126,7 @@ def known_files(conn: Connection) -> set[str]:
 
 
 def _history(conn: Connection, now: float, history_seconds: float) -> int:
-    """The step that was current ``history_seconds`` ago: it and all later ones stay readable."""
+    """Return the step that was current ``history_seconds`` ago: it and all later ones stay readable."""
     if history_seconds <= 0:
         return current_step(conn)
     old = conn.execute(

@@ -47,7 +47,7 @@ class Basis:
 
 
 @dataclass(frozen=True)
-class TablePart(Basis):
+class TableChange(Basis):
     """What one commit does to one table."""
 
     segments: tuple[Segment, ...]
@@ -55,9 +55,9 @@ class TablePart(Basis):
 
 
 def prove(tx: Writer, basis: Basis) -> TableState:
-    """The head of a table that is still as a change was planned with: the same table, at the same version,
-    open, keeping the step that was read, and without rows that came later. Every change that was planned
-    outside its transaction proves this inside it."""
+    """Return the head of a table that is still as a change was planned with: the same table, at the same
+    version, open, keeping the step that was read, and without rows that came later. Every change that was
+    planned outside its transaction proves this inside it."""
     row = tx.conn.execute(_CURRENT, {"table": basis.table_id}).one_or_none()
     if row is None:
         raise Stale(basis.table_id, "it was dropped")
@@ -73,7 +73,7 @@ def prove(tx: Writer, basis: Basis) -> TableState:
     return head
 
 
-def commit(tx: Writer, parts: Sequence[TablePart], reads: Sequence[Basis] = ()) -> int:
+def commit(tx: Writer, parts: Sequence[TableChange], reads: Sequence[Basis] = ()) -> int:
     """Publish the segments of all tables at the writer's step, and return it; Stale if one of them, or one
     that was only read, is not as it was planned with."""
     for read in reads:
@@ -126,7 +126,7 @@ def record(tx: Writer, table_id: int, kind: str, digest: Digest) -> None:
 
 
 def step_at(conn: Connection, time: float) -> int | None:
-    """The last step that had been committed at a time; None if there was none."""
+    """Return the last step that had been committed at a time; None if there was none."""
     step: int | None = conn.execute(
         select(func.max(sqltables.commits.c.step)).where(sqltables.commits.c.time <= time)
     ).scalar_one()
@@ -134,7 +134,7 @@ def step_at(conn: Connection, time: float) -> int | None:
 
 
 def commits_since(conn: Connection, table_id: int | None, step: int) -> int:
-    """How many commits of rows a table has had after ``step``."""
+    """Return how many commits of rows a table has had after ``step``."""
     at = sqltables.commits.c
     query = select(func.count()).select_from(sqltables.commits)
     found = conn.execute(query.where(at.table_id == table_id, at.step > step, at.kind == "data"))
@@ -142,9 +142,9 @@ def commits_since(conn: Connection, table_id: int | None, step: int) -> int:
 
 
 def stop_after(conn: Connection, table_id: int | None, after: int, count: int) -> int:
-    """The last of the next ``count`` steps after ``after`` at which the table was changed; ``after`` if there
-    is none. Commits are forgotten when their state can no longer be read, so the ends of the logs count as
-    well."""
+    """Return the last of the next ``count`` steps after ``after`` at which the table was changed; ``after``
+    if there is none. Commits are forgotten when their state can no longer be read, so the ends of the logs
+    count as well."""
     chain, segment, commit_ = sqltables.chains.c, sqltables.segments.c, sqltables.commits.c
     commits = select(commit_.step).where(commit_.table_id == table_id, commit_.step > after)
     logs = (

@@ -13,7 +13,7 @@ from sqlalchemy import URL, Engine, create_engine, event, insert, inspect, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from strandline.catalog import forking, sqltables, warehouse
+from strandline.catalog import forks, sqltables, warehouse
 from strandline.catalog.ledger import Ledger
 from strandline.catalog.warehouse import Warehouse
 from strandline.catalog.writer import Transactions, plain_errors
@@ -63,7 +63,7 @@ class Catalog(Transactions):
         return self.is_sqlite and not os.path.exists(str(self.engine.url.database))
 
     def is_inside(self, folder: str) -> bool:
-        """Whether the catalog is a file in this very folder, given by its real path."""
+        """Return whether the catalog is a file in this very folder, given by its real path."""
         return self.is_sqlite and os.path.dirname(os.path.realpath(str(self.engine.url.database))) == folder
 
     @property
@@ -96,8 +96,8 @@ class Catalog(Transactions):
         self.patiently(upgrade)
 
     def _first_rows(self, location: str | None) -> Warehouse:
-        """The rows that every catalog has. Two processes may come here at once; the second one finds the
-        first one's."""
+        """Return the rows that every catalog has. Two processes may come here at once; the second one finds
+        the first one's."""
         with (
             plain_errors(),
             self.engine.connect().execution_options(strandline_write=True) as conn,
@@ -211,17 +211,17 @@ def _sqlite_engine(file: str, wait_seconds: float) -> Engine:
             "can take",
             "Choose a shorter one, or keep the catalog in PostgreSQL.",
         )
-    forking.check_not_inherited(file)
+    forks.check_not_inherited(file)
     # The URL object keeps names with spaces, quotes and percent signs intact.
-    options = {"timeout": 5.0, "factory": forking.TrackedConnection}
+    options = {"timeout": 5.0, "factory": forks.TrackedConnection}
     engine = create_engine(
         make_url("sqlite://").set(database=file), connect_args=options, pool_timeout=wait_seconds
     )
-    forking.watch(engine)
+    forks.watch(engine)
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, _: Any) -> None:
-        forking.opened(connection, file)
+        forks.opened(connection, file)
         connection.isolation_level = None  # transactions begin where we say so
         cursor = connection.cursor()
         try:

@@ -47,8 +47,8 @@ def create(tx: Writer, path: str, table: TableSchema, *, indexes: Sequence[Index
 def add_index_paths(
     tx: Writer, table_row: Path, index: IndexDef, *, table: TableSchema, digest: Digest
 ) -> IndexRef:
-    """The paths of an index and of its implementation table; the caller lists it in the table's body and
-    publishes."""
+    """Return the paths of an index and of its implementation table; the caller lists it in the table's body
+    and publishes."""
     index_row = many.add_one(tx, NewPath(table_row, index.name, "index", index))
     impl = TableBody(schema=index.impl_schema(table))
     impl_row = many.add_one(tx, NewPath(index_row, IMPL_TABLE, "table", impl))

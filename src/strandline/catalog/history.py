@@ -42,7 +42,8 @@ class VersionEvent(NamedTuple):
 
 
 def story(conn: Connection, path: str) -> list[VersionEvent]:
-    """All that is kept of what happened to the path, and to those that had its name before it, in order."""
+    """Return all that is kept of what happened to the path, and to those that had its name before it, in
+    order."""
     name = names.normalize(path)
     told = conn.execute(select(sqltables.board).where(_BOARD.path == name).order_by(_BOARD.generation)).all()
     present = paths.find(conn, name) if told else paths.require(conn, name)
@@ -144,7 +145,7 @@ def _arrivals(conn: Connection, generations: Sequence[int]) -> dict[int, tuple[i
 
 
 def _kinds(conn: Connection, operation_ids: Iterable[str]) -> dict[str, str]:
-    """What kinds of operations these are, of those that are not forgotten."""
+    """Return what kinds of operations these are, of those that are not forgotten."""
     at = sqltables.operations.c
     rows = conn.execute(
         select(at.id, at.kind).where(sqltables.among(at.id, "ids")), {"ids": sorted(operation_ids)}

@@ -84,7 +84,7 @@ class Ledger:
         self._notices.append(notice)
 
     def news(self) -> News:
-        """What the catalog does not know yet."""
+        """Return what the catalog does not know yet."""
         return News([*self._notices], self.untold())
 
     def untold(self) -> dict[Count, float]:
@@ -115,5 +115,5 @@ def tell(tx: Writer, session_id: str, news: News) -> None:
 
 
 def counts(conn: Connection) -> dict[Count, float]:
-    """What all processes have counted, as far as they have told."""
+    """Return what all processes have counted, as far as they have told."""
     return {Count(row.name, row.labels): row.value for row in conn.execute(select(sqltables.counts))}

@@ -12,8 +12,8 @@ from strandline.catalog.writer import Writer
 
 
 def take(tx: Writer, table_id: int, session_id: str) -> bool:
-    """Whether this session may maintain the table now. It stays so until ``release``, or until the session
-    ends."""
+    """Return whether this session may maintain the table now. It stays so until ``release``, or until the
+    session ends."""
     row = tx.conn.execute(
         select(sqltables.tables.c.maintained_by).where(sqltables.tables.c.path_id == table_id)
     ).one_or_none()

@@ -63,8 +63,8 @@ class NewPath:
 
 
 def find(conn: Connection, wanted: Iterable[str]) -> dict[str, Path]:
-    """Those of the paths that exist, by their names, which are given in normal form. One level of the tree is
-    read after the other."""
+    """Return those of the paths that exist, by their names, which are given in normal form. One level of the
+    tree is read after the other."""
     asked = set(wanted)
     root = paths.require(conn, "/")
     ids, found = {"": root.id}, {"/": root} if "/" in asked else {}
@@ -83,7 +83,8 @@ def find(conn: Connection, wanted: Iterable[str]) -> dict[str, Path]:
 
 
 def _levels(wanted: Iterable[str]) -> list[list[str]]:
-    """The paths and all that is above them, the root left out: first those directly below it, and so on."""
+    """Return the paths and all that is above them, the root left out: first those directly below it, and so
+    on."""
     levels: dict[int, list[str]] = defaultdict(list)
     seen = {"", "/"}
     for path in wanted:
@@ -95,7 +96,7 @@ def _levels(wanted: Iterable[str]) -> list[list[str]]:
 
 
 def require_tables(conn: Connection, wanted: Sequence[str]) -> list[Path]:
-    """The tables of these names, in their order; the error of the first that is none."""
+    """Return the tables of these names, in their order; the error of the first that is none."""
     normal = [names.normalize(path) for path in wanted]
     found = find(conn, normal)
     tables = []
@@ -108,8 +109,8 @@ def require_tables(conn: Connection, wanted: Sequence[str]) -> list[Path]:
 
 
 def _children(conn: Connection, pairs: Iterable[tuple[int, str]]) -> dict[tuple[int, str], Row[Any]]:
-    """Rows by the id of their parent and their name. One statement asks for many names below one parent, or
-    for one name below many, whichever serves more."""
+    """Return rows by the id of their parent and their name. One statement asks for many names below one
+    parent, or for one name below many, whichever serves more."""
     wanted = list(pairs)
     parents, children_ = Counter(p for p, _ in wanted), Counter(name for _, name in wanted)
     by_parent: dict[int, list[str]] = defaultdict(list)
@@ -126,14 +127,14 @@ def _children(conn: Connection, pairs: Iterable[tuple[int, str]]) -> dict[tuple[
 
 
 def named_below(conn: Connection, parents: Iterable[Path], name: str) -> dict[int, Path]:
-    """What has this name directly below paths, by the ids of these."""
+    """Return what has this name directly below paths, by the ids of these."""
     above = {parent.id: parent for parent in parents}
     rows = _children(conn, [(parent_id, name) for parent_id in above])
     return {i: paths.of_row(row, f"{above[i].path}/{name}") for (i, _), row in rows.items()}
 
 
 def subtrees(conn: Connection, roots: Sequence[Path]) -> list[Path]:
-    """Paths and everything below them, level by level."""
+    """Return paths and everything below them, level by level."""
     found, level = list(roots), list(roots)
     while level:
         above = {path.id: path.path for path in level}
@@ -144,13 +145,13 @@ def subtrees(conn: Connection, roots: Sequence[Path]) -> list[Path]:
 
 
 def owned(conn: Connection, owner_id: int, known: Collection[int] = ()) -> list[Path]:
-    """What belongs to a path, without what is ``known``: the streams of a backup collection."""
+    """Return what belongs to a path, without what is ``known``: the streams of a backup collection."""
     found = conn.execute(select(_AT.id).where(_AT.owner_id == owner_id).order_by(_AT.id)).scalars().all()
     return paths.by_ids(conn, [path_id for path_id in found if path_id not in known])
 
 
 def streams_below(conn: Connection, tables: Sequence[Path]) -> list[tuple[int, Path]]:
-    """The streams on tables that belong to nobody else, by name, each with the id of its table."""
+    """Return the streams on tables that belong to nobody else, by name, each with the id of its table."""
     above = {table.id: table for table in tables}
     rows = conn.execute(_FEEDS, {"parents": list(above)})
     return [(row.parent_id, paths.of_row(row, f"{above[row.parent_id].path}/{row.name}")) for row in rows]
@@ -217,20 +218,20 @@ def add_one(
     state: str = READY,
     operation_id: str | None = None,
 ) -> Path:
-    """The same for one path."""
+    """Return the same for one path."""
     return add(tx, [new], step=step, state=state, operation_id=operation_id)[0]
 
 
-def make_parent(tx: Writer, path: str, step: int | None = None) -> Path:
-    """The parent directory of a path, made with all that is missing above it."""
-    return make_parents(tx, [path], step)[0][path]
+def make_parent(tx: Writer, path: str) -> Path:
+    """Return the parent directory of a path, made with all that is missing above it."""
+    return make_parents(tx, [path])[0][path]
 
 
 def make_parents(
     tx: Writer, wanted: Iterable[str], step: int | None = None
 ) -> tuple[dict[str, Path], list[int]]:
-    """The parent directory of each path, made with all that is missing above it; and the ids of those that
-    were made, the upper ones first."""
+    """Return the parent directory of each path, made with all that is missing above it; and the ids of those
+    that were made, the upper ones first."""
     above = {}
     for path in wanted:
         normal = names.normalize(path)

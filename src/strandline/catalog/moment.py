@@ -86,8 +86,8 @@ class Moments:
         session.watch()
 
     def read(self, wanted: Iterable[Named] = (), step: int | None = None) -> Moment:
-        """The last step (or a given one), with the tables that are wanted at it, from one snapshot of the
-        catalog."""
+        """Return the last step (or a given one), with the tables that are wanted at it, from one snapshot of
+        the catalog."""
         named = list(wanted)
         since = self._catalog.clock.now()  # Before the snapshot: whatever is removed from it comes later.
 
@@ -115,7 +115,7 @@ class Moments:
             return [Reading(moment.step, moment.since) for moment in self._live]
 
     def table(self, moment: Moment, path: str) -> TableAt:
-        """A table of a moment: one of those that it was read with, or another one at the same step."""
+        """Return a table of a moment: one of those that it was read with, or another one at the same step."""
         if path in moment.refused:
             raise moment.refused[path]
         if path not in moment.tables:
@@ -123,8 +123,8 @@ class Moments:
         return moment.tables[path]
 
     def index(self, moment: Moment, table: TableInfo, ref: IndexRef) -> TableAt:
-        """The implementation table of an index that a table of the moment lists: found by its id, whatever is
-        at its path now."""
+        """Return the implementation table of an index that a table of the moment lists: found by its id,
+        whatever is at its path now."""
         path = _impl_path(table, ref)
         if path not in moment.tables:
             with self._catalog.read() as conn:
@@ -132,14 +132,14 @@ class Moments:
         return moment.tables[path]
 
     def mark(self) -> Mark:
-        """A mark between the moments so far and those to come."""
+        """Return a mark between the moments so far and those to come."""
         return Mark(self._last, self._session.id)
 
     def lost_since(self, mark: Mark) -> bool:
-        """Whether something has been collected that a moment after the mark has in its plan, or that may have
-        been written since. The catalog forgets a segment before its file is removed: a file that is missing
-        although the catalog has the segment is damage, and one that it does not have was removed by right.
-        So was one that has no segment yet, if its writer's session has ended."""
+        """Return whether something has been collected that a moment after the mark has in its plan, or that
+        may have been written since. The catalog forgets a segment before its file is removed: a file that is
+        missing although the catalog has the segment is damage, and one that it does not have was removed by
+        right. So was one that has no segment yet, if its writer's session has ended."""
         with self._lock:
             seen = {i for moment in self._live if moment.number > mark.number for i in moment.segments}
         with self._catalog.read() as conn:
@@ -181,9 +181,9 @@ class Moments:
         return TableAt(found.info, found.chain, row.record(TableBody).increment)
 
     def _planned(self, look: Look, moment: Moment, path: str) -> TableInfo | None:
-        """The description of a live table, or of one of its implementation tables, as the cache knows it;
-        None if it is a later one than that of the step. The cache has seen every publication up to the step,
-        so it knows nothing older, and ``since`` tells the rest."""
+        """Return the description of a live table, or of one of its implementation tables, as the cache knows
+        it; None if it is a later one than that of the step. The cache has seen every publication up to the
+        step, so it knows nothing older, and ``since`` tells the rest."""
         above, _, name = path.rpartition("/")
         plan = self._loader.planned(look, above.rpartition("/")[0] if name == IMPL_TABLE else path)
         infos = [info for info in (plan.table, *plan.impls) if info.since <= moment.step]

@@ -121,7 +121,7 @@ class Failure(Record):
         return Failure(code=error.code, message=error.message, hint=error.hint)
 
     def error(self) -> StrandlineError:
-        """It, as it would have been raised."""
+        """Return it, as it would have been raised."""
         return BY_CODE.get(self.code, StrandlineError)(self.message, self.hint)
 
 
@@ -151,7 +151,7 @@ class Operation:
         return self.ended is not None
 
     def failure(self) -> StrandlineError | None:
-        """The error that ended it, as it would have been raised."""
+        """Return the error that ended it, as it would have been raised."""
         if self.error is None:
             return None
         return records.from_text(Failure, self.error, f"the error of operation {self.id}").error()
@@ -183,7 +183,7 @@ def add_parts(tx: Writer, operation_id: str, new: Sequence[NewPart]) -> None:
 
 
 def get(conn: Connection, operation_id: str, *, counted: bool = False) -> Operation:
-    """The operation; ``counted``: also how many parts it has, and how many are done."""
+    """Return the operation; ``counted``: also how many parts it has, and how many are done."""
     row = conn.execute(_OPERATION, {"operation": operation_id}).one_or_none()
     if row is None:
         raise OperationNotFound(f"there is no operation {operation_id!r}")
@@ -191,7 +191,7 @@ def get(conn: Connection, operation_id: str, *, counted: bool = False) -> Operat
 
 
 def listed(conn: Connection) -> list[Operation]:
-    """All operations that are not forgotten, oldest first, counted."""
+    """Return all operations that are not forgotten, oldest first, counted."""
     rows = conn.execute(select(sqltables.operations).order_by(sqltables.operations.c.number)).all()
     counts = _counts(conn)
     return [_operation(row, counts) for row in rows]
@@ -207,13 +207,13 @@ def unfinished(conn: Connection) -> list[Operation]:
 
 
 def parts(conn: Connection, operation_id: str, kind: str | None = None) -> list[Part]:
-    """All of its parts, or those of a kind."""
+    """Return all of its parts, or those of a kind."""
     query = _PARTS if kind is None else _PARTS.where(sqltables.parts.c.kind == kind)
     return [_part(row) for row in conn.execute(query, {"operation": operation_id})]
 
 
 def present_parts(conn: Connection, operation_id: str, part_ids: Iterable[int]) -> dict[int, Part]:
-    """Parts as they are now, by id; without those that are gone."""
+    """Return parts as they are now, by id; without those that are gone."""
     at = sqltables.parts.c
     return {
         row.id: _part(row)
@@ -223,18 +223,18 @@ def present_parts(conn: Connection, operation_id: str, part_ids: Iterable[int]) 
 
 
 def open_parts(conn: Connection, operation_id: str, most: int) -> list[Part]:
-    """The first of those that may go on now: the unfinished ones of the first unfinished stage."""
+    """Return the first of those that may go on now: the unfinished ones of the first unfinished stage."""
     return [_part(row) for row in conn.execute(_OPEN_PARTS, {"operation": operation_id, "most": most})]
 
 
 def first_open_stage(conn: Connection, operation_id: str) -> int | None:
-    """The stage whose parts may go on now; None if all are done."""
+    """Return the stage whose parts may go on now; None if all are done."""
     stage: int | None = conn.execute(_OPEN_STAGE, {"operation": operation_id}).scalar_one()
     return stage
 
 
 def last_change(conn: Connection, operation_id: str) -> float | None:
-    """When the last transition of a part was; None if there are no parts."""
+    """Return when the last transition of a part was; None if there are no parts."""
     at = sqltables.parts.c
     last: float | None = conn.execute(
         select(func.max(at.changed)).where(at.operation_id == operation_id)

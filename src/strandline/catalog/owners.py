@@ -41,7 +41,7 @@ class Owner:
 
 
 def owners(conn: Connection, operation_ids: Iterable[str], now: float) -> dict[str, Owner]:
-    """The owners of operations, by their ids."""
+    """Return the owners of operations, by their ids."""
     found = (
         row
         for chunk in chunks(operation_ids)
@@ -51,7 +51,7 @@ def owners(conn: Connection, operation_ids: Iterable[str], now: float) -> dict[s
 
 
 def busy_below(conn: Connection, parent: Path, now: float) -> dict[str, tuple[str, Owner]]:
-    """What is directly below a path and under operation, by name: its state, and who works on it."""
+    """Return what is directly below a path and under operation, by name: its state, and who works on it."""
     at = sqltables.paths.c
     rows = conn.execute(
         select(at.name, at.state, at.operation_id).where(
@@ -64,7 +64,7 @@ def busy_below(conn: Connection, parent: Path, now: float) -> dict[str, tuple[st
 
 
 def orphans(conn: Connection, now: float) -> list[str]:
-    """The ids of unfinished operations whose process is dead, oldest first."""
+    """Return the ids of unfinished operations whose process is dead, oldest first."""
     at = sqltables.operations.c
     rows = conn.execute(_OWNED.where(at.ended.is_(None)).order_by(at.number))
     return [row.id for row in rows if not _owner(row, now).is_alive]

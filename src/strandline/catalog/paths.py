@@ -81,7 +81,7 @@ class Path(NamedTuple):
         return self.path.rsplit("/", 1)[1]
 
     def record(self, kind: RecordType[R]) -> R:
-        """What the path keeps."""
+        """Return what the path keeps."""
         return records.from_text(kind, self.body, f"the description of {self.path}")
 
 
@@ -97,7 +97,7 @@ def find(conn: Connection, path: str) -> Path | None:
 
 
 def require(conn: Connection, path: str, type_: str | None = None) -> Path:
-    """The path, or PATH_NOT_FOUND with the closest name as a hint."""
+    """Return the path, or PATH_NOT_FOUND with the closest name as a hint."""
     found = find(conn, path)
     if found is None:
         raise PathNotFound(f"there is no {type_ or 'path'} {names.normalize(path)}", _nearest(conn, path))
@@ -115,7 +115,7 @@ def by_id(conn: Connection, path_id: int) -> Path | None:
 
 
 def require_id(conn: Connection, path_id: int | None) -> Path:
-    """A path that cannot have gone: this transaction has seen it, or an operation holds it."""
+    """Return a path that cannot have gone: this transaction has seen it, or an operation holds it."""
     found = None if path_id is None else by_id(conn, path_id)
     if found is None:
         raise Internal(f"path {path_id} is gone although an operation holds it")
@@ -123,7 +123,7 @@ def require_id(conn: Connection, path_id: int | None) -> Path:
 
 
 def by_ids(conn: Connection, path_ids: Iterable[int]) -> list[Path]:
-    """Those of the paths that exist, in the order asked for."""
+    """Return those of the paths that exist, in the order asked for."""
     wanted = list(dict.fromkeys(path_ids))
     known = (
         {path.id: path for path in named(conn, conn.execute(_ROWS, {"row_ids": wanted}).all())}
@@ -134,20 +134,20 @@ def by_ids(conn: Connection, path_ids: Iterable[int]) -> list[Path]:
 
 
 def under(conn: Connection, operation_id: str) -> list[Path]:
-    """The paths that an operation works on, in the order they were made."""
+    """Return the paths that an operation works on, in the order they were made."""
     return named(conn, conn.execute(_UNDER, {"operation": operation_id}).all())
 
 
 def named(conn: Connection, found: Iterable[Row[Any]]) -> list[Path]:
-    """Rows of the tree with their full names."""
+    """Return rows of the tree with their full names."""
     rows = list(found)
     full = full_names(conn, rows)
     return [of_row(row, full[row.id]) for row in rows]
 
 
 def full_names(conn: Connection, rows: Sequence[Any]) -> dict[int, str]:
-    """The full names of rows that begin with their id, parent and name, by their ids. Each row of a parent is
-    read once."""
+    """Return the full names of rows that begin with their id, parent and name, by their ids. Each row of a
+    parent is read once."""
     above: dict[int, tuple[int | None, str]] = {row[0]: (row[1], row[2]) for row in rows}
     missing = {parent for parent, _ in above.values() if parent is not None} - above.keys()
     while missing:
@@ -175,18 +175,18 @@ def full_path(conn: Connection, row: Row[Any]) -> str:
 
 
 def children(conn: Connection, parent: Path) -> list[Path]:
-    """What is directly below a path, by name."""
+    """Return what is directly below a path, by name."""
     return [of_row(row, path) for row, path in _below(conn, parent, select(sqltables.paths), 1)]
 
 
 def subtree(conn: Connection, root: Path) -> list[Path]:
-    """The path and everything below it, parents first."""
+    """Return the path and everything below it, parents first."""
     return [root, *(of_row(row, path) for row, path in _below(conn, root, select(sqltables.paths), None))]
 
 
 def user_tables(conn: Connection, root: Path) -> list[Path]:
-    """The tables at and below a path that are users' own: neither an index's nor a backup's. What is below
-    tables and backups is not even looked at."""
+    """Return the tables at and below a path that are users' own: neither an index's nor a backup's. What is
+    below tables and backups is not even looked at."""
     below = _below(conn, root, select(sqltables.paths), None, through=("directory",))
     return [
         path
@@ -196,14 +196,14 @@ def user_tables(conn: Connection, root: Path) -> list[Path]:
 
 
 def names_below(conn: Connection, parent_ids: Iterable[int], ending: str = "") -> set[str]:
-    """The names of what is directly below some paths, of those with this ``ending``."""
+    """Return the names of what is directly below some paths, of those with this ``ending``."""
     ended = _NAMES_BELOW.where(sqltables.paths.c.name.endswith(ending, autoescape=True))
     return set(conn.execute(ended, {"parents": list(parent_ids)}).scalars().all())
 
 
 def backups(conn: Connection, collection: Path, *, last: bool = False, most: int | None = None) -> list[Path]:
-    """The finished backups of a collection, or the last one: names sort in the order of time. ``most``: no
-    more than so many characters of their bodies."""
+    """Return the finished backups of a collection, or the last one: names sort in the order of time.
+    ``most``: no more than so many characters of their bodies."""
     at = sqltables.paths.c
     body = at.body if most is None else func.substr(at.body, 1, most).label("body")
     found = select(*(body if column is at.body else column for column in at)).where(
@@ -214,8 +214,8 @@ def backups(conn: Connection, collection: Path, *, last: bool = False, most: int
 
 
 def entries(conn: Connection, root: Path, depth: int | None) -> list[tuple[str, str]]:
-    """The path and the type of everything down to ``depth`` levels below a path (None: any), by name, parents
-    first."""
+    """Return the path and the type of everything down to ``depth`` levels below a path (None: any), by name,
+    parents first."""
     at = sqltables.paths.c
     return [
         (path, row.type)
@@ -226,9 +226,9 @@ def entries(conn: Connection, root: Path, depth: int | None) -> list[tuple[str, 
 def _below(
     conn: Connection, root: Path, rows: Select[Any], depth: int | None, *, through: Sequence[str] = ()
 ) -> Iterator[tuple[Row[Any], str]]:
-    """Rows with their full names; ``through``: only what is below paths of these types. However many there
-    are, one query finds those of a level, by the index: asked for all levels at once, PostgreSQL may read the
-    whole tree for a few of them."""
+    """Yield rows with their full names; ``through``: only what is below paths of these types. However many
+    there are, one query finds those of a level, by the index: asked for all levels at once, PostgreSQL may
+    read the whole tree for a few of them."""
     below: dict[int, list[Row[Any]]] = defaultdict(list)
     children = rows.where(sqltables.among(sqltables.paths.c.parent_id, "parents"))
     level, parents = 0, [root.id]
@@ -261,7 +261,8 @@ def check_ready(path: Path, operation_id: str | None = None) -> None:
 
 
 def under_operation(what: str, operation_id: str | None) -> UnderOperation:
-    """The error of whoever needs what an operation has taken: ``what`` says of which path what it does."""
+    """Return the error of whoever needs what an operation has taken: ``what`` says of which path what it
+    does."""
     return UnderOperation(
         f"path is under operation: {what} by operation {operation_id}",
         f"Wait for it with db.wait({operation_id!r}), or cancel it with db.cancel({operation_id!r}).",
@@ -328,7 +329,7 @@ def describe(tx: Writer, which: ColumnElement[bool]) -> None:
 
 
 def of_row(row: Row[Any], path: str) -> Path:
-    """A row of the tree under its full name."""
+    """Return a row of the tree under its full name."""
     id_, parent_id, _, *rest = cast(tuple[Any, ...], row)  # In the order of the columns.
     return Path._make((id_, parent_id, path, *rest[:6]))
 

@@ -94,8 +94,8 @@ class Session:
         return session_id
 
     def file_name(self, table_id: int) -> str:
-        """A fresh name (without extension) for files of a table; it tells whose they are until a commit
-        refers to them."""
+        """Return a fresh name (without extension) for files of a table; it tells whose they are until a
+        commit refers to them."""
         session_id = self.ensure()
         with self._lock:
             self._counter += 1
@@ -111,7 +111,7 @@ class Session:
                     self._extend()
 
     def has_ended(self, conn: Connection, session_id: str) -> bool:
-        """Whether others have ended the session that this process had under an id."""
+        """Return whether others have ended the session that this process had under an id."""
         return session_id != self.id or (self._expires > 0.0 and session_id not in all_sessions(conn))
 
     def lend(self, step: int, since: float, seconds: float) -> None:
@@ -153,12 +153,12 @@ class Session:
                 log.warning("the session could not be renewed: %s", error)
 
     def _is_due(self) -> bool:
-        """Whether the session's row should say something else, or should be there at all."""
+        """Return whether the session's row should say something else, or should be there at all."""
         late = 0.0 < self._expires <= self._catalog.clock.now() + 0.75 * self._lease
         return late or self._oldest() != self._reads_from
 
     def _oldest(self) -> int | None:
-        """The oldest step that a reader looks at who has done so for a while."""
+        """Return the oldest step that a reader looks at who has done so for a while."""
         now = self._catalog.clock.now()
         with self._reading:
             self._lent = {step: reading for step, reading in self._lent.items() if reading.until > now}
@@ -210,7 +210,7 @@ class Session:
 
 
 def this_process() -> str:
-    """The name of this process, as people see it."""
+    """Return the name of this process, as people see it."""
     return f"{HOST}:{os.getpid()}"
 
 
@@ -219,13 +219,14 @@ def _new_id() -> str:
 
 
 def writer_of(file: str) -> str | None:
-    """The session that gave out a file's name."""
+    """Return the session that gave out a file's name."""
     found = _FILE.match(file)
     return found[1] if found else None
 
 
 def ended_writer(conn: Connection, files: Iterable[str]) -> str | None:
-    """The first of the files whose writer's session has ended, so that the file may have been collected."""
+    """Return the first of the files whose writer's session has ended, so that the file may have been
+    collected."""
     writers = {writer: file for file in files if (writer := writer_of(file)) is not None}
     known: set[str] = set()
     for chunk in chunks(writers):
@@ -236,17 +237,17 @@ def ended_writer(conn: Connection, files: Iterable[str]) -> str | None:
 
 
 def all_sessions(conn: Connection) -> set[str]:
-    """Ids of the sessions that have not ended."""
+    """Return ids of the sessions that have not ended."""
     return set(conn.execute(select(sqltables.sessions.c.id)).scalars())
 
 
 def live_sessions(conn: Connection, now: float) -> set[str]:
-    """Ids of the sessions whose process is alive, as far as can be told from here."""
+    """Return ids of the sessions whose process is alive, as far as can be told from here."""
     return {row.id for row in conn.execute(select(sqltables.sessions)) if is_live(row, now)}
 
 
 def is_live(row: Row[Any], now: float) -> bool:
-    """Whether the process of a session is alive, as far as can be told from here."""
+    """Return whether the process of a session is alive, as far as can be told from here."""
     return bool(row.expires > now and not _known_dead(row.host, row.pid))
 
 
@@ -262,7 +263,7 @@ def end_dead(tx: Writer) -> None:
 
 
 def oldest_read(conn: Connection) -> int | None:
-    """The oldest step that a session says it reads; None if none does."""
+    """Return the oldest step that a session says it reads; None if none does."""
     step: int | None = conn.execute(select(func.min(sqltables.sessions.c.reads_from))).scalar_one()
     return step
 
@@ -277,7 +278,7 @@ def promise(tx: Writer, step: int, seconds: float) -> None:
 
 
 def promised(conn: Connection, step: int) -> float:
-    """Until when a step was promised to be readable; 0 if it was not."""
+    """Return until when a step was promised to be readable; 0 if it was not."""
     until: float | None = conn.execute(
         select(sqltables.sessions.c.expires).where(sqltables.sessions.c.id == _promise_of(step))
     ).scalar_one_or_none()
@@ -289,7 +290,7 @@ def _promise_of(step: int) -> str:
 
 
 def oldest_pin(conn: Connection) -> int | None:
-    """The oldest step that a pin keeps; None if there is none."""
+    """Return the oldest step that a pin keeps; None if there is none."""
     step: int | None = conn.execute(select(func.min(sqltables.pins.c.step))).scalar_one()
     return step
 
@@ -307,7 +308,7 @@ def add_pin(tx: Writer, name: str, step: int) -> None:
 
 
 def named_pins(conn: Connection) -> dict[str, int]:
-    """The named pins and the steps that they keep."""
+    """Return the named pins and the steps that they keep."""
     return {row.name: row.step for row in conn.execute(select(sqltables.pins))}
 
 

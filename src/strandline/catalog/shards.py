@@ -125,8 +125,9 @@ def forget_begun(tx: Writer, operation_id: str) -> None:
 
 
 def shown_parts(conn: Connection, operation: Operation, most: int | None = None) -> list[ShardInfo]:
-    """The parts in the order in which they are carried out; or no more than so many of them, those first that
-    matter most to whoever waits: what is in progress, the longest first, what has failed, what is waiting."""
+    """Return the parts in the order in which they are carried out; or no more than so many of them, those
+    first that matter most to whoever waits: what is in progress, the longest first, what has failed, what is
+    waiting."""
     found = select(*_SHOWN).where(_AT.operation_id == operation.id)
     if most is None:
         found = found.order_by(_AT.stage, _AT.id)
@@ -144,7 +145,7 @@ def shown_parts(conn: Connection, operation: Operation, most: int | None = None)
 
 
 def slowest(conn: Connection, operation: Operation) -> ShardInfo | None:
-    """The part that is in progress for the longest time."""
+    """Return the part that is in progress for the longest time."""
     if operation.is_over:
         return None
     row = conn.execute(
@@ -157,7 +158,7 @@ def slowest(conn: Connection, operation: Operation) -> ShardInfo | None:
 
 
 def stages(conn: Connection, operation: Operation) -> list[StageInfo]:
-    """The stages of an operation, in their order."""
+    """Return the stages of an operation, in their order."""
     is_done = case((sqltables.is_open, 0), else_=1)
     rows = conn.execute(
         select(

@@ -14,7 +14,7 @@ from strandline.model import object_of
 
 
 def rows_below(conn: Connection, parent: Path) -> dict[int, int]:
-    """The rows of each table, and of each index, directly below a path, by id."""
+    """Return the rows of each table, and of each index, directly below a path, by id."""
     child, impl, table = sqltables.paths.alias(), sqltables.paths.alias(), sqltables.tables.c
     tables = select(child.c.id, table.rows).join(sqltables.tables, table.path_id == child.c.id)
     indexes = (
@@ -31,7 +31,7 @@ def rows_below(conn: Connection, parent: Path) -> dict[int, int]:
 
 
 def bytes_below(conn: Connection, parent: Path) -> dict[int, int]:
-    """The bytes that make up each table directly below a path now, by id."""
+    """Return the bytes that make up each table directly below a path now, by id."""
     child, chain, segment = sqltables.paths.alias(), sqltables.chains.c, sqltables.segments.c
     sizes = (
         select(child.c.id, func.sum(segment.bytes))
@@ -44,7 +44,8 @@ def bytes_below(conn: Connection, parent: Path) -> dict[int, int]:
 
 
 def bytes_of(conn: Connection, table_ids: Iterable[int]) -> dict[int, int]:
-    """The bytes of all segments that are, or were, part of tables; without those that never had any."""
+    """Return the bytes of all segments that are, or were, part of tables; without those that never had
+    any."""
     chain, segment = sqltables.chains.c, sqltables.segments.c
     found: dict[int, int] = {}
     for chunk in chunks(table_ids):
@@ -59,9 +60,9 @@ def bytes_of(conn: Connection, table_ids: Iterable[int]) -> dict[int, int]:
 
 
 def bytes_only_in(conn: Connection, table_ids: Iterable[int]) -> int:
-    """The bytes of the segments that are, or were, part of these tables and of no other: what becomes free
-    when all of them go. What a table that exists has had, and nobody has collected yet, counts as its own;
-    what only a dropped one had is free already."""
+    """Return the bytes of the segments that are, or were, part of these tables and of no other: what becomes
+    free when all of them go. What a table that exists has had, and nobody has collected yet, counts as its
+    own; what only a dropped one had is free already."""
     chain, every, segment = sqltables.chains.c, sqltables.chains.alias(), sqltables.segments.c
     here = (
         select(chain.segment_id, func.count().label("places"))
@@ -88,7 +89,7 @@ def bytes_only_in(conn: Connection, table_ids: Iterable[int]) -> int:
 
 
 def _object_bytes_only_in(conn: Connection, going: set[int]) -> int:
-    """The same for what lies in repositories, where one object may be several segments."""
+    """Return the same for what lies in repositories, where one object may be several segments."""
     chain, segment = sqltables.chains.c, sqltables.segments.c
     uses = (
         select(chain.table_id, segment.file, segment.bytes)

@@ -344,8 +344,8 @@ class _Among(FunctionElement[bool]):
 
 
 def among(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
-    """Whether a column has one of the values that are bound to ``name``. They go to the database as one
-    value, however many there are: a statement that names each takes longer to write than to carry out."""
+    """Return whether a column has one of the values that are bound to ``name``. They go to the database as
+    one value, however many there are: a statement that names each takes longer to write than to carry out."""
     listed: TypeEngine[Any] = _Numbers() if isinstance(column.type, Integer) else ARRAY(column.type)
     return _Among(column, bindparam(name, type_=listed.with_variant(JSON(), "sqlite")))
 

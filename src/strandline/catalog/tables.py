@@ -138,10 +138,8 @@ def begin_following(tx: Writer, impl_id: int, table_id: int, step: int) -> None:
     add_holds(tx, Hold(impl_id, table_id, step, keeps_state=True))
 
 
-def add_state(
-    tx: Writer, table_id: int, step: int, digest: Digest, *, followed_step: int | None = None
-) -> None:
-    add_states(tx, {table_id: digest}, step, {} if followed_step is None else {table_id: followed_step})
+def add_state(tx: Writer, table_id: int, step: int, digest: Digest) -> None:
+    add_states(tx, {table_id: digest}, step)
 
 
 def add_states(
@@ -163,7 +161,7 @@ def add_states(
 
 
 def digest_at(conn: Connection, table_id: int, step: int) -> Digest:
-    """Row count and digest that were recorded for the state at ``step``."""
+    """Return row count and digest that were recorded for the state at ``step``."""
     row = conn.execute(
         select(sqltables.commits)
         .where(sqltables.commits.c.table_id == table_id, sqltables.commits.c.step <= step)
@@ -176,7 +174,7 @@ def digest_at(conn: Connection, table_id: int, step: int) -> Digest:
 
 
 def digests_at(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, Digest]:
-    """The same for many tables, by their ids; without those that are gone."""
+    """Return the same for many tables, by their ids; without those that are gone."""
     table, commit_, earlier = sqltables.tables.c, sqltables.commits.c, sqltables.commits.alias()
     last = (
         select(func.max(earlier.c.step))
@@ -239,7 +237,7 @@ def move_followed(tx: Writer, impl_id: int, followed: int, step: int) -> None:
 
 
 def oldest_kept(conn: Connection) -> int:
-    """The oldest step at which every table can be read."""
+    """Return the oldest step at which every table can be read."""
     kept: int | None = conn.execute(select(func.max(sqltables.tables.c.kept_from))).scalar_one()
     return kept or 0
 
@@ -249,7 +247,7 @@ def publish(tx: Writer, path_ids: Sequence[int]) -> None:
 
 
 def at_step(conn: Connection, row: Path, step: int) -> TableInfo:
-    """The table's description as it was at ``step``."""
+    """Return the table's description as it was at ``step``."""
     found = conn.execute(
         select(sqltables.descriptions)
         .where(sqltables.descriptions.c.path_id == row.id, sqltables.descriptions.c.step <= step)
@@ -275,7 +273,7 @@ def since(conn: Connection, path_ids: Sequence[int]) -> dict[int, int]:
 
 
 def last_drop(conn: Connection, table_id: int) -> int:
-    """The step of the last change of the table's description that dropped a column; 0 if none did."""
+    """Return the step of the last change of the table's description that dropped a column; 0 if none did."""
     rows = conn.execute(
         select(sqltables.descriptions)
         .where(sqltables.descriptions.c.path_id == table_id)
@@ -335,8 +333,8 @@ def _end_holds(tx: Writer, path_ids: Iterable[int]) -> None:
 
 
 def kept_by(conn: Connection, hold: Hold) -> tuple[int, int]:
-    """How many segments, with how many bytes, the table itself does not need any more and only this hold,
-    perhaps with others, keeps."""
+    """Return how many segments, with how many bytes, the table itself does not need any more and only this
+    hold, perhaps with others, keeps."""
     chain, segment = sqltables.chains.c, sqltables.segments.c
     needed = and_(segment.role == "log", segment.upto > hold.step)
     if hold.keeps_state:

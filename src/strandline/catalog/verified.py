@@ -35,7 +35,7 @@ class Verified(NamedTuple):
 
 
 def of_paths(conn: Connection, path_ids: Iterable[int]) -> list[Verified]:
-    """What is kept of paths, in the order in which it was written."""
+    """Return what is kept of paths, in the order in which it was written."""
     return [Verified(*row) for row in conn.execute(_ROWS, {"path_ids": list(path_ids)})]
 
 

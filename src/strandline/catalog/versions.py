@@ -95,7 +95,7 @@ Claim: TypeAlias = Claimed | Joined | Conflict
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldClaim:
     """A claim as it is stored: ``published`` is the version from which ``version`` was fixed."""
 
     path_id: int
@@ -117,18 +117,11 @@ class Wish:
 class VersionRegistry:
     """The claims of all operations on one catalog."""
 
-    def claim(
-        self, tx: Writer, operation_id: str, part_id: int, path: Path, target: int | None = None
-    ) -> Claim:
-        """Claim ``target`` (default: the version after the published one) for a path. Repeating it is
-        harmless."""
-        return self.claim_all(tx, operation_id, [Wish(part_id, path, target)])[0]
-
     def claim_all(self, tx: Writer, operation_id: str, wishes: Sequence[Wish]) -> list[Claim]:
-        """The same for many paths and parts, one after the other."""
+        """Claim what parts wish for, one after the other. Repeating it is harmless."""
         known = self.held(tx.conn, [wish.path.id for wish in wishes])
         came = self._who_came(tx.conn, operation_id, wishes)
-        new: list[Held] = []
+        new: list[HeldClaim] = []
         came_now: list[tuple[Any, ...]] = []
         claims: list[Claim] = []
         for wish in wishes:
@@ -155,20 +148,16 @@ class VersionRegistry:
         return claims
 
     def _who_came(self, conn: Connection, operation_id: str, wishes: Sequence[Wish]) -> dict[int, list[int]]:
-        """The parts of the operation that have wanted these paths so far, the first ones first."""
+        """Return the parts of the operation that have wanted these paths so far, the first ones first."""
         found = defaultdict[int, list[int]](list)
         values = {"operation": operation_id, "paths": [wish.path.id for wish in wishes]}
         for path_id, part_id in conn.execute(_CAME, values):
             found[path_id].append(part_id)
         return found
 
-    def move(self, tx: Writer, operation_id: str, part_id: int, path: Path) -> list[tuple[Path, Claim]]:
-        """Claim a table and all that must move with it: an implementation table takes its index to its own
-        version, and their table to its next one. A table that is another's takes nothing with it."""
-        return [(wish.path, claim) for wish, claim in self.move_all(tx, operation_id, [Wish(part_id, path)])]
-
     def move_all(self, tx: Writer, operation_id: str, wishes: Sequence[Wish]) -> list[tuple[Wish, Claim]]:
-        """The same for many tables and parts."""
+        """Claim tables and all that must move with them: an implementation table takes its index to its own
+        version, and their table to its next one. A table that is another's takes nothing with it."""
         claims = list(zip(wishes, self.claim_all(tx, operation_id, wishes), strict=True))
         above = units_above(tx.conn, [wish.path for wish in wishes])
         further: list[Wish] = []
@@ -179,8 +168,8 @@ class VersionRegistry:
         return [*claims, *zip(further, self.claim_all(tx, operation_id, further), strict=True)]
 
     def effective(self, conn: Connection, path_ids: Iterable[int], operation_id: str) -> dict[int, int]:
-        """The versions that the parts of the operation work with, by the ids of the paths: the claimed one,
-        else the published one."""
+        """Return the versions that the parts of the operation work with, by the ids of the paths: the claimed
+        one, else the published one."""
         ids = list(path_ids)
         found = conn.execute(_TARGETS, {"operation": operation_id})
         claimed = {row.path_id: row.version for row in found}
@@ -188,17 +177,9 @@ class VersionRegistry:
         versions = claimed | {path.id: path.version for path in others}
         return {i: versions[i] for i in ids}
 
-    def held(self, conn: Connection, path_ids: Iterable[int]) -> dict[int, Held]:
-        """The claims on paths, whosever they are."""
+    def held(self, conn: Connection, path_ids: Iterable[int]) -> dict[int, HeldClaim]:
+        """Return the claims on paths, whosever they are."""
         return {row.path_id: _held(row) for row in conn.execute(_HELD, {"paths": list(path_ids)}).all()}
-
-    def claims(self, conn: Connection, operation_id: str) -> list[Held]:
-        rows = conn.execute(
-            select(sqltables.claims)
-            .where(sqltables.claims.c.operation_id == operation_id)
-            .order_by(sqltables.claims.c.path_id)
-        )
-        return [_held(row) for row in rows]
 
     def apply(self, tx: Writer, operation_id: str) -> dict[int, int]:
         """Give every claimed path its version and let others have it again, let tables list their indexes at
@@ -234,16 +215,16 @@ class VersionRegistry:
         tx.conn.execute(delete(sqltables.claims).where(sqltables.claims.c.operation_id == operation_id))
 
 
-def _next(operation_id: str, wish: Wish) -> Held:
+def _next(operation_id: str, wish: Wish) -> HeldClaim:
     path = wish.path
     version = path.version + 1 if wish.target is None else wish.target
     if version <= path.version:
         raise Internal(f"{path.path} has version {path.version} and cannot be claimed at {version}")
-    return Held(path.id, operation_id, wish.part_id, path.version, version)
+    return HeldClaim(path.id, operation_id, wish.part_id, path.version, version)
 
 
-def _held(row: Row[Any]) -> Held:
-    return Held(row.path_id, row.operation_id, row.part_id, row.published, row.version)
+def _held(row: Row[Any]) -> HeldClaim:
+    return HeldClaim(row.path_id, row.operation_id, row.part_id, row.published, row.version)
 
 
 def sync_indexes(tx: Writer, table_ids: Iterable[int], known: Mapping[int, int]) -> None:
@@ -272,12 +253,12 @@ def sync_indexes(tx: Writer, table_ids: Iterable[int], known: Mapping[int, int])
 
 
 def unit_above(conn: Connection, path: Path) -> tuple[Path, ...]:
-    """The index and the table that an implementation table belongs to; nothing for any other path."""
+    """Return the index and the table that an implementation table belongs to; nothing for any other path."""
     return units_above(conn, [path]).get(path.id, ())
 
 
 def units_above(conn: Connection, below: Iterable[Path]) -> dict[int, tuple[Path, Path]]:
-    """The same for many paths, by the ids of those that are implementation tables."""
+    """Return the same for many paths, by the ids of those that are implementation tables."""
     known = {p.id: p for p in below}
     impls = {p.id: p.parent_id for p in known.values() if p.name == IMPL_TABLE and p.parent_id is not None}
     indexes = {p.id: p for p in paths.by_ids(conn, impls.values()) if p.type == "index"}

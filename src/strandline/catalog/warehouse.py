@@ -32,7 +32,7 @@ def find(conn: Connection) -> Warehouse | None:
 
 
 def require(conn: Connection) -> Warehouse:
-    """The warehouse of a catalog that is open, so that it has one."""
+    """Return the warehouse of a catalog that is open, so that it has one."""
     found = find(conn)
     if found is None:
         raise Internal("the catalog belongs to no warehouse")
@@ -44,7 +44,7 @@ def move(tx: Writer, location: str) -> None:
 
 
 def some_files(conn: Connection) -> set[str]:
-    """The names of the oldest and of the newest files of the warehouse that the catalog refers to."""
+    """Return the names of the oldest and of the newest files of the warehouse that the catalog refers to."""
     at = sqltables.segments.c
     files = select(at.file).where(at.file.startswith("data/")).limit(SAMPLE)
     oldest, newest = (select(files.order_by(o).subquery().c.file) for o in (at.id, at.id.desc()))

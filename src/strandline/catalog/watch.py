@@ -42,14 +42,14 @@ class Failed:
 
 
 def operations_by_state(conn: Connection) -> dict[tuple[str, str], int]:
-    """How many operations there are of each kind and state, of those that are not forgotten."""
+    """Return how many operations there are of each kind and state, of those that are not forgotten."""
     at = sqltables.operations.c
     rows = conn.execute(select(at.kind, at.state, func.count()).group_by(at.kind, at.state))
     return {(kind, state): count for kind, state, count in rows}
 
 
 def unfinished_since(conn: Connection) -> dict[str, float]:
-    """When the oldest unfinished operation of each kind began."""
+    """Return when the oldest unfinished operation of each kind began."""
     at = sqltables.operations.c
     first = func.min(at.created).label("first")
     rows = conn.execute(select(at.kind, first).where(at.ended.is_(None)).group_by(at.kind))
@@ -57,7 +57,7 @@ def unfinished_since(conn: Connection) -> dict[str, float]:
 
 
 def unfinished(conn: Connection) -> list[Unfinished]:
-    """The operations that have not ended, oldest first."""
+    """Return the operations that have not ended, oldest first."""
     at, part = sqltables.operations.c, sqltables.parts.c
     last = func.max(case((part.began > part.changed, part.began), else_=part.changed))
     changed = select(last).where(part.operation_id == at.id).scalar_subquery()
@@ -70,7 +70,8 @@ def unfinished(conn: Connection) -> list[Unfinished]:
 
 
 def failed(conn: Connection) -> list[Failed]:
-    """The operations that have failed and that nobody has repeated with success since, oldest first."""
+    """Return the operations that have failed and that nobody has repeated with success since, oldest
+    first."""
     at, again = sqltables.operations.c, sqltables.operations.alias("again")
     repeated = (
         select(again.c.id)
@@ -89,8 +90,8 @@ def failed(conn: Connection) -> list[Failed]:
 
 
 def held_bytes(conn: Connection) -> dict[int, int]:
-    """How many bytes tables themselves do not need any more and only streams keep: by the id of the backup
-    collection that they belong to, or of a user's stream."""
+    """Return how many bytes tables themselves do not need any more and only streams keep: by the id of the
+    backup collection that they belong to, or of a user's stream."""
     hold, chain, segment, owner = (
         sqltables.holds.c,
         sqltables.chains.c,
@@ -115,8 +116,8 @@ def held_bytes(conn: Connection) -> dict[int, int]:
 
 
 def bytes_within(conn: Connection, root_id: int) -> int:
-    """How many bytes the tables below a path hold, at whatever depth: found level by level, without what they
-    say of themselves, which may be very much."""
+    """Return how many bytes the tables below a path hold, at whatever depth: found level by level, without
+    what they say of themselves, which may be very much."""
     at, chain, segment = sqltables.paths.c, sqltables.chains.c, sqltables.segments.c
     below = select(at.id).where(sqltables.among(at.parent_id, "parents"))
     size = (
@@ -131,7 +132,7 @@ def bytes_within(conn: Connection, root_id: int) -> int:
 
 
 def lags(conn: Connection) -> dict[int, Lag]:
-    """How far users' streams are behind, by their ids."""
+    """Return how far users' streams are behind, by their ids."""
     hold, table, owner, commit = sqltables.holds.c, sqltables.tables.c, sqltables.paths.c, sqltables.commits.c
     first = (
         select(func.min(commit.time))

@@ -34,10 +34,10 @@ from strandline.cli import (
     show_backup,
     sql,
     status,
+    status_line,
     tree,
     verify,
     version,
-    watching,
 )
 from strandline.cli.failures import Fault
 from strandline.cli.output import Output, nobody_reads
@@ -125,7 +125,7 @@ def run(args: list[str]) -> int:
     # An error in the command line itself should be told in the right form, too.
     as_json, debug = "--json" in args, "--debug" in args
     try:
-        with logs.as_before(), watching.on_terminal(as_json=as_json):
+        with logs.as_before(), status_line.on_terminal(as_json=as_json):
             command = typer.main.get_command(app)
             code = command.main(args, prog_name="strandline", standalone_mode=False, obj=cli)
         sys.stdout.flush()

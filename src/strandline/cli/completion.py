@@ -19,7 +19,7 @@ COLLECTIONS = f"{BACKUPS}/collections"
 
 
 def paths(context: typer.Context, incomplete: str) -> list[str]:
-    """Paths one level down from what is typed."""
+    """Return paths one level down from what is typed."""
     directory = incomplete.rpartition("/")[0]
 
     def find(db: Database) -> Iterable[str]:
@@ -38,7 +38,7 @@ def collections(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def backups(context: typer.Context, incomplete: str) -> list[str]:
-    """The backups of the collection that is typed already."""
+    """Return the backups of the collection that is typed already."""
     collection = context.params.get("collection")
 
     def find(db: Database) -> Iterable[str]:
@@ -66,7 +66,7 @@ def _ask(context: typer.Context, find: Callable[[Database], Iterable[str]]) -> l
 
 
 def _given(context: typer.Context) -> tuple[str | None, str | None]:
-    """The warehouse and the catalog that the unfinished command line names."""
+    """Return the warehouse and the catalog that the unfinished command line names."""
     found: dict[str, str | None] = {"warehouse": None, "catalog": None}
     at: typer.Context | None = context
     while at is not None:

@@ -86,7 +86,7 @@ class Configuration:
 
 
 def shown(name: str, value: Any) -> str:
-    """A value as it may be printed."""
+    """Return a value as it may be printed."""
     from strandline.metrics import masked
 
     if name in COMMANDS:
@@ -136,7 +136,7 @@ def _take(found: Configuration, values: Mapping[str, Any], source: str | None) -
 
 
 def _files() -> Iterator[tuple[str, Path]]:
-    """The files there may be, the weaker one first."""
+    """Yield the files there may be, the weaker one first."""
     base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
     user = Path(base, "strandline", FILE)
     yield str(user), user

@@ -31,6 +31,12 @@ def copy_backup(
     to: Annotated[
         str, typer.Option("--to", metavar="URL", help="The repository: a folder or a URL. It may be new.")
     ],
+    encrypt: Annotated[
+        bool | None,
+        typer.Option(
+            "--encrypt/--no-encrypt", help="Encrypt it there, or not; else as where the collection keeps it."
+        ),
+    ] = None,
     max_rate: MaxRate = None,
     copies: Copies = None,
     nowait: NoWait = False,
@@ -41,4 +47,5 @@ def copy_backup(
     from strandline.sql.constants import constant
 
     text = f"COPY BACKUP {constant(backup)} FROM {quote(collection)} TO {constant(place(to))}"
-    start_operation(cli, text + with_settings(limits(max_rate, copies)), nowait=nowait)
+    settings = [] if encrypt is None else [f"ENCRYPTION = '{str(encrypt).lower()}'"]
+    start_operation(cli, text + with_settings([*settings, *limits(max_rate, copies)]), nowait=nowait)

@@ -47,7 +47,7 @@ def describe(
     """Tell what there is to know about a path: its version and state; for a table columns, indexes, rows and
     digest. With --files: which files make it up, for readers that know nothing of Strandline."""
     if files:
-        tell_files(cli, path, Moment(at, backup, pack), duckdb=duckdb)
+        tell_files(cli, path, FilesRequest(at, backup, pack), duckdb=duckdb)
         return
     if at or backup or pack or duckdb:
         raise InvalidArgument("--at, --backup, --pack and --duckdb are about files", "Add --files.")
@@ -56,7 +56,7 @@ def describe(
     cli.output.result(found, lambda: tell_description(cli.output, found))
 
 
-class Moment(NamedTuple):
+class FilesRequest(NamedTuple):
     """What ``db.files`` is asked for."""
 
     at: str | None
@@ -64,7 +64,7 @@ class Moment(NamedTuple):
     pack: str | None
 
 
-def tell_files(cli: Cli, path: str, moment: Moment, *, duckdb: bool) -> None:
+def tell_files(cli: Cli, path: str, moment: FilesRequest, *, duckdb: bool) -> None:
     with cli.database() as db:
         found = db.files(path, at=moment.at, backup=moment.backup, pack=moment.pack)
     columns = [{"name": c.name, "type": c.type.name, "physical": c.physical} for c in found.schema.columns]

@@ -56,7 +56,7 @@ def fault_of(error: StrandlineError | KeyboardInterrupt) -> Fault:
 
 
 def body_of(error: StrandlineError | KeyboardInterrupt) -> dict[str, Any]:
-    """A failure as JSON has it."""
+    """Return a failure as JSON has it."""
     return {"error": asdict(fault_of(error))}
 
 

@@ -74,8 +74,8 @@ def load(
 
     Columns are matched by name. A table that is missing is made, if its key is known, with types that hold
     all values."""
-    from strandline.api.loading import Wanted
-    from strandline.api.loading import load as load_files
+    from strandline.api.load import NewTable
+    from strandline.api.load import load as load_files
     from strandline.storage.external import External
 
     started = time.monotonic()
@@ -89,7 +89,7 @@ def load(
             null=null,
             settings=db.runtime.settings,
         )
-        wanted = Wanted(key=None if key is None else _names(key), types=dict(map(_typed, type or ())))
+        wanted = NewTable(key=None if key is None else _names(key), types=dict(map(_typed, type or ())))
         done = load_files(db, table, source, mode.upper(), wanted)  # type: ignore[arg-type]
         rows = db.describe(done.table)["rows"]
     seconds = time.monotonic() - started

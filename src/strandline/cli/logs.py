@@ -28,7 +28,7 @@ class Level(str, Enum):
     ERROR = "error"
 
 
-class Form(str, Enum):
+class LogForm(str, Enum):
     """How a line is written."""
 
     TEXT = "text"
@@ -50,12 +50,12 @@ def as_before() -> Iterator[None]:
 def configure(configuration: Configuration) -> None:
     """Let the library log to stderr, as is configured. If nothing is, Python's own way is left as it is:
     warnings, without more."""
-    level, form = _member(configuration, "log_level", Level), _member(configuration, "log_format", Form)
+    level, form = _member(configuration, "log_level", Level), _member(configuration, "log_format", LogForm)
     if level is None and form is None:
         return
     log = logging.getLogger("strandline")
     handler = _ToStderr()
-    handler.setFormatter(_AsJson() if form is Form.JSON else _AsText())
+    handler.setFormatter(_AsJson() if form is LogForm.JSON else _AsText())
     log.handlers[:] = [handler, *(h for h in log.handlers if not isinstance(h, _ToStderr))]
     log.setLevel((level or Level.WARNING).upper())
 

@@ -68,7 +68,7 @@ def get(
 
 
 def detail_of(operation: OperationInfo, shards: Sequence[ShardInfo]) -> dict[str, Any]:
-    """What only ``get`` tells of an operation, as JSON shows it."""
+    """Return what only ``get`` tells of an operation, as JSON shows it."""
     return {
         "owner": operation.owner,
         "seconds": max(0.0, (operation.ended or time.time()) - operation.created),
@@ -153,7 +153,7 @@ def forget(cli: Cli, operation: OperationId) -> None:
 
 
 def body_of(operation: OperationInfo) -> dict[str, Any]:
-    """An operation as JSON shows it."""
+    """Return an operation as JSON shows it."""
     return {
         "id": operation.id,
         "kind": operation.kind,
@@ -170,7 +170,7 @@ def body_of(operation: OperationInfo) -> dict[str, Any]:
 
 
 def _shown(name: str, value: Any) -> Any:
-    """What came of an operation, on a line."""
+    """Return what came of an operation, on a line."""
     if name == "replaced":
         return ", ".join(f"{path} (kept as {kept})" for path, kept in value.items())
     if name == "to_drop":

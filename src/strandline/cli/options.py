@@ -115,7 +115,7 @@ LogLevel = Annotated[
     ),
 ]
 LogFormat = Annotated[
-    logs.Form | None,
+    logs.LogForm | None,
     typer.Option(
         "--log-format",
         case_sensitive=False,
@@ -177,7 +177,7 @@ def apply(
     as_json: bool,
     debug: bool,
     log_level: logs.Level | None,
-    log_format: logs.Form | None,
+    log_format: logs.LogForm | None,
 ) -> Cli:
     cli.warehouse = warehouse or cli.warehouse
     cli.catalog = catalog or cli.catalog

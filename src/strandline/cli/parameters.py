@@ -13,7 +13,7 @@ from strandline.sql.tokens import tokenize
 
 
 def values_of(given: Sequence[str]) -> dict[str, Any] | None:
-    """The values by name; None if there are none."""
+    """Return the values by name; None if there are none."""
     found: dict[str, Any] = {}
     for item in given:
         name, sign, text = item.partition("=")
@@ -34,7 +34,7 @@ def _value(text: str) -> Any:
 
 
 def used(params: dict[str, Any] | None, text: str) -> dict[str, Any] | None:
-    """Those that a part of the whole text names."""
+    """Return those that a part of the whole text names."""
     if params is None:
         return None
     names = names_of(tokenize(text))

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from strandline.cli.session import Cli
+from strandline.cli.status_line import Left
 from strandline.cli.values import duration, size
-from strandline.cli.watching import Left
 from strandline.errors import PreconditionFailed
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class LeftAlone(Exception):
 
 
 def words(operation: OperationInfo) -> str:
-    """How far an operation has come, beyond its percentage."""
+    """Return how far an operation has come, beyond its percentage."""
     progress, said = operation.progress, []
     if progress.get("increments"):
         said.append(f"increment {progress.get('increment', 0)} of {progress['increments']}")
@@ -53,7 +53,7 @@ def words(operation: OperationInfo) -> str:
 
 
 def slowest(operation: OperationInfo) -> list[str]:
-    """The shard that takes the longest."""
+    """Return the shard that takes the longest."""
     found = operation.slowest
     if found is None or found.since is None:
         return []
@@ -64,7 +64,8 @@ def slowest(operation: OperationInfo) -> list[str]:
 
 
 def pace(operation: OperationInfo, said: Left | None = None) -> list[str]:
-    """How fast it goes on, and how long it will still take, which does not rise above what was ``said``."""
+    """Return how fast it goes on, and how long it will still take, which does not rise above what was
+    ``said``."""
     done, seconds = operation.progress.get("bytes", 0), time.time() - operation.created
     left = operation.seconds_left if said is None else said.said(operation.seconds_left)
     return [

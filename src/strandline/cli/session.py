@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strandline.cli.logs import Form, Level
+from strandline.cli.logs import Level, LogForm
 from strandline.cli.output import Output
 from strandline.errors import Unavailable
 from strandline.names import MARKER
@@ -30,7 +30,7 @@ class Cli:
     assigned: list[str] = field(default_factory=list)
     debug: bool = False
     log_level: Level | None = None
-    log_format: Form | None = None
+    log_format: LogForm | None = None
     output: Output = field(default_factory=Output)
     was_late: bool = False
     """It was interrupted when what it did was done already."""
@@ -54,7 +54,7 @@ class Cli:
         return load(self.profile, given, self.assigned)
 
     def folder(self) -> str:
-        """The warehouse that is named, else the current folder when it is one."""
+        """Return the warehouse that is named, else the current folder when it is one."""
         named = self.warehouse or self.configuration.text("warehouse")
         if named:
             return named
@@ -66,7 +66,7 @@ class Cli:
         )
 
     def catalog_url(self) -> str | None:
-        """The catalog that is named, with its password; None: the SQLite file in the warehouse."""
+        """Return the catalog that is named, with its password; None: the SQLite file in the warehouse."""
         return self.configuration.catalog_url()
 
     @contextmanager

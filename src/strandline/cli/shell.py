@@ -208,8 +208,8 @@ def _keys() -> KeyBindings:
 
 
 def is_complete(text: str) -> bool:
-    """Whether Enter runs the text: it is empty, a command of the shell, or ends with a ``;`` that is not
-    inside a string or a comment."""
+    """Return whether Enter runs the text: it is empty, a command of the shell, or ends with a ``;`` that is
+    not inside a string or a comment."""
     stripped = text.strip()
     if not stripped or stripped.startswith("\\") or _bare(stripped) in WORDS:
         return True

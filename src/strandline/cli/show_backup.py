@@ -48,7 +48,9 @@ def show_backup(
 
 
 def backups_of(db: Database, collection: str) -> list[dict[str, Any]]:
-    """All finished backups of a collection, oldest first, each with its place in its chain."""
+    """Return all finished backups of a collection, oldest first, each with its place in its chain."""
+    from strandline.backups.collection import CLUSTER
+
     folder = f"{COLLECTIONS}/{collection}"
     try:
         entries = [entry for entry in db.ls(folder) if entry.type == "backup"]
@@ -60,11 +62,20 @@ def backups_of(db: Database, collection: str) -> list[dict[str, Any]]:
         if body.get("tables") is not None and body["state"] != "creating":
             records[entry.name] = body
     verified = db.verified(collection) if records else {}
-    return [{**_shown(name, records), "verified": _verified(verified.get(name, ()))} for name in records]
+    storage = db.describe(folder)["settings"]["STORAGE"]
+    return [
+        {
+            **_shown(name, records),
+            "stored": body.get("stored"),
+            "waiting": storage != CLUSTER and body.get("stored") != storage,
+            "verified": _verified(verified.get(name, ())),
+        }
+        for name, body in records.items()
+    ]
 
 
 def _verified(reports: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """How a backup was found when it was last verified, for each level."""
+    """Return how a backup was found when it was last verified, for each level."""
     return [
         {
             "level": report["level"],
@@ -169,7 +180,9 @@ def _tell_all(cli: Cli, found: list[dict[str, Any]]) -> None:
             b["tombstones"],
             size(b["bytes"]),
             f"{max(0.0, b['percent_saved']):.1f} %",
-            count(len(b["chain"]), "backup") + (", pinned" if b["pinned"] else ""),
+            count(len(b["chain"]), "backup")
+            + (", pinned" if b["pinned"] else "")
+            + (", not sent yet" if b["waiting"] else ""),
         )
         for b in found
     ]
@@ -207,6 +220,7 @@ def _tell_one(cli: Cli, b: dict[str, Any]) -> None:
             ("chain", f"{count(len(b['chain']), 'backup')}, {size(b['chain_bytes'])}"),
             ("size", _size(b)),
             ("steps", f"({b['after_step']}, {b['step']}]"),
+            ("where", f"{b['stored'] or 'the warehouse'}{', not sent yet' if b['waiting'] else ''}"),
             *(("verified", _told(report)) for report in b["verified"]),
             *([("pinned", "yes")] if b["pinned"] else []),
             *([("merged", ", ".join(b["merged"]))] if b["merged"] else []),

@@ -83,14 +83,14 @@ class SqlCompleter(Completer):
                 yield (name if re.fullmatch(r"[A-Za-z_]\w*", name) else f"`{name}`"), meta
 
     def _paths(self, word: str) -> Iterator[tuple[str, str]]:
-        """What is one level below the directory that is typed."""
+        """Yield what is one level below the directory that is typed."""
         directory = word.strip("`").rpartition("/")[0]
         for entry in self._db.ls(directory or "/"):
             path = entry.path if word.strip("`").startswith("/") else entry.path[1:]
             yield path, entry.type
 
     def _names(self, before: str) -> Iterator[tuple[str, str]]:
-        """Columns and indexes of the tables that the statement names."""
+        """Yield columns and indexes of the tables that the statement names."""
         for word in dict.fromkeys(re.findall(r"`[^`]+`|[\w/]+", before)):
             try:
                 found = self._db.describe(word.strip("`"))

@@ -71,14 +71,14 @@ def run_group(
 
 
 def _is_tree(statement: st.Statement) -> bool:
-    """Whether its answer is a plan whose steps have levels."""
+    """Return whether its answer is a plan whose steps have levels."""
     if isinstance(statement, st.ExplainStatement):
         return isinstance(statement.statement, st.Change | st.Export)
     return isinstance(statement, st.Explain) and not statement.mode
 
 
 def plan_lines(steps: Sequence[Sequence[Any]]) -> Iterator[str]:
-    """The steps of a plan as a tree."""
+    """Yield the steps of a plan as a tree."""
     for place, (level, what, name, details) in enumerate(steps):
         rest = [step[0] for step in steps[place + 1 :]]
         bars = ""
@@ -112,7 +112,7 @@ def start_operation(cli: Cli, text: str, *, nowait: bool) -> None:
 
 
 def limits(max_rate: str | None, copies: int | None) -> list[str]:
-    """The settings of a statement that say how fast it may copy."""
+    """Return the settings of a statement that say how fast it may copy."""
     return [
         *([] if max_rate is None else [f"MAX_BYTES_PER_SECOND = {bytes_of(max_rate)}"]),
         *([] if copies is None else [f"COPIES = {copies}"]),
@@ -124,7 +124,7 @@ def with_settings(settings: Sequence[str]) -> str:
 
 
 def place(text: str) -> str:
-    """A folder or a URL, as statements take it: a command line may name a folder from where it is."""
+    """Return a folder or a URL, as statements take it: a command line may name a folder from where it is."""
     return text if "://" in text else os.path.abspath(os.path.expanduser(text))
 
 

@@ -15,8 +15,8 @@ from strandline.errors import InvalidArgument
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it. Whole numbers are numbers of any size; decimals with a fraction, dates and
-    times are text, so that nothing is rounded; times are in UTC; bytes are base64."""
+    """Return a value as JSON has it. Whole numbers are numbers of any size; decimals with a fraction, dates
+    and times are text, so that nothing is rounded; times are in UTC; bytes are base64."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -41,7 +41,7 @@ def plain(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value on one line for a person."""
+    """Return a value on one line for a person."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -121,7 +121,7 @@ def owned_by(owner: dict[str, Any], now: float) -> str:
 
 
 def moment(epoch: float | None) -> str | None:
-    """A time that the catalog recorded, in UTC and to the second."""
+    """Return a time that the catalog recorded, in UTC and to the second."""
     return (
         None if epoch is None else datetime.fromtimestamp(epoch, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     )

@@ -91,7 +91,8 @@ class Connection:
                 self.database.rollback()
 
     def _is_open(self) -> bool:
-        """Whether a transaction is open. A thread knows only its own, so no other must be asked to end it."""
+        """Return whether a transaction is open. A thread knows only its own, so no other must be asked to end
+        it."""
         self.database  # noqa: B018
         if self._thread not in (None, get_ident()):
             raise ProgrammingError("the transaction that is open is of another thread")

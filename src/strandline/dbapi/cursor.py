@@ -163,7 +163,7 @@ class Cursor:
 
 
 def _together(statements: Sequence[st.Statement]) -> Iterator[st.Statement]:
-    """The same statements, consecutive ones that write values alike as one."""
+    """Yield the same statements, consecutive ones that write values alike as one."""
     last: st.Write | None = None
     rows: list[Any] = []
     for statement in statements:

@@ -87,7 +87,7 @@ class CopiedIndex(Record):
 
 
 def copy_handlers() -> dict[str, Handler[Any, Any]]:
-    """The handlers for the parts that ``plan_copy`` makes; for every kind that copies."""
+    """Return the handlers for the parts that ``plan_copy`` makes; for every kind that copies."""
     return {
         "table": TablePart(CopiedTable),
         "table shard": TableShardPart(),
@@ -188,7 +188,7 @@ class _Copies:
         return parts
 
     def _shards(self, copied: Sequence[_Copied]) -> list[PartPlan]:
-        """The shards of those that have several."""
+        """Return the shards of those that have several."""
         size = sizes.bytes_of(self.tx.conn, [c.source_id for c in copied])
         most = self.request.shard_bytes
         large = [c for c in copied if size.get(c.source_id, 0) > most or c.schema.bounds or c.least > 1]
@@ -216,8 +216,8 @@ class _Copies:
         return self.request.omit_indexes or ref.omitted or not ref.definition.is_sync
 
     def _targets(self, infos: Sequence[TableInfo]) -> dict[int, Path]:
-        """The new tables, by the ids of their sources. Indexes are listed by their own parts, when they are
-        there."""
+        """Return the new tables, by the ids of their sources. Indexes are listed by their own parts, when
+        they are there."""
         wanted = [names.normalize(target) for _, target in self.request.tables]
         for found in many.find(self.tx.conn, wanted).values():
             paths.check_ready(found, self.run.id)
@@ -264,7 +264,7 @@ class TableShardPart(Handler[AnyRun, CopiedShard]):
     phases: ClassVar[tuple[str, ...]] = ("configure",)
 
     def configure_all(
-        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedShard]], made: Any
+        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedShard]], made: Sequence[Any]
     ) -> list[CopiedShard]:
         attached: dict[int, list[int]] = {}
         for part in parts:
@@ -277,14 +277,14 @@ class TablePart(StreamPart[CopiedTable]):
     """Copies tables, or implementation tables, and creates the streams on their sources."""
 
     def configure_all(
-        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedTable]], made: Any
+        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedTable]], made: Sequence[Any]
     ) -> list[CopiedTable]:
         step = parts[0].body.step  # one cut for all
         copied = {p.body.target_id: p.body.table_id for p in parts if not p.body.omitted}
         digests = tables.digests_at(tx.conn, copied.values(), step)
         tables.add_states(tx, {target: digests[source] for target, source in copied.items()}, step)
         missing = {p.body.target_id: p.body.table_id for p in parts if p.body.is_alone}
-        found = chains.all_chain_ids(tx.conn, missing.values(), step)
+        found = chains.chain_ids(tx.conn, missing.values(), step)
         chains.attach_all(tx, {target: found.get(source, ()) for target, source in missing.items()}, step)
         self._omit(tx, {p.body.target_id: p.body.table_id for p in parts if p.body.omitted}, step)
         return super().configure_all(tx, run, parts, made)
@@ -297,11 +297,11 @@ class TablePart(StreamPart[CopiedTable]):
         tables.add_states(tx, dict.fromkeys(omitted, Digest()), step, followed)
 
     def wait_all(
-        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedTable]], made: Any
+        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedTable]], made: Sequence[Any]
     ) -> list[CopiedTable]:
         step = parts[0].body.step
         copied = {p.body.target_id: p.body.table_id for p in parts if not p.body.omitted}
-        found = chains.all_chain_ids(tx.conn, [*copied, *copied.values()], step)
+        found = chains.chain_ids(tx.conn, [*copied, *copied.values()], step)
         for target, source in copied.items():
             if set(found.get(source, ())) != set(found.get(target, ())):
                 raise Internal(f"the copy of table {source} at step {step} does not hold the same segments")
@@ -316,7 +316,7 @@ class IndexPart(Handler[AnyRun, CopiedIndex]):
     phases: ClassVar[tuple[str, ...]] = ("propose", "configure")
 
     def propose_all(
-        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedIndex]], made: Any
+        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedIndex]], made: Sequence[Any]
     ) -> list[CopiedIndex]:
         moving = [part for part in parts if part.body.moves]
         impls = {p.id: p for p in paths.by_ids(tx.conn, [part.body.table_id for part in moving])}
@@ -324,7 +324,7 @@ class IndexPart(Handler[AnyRun, CopiedIndex]):
         return [part.body for part in parts]
 
     def configure_all(
-        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedIndex]], made: Any
+        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedIndex]], made: Sequence[Any]
     ) -> list[CopiedIndex]:
         targets = paths.by_ids(tx.conn, [part.body.target_id for part in parts])
         bodies = {target.id: target.record(TableBody) for target in targets}

@@ -67,6 +67,8 @@ class Engine(Transitions):
                 self.outcome(operation_id)
         except Interrupted:
             self._give_up(operation_id)
+            with contextlib.suppress(Unavailable):
+                self.wait(operation_id)  # Who ends it beside this thread may be in the middle of undoing it.
             raise
         return operation_id
 
@@ -170,7 +172,7 @@ class Engine(Transitions):
         self.kinds[operation.kind].after(self, operation, result)
 
     def follower(self, operation: Operation) -> str | None:
-        """The operation that began with the end of this one."""
+        """Return the operation that began with the end of this one."""
         found: str | None = self.run_of(operation).body.followed_by
         return found
 
@@ -178,8 +180,8 @@ class Engine(Transitions):
     # --------------------------------------------------------------------------------------------------------
 
     def orphans(self) -> list[Operation]:
-        """Unfinished operations that nobody carries out: their process died, or it is this one and no thread
-        is at it."""
+        """Return unfinished operations that nobody carries out: their process died, or it is this one and no
+        thread is at it."""
         with self.catalog.read() as conn:
             return self._orphans(conn)
 
@@ -219,8 +221,8 @@ class Engine(Transitions):
         return [o.id for o in found]
 
     def _is_known(self, conn: Connection, operation: Operation, only: str | None) -> bool:
-        """Whether this version knows the formats of all that the operation keeps; an error for who wants just
-        this one."""
+        """Return whether this version knows the formats of all that the operation keeps; an error for who
+        wants just this one."""
         try:
             self.run_of(operation)
             for part in operations.parts(conn, operation.id):

@@ -300,18 +300,18 @@ class Handler(Generic[RunT, P]):
     def wait(self, tx: Writer, run: RunT, part: Part[P], made: Any) -> P:
         return part.body
 
-    def propose_all(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Any) -> list[P]:
-        """The phase of many parts in one transaction. ``made``: what the work of the one part that has had
-        slow work to do has made. Handlers of which there may be thousands of parts write this one."""
-        return [self.propose(tx, run, part, made) for part in parts]
+    def propose_all(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Sequence[Any]) -> list[P]:
+        """The phase of many parts in one transaction. ``made``: what the slow work of each has made, None
+        where there was none. Handlers of which there may be thousands of parts write this one."""
+        return [self.propose(tx, run, part, each) for part, each in zip(parts, made, strict=True)]
 
-    def configure_all(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Any) -> list[P]:
-        return [self.configure(tx, run, part, made) for part in parts]
+    def configure_all(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Sequence[Any]) -> list[P]:
+        return [self.configure(tx, run, part, each) for part, each in zip(parts, made, strict=True)]
 
-    def wait_all(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Any) -> list[P]:
-        return [self.wait(tx, run, part, made) for part in parts]
+    def wait_all(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Sequence[Any]) -> list[P]:
+        return [self.wait(tx, run, part, each) for part, each in zip(parts, made, strict=True)]
 
-    def advance(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Any) -> list[PartRow]:
+    def advance(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Sequence[Any]) -> list[PartRow]:
         """Carry out the present phase of parts that are all in the same, and return them as they are after
         it."""
         present = parts[0].state

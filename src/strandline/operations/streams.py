@@ -104,7 +104,7 @@ class StreamPart(Handler[AnyRun, S]):
     def __init__(self, record: type[S]) -> None:
         self.record = record
 
-    def propose_all(self, tx: Writer, run: AnyRun, parts: Sequence[Part[S]], made: Any) -> list[S]:
+    def propose_all(self, tx: Writer, run: AnyRun, parts: Sequence[Part[S]], made: Sequence[Any]) -> list[S]:
         asked = [part for part in parts if part.body.stream is not None]
         tables = {p.id: p for p in paths.by_ids(tx.conn, [part.body.table_id for part in asked])}
         new = [
@@ -118,7 +118,9 @@ class StreamPart(Handler[AnyRun, S]):
         created = {part.id: stream.id for part, stream in zip(asked, streams, strict=True)}
         return [replace(p.body, stream_id=created[p.id]) if p.id in created else p.body for p in parts]
 
-    def configure_all(self, tx: Writer, run: AnyRun, parts: Sequence[Part[S]], made: Any) -> list[S]:
+    def configure_all(
+        self, tx: Writer, run: AnyRun, parts: Sequence[Part[S]], made: Sequence[Any]
+    ) -> list[S]:
         bodies = [part.body for part in parts]
         tables.add_holds(
             tx,
@@ -130,7 +132,7 @@ class StreamPart(Handler[AnyRun, S]):
         )
         return bodies
 
-    def wait_all(self, tx: Writer, run: AnyRun, parts: Sequence[Part[S]], made: Any) -> list[S]:
+    def wait_all(self, tx: Writer, run: AnyRun, parts: Sequence[Part[S]], made: Sequence[Any]) -> list[S]:
         steps = {_created(part.body): part.body.step for part in parts if part.body.stream is not None}
         begun = {
             stream.id: replace(stream.record(StreamBody), cursor=steps[stream.id])
@@ -243,7 +245,7 @@ class DropStreamPart(Handler[AnyRun, DroppedStream]):
     phases: ClassVar[tuple[str, ...]] = ("propose",)
 
     def propose_all(
-        self, tx: Writer, run: AnyRun, parts: Sequence[Part[DroppedStream]], made: Any
+        self, tx: Writer, run: AnyRun, parts: Sequence[Part[DroppedStream]], made: Sequence[Any]
     ) -> list[DroppedStream]:
         tables = {p.id: p for p in paths.by_ids(tx.conn, [part.body.table_id for part in parts])}
         run.move_all(tx, [(part, tables[part.body.table_id]) for part in parts])
@@ -267,7 +269,7 @@ def plan_drops(tx: Writer, run: Planning[Any], streams: Sequence[Path]) -> list[
 
 
 def require_streams(conn: Connection, wanted: Iterable[str]) -> list[Path]:
-    """The streams of these names, each once; the error of the first that is none."""
+    """Return the streams of these names, each once; the error of the first that is none."""
     asked = list(dict.fromkeys(names.normalize(path) for path in wanted))
     found = many.find(conn, asked)
     return [

@@ -84,10 +84,11 @@ class Transitions:
             return [first]
         others = (p for p in runnable if p is not first and not p.attempt)
         alike = [first, *(p for p in others if (p.kind, p.state) == (first.kind, first.state))]
-        return alike[: self._sharing(operation, alike) if slow else self.together]
+        return alike[: self._sharing(operation, alike[: self.together]) if slow else self.together]
 
     def _sharing(self, operation: Operation, parts: Sequence[Part]) -> int:
-        """How many of the parts share their slow work. One that cannot be read goes alone, and says so."""
+        """How many of the parts share their slow work, and then their transaction. One that cannot be read
+        goes alone, and says so."""
         handler = self.handler_of(operation, parts[0])
         try:
             return handler.share(self.run_of(operation), (read_part(part, handler.record) for part in parts))
@@ -99,16 +100,22 @@ class Transitions:
         return self.handler_of(operation, part).is_quick(part.state)
 
     def advance(self, operation: Operation, *parts: Part) -> bool:
-        """Carry out the present phase of parts of one kind and state; False when the operation ended over it.
-        Those that share slow work have a transaction each, after it; others one for all."""
+        """Carry out the present phase of parts of one kind and state, in one transaction; False when the
+        operation ended over it. A part whose slow work has failed takes no other with it."""
         if self.is_quick(operation, parts[0]):
-            return self._advance(operation, parts)
+            return self._advance(operation, parts, [None] * len(parts))
         began = self.catalog.clock.now()
         made = self._work(operation, parts, began)
         took = self.catalog.clock.now() - began
         worked = [replace(p, began=began, seconds=took, process=sessions.this_process()) for p in parts]
-        gone_on = [self._advance(operation, [p], each) for p, each in zip(worked, made, strict=True)]
-        return all(gone_on)
+        both = list(zip(worked, made, strict=True))
+        able = [(part, each) for part, each in both if not isinstance(each, Exception)]
+        # Those that can go on do so first: a failure may be followed by a pause.
+        is_on = not able or self._advance(operation, *zip(*able, strict=True))
+        for part, error in both:
+            if is_on and isinstance(error, Exception):
+                is_on = self._failed(operation, part, error)
+        return is_on
 
     def _work(self, operation: Operation, parts: Sequence[Part], began: float) -> Sequence[Any]:
         """What the slow work of a part, or that of some which share it, has made for each of them, or its
@@ -139,11 +146,6 @@ class Transitions:
         first, (began, seconds) = parts[0], time
         name, looked, is_noted = f"strandline-{first.operation_id}-{first.id}", began, False
 
-        def discard(made: Sequence[Any]) -> None:
-            for each in made:
-                if each is not None and not isinstance(each, Exception):
-                    handler.discard(each)
-
         def look() -> None:
             nonlocal looked, is_noted
             if self._is_let_go:
@@ -164,7 +166,7 @@ class Transitions:
             work,
             name=name,
             what=f"part {first.id} ({first.kind}) of operation {first.operation_id}",
-            late=discard,
+            late=lambda made: _discard(handler, made),
             while_waiting=look,
         )
 
@@ -180,25 +182,18 @@ class Transitions:
         with contextlib.suppress(StrandlineError), self.catalog.read() as conn:
             self.fence(conn, operation_id)
 
-    def _advance(self, operation: Operation, parts: Sequence[Part], made: Any = None) -> bool:
-        """The one transaction of parts, with what was ``made`` before it for a single one, or the error that
-        came of that. If it fails, each of them is tried by itself: one that cannot go on takes no other with
-        it."""
+    def _advance(self, operation: Operation, parts: Sequence[Part], made: Sequence[Any]) -> bool:
+        """The one transaction of parts, with what was ``made`` before it for each. If it fails, each of them
+        is tried by itself, from its work on: one that cannot go on takes no other with it."""
         handler = self.handler_of(operation, parts[0])
         try:
-            if isinstance(made, Exception):
-                raise made
             typed = [read_part(part, handler.record) for part in parts]
             run = self.run_of(operation)
             changed = self._transition(handler, run, typed, made)
-        except Lost:
-            return False
-        except Cancelling:
-            return True
         except Exception as error:
-            if len(parts) > 1:
+            if len(parts) > 1 and not isinstance(error, Lost | Cancelling):
                 return all(self.advance(operation, part) for part in parts)
-            return part_failed(self, operation, parts[0], error)
+            return self._failed(operation, parts[0], error)
         run.flush()
         for before, after in changed:
             self.metrics.part_transitions.labels(after.state).inc()
@@ -212,13 +207,20 @@ class Transitions:
             )
         return True
 
+    def _failed(self, operation: Operation, part: Part, error: Exception) -> bool:
+        """What follows when a part cannot go on; False when the operation ended over it."""
+        if isinstance(error, Lost | Cancelling):
+            return isinstance(error, Cancelling)
+        return part_failed(self, operation, part, error)
+
     def _transition(
-        self, handler: Handler[Any, Any], run: AnyRun, parts: Sequence[TypedPart[Any]], made: Any
+        self, handler: Handler[Any, Any], run: AnyRun, parts: Sequence[TypedPart[Any]], made: Sequence[Any]
     ) -> list[tuple[Part, Part]]:
         """The transaction of the parts' phase: those for which it took place, before and after it. What was
         made for one that it must not take place for is discarded. If the catalog does not say whether it took
         place, that stays: a file too many is an orphan, one too few is a table that cannot be read."""
         changed: list[tuple[Part, Part]] = []
+        made_for = {part.id: each for part, each in zip(parts, made, strict=True)}
         try:
             # Writers are serialized anyway, and a thread wakes up sooner than a database that looks now and
             # then whether it may write.
@@ -226,15 +228,15 @@ class Transitions:
                 run.renew(self.fence(tx.conn, run.operation.id))
                 due = self._due(tx.conn, run.operation.id, parts)
                 if due:
-                    after = handler.advance(tx, run, due, made)
+                    after = handler.advance(tx, run, due, [made_for[part.id] for part in due])
                     operations.save_parts(tx, after)
                     changed = list(zip((part.row for part in due), after, strict=True))
         except Exception:
-            if not changed and made is not None:
-                handler.discard(made)
+            if not changed:
+                _discard(handler, made)
             raise
-        if not changed and made is not None:
-            handler.discard(made)
+        taken = {before.id for before, _ in changed}
+        _discard(handler, (each for id_, each in made_for.items() if id_ not in taken))
         return changed
 
     def _due(
@@ -303,6 +305,12 @@ class Transitions:
             notice=self.catalog.ledger.note,
             plans=self._plans,
         )
+
+
+def _discard(handler: Handler[Any, Any], made: Iterable[Any]) -> None:
+    for each in made:
+        if each is not None and not isinstance(each, Exception):
+            handler.discard(each)
 
 
 def _is_same(present: Part | None, part: Part) -> bool:

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from strandline import names
 from strandline.errors import InvalidArgument
-from strandline.sql.cursor import Cursor
+from strandline.sql.cursor import TokenCursor
 from strandline.sql.references import read_moment
 from strandline.sql.settings import read_settings
 from strandline.sql.statements import (
@@ -70,7 +70,7 @@ VERIFY_FORM = (
 _WHAT = "the name of a backup collection"
 
 
-def read_collection_name(cursor: Cursor) -> str:
+def read_collection_name(cursor: TokenCursor) -> str:
     token = cursor.peek()
     name = cursor.name(_WHAT)
     cursor.refuse_continuation(token)
@@ -81,7 +81,7 @@ def read_collection_name(cursor: Cursor) -> str:
     return name
 
 
-def read_create_collection(cursor: Cursor) -> CreateBackupCollection:
+def read_create_collection(cursor: TokenCursor) -> CreateBackupCollection:
     cursor.form = CREATE_FORM
     cursor.expect("CREATE", "BACKUP", "COLLECTION")
     name = read_collection_name(cursor)
@@ -99,7 +99,7 @@ def read_create_collection(cursor: Cursor) -> CreateBackupCollection:
     return CreateBackupCollection(name, tables, settings)
 
 
-def _read_table_list(cursor: Cursor) -> tuple[str, ...]:
+def _read_table_list(cursor: TokenCursor) -> tuple[str, ...]:
     cursor.expect("TABLE")
     paths = [cursor.path()]
     while cursor.accept(","):
@@ -108,7 +108,7 @@ def _read_table_list(cursor: Cursor) -> tuple[str, ...]:
     return tuple(paths)
 
 
-def read_alter_collection(cursor: Cursor) -> AlterBackupCollection:
+def read_alter_collection(cursor: TokenCursor) -> AlterBackupCollection:
     cursor.form = ALTER_FORM
     cursor.expect("ALTER", "BACKUP", "COLLECTION")
     name = read_collection_name(cursor)
@@ -119,7 +119,7 @@ def read_alter_collection(cursor: Cursor) -> AlterBackupCollection:
     return AlterBackupCollection(name, tuple(actions))
 
 
-def _read_action(cursor: Cursor) -> CollectionAction:
+def _read_action(cursor: TokenCursor) -> CollectionAction:
     if cursor.accept("ADD"):
         cursor.expect("TABLE")
         return AddTable(cursor.path())
@@ -133,7 +133,7 @@ def _read_action(cursor: Cursor) -> CollectionAction:
     raise cursor.fault("expected ADD, DROP, SET or RESET")
 
 
-def read_drop_collection(cursor: Cursor) -> DropBackupCollection:
+def read_drop_collection(cursor: TokenCursor) -> DropBackupCollection:
     cursor.form = DROP_FORM
     cursor.expect("DROP", "BACKUP", "COLLECTION")
     if_exists = cursor.accept("IF", "EXISTS")
@@ -142,7 +142,7 @@ def read_drop_collection(cursor: Cursor) -> DropBackupCollection:
     return DropBackupCollection(name, if_exists)
 
 
-def read_backup(cursor: Cursor) -> Backup:
+def read_backup(cursor: TokenCursor) -> Backup:
     cursor.form = BACKUP_FORM
     cursor.expect("BACKUP")
     name = read_collection_name(cursor)
@@ -157,7 +157,7 @@ def read_backup(cursor: Cursor) -> Backup:
     return Backup(name, incremental, nowait, or_full, settings)
 
 
-def read_copy_backup(cursor: Cursor) -> CopyBackup:
+def read_copy_backup(cursor: TokenCursor) -> CopyBackup:
     cursor.form = COPY_FORM
     cursor.expect("COPY", "BACKUP")
     backup = cursor.string_or_name("the name of a backup in quotes")
@@ -172,7 +172,7 @@ def read_copy_backup(cursor: Cursor) -> CopyBackup:
     return CopyBackup(backup, collection, url, settings, nowait)
 
 
-def read_compact(cursor: Cursor) -> CompactBackups:
+def read_compact(cursor: TokenCursor) -> CompactBackups:
     cursor.form = COMPACT_FORM
     cursor.expect("COMPACT")
     collection, a_backup = read_collection_name(cursor), "the name of a backup in quotes"
@@ -187,7 +187,7 @@ def read_compact(cursor: Cursor) -> CompactBackups:
     return CompactBackups(collection, backup, nowait, increments, first)
 
 
-def read_attach(cursor: Cursor) -> AttachBackupCollection:
+def read_attach(cursor: TokenCursor) -> AttachBackupCollection:
     cursor.form = ATTACH_FORM
     cursor.expect("ATTACH", "BACKUP", "COLLECTION")
     name = read_collection_name(cursor)
@@ -198,7 +198,7 @@ def read_attach(cursor: Cursor) -> AttachBackupCollection:
     return AttachBackupCollection(name, url, settings)
 
 
-def read_verify(cursor: Cursor) -> Verify:
+def read_verify(cursor: TokenCursor) -> Verify:
     cursor.form = VERIFY_FORM
     cursor.expect("VERIFY")
     name = read_collection_name(cursor)
@@ -209,7 +209,7 @@ def read_verify(cursor: Cursor) -> Verify:
     return Verify(name, at_backup, settings)
 
 
-def read_restore(cursor: Cursor) -> Restore:
+def read_restore(cursor: TokenCursor) -> Restore:
     cursor.form = RESTORE_FORM
     cursor.expect("RESTORE")
     name = read_collection_name(cursor)
@@ -248,7 +248,7 @@ def read_restore(cursor: Cursor) -> Restore:
     )
 
 
-def _read_restore_tables(cursor: Cursor) -> tuple[RestoreTable, ...]:
+def _read_restore_tables(cursor: TokenCursor) -> tuple[RestoreTable, ...]:
     tables: list[RestoreTable] = []
     while True:
         cursor.expect("TABLE")

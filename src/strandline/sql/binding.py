@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
 
 from strandline.errors import InvalidArgument
+from strandline.names import count
 from strandline.sql.tokens import BOUND, HEX, NAME, NUMBER, STRING, WORD, Token, fault
 from strandline.types import coerce, parse_type, python_value
 
@@ -35,7 +36,8 @@ class _Marker(NamedTuple):
 
 
 def bind(text: str, tokens: Sequence[Token], params: Params) -> list[Token]:
-    """The tokens with values in the place of markers. Each marker has a value, and each value a marker."""
+    """Return the tokens with values in the place of markers. Each marker has a value, and each value a
+    marker."""
     markers = list(_markers(tokens, dollars=params is not None))
     if params is None:
         if markers:
@@ -73,7 +75,7 @@ def _markers(tokens: Sequence[Token], *, dollars: bool) -> Iterator[_Marker]:
 
 
 def _is_path(tokens: Sequence[Token], place: int) -> bool:
-    """Whether a colon is glued to a value, as in Spark's ``variant:field``."""
+    """Return whether a colon is glued to a value, as in Spark's ``variant:field``."""
     before = tokens[place - 1] if place else None
     return (
         before is not None
@@ -87,7 +89,7 @@ def _shown(tokens: Sequence[Token], marker: _Marker) -> str:
 
 
 def _values(text: str, tokens: Sequence[Token], markers: list[_Marker], params: Params) -> list[Any]:
-    """The value of each marker."""
+    """Return the value of each marker."""
     named = [m for m in markers if m.name is not None]
     if named and len(named) != len(markers):
         other = next(m for m in markers if m.name is None)
@@ -100,7 +102,7 @@ def _values(text: str, tokens: Sequence[Token], markers: list[_Marker], params: 
         raise fault(text, tokens[named[0].place].start, "markers with a name need a dict of values", _HINT)
     if len(params) != len(markers):
         raise InvalidArgument(
-            f"the text has {len(markers)} markers, and {len(params)} values are given",
+            f"the text has {count(len(markers), 'marker')}, and {count(len(params), 'value')} to be bound",
             "Give one value for each ?, in their order.",
         )
     return [bound_value(value, f"value {number}") for number, value in enumerate(params, 1)]
@@ -132,7 +134,7 @@ def _by_name(
 
 
 def names_of(tokens: Sequence[Token]) -> set[str]:
-    """The names of the markers among tokens to which nothing is bound yet."""
+    """Return the names of the markers among tokens to which nothing is bound yet."""
     return {marker.name for marker in _markers(tokens, dollars=True) if marker.name is not None}
 
 
@@ -148,8 +150,8 @@ def _token(text: str, start: int, value: Any) -> Token:
 
 
 def bound_value(value: Any, what: str) -> Any:
-    """A value that can be bound, in its plain form: None, bool, int, float, Decimal, str, bytes, date, or a
-    datetime in UTC; or InvalidArgument."""
+    """Return a value that can be bound, in its plain form: None, bool, int, float, Decimal, str, bytes, date,
+    or a datetime in UTC; or InvalidArgument."""
     value = python_value(value)
     if value is None or isinstance(value, bool | float):
         return value
@@ -197,14 +199,14 @@ def _digits(number: Decimal) -> tuple[int, int]:
 
 
 def name_of(token: Token) -> str:
-    """What a bound token is called where a text is made of tokens: by its place, so it differs from all
-    others of its statement."""
+    """Return what a bound token is called where a text is made of tokens: by its place, so it differs from
+    all others of its statement."""
     return f"p{token.start}"
 
 
 def marker_of(token: Token) -> str:
-    """A bound token in the text for Spark. What Python and Spark do not have in common goes there as text and
-    is cast."""
+    """Return a bound token in the text for Spark. What Python and Spark do not have in common goes there as
+    text and is cast."""
     name = f":{name_of(token)}"
     type_ = _cast_to(token.bound)
     return name if type_ is None else f"CAST({name} AS {type_})"
@@ -223,7 +225,7 @@ def _cast_to(value: Any) -> str | None:
 
 
 def arguments(tokens: Iterable[Token]) -> dict[str, Any]:
-    """The values of bound tokens by name, as Spark takes them."""
+    """Return the values of bound tokens by name, as Spark takes them."""
     return {name_of(t): _argument(t.bound) for t in tokens if t.is_bound}
 
 
@@ -241,7 +243,7 @@ def _argument(value: Any) -> Any:
 
 
 def named_text(source: str, tokens: Sequence[Token]) -> str:
-    """The text of tokens with a name for each bound one, to be part of another text."""
+    """Return the text of tokens with a name for each bound one, to be part of another text."""
     parts: list[str] = []
     at = tokens[0].start
     for token in tokens:
@@ -252,5 +254,5 @@ def named_text(source: str, tokens: Sequence[Token]) -> str:
 
 
 def values_of(tokens: Iterable[Token]) -> dict[str, Any]:
-    """The values by the names that ``named_text`` gives them."""
+    """Return the values by the names that ``named_text`` gives them."""
     return {name_of(token): token.bound for token in tokens if token.is_bound}

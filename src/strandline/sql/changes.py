@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from strandline.sql.cursor import Cursor
+from strandline.sql.cursor import TokenCursor
 from strandline.sql.query import Query, query_of
 from strandline.sql.statements import Delete, DeleteOn, Update, Values, Write
 from strandline.sql.syntax import Expression
@@ -21,7 +21,7 @@ DELETE_FORM = (
 _QUERY_WORDS = ("SELECT", "WITH", "FROM")
 
 
-def read_write(cursor: Cursor) -> Write:
+def read_write(cursor: TokenCursor) -> Write:
     cursor.form = WRITE_FORM
     mode: Literal["UPSERT", "INSERT", "REPLACE"]
     if cursor.accept("UPSERT"):
@@ -39,8 +39,8 @@ def read_write(cursor: Cursor) -> Write:
     return Write(mode, path, columns, _read_source(cursor, columns))
 
 
-def _read_columns(cursor: Cursor) -> tuple[str, ...] | None:
-    """The list of columns, if what stands here is one and not a query in parentheses."""
+def _read_columns(cursor: TokenCursor) -> tuple[str, ...] | None:
+    """Return the list of columns, if what stands here is one and not a query in parentheses."""
     after = cursor.peek(1)
     is_query = after.key in (*_QUERY_WORDS, "VALUES", "(") and cursor.peek(2).key not in (",", ")")
     if not cursor.sees("(") or is_query:
@@ -48,7 +48,7 @@ def _read_columns(cursor: Cursor) -> tuple[str, ...] | None:
     return cursor.name_list("a column name")
 
 
-def _read_source(cursor: Cursor, columns: tuple[str, ...] | None) -> Values | Query:
+def _read_source(cursor: TokenCursor, columns: tuple[str, ...] | None) -> Values | Query:
     if cursor.accept("VALUES"):
         return _read_values(cursor, columns)
     if cursor.peek().key not in (*_QUERY_WORDS, "("):
@@ -56,7 +56,7 @@ def _read_source(cursor: Cursor, columns: tuple[str, ...] | None) -> Values | Qu
     return query_of(cursor.source, cursor.rest())
 
 
-def _read_values(cursor: Cursor, columns: tuple[str, ...] | None) -> Values:
+def _read_values(cursor: TokenCursor, columns: tuple[str, ...] | None) -> Values:
     rows: list[tuple[Expression, ...]] = []
     width = len(columns) if columns is not None else None
     while True:
@@ -79,7 +79,7 @@ def _read_values(cursor: Cursor, columns: tuple[str, ...] | None) -> Values:
     return Values(tuple(rows))
 
 
-def read_update(cursor: Cursor) -> Update:
+def read_update(cursor: TokenCursor) -> Update:
     cursor.form = UPDATE_FORM
     cursor.expect("UPDATE")
     written, path = cursor.name_and_path("a table name")
@@ -99,7 +99,7 @@ def read_update(cursor: Cursor) -> Update:
     return Update(path, tuple(assignments), where, written)
 
 
-def _read_assignment(cursor: Cursor) -> tuple[str, Expression]:
+def _read_assignment(cursor: TokenCursor) -> tuple[str, Expression]:
     if cursor.sees("("):
         raise cursor.unsupported(
             "UPDATE ... SET (columns) = ...", f"Assign one column at a time. {cursor.hint}"
@@ -109,11 +109,11 @@ def _read_assignment(cursor: Cursor) -> tuple[str, Expression]:
     return column, cursor.expression(",", "WHERE")
 
 
-def _read_where(cursor: Cursor) -> Expression | None:
+def _read_where(cursor: TokenCursor) -> Expression | None:
     return cursor.expression() if cursor.accept("WHERE") else None
 
 
-def read_delete(cursor: Cursor) -> Delete | DeleteOn:
+def read_delete(cursor: TokenCursor) -> Delete | DeleteOn:
     cursor.form = DELETE_FORM
     cursor.expect("DELETE", "FROM")
     written, path = cursor.name_and_path("a table name")

@@ -9,10 +9,10 @@ from strandline.errors import InvalidArgument, SyntaxFault, Unsupported
 from strandline.sql.syntax import Expression, shown
 from strandline.sql.tokens import BOUND, END, NAME, NUMBER, STRING, WORD, Token, fault, place, unquote, value
 
-__all__ = ["Cursor"]
+__all__ = ["TokenCursor"]
 
 
-class Cursor:
+class TokenCursor:
     """``form`` is the form of the statement, shown as the hint of every error."""
 
     def __init__(self, source: str, tokens: Sequence[Token]) -> None:
@@ -36,7 +36,7 @@ class Cursor:
         return self.at >= len(self.tokens)
 
     def rest(self) -> Sequence[Token]:
-        """The tokens from here to the end, which are consumed."""
+        """Return the tokens from here to the end, which are consumed."""
         taken = self.tokens[self.at :]
         self.at = len(self.tokens)
         return taken
@@ -70,7 +70,7 @@ class Cursor:
         return shown(token)
 
     def fault(self, message: str, hint: str | None = None, token: Token | None = None) -> SyntaxFault:
-        """An error at ``token``, or at the next one, which is then named as what was found instead."""
+        """Return an error at ``token``, or at the next one, which is then named as what was found instead."""
         if token is None:
             return fault(
                 self.source, self.peek().start, f"{message}, found {self.found()}", hint or self.hint
@@ -97,7 +97,7 @@ class Cursor:
         return self.peek(ahead).kind in (WORD, NAME)
 
     def name(self, what: str) -> str:
-        """A bare word or a name in backticks."""
+        """Return a bare word or a name in backticks."""
         token = self.peek()
         if token.kind == STRING and not token.is_bound:
             raise self.fault(f"expected {what}", "Quotes make a string; put a name in `backticks`.")
@@ -111,7 +111,7 @@ class Cursor:
         return found
 
     def name_and_path(self, what: str) -> tuple[str, str]:
-        """A path of at least one component, as written and in its absolute form."""
+        """Return a path of at least one component, as written and in its absolute form."""
         token = self.peek()
         written = self.name(what)
         self.refuse_continuation(token)
@@ -139,7 +139,7 @@ class Cursor:
         return self.name_and_path(what)[1]
 
     def path_in_quotes(self, what: str) -> str:
-        """A path as a string, or like any other name."""
+        """Return a path as a string, or like any other name."""
         token = self.peek()
         if token.kind != STRING:
             return self.path(what)
@@ -171,7 +171,7 @@ class Cursor:
     # --- expressions ---------------------------------------------------------------------------------------
 
     def expression(self, *stops: str) -> Expression:
-        """Everything up to one of ``stops`` outside parentheses, or to the end or a parenthesis that
+        """Return everything up to one of ``stops`` outside parentheses, or to the end or a parenthesis that
         closes."""
         start, depth = self.at, 0
         if self.peek().kind in (NUMBER, STRING, BOUND) and self.peek(1).key in (*stops, ")"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strandline.sql.cursor import Cursor
+from strandline.sql.cursor import TokenCursor
 from strandline.sql.query import Query, parse_query, query_of
 from strandline.sql.references import TableRef, read_moment, read_reference
 from strandline.sql.settings import read_settings
@@ -20,7 +20,7 @@ EXPORT_FORM = (
 )
 
 
-def read_export(cursor: Cursor) -> Export:
+def read_export(cursor: TokenCursor) -> Export:
     cursor.form = EXPORT_FORM
     cursor.expect("EXPORT")
     table = None
@@ -38,8 +38,8 @@ def read_export(cursor: Cursor) -> Export:
     return Export(query, place, settings, table)
 
 
-def _read_query(cursor: Cursor) -> Query:
-    """All between the parenthesis at the cursor and the one that closes it."""
+def _read_query(cursor: TokenCursor) -> Query:
+    """Return all between the parenthesis at the cursor and the one that closes it."""
     first = cursor.at + 1
     depth = 0
     while not cursor.done:
@@ -51,7 +51,7 @@ def _read_query(cursor: Cursor) -> Query:
     raise cursor.fault("expected )")
 
 
-def _read_table(cursor: Cursor) -> TableRef:
+def _read_table(cursor: TokenCursor) -> TableRef:
     ref = read_reference(cursor)
     if not cursor.accept("AT"):
         return ref

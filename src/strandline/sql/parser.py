@@ -24,7 +24,7 @@ from strandline.sql.backups import (
 )
 from strandline.sql.binding import Params, bind
 from strandline.sql.changes import read_delete, read_update, read_write
-from strandline.sql.cursor import Cursor
+from strandline.sql.cursor import TokenCursor
 from strandline.sql.export import read_export
 from strandline.sql.keywords import OTHER_OBJECTS
 from strandline.sql.query import query_of
@@ -65,8 +65,8 @@ _EXPLAIN_FORM = (
 
 
 def parse(text: str, params: Params = None) -> list[Statement]:
-    """The statements of a text, in order; empty ones are left out. ``params`` are bound to the markers of the
-    whole text."""
+    """Return the statements of a text, in order; empty ones are left out. ``params`` are bound to the markers
+    of the whole text."""
     statements: list[Statement] = []
     line, line_start, counted = 1, 0, 0
     found = tokenize(text)
@@ -95,7 +95,7 @@ def _split(tokens: Sequence[Token]) -> list[Sequence[Token]]:
 
 
 def _read(text: str, tokens: Sequence[Token]) -> Statement:
-    cursor = Cursor(text, tokens)
+    cursor = TokenCursor(text, tokens)
     first, second = tokens[0].key, cursor.peek(1).key
     read = _READERS.get(f"{first} {second}") or _READERS.get(first)
     if read is None:
@@ -107,11 +107,11 @@ def _read(text: str, tokens: Sequence[Token]) -> Statement:
     return read(cursor)
 
 
-def _read_select(cursor: Cursor) -> Select:
+def _read_select(cursor: TokenCursor) -> Select:
     return Select(query_of(cursor.source, cursor.rest()))
 
 
-def _read_explain(cursor: Cursor) -> Explain | ExplainStatement:
+def _read_explain(cursor: TokenCursor) -> Explain | ExplainStatement:
     cursor.form = _EXPLAIN_FORM
     cursor.expect("EXPLAIN")
     start = cursor.peek()
@@ -125,13 +125,13 @@ def _read_explain(cursor: Cursor) -> Explain | ExplainStatement:
     refusal = cursor.unsupported(f"EXPLAIN {mode} {first}" if mode else f"EXPLAIN {first}")
     if mode or not {first, both} & _EXPLAINED:
         raise refusal
-    statement = read(Cursor(cursor.source, cursor.rest()))
+    statement = read(TokenCursor(cursor.source, cursor.rest()))
     if isinstance(statement, DropBackupCollection):
         raise refusal
     return ExplainStatement(replace(statement, text=cursor.source[start.start : cursor.tokens[-1].end]))
 
 
-def _read_show(cursor: Cursor) -> Statement:
+def _read_show(cursor: TokenCursor) -> Statement:
     cursor.form = _SHOW_FORM
     cursor.expect("SHOW")
     statement: Statement
@@ -161,14 +161,14 @@ def _read_show(cursor: Cursor) -> Statement:
     return statement
 
 
-def _read_directory(cursor: Cursor) -> str:
+def _read_directory(cursor: TokenCursor) -> str:
     if cursor.peek().text == "`/`":
         cursor.take()
         return "/"
     return cursor.path("a directory")
 
 
-def _read_describe(cursor: Cursor) -> Describe:
+def _read_describe(cursor: TokenCursor) -> Describe:
     cursor.form = _DESCRIBE_FORM
     cursor.take()
     if cursor.sees("TABLE") and cursor.sees_name(1):
@@ -178,7 +178,7 @@ def _read_describe(cursor: Cursor) -> Describe:
     return Describe(path)
 
 
-def _read_transaction(cursor: Cursor) -> Begin | Commit | Rollback:
+def _read_transaction(cursor: TokenCursor) -> Begin | Commit | Rollback:
     cursor.form = _TRANSACTION_FORM
     first = cursor.take().key
     if first == "START":
@@ -198,7 +198,7 @@ _EXPLAINED = frozenset(
     )
 )
 _QUERY_STARTS = ("SELECT", "WITH", "FROM", "VALUES", "(")
-_READERS: dict[str, Callable[[Cursor], Statement]] = {
+_READERS: dict[str, Callable[[TokenCursor], Statement]] = {
     "CREATE TABLE": read_create_table,
     "ALTER TABLE": read_alter_table,
     "DROP TABLE": read_drop_table,
@@ -263,7 +263,7 @@ _ELSEWHERE = {
 }
 
 
-def _refusal(cursor: Cursor) -> SyntaxFault | Unsupported:
+def _refusal(cursor: TokenCursor) -> SyntaxFault | Unsupported:
     first, second = cursor.peek(), cursor.peek(1)
     if first.key == "$":
         return cursor.unsupported(

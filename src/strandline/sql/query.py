@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.names import backticked
 from strandline.sql.binding import Params, arguments, bind
-from strandline.sql.cursor import Cursor
+from strandline.sql.cursor import TokenCursor
 from strandline.sql.evaluate.simple import SimpleSelect, recognise
 from strandline.sql.references import TableRef, has_extras, read_reference
 from strandline.sql.spark import edits_of, splice
@@ -54,8 +54,8 @@ class Query:
     """Gives sqlglot's tree of the query."""
 
     def render(self, names: Sequence[str]) -> str:
-        """The text for ``spark.sql(text, **dataframes)`` with ``names``, such as ``{t0}``, in place of the
-        tables.
+        """Return the text for ``spark.sql(text, **dataframes)`` with ``names``, such as ``{t0}``, in place of
+        the tables.
 
         That text is a format string, so braces of the query itself are doubled; but pyspark formats only if
         there are data frames, so they are not if there are no tables."""
@@ -86,7 +86,7 @@ def _doubled(text: str) -> str:
 
 
 def parse_query(text: str, params: Params = None) -> Query:
-    """The query that a text is, with ``params`` bound to its markers; or SyntaxFault."""
+    """Return the query that a text is, with ``params`` bound to its markers; or SyntaxFault."""
     tokens = bind(text, tokenize(text), params)
     while tokens and tokens[-1].key == ";":
         tokens.pop()
@@ -96,7 +96,7 @@ def parse_query(text: str, params: Params = None) -> Query:
 
 
 def query_of(source: str, tokens: Sequence[Token]) -> Query:
-    """The query that consecutive tokens of ``source`` are."""
+    """Return the query that consecutive tokens of ``source`` are."""
     base = tokens[0].start
     text = source[base : tokens[-1].end]
     edits = edits_of(tokens)
@@ -140,7 +140,7 @@ def _check_commas(source: str, tokens: Sequence[Token]) -> None:
 
 
 def _arguments(tokens: Sequence[Token], tables: Sequence[TableRef]) -> dict[str, Any]:
-    """What is bound outside references to tables, which Spark does not see."""
+    """Return what is bound outside references to tables, which Spark does not see."""
     if not any(token.is_bound for token in tokens):
         return {}
     return arguments(t for t in tokens if not any(ref.start <= t.start < ref.end for ref in tables))
@@ -151,12 +151,12 @@ def _moved(ref: TableRef, base: int) -> TableRef:
 
 
 def _fold(source: str, tokens: Sequence[Token]) -> dict[int, tuple[TableRef, int]]:
-    """The references with clauses that sqlglot does not know: by the place of their name, with the place
-    behind them."""
+    """Return the references with clauses that sqlglot does not know: by the place of their name, with the
+    place behind them."""
     folded: dict[int, tuple[TableRef, int]] = {}
     for place in range(1, len(tokens) - 1):
         if tokens[place - 1].key in ("FROM", "JOIN", ",", "(") and has_extras(tokens, place):
-            cursor = Cursor(source, tokens)
+            cursor = TokenCursor(source, tokens)
             cursor.at = place
             folded[place] = (read_reference(cursor), cursor.at)
     return folded
@@ -215,8 +215,8 @@ def _tables(
 def _enter_with(
     with_: exp.Expr, hidden: frozenset[str], stack: list[tuple[exp.Expr, frozenset[str]]]
 ) -> frozenset[str]:
-    """The names that hide tables behind a WITH. Each expression in it sees those before it, and itself if it
-    is recursive."""
+    """Return the names that hide tables behind a WITH. Each expression in it sees those before it, and itself
+    if it is recursive."""
     for cte in with_.expressions:
         inner = hidden | {cte.alias.lower()}
         stack.append((cte.this, inner if with_.args.get("recursive") else hidden))
@@ -260,6 +260,6 @@ def _add_table(
     if place in folded:
         tables[place] = replace(folded[place][0], alias=shown)
     elif name.name.lower() not in hidden:
-        cursor = Cursor(source, tokens)
+        cursor = TokenCursor(source, tokens)
         cursor.at = place
         tables[place] = replace(read_reference(cursor), alias=shown)

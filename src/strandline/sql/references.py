@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 
 from strandline.errors import InvalidArgument
-from strandline.sql.cursor import Cursor
+from strandline.sql.cursor import TokenCursor
 from strandline.sql.keywords import CLAUSES
 from strandline.sql.tokens import BOUND, NAME, NUMBER, STRING, WORD, Token, quote, value
 from strandline.types import coerce, parse_type
@@ -67,8 +67,8 @@ class TableRef:
         return " ".join(parts)
 
 
-def read_reference(cursor: Cursor) -> TableRef:
-    """The reference at the cursor, which then stands behind it. The alias is not read."""
+def read_reference(cursor: TokenCursor) -> TableRef:
+    """Return the reference at the cursor, which then stands behind it. The alias is not read."""
     cursor.form = _FORM
     first = cursor.peek()
     written, path = cursor.name_and_path("a table name")
@@ -90,8 +90,8 @@ def read_reference(cursor: Cursor) -> TableRef:
     return replace(ref, start=first.start, end=end, alias_at=_behind_sample(cursor, end))
 
 
-def _read_view(cursor: Cursor) -> str | None:
-    """The index of a VIEW clause, empty for the primary key; None if there is no such clause here."""
+def _read_view(cursor: TokenCursor) -> str | None:
+    """Return the index of a VIEW clause, empty for the primary key; None if there is no such clause here."""
     following = cursor.peek(1)
     if not cursor.sees("VIEW") or not (
         following.kind == NAME or (following.kind == WORD and following.key not in CLAUSES)
@@ -103,7 +103,7 @@ def _read_view(cursor: Cursor) -> str | None:
     return cursor.name("the name of an index")
 
 
-def _read_time(cursor: Cursor, ref: TableRef) -> TableRef | None:
+def _read_time(cursor: TokenCursor, ref: TableRef) -> TableRef | None:
     if cursor.accept("IN", "BACKUP"):
         collection = cursor.name("the name of a backup collection")
         backup: str | None = None
@@ -131,8 +131,8 @@ def _read_time(cursor: Cursor, ref: TableRef) -> TableRef | None:
     return replace(ref, version=step)
 
 
-def read_moment(cursor: Cursor) -> datetime:
-    """A point in time in quotes, with or without the word TIMESTAMP before it; UTC unless it names an
+def read_moment(cursor: TokenCursor) -> datetime:
+    """Return a point in time in quotes, with or without the word TIMESTAMP before it; UTC unless it names an
     offset."""
     if cursor.peek(1).kind in (STRING, BOUND):
         cursor.accept("TIMESTAMP")
@@ -151,8 +151,8 @@ def read_moment(cursor: Cursor) -> datetime:
     return moment
 
 
-def _behind_sample(cursor: Cursor, end: int) -> int:
-    """Where an alias may stand: behind a TABLESAMPLE clause, which Spark wants before it."""
+def _behind_sample(cursor: TokenCursor, end: int) -> int:
+    """Return where an alias may stand: behind a TABLESAMPLE clause, which Spark wants before it."""
     at = cursor.at
     while at < len(cursor.tokens) and cursor.tokens[at].key in ("TABLESAMPLE", "REPEATABLE"):
         depth, at = 0, at + 1
@@ -166,8 +166,8 @@ def _behind_sample(cursor: Cursor, end: int) -> int:
 
 
 def has_extras(tokens: Sequence[Token], place: int) -> bool:
-    """Whether the name at ``place`` has one of Strandline's clauses behind it, and not a LATERAL VIEW or an
-    alias."""
+    """Return whether the name at ``place`` has one of Strandline's clauses behind it, and not a LATERAL VIEW
+    or an alias."""
     if tokens[place].kind not in (WORD, NAME) or tokens[place].key in CLAUSES:
         return False
     keys = [token.key for token in tokens[place + 1 : place + 5]] + [""] * 4

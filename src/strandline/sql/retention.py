@@ -9,7 +9,7 @@ from typing import Any
 
 from strandline.errors import InvalidArgument, StrandlineError
 from strandline.sql.backups import read_collection_name, read_drop_collection
-from strandline.sql.cursor import Cursor
+from strandline.sql.cursor import TokenCursor
 from strandline.sql.statements import DropBackup, DropBackupCollection, Keep, PinBackup, Prune
 from strandline.sql.tokens import NUMBER, STRING, WORD, tokenize, value
 
@@ -23,7 +23,7 @@ _DURATION = re.compile(r"([1-9][0-9]{0,8})([mhdw])", re.IGNORECASE)
 _BUCKETS = ("DAILY", "WEEKLY", "MONTHLY", "YEARLY")
 
 
-def read_drop_backup(cursor: Cursor) -> DropBackup | DropBackupCollection:
+def read_drop_backup(cursor: TokenCursor) -> DropBackup | DropBackupCollection:
     """DROP BACKUP, of one backup or of a whole COLLECTION."""
     if cursor.sees("DROP", "BACKUP", "COLLECTION"):
         return read_drop_collection(cursor)
@@ -33,7 +33,7 @@ def read_drop_backup(cursor: Cursor) -> DropBackup | DropBackupCollection:
     return DropBackup(collection, backup, _read_confirm(cursor))
 
 
-def read_pin(cursor: Cursor) -> PinBackup:
+def read_pin(cursor: TokenCursor) -> PinBackup:
     cursor.form = PIN_FORM
     pinned = cursor.take().key == "PIN"
     cursor.expect("BACKUP")
@@ -42,7 +42,7 @@ def read_pin(cursor: Cursor) -> PinBackup:
     return PinBackup(collection, backup, pinned)
 
 
-def read_prune(cursor: Cursor) -> Prune:
+def read_prune(cursor: TokenCursor) -> Prune:
     cursor.form = PRUNE_FORM
     cursor.expect("PRUNE")
     collection = read_collection_name(cursor)
@@ -51,9 +51,9 @@ def read_prune(cursor: Cursor) -> Prune:
 
 
 def parse_keep(text: str) -> Keep:
-    """The rules that a text of their own holds; INVALID_ARGUMENT if it holds something else."""
+    """Return the rules that a text of their own holds; INVALID_ARGUMENT if it holds something else."""
     try:
-        cursor = Cursor(text, tokenize(text))
+        cursor = TokenCursor(text, tokenize(text))
         cursor.form = KEEP_FORM
         keep = _read_keep(cursor)
         cursor.expect_end()
@@ -64,18 +64,18 @@ def parse_keep(text: str) -> Keep:
     return keep
 
 
-def _read_backup(cursor: Cursor) -> tuple[str, str]:
+def _read_backup(cursor: TokenCursor) -> tuple[str, str]:
     return read_collection_name(cursor), cursor.string_or_name("the name of a backup in quotes")
 
 
-def _read_confirm(cursor: Cursor) -> bool:
+def _read_confirm(cursor: TokenCursor) -> bool:
     confirm = cursor.accept("CONFIRM")
     if not cursor.done:
         raise cursor.fault(f"expected {'' if confirm else 'CONFIRM or '}the end of the statement")
     return confirm
 
 
-def _read_keep(cursor: Cursor) -> Keep:
+def _read_keep(cursor: TokenCursor) -> Keep:
     """At least one rule; KEEP may be said again before each."""
     cursor.expect("KEEP")
     keep = _read_rule(cursor, Keep())
@@ -85,7 +85,7 @@ def _read_keep(cursor: Cursor) -> Keep:
     return keep
 
 
-def _read_rule(cursor: Cursor, keep: Keep) -> Keep:
+def _read_rule(cursor: TokenCursor, keep: Keep) -> Keep:
     token = cursor.peek()
     rule = token.key.lower()
     if token.key not in ("LAST", "WITHIN", *_BUCKETS):
@@ -102,7 +102,7 @@ def _read_rule(cursor: Cursor, keep: Keep) -> Keep:
     return replace(keep, **counted)
 
 
-def _read_count(cursor: Cursor) -> int:
+def _read_count(cursor: TokenCursor) -> int:
     token = cursor.peek()
     number = value(token) if token.kind == NUMBER else None
     if not isinstance(number, int) or not 1 <= number < 10**9:
@@ -111,7 +111,7 @@ def _read_count(cursor: Cursor) -> int:
     return number
 
 
-def _read_duration(cursor: Cursor) -> str:
+def _read_duration(cursor: TokenCursor) -> str:
     token = cursor.peek()
     text = str(value(token)) if token.kind == STRING else token.text
     if token.kind not in (STRING, NUMBER, WORD) or _DURATION.fullmatch(text) is None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from strandline.sql.cursor import Cursor
+from strandline.sql.cursor import TokenCursor
 from strandline.sql.statements import Setting, SettingValue
 from strandline.sql.tokens import NAME, NUMBER, STRING, WORD, unquote, value
 
 __all__ = ["read_setting_value", "read_settings"]
 
 
-def read_settings(cursor: Cursor) -> tuple[Setting, ...]:
+def read_settings(cursor: TokenCursor) -> tuple[Setting, ...]:
     """At least one setting in parentheses, in order, duplicates included."""
     cursor.expect("(")
     settings: list[Setting] = []
@@ -25,9 +25,9 @@ def read_settings(cursor: Cursor) -> tuple[Setting, ...]:
             raise cursor.fault("expected , or )")
 
 
-def read_setting_value(cursor: Cursor) -> SettingValue:
-    """A string, a number, TRUE, FALSE, a word (which is a string then), or YQL's Interval('...') (whose
-    string it is)."""
+def read_setting_value(cursor: TokenCursor) -> SettingValue:
+    """Return a string, a number, TRUE, FALSE, a word (which is a string then), or YQL's Interval('...')
+    (whose string it is)."""
     if cursor.sees("INTERVAL", "(") and cursor.peek(2).kind == STRING and cursor.peek(3).key == ")":
         cursor.at += 4
         return str(value(cursor.tokens[cursor.at - 2]))

@@ -39,7 +39,7 @@ _SUFFIXES = {"UL": "", "US": "", "UT": "", "U": "", "T": "Y"}
 
 
 def rewrites(tokens: Sequence[Token]) -> dict[int, str]:
-    """The tokens that need other words in Spark, by their place in ``tokens``."""
+    """Return the tokens that need other words in Spark, by their place in ``tokens``."""
     found: dict[int, str] = {}
     casts: list[bool] = []  # for each open parenthesis, whether it is a cast's
     before = ""
@@ -79,7 +79,7 @@ def rewrites(tokens: Sequence[Token]) -> dict[int, str]:
 
 
 def _is_beyond_bigint(token: Token, before: str) -> bool:
-    """Whether a number is an exact one that no integer column can hold. Spark decides ``a <
+    """Return whether a number is an exact one that no integer column can hold. Spark decides ``a <
     9223372036854775808`` without a look at ``a``, so that it is true even of NULL; but only where the number
     stands there as such, without the sign that says nothing."""
     found = value(token)
@@ -92,7 +92,7 @@ def _is_call_with_string(tokens: Sequence[Token], place: int) -> bool:
 
 
 def edits_of(tokens: Sequence[Token]) -> tuple[tuple[int, int, str], ...]:
-    """The rewrites as pieces to ``splice`` into the text from the first token to the last."""
+    """Return the rewrites as pieces to ``splice`` into the text from the first token to the last."""
     base = tokens[0].start
     return tuple(
         (tokens[i].start - base, tokens[i].end - base, piece) for i, piece in sorted(rewrites(tokens).items())

@@ -463,7 +463,7 @@ class Keep:
     yearly: int | None = None
 
     def __str__(self) -> str:
-        """The rules as they are written."""
+        """Return the rules as they are written."""
         rules = [f"LAST {self.last} FULL"] if self.last is not None else []
         named = ("within", "daily", "weekly", "monthly", "yearly")
         rules += [f"{n.upper()} {getattr(self, n)}" for n in named if getattr(self, n) is not None]

@@ -100,7 +100,7 @@ class Expression:
 
 
 def parse_expression(text: str, params: Params = None) -> Expression:
-    """The expression that a text is, with ``params`` bound to its markers; or SyntaxFault."""
+    """Return the expression that a text is, with ``params`` bound to its markers; or SyntaxFault."""
     tokens = bind(text, tokenize(text), params)
     if not tokens:
         raise fault(
@@ -149,7 +149,7 @@ def _tree(source: str, tokens: Sequence[Token]) -> exp.Expr:
 
 
 def token_of(node: exp.Expr) -> Token | None:
-    """The source token of a literal of an expression's tree."""
+    """Return the source token of a literal of an expression's tree."""
     token: Token | None = node.meta.get("token")
     return token
 
@@ -163,14 +163,14 @@ class Parsed:
         self._places = places
 
     def token_at(self, offset: int) -> int:
-        """The place in the given tokens of what sqlglot read at ``offset``."""
+        """Return the place in the given tokens of what sqlglot read at ``offset``."""
         return self._places[max(bisect_right(self._starts, offset) - 1, 0)]
 
 
 def parse_spark(
     source: str, tokens: Sequence[Token], prefix: str = "", hint: str = "", skip: Collection[int] = ()
 ) -> Parsed:
-    """The tree of ``tokens`` without those at the places in ``skip``. Any failure is a SyntaxFault."""
+    """Return the tree of ``tokens`` without those at the places in ``skip``. Any failure is a SyntaxFault."""
     import sqlglot
     from sqlglot.errors import SqlglotError
 
@@ -218,7 +218,7 @@ def _check_depth(source: str, tokens: Sequence[Token]) -> None:
 def _masked(
     tokens: Sequence[Token], changed: Mapping[int, str], prefix: str, skip: Collection[int]
 ) -> tuple[str, list[int], list[int]]:
-    """The text for sqlglot, where each of its tokens starts, and which source token that is. A literal
+    """Return the text for sqlglot, where each of its tokens starts, and which source token that is. A literal
     becomes its place: ``5`` for a number, ``'s5'`` for a string."""
     parts = [prefix]
     starts: list[int] = []
@@ -273,6 +273,6 @@ def _translated(
 
 
 def shown(token: Token) -> str:
-    """A token for a message: on one line and not long."""
+    """Return a token for a message: on one line and not long."""
     text = " ".join(token.text[:80].split())
     return text if len(text) <= 40 else f"{text[:40]}..."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from strandline.model import IndexDef, IndexKind
-from strandline.sql.cursor import Cursor
+from strandline.sql.cursor import TokenCursor
 from strandline.sql.evaluate.literals import NotConstant, literal
 from strandline.sql.settings import read_setting_value, read_settings
 from strandline.sql.statements import (
@@ -46,7 +46,7 @@ DROP_FORM = "DROP TABLE [IF EXISTS] table"
 CHECK_FORM = "CHECK TABLE table"
 
 
-def read_create_table(cursor: Cursor) -> CreateTable:
+def read_create_table(cursor: TokenCursor) -> CreateTable:
     cursor.form = CREATE_FORM
     cursor.expect("CREATE", "TABLE")
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
@@ -92,7 +92,7 @@ def read_create_table(cursor: Cursor) -> CreateTable:
     )
 
 
-def _read_column(cursor: Cursor) -> ColumnDef:
+def _read_column(cursor: TokenCursor) -> ColumnDef:
     name = cursor.name("a column name")
     type_ = _read_type(cursor)
     not_null = cursor.accept("NOT", "NULL")
@@ -105,7 +105,7 @@ def _read_column(cursor: Cursor) -> ColumnDef:
     return ColumnDef(name, type_, not_null)
 
 
-def _read_type(cursor: Cursor) -> str:
+def _read_type(cursor: TokenCursor) -> str:
     start = cursor.peek()
     text = cursor.name("a type")
     if not cursor.accept("("):
@@ -122,7 +122,7 @@ def _read_type(cursor: Cursor) -> str:
             raise cursor.fault(f"expected {text}(precision,scale)", token=start)
 
 
-def _read_index(cursor: Cursor) -> IndexDef:
+def _read_index(cursor: TokenCursor) -> IndexDef:
     cursor.expect("INDEX")
     name = cursor.name("the name of an index")
     if cursor.sees("LOCAL"):
@@ -148,7 +148,7 @@ def _read_index(cursor: Cursor) -> IndexDef:
 
 
 def _read_table_settings(
-    cursor: Cursor,
+    cursor: TokenCursor,
 ) -> tuple[tuple[tuple[Any, ...], ...] | None, int | None, tuple[Setting, ...]]:
     keys: tuple[tuple[Any, ...], ...] | None = None
     uniform: int | None = None
@@ -179,7 +179,7 @@ def _read_table_settings(
             raise cursor.fault("expected , or )")
 
 
-def _read_split_points(cursor: Cursor) -> tuple[tuple[Any, ...], ...]:
+def _read_split_points(cursor: TokenCursor) -> tuple[tuple[Any, ...], ...]:
     """``(1, 2)`` for a key's first column, or ``((1, 'a'), (2, 'b'))``."""
     cursor.expect("(")
     points: list[tuple[Any, ...]] = []
@@ -198,7 +198,7 @@ def _read_split_points(cursor: Cursor) -> tuple[tuple[Any, ...], ...]:
             raise cursor.fault("expected , or )")
 
 
-def _read_constant(cursor: Cursor) -> Any:
+def _read_constant(cursor: TokenCursor) -> Any:
     token: Token = cursor.peek()
     try:
         return literal(cursor.expression(","))
@@ -206,7 +206,7 @@ def _read_constant(cursor: Cursor) -> Any:
         raise cursor.fault("expected a constant as a split point", token=token) from None
 
 
-def read_alter_table(cursor: Cursor) -> AlterTable:
+def read_alter_table(cursor: TokenCursor) -> AlterTable:
     cursor.form = ALTER_FORM
     cursor.expect("ALTER", "TABLE")
     path = cursor.path()
@@ -217,7 +217,7 @@ def read_alter_table(cursor: Cursor) -> AlterTable:
     return AlterTable(path, tuple(actions))
 
 
-def _read_action(cursor: Cursor) -> AlterAction:
+def _read_action(cursor: TokenCursor) -> AlterAction:
     if cursor.accept("ALTER", "CHANGEFEED"):
         name = cursor.name("the name of a changefeed")
         cursor.expect("SET")
@@ -252,7 +252,7 @@ def _read_action(cursor: Cursor) -> AlterAction:
     return DropColumn(cursor.name("COLUMN, INDEX or CHANGEFEED"))
 
 
-def read_drop_table(cursor: Cursor) -> DropTable:
+def read_drop_table(cursor: TokenCursor) -> DropTable:
     cursor.form = DROP_FORM
     cursor.expect("DROP", "TABLE")
     if_exists = cursor.accept("IF", "EXISTS")
@@ -261,7 +261,7 @@ def read_drop_table(cursor: Cursor) -> DropTable:
     return DropTable(path, if_exists)
 
 
-def read_check_table(cursor: Cursor) -> CheckTable:
+def read_check_table(cursor: TokenCursor) -> CheckTable:
     cursor.form = CHECK_FORM
     cursor.expect("CHECK", "TABLE")
     path = cursor.path()

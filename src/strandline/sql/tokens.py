@@ -130,7 +130,7 @@ _EDGES = {"'": re.compile(r"['\\]"), '"': re.compile(r'["\\]'), "`": re.compile(
 
 
 def tokenize(text: str) -> list[Token]:
-    """All tokens of a text, or SyntaxFault for what is not closed."""
+    """Return all tokens of a text, or SyntaxFault for what is not closed."""
     if not isinstance(text, str):
         raise InvalidArgument(f"SQL is text, not {type(text).__name__}", "Pass it as a string.")
     tokens: list[Token] = []
@@ -177,7 +177,8 @@ def tokenize(text: str) -> list[Token]:
 
 
 def _closing(text: str, start: int, at: int, quote_: str, raw: bool) -> int:
-    """The offset behind the closing quote of what opens at ``start``; ``at`` is behind the opening one."""
+    """Return the offset behind the closing quote of what opens at ``start``; ``at`` is behind the opening
+    one."""
     edge = _EDGES[quote_]
     while True:
         if raw:
@@ -237,7 +238,7 @@ def _split_number(number: str) -> tuple[str, str]:
 
 
 def value(token: Token) -> str | bytes | int | float | Decimal | None:
-    """The value of a STRING, HEX or NUMBER token; None for a number or bytes that Spark refuses."""
+    """Return the value of a STRING, HEX or NUMBER token; None for a number or bytes that Spark refuses."""
     if token.bound is not None:
         return token.bound  # type: ignore[no-any-return]
     if token.kind == STRING:
@@ -279,7 +280,7 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def _string(text: str) -> str:
-    """The value of a string as Spark reads it by default: backslash escapes, and a doubled quote for a
+    """Return the value of a string as Spark reads it by default: backslash escapes, and a doubled quote for a
     quote."""
     if text[-1] in "uU":
         text = text[:-1]
@@ -302,10 +303,11 @@ def _string(text: str) -> str:
 
 
 def unquote(name: str) -> str:
-    """The name that stands in backticks; a backtick or a backslash in it is doubled or behind a backslash."""
+    """Return the name that stands in backticks; a backtick or a backslash in it is doubled or behind a
+    backslash."""
     return re.sub(r"\\([\\`])|``", lambda match: match[1] or "`", name[1:-1])
 
 
 def quote(name: str) -> str:
-    """A name in backticks, such that ``unquote`` gives it back."""
+    """Return a name in backticks, such that ``unquote`` gives it back."""
     return backticked(name.replace("\\", "\\\\"))

@@ -59,7 +59,7 @@ class Checks:
         return [finding for finding in self.damages(segments) if finding is not None]
 
     def damages(self, segments: Sequence[Segment]) -> list[Finding | None]:
-        """The same for each segment; None: nothing is wrong with it."""
+        """Return the same for each segment; None: nothing is wrong with it."""
         if self._store.passes(segments):
             return arrow.stored.damages(self._store.shelf, segments)
         from strandline.storage import spark

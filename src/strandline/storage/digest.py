@@ -50,14 +50,14 @@ _LANES = tuple(np.uint64(start % 2**64) for start in (int(_P1) + int(_P2), int(_
 
 
 def tagged(schema: TableSchema) -> Iterator[tuple[int, Column]]:
-    """The columns with their tags, in the order of hashing."""
+    """Yield the columns with their tags, in the order of hashing."""
     yield from ((-1 - position, column) for position, column in enumerate(schema.key_columns))
     yield from ((column.id, column) for column in sorted(schema.value_columns, key=lambda c: c.id))
 
 
 def row_hashes(schema: TableSchema, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> tuple[Words, Words]:
-    """The high and low halves of the hash of each row. ``columns`` holds physical arrays by column name; a
-    value column that is not in it counts as NULL."""
+    """Return the high and low halves of the hash of each row. ``columns`` holds physical arrays by column
+    name; a value column that is not in it counts as NULL."""
     (both,) = _hashed([schema], columns)
     return both[0], both[1]
 
@@ -65,12 +65,13 @@ def row_hashes(schema: TableSchema, columns: Mapping[str, pa.Array | pa.ChunkedA
 def row_digests(
     schemas: Sequence[TableSchema], columns: Mapping[str, pa.Array | pa.ChunkedArray]
 ) -> list[Digest]:
-    """The digests of the same rows in the columns of each schema, as a table and its indexes have them."""
+    """Return the digests of the same rows in the columns of each schema, as a table and its indexes have
+    them."""
     return [digest_of(*both) for both in _hashed(schemas, columns)]
 
 
 def _hashed(schemas: Sequence[TableSchema], columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> list[Words]:
-    """The hashes of the rows for each schema, the high halves and the low ones."""
+    """Return the hashes of the rows for each schema, the high halves and the low ones."""
     names = {c.name for of in schemas for c in of.columns if c.name in columns or c.name in of.key}
     arrays = {name: _whole(columns[name]) for name in names}
     rows = len(columns[schemas[0].key[0]])
@@ -131,17 +132,17 @@ class _Block:
 
 
 def digest_of(high: Words, low: Words) -> Digest:
-    """The digest of rows with these hashes."""
+    """Return the digest of rows with these hashes."""
     return Digest(len(high), (_total(high) * 2**64 + _total(low)) % 2**128)
 
 
 def signed(words: Words) -> Signed:
-    """Halves of hashes as the signed integers that WAS columns hold."""
+    """Return halves of hashes as the signed integers that WAS columns hold."""
     return words.view(np.int64)
 
 
 def unsigned(numbers: Signed) -> Words:
-    """The reverse of ``signed``."""
+    """Return the reverse of ``signed``."""
     return numbers.view(np.uint64)
 
 
@@ -151,7 +152,7 @@ def _total(words: Words) -> int:
 
 
 def _link(type_: Type, array: pa.Array) -> Link:
-    """The link for an array without NULLs."""
+    """Return the link for an array without NULLs."""
     physical = type_.arrow
     match type_.kind:
         case "bool":
@@ -316,14 +317,14 @@ def _together(content: Octets, starts: Signed, lengths: Signed) -> Link:
 
 
 def _chosen(which: Bools) -> Rows:
-    """Rows in the form in which ``_change`` is quick with them: of many, it changes all, and then puts back
-    the others."""
+    """Return rows in the form in which ``_change`` is quick with them: of many, it changes all, and then puts
+    back the others."""
     count = np.count_nonzero(which)
     return _EVERY if count == len(which) else which if count > len(which) // 4 else np.flatnonzero(which)
 
 
 def _taken(rows: Rows) -> Rows:
-    """The rows that ``_change`` works on."""
+    """Return the rows that ``_change`` works on."""
     return _EVERY if isinstance(rows, slice) or rows.dtype == np.bool_ else rows
 
 

@@ -16,12 +16,12 @@ from itertools import chain, count
 from typing import Any
 
 from strandline.errors import Internal
-from strandline.model import is_elsewhere
+from strandline.model import is_elsewhere, object_of
 from strandline.settings import Settings
 from strandline.storage.files import Files, Source
 from strandline.storage.location import files_at
 
-__all__ = ["OBJECTS", "Destination", "Everywhere", "absolute", "object_name"]
+__all__ = ["OBJECTS", "Destination", "Everywhere", "absolute", "object_name", "roots"]
 
 OBJECTS = "objects"
 
@@ -49,6 +49,11 @@ def object_name(files: Files, checksum: str, avoided: frozenset[str] = frozenset
 def absolute(root: str, name: str, use: str) -> str:
     """Return the name by which the catalog knows an object. ``use``: what no other segment has."""
     return f"{root.rstrip('/')}/{name}#{use}"
+
+
+def roots(names: Iterable[str | None]) -> set[str]:
+    """Return the places of the repositories that files lie in."""
+    return {name.rpartition(f"/{OBJECTS}/")[0] for name in names if name and is_elsewhere(name)}
 
 
 class Everywhere:
@@ -85,7 +90,7 @@ class Everywhere:
         root, mark, rest = name.rpartition(f"/{OBJECTS}/")
         if not mark:
             raise Internal(f"the file {name} is in no repository")
-        return self.at(root), f"{OBJECTS}/{rest.rpartition('#')[0] or rest}"
+        return self.at(root), f"{OBJECTS}/{object_of(rest)}"
 
     def is_sealed(self, name: str) -> bool:
         """Return whether a file is encrypted."""
@@ -97,7 +102,7 @@ class Everywhere:
 
     def reach(self, names: Iterable[str | None]) -> None:
         """Open the repositories of files, so that what it takes to open them goes along to executors."""
-        for root in {name.rpartition(f"/{OBJECTS}/")[0] for name in names if name and is_elsewhere(name)}:
+        for root in roots(names):
             self.at(root)
 
     @property

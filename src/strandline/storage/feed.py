@@ -55,7 +55,7 @@ class Feed:
         return {name: self._free(f"old_{name}") for name in self.values}
 
     def _free(self, name: str) -> str:
-        """A name that hides no column of the table, whatever its case."""
+        """Return a name that hides no column of the table, whatever its case."""
         taken = {n.lower() for n in self.schema.names}
         while name.lower() in taken:
             name = f"_{name}"

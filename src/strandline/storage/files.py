@@ -39,7 +39,7 @@ class Source(Protocol):
     """What files are copied from."""
 
     def chunks(self, name: str) -> Iterator[bytes | memoryview]:
-        """The content in pieces. Each may be gone when the next one comes."""
+        """Return the content in pieces. Each may be gone when the next one comes."""
         ...
 
 
@@ -52,66 +52,66 @@ class Files(Source, Protocol):
         ...
 
     def path(self, name: str) -> str:
-        """The absolute path, or the URL that Spark knows the file by."""
+        """Return the absolute path, or the URL that Spark knows the file by."""
         ...
 
     def readable(self, name: str) -> Any:
-        """What Arrow reads any part of the file from: a path, or an open file."""
+        """Return what Arrow reads any part of the file from: a path, or an open file."""
         ...
 
     def spark_options(self) -> Mapping[str, str]:
-        """What a new Spark session has to be told to reach the files. It may hold secrets."""
+        """Return what a new Spark session has to be told to reach the files. It may hold secrets."""
         ...
 
     def write(self, name: str, data: bytes) -> None:
-        """Writes a new file. When this returns, the file survives a crash; when it raises, there is no such
+        """Write a new file. When this returns, the file survives a crash; when it raises, there is no such
         file."""
         ...
 
     def make_root(self) -> None:
-        """Makes the place for the files, with all above it, if it is not there; it survives a crash when this
+        """Make the place for the files, with all above it, if it is not there; it survives a crash when this
         returns."""
         ...
 
     def write_if_absent(self, name: str, data: bytes) -> bool:
-        """Writes a file whose name others may want at the same moment, and return whether it was the first.
+        """Write a file whose name others may want at the same moment, and return whether it was the first.
         Nobody ever sees a part."""
         ...
 
     def store(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
-        """Writes a new file from pieces, each of which may be gone when the next one comes, and return its
+        """Write a new file from pieces, each of which may be gone when the next one comes, and return its
         size. No file if the pieces end with an error, which is raised."""
         ...
 
     def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
-        """Copies a file from ``source`` and return its size. Corrupted, and no file, if it does not have the
+        """Copy a file from ``source`` and return its size. Corrupted, and no file, if it does not have the
         ``checksum``."""
         ...
 
     def copy_if_absent(self, source: Source, source_name: str, name: str, checksum: str) -> None:
-        """Copies a file under a name that tells its content, so that others may copy the same to it at the
+        """Copy a file under a name that tells its content, so that others may copy the same to it at the
         same moment. Nobody ever sees a part. Corrupted if it does not have the ``checksum``."""
         ...
 
     def store_if_absent(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
-        """Writes a file from its pieces under a name that tells its content, so that others may write the
+        """Write a file from its pieces under a name that tells its content, so that others may write the
         same to it at the same moment. Nobody ever sees a part."""
         ...
 
     def seal(self, names: Iterable[str]) -> None:
-        """Makes files durable that something else (Spark) wrote."""
+        """Make files durable that something else (Spark) wrote."""
         ...
 
     def names(self, folder: str = "") -> Iterator[str]:
-        """The names of all files below ``folder``."""
+        """Return the names of all files below ``folder``."""
         ...
 
     def remove(self, name: str) -> None:
-        """Removes a file; does nothing if there is none."""
+        """Remove a file; do nothing if there is none."""
         ...
 
     def remove_tree(self, folder: str) -> None:
-        """Removes a folder with all that is in it; does nothing if there is none."""
+        """Remove a folder with all that is in it; do nothing if there is none."""
         ...
 
     def exists(self, name: str) -> bool: ...
@@ -121,11 +121,11 @@ class Files(Source, Protocol):
     def read(self, name: str) -> bytes: ...
 
     def find(self, name: str) -> bytes | None:
-        """The content; None if there is no such file."""
+        """Return the content; None if there is no such file."""
         ...
 
     def checksum(self, name: str) -> str:
-        """The checksum of the content, in the form that ``Segment.checksum`` has."""
+        """Return the checksum of the content, in the form that ``Segment.checksum`` has."""
         ...
 
 
@@ -148,19 +148,20 @@ def checked(source: Source, name: str, checksum: str) -> Iterator[bytes | memory
         raise Corrupted(f"the file {name} does not have the checksum that was recorded for it")
 
 
-def fault(verb: str, name: str, error: OSError) -> StrandlineError:
-    """What an error of the operating system means to a caller: a file that should be there and is not is
-    damage, anything else is a warehouse that cannot be used now."""
+def fault(verb: str, name: str, error: OSError, at: str | None = None) -> StrandlineError:
+    """Return what an error of the operating system means to a caller: a file that should be there and is not
+    is damage, anything else is a folder that cannot be used now. ``at``: which one that is."""
     if verb in ("read", "sync") and isinstance(
         error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)
     ):
         return Corrupted(f"the file {name} is missing")
     hint = None
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        hint = "Free some space for the warehouse, then try again; nothing was left behind."
+        hint = "Free some space there, then try again; nothing was left behind."
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        hint = "Give this process the right to read and write the warehouse, then try again."
-    return Unavailable(f"cannot {verb} the file {name}: {error.strerror or error}", hint)
+        hint = "Give this process the right to read and write there, then try again."
+    place = f" at {at}" if at else ""
+    return Unavailable(f"cannot {verb} the file {name}{place}: {error.strerror or error}", hint)
 
 
 class LocalFiles:
@@ -201,7 +202,7 @@ class LocalFiles:
         except FileExistsError as error:
             raise Internal(f"the file {name} exists already, and files are never written twice") from error
         except OSError as error:
-            raise fault("create", name, error) from error
+            raise self._fault("create", name, error) from error
         try:
             size = self._fill(descriptor, chunks, past_memory=past_memory)
             for changed in (folder, *fresh):
@@ -213,7 +214,7 @@ class LocalFiles:
             with suppress(OSError):
                 self._unlink(path)
             if isinstance(error, OSError):
-                raise fault("write", name, error) from error
+                raise self._fault("write", name, error) from error
             raise
 
     def make_root(self) -> None:
@@ -232,7 +233,7 @@ class LocalFiles:
         try:
             is_first = self._give_name(self.path(ready), self.path(name))
         except OSError as error:
-            raise fault("create", name, error) from error
+            raise self._fault("create", name, error) from error
         finally:
             self.remove(ready)
         self.seal([name])  # Also if it is another's: that one may not have come so far.
@@ -247,26 +248,29 @@ class LocalFiles:
             elif not self._give_name(self.path(ready), self.path(name)):
                 raise AlreadyExists(f"{self.path(name)} is there already", "Choose another name.")
         except OSError as error:
-            raise fault("create", name, error) from error
+            raise self._fault("create", name, error) from error
         finally:
             self.remove(ready)
         self.seal([name])
 
     def move_folder(self, ready: str, name: str, *, replace: bool) -> None:
-        """Give a folder that is whole its name, in the place of another only if it may ``replace`` that."""
-        old = f"{ready}.replaced"
+        """Give a folder that is whole its name, in the place of another only if it may ``replace`` that.
+        Where the file system lets both change places, one of them is always there."""
+        old = ready
         try:
-            if replace:
-                self._rename(self.path(name), self.path(old))
-            try:
+            if not replace:
                 self._rename(self.path(ready), self.path(name))
-            except BaseException:
-                if replace:
+            elif not self._exchange(self.path(ready), self.path(name)):
+                old = f"{ready}.replaced"
+                self._rename(self.path(name), self.path(old))
+                try:
+                    self._rename(self.path(ready), self.path(name))
+                except BaseException:
                     self._rename(self.path(old), self.path(name))
-                raise
+                    raise
             self._sync(os.path.dirname(self.path(name)))
         except OSError as error:
-            raise fault("create", name, error) from error
+            raise self._fault("create", name, error) from error
         if replace:
             self.remove_tree(old)
 
@@ -287,7 +291,7 @@ class LocalFiles:
             try:
                 self._sync(path)
             except OSError as error:
-                raise fault("sync", name, error) from error
+                raise self._fault("sync", name, error) from error
             while path != self.root and (path := os.path.dirname(path)) not in folders:
                 folders.add(path)
         for folder in sorted(
@@ -318,7 +322,7 @@ class LocalFiles:
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            raise fault("remove", name, error) from error
+            raise self._fault("remove", name, error) from error
 
     def remove_tree(self, folder: str) -> None:
         top = self.path(folder.rstrip("/"))
@@ -331,7 +335,7 @@ class LocalFiles:
                 with suppress(FileNotFoundError):
                     self._rmdir(at)
         except OSError as error:
-            raise fault("remove", folder, error) from error
+            raise self._fault("remove", folder, error) from error
 
     def exists(self, name: str) -> bool:
         return os.path.isfile(self.path(name))
@@ -340,7 +344,7 @@ class LocalFiles:
         try:
             return os.stat(self.path(name)).st_size
         except OSError as error:
-            raise fault("read", name, error) from error
+            raise self._fault("read", name, error) from error
 
     def read(self, name: str) -> bytes:
         return b"".join(map(bytes, self.chunks(name)))
@@ -352,20 +356,23 @@ class LocalFiles:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise fault("use", name, error) from error
+            raise self._fault("use", name, error) from error
 
     def chunks(self, name: str) -> Iterator[bytes | memoryview]:
         path = self.path(name)
         try:
             yield from pieces(path)
         except OSError as error:
-            raise fault("read", name, error) from error
+            raise self._fault("read", name, error) from error
 
     def checksum(self, name: str) -> str:
         hasher = xxhash.xxh3_128()
         for chunk in self.chunks(name):
             hasher.update(chunk)
         return PREFIX + hasher.hexdigest()
+
+    def _fault(self, verb: str, name: str, error: OSError) -> StrandlineError:
+        return fault(verb, name, error, self.root)
 
     # --- writing -------------------------------------------------------------------------------------------
 
@@ -383,7 +390,7 @@ class LocalFiles:
         return True
 
     def _make_folders(self, folder: str) -> list[str]:
-        """Creates ``folder`` and return which folders got a new entry by that, innermost first."""
+        """Create ``folder`` and return which folders got a new entry by that, innermost first."""
         missing = []
         while not os.path.isdir(folder):
             missing.append(folder)
@@ -419,7 +426,7 @@ class LocalFiles:
         os.fsync(descriptor)
 
     def _sync(self, path: str) -> None:
-        """Makes a file's content or a folder's entries durable."""
+        """Make a file's content or a folder's entries durable."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -431,6 +438,11 @@ class LocalFiles:
 
     def _rename(self, path: str, name: str) -> None:
         os.rename(path, name)
+
+    def _exchange(self, path: str, name: str) -> bool:
+        from strandline.storage.exchange import exchange  # ctypes is slow to load, and few replace a folder.
+
+        return exchange(path, name)
 
     def _unlink(self, path: str) -> None:
         os.unlink(path)

@@ -23,7 +23,7 @@ PAIRS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Range:
+class ColumnBounds:
     """What is known of one column, one element per row group. ``low`` and ``high`` are bounds that need not
     occur (a writer may cut long ones); both are NULL where the group has only NULLs, and where ``unknown``
     says that anything may be in it."""
@@ -44,7 +44,7 @@ class Footer:
         self.rows: Ints = np.array([metadata.row_group(i).num_rows for i in range(self.groups)], np.int64)
         schema = metadata.schema
         self._leaf = {schema.column(i).path: i for i in range(len(schema))}
-        self._ranges: dict[tuple[str, str], Range] = {}
+        self._ranges: dict[tuple[str, str], ColumnBounds] = {}
 
     @property
     def names(self) -> frozenset[str]:
@@ -56,9 +56,9 @@ class Footer:
         return 8 * int(self.metadata.serialized_size)
 
     def memory(self, groups: Iterable[int] | None = None) -> tuple[int, set[str]]:
-        """About how many bytes the rows of some groups take in memory, and rather more than less; and the
-        names of columns that do not tell: long values in dictionaries, which count there as what they have
-        packed."""
+        """Return about how many bytes the rows of some groups take in memory, and rather more than less; and
+        the names of columns that do not tell: long values in dictionaries, which count there as what they
+        have packed."""
         total, vague = 0, set[str]()
         for g in range(self.groups) if groups is None else groups:
             group = self.metadata.row_group(g)
@@ -70,7 +70,7 @@ class Footer:
         return total, vague
 
     def groups_with(self, schema: TableSchema, wanted: Sequence[pa.Array]) -> list[int]:
-        """The row groups that may hold one of the wanted keys, which are sorted."""
+        """Return the row groups that may hold one of the wanted keys, which are sorted."""
         ranges = [self._range(c) for c in schema.key_columns]
         ranked = [_ranks(known, values) for known, values in zip(ranges, wanted, strict=True)]
         low, high, ranks = ranked[0]
@@ -92,7 +92,7 @@ class Footer:
         return found
 
     def groups_between(self, schema: TableSchema, within: KeyRange) -> list[int]:
-        """The row groups that may hold a key of a range, or one that begins with its end."""
+        """Return the row groups that may hold a key of a range, or one that begins with its end."""
         lower, upper = within.lower, within.upper
         depth = max(len(lower or ()), len(upper or ()))
         least: list[tuple[Any, ...]] = [()] * self.groups
@@ -115,13 +115,13 @@ class Footer:
         """For each row group a value that is not above any of the column in it; NULL if none is known."""
         return self._range(column).low
 
-    def _range(self, column: Column) -> Range:
+    def _range(self, column: Column) -> ColumnBounds:
         key = (column.physical, column.type.name)
         if key not in self._ranges:
             self._ranges[key] = self._read_range(column)
         return self._ranges[key]
 
-    def _read_range(self, column: Column) -> Range:
+    def _read_range(self, column: Column) -> ColumnBounds:
         leaf = self._leaf.get(column.physical)
         low: list[Any] = [None] * self.groups
         high: list[Any] = [None] * self.groups
@@ -140,12 +140,15 @@ class Footer:
                 except (pa.ArrowException, ValueError, TypeError, OverflowError):
                     continue  # For example text that was cut inside a character.
                 low[g], high[g], unknown[g] = least, most, False
-        return Range(pa.array(low, column.type.arrow), pa.array(high, column.type.arrow), unknown, nulls)
+        return ColumnBounds(
+            pa.array(low, column.type.arrow), pa.array(high, column.type.arrow), unknown, nulls
+        )
 
 
 def _in_memory(chunk: Any) -> tuple[int, bool]:
-    """About how many bytes the values of one column in one group take, and whether that is sure: a value may
-    be in a dictionary once and in rows a thousand times, and of long ones a writer leaves out the bounds."""
+    """Return about how many bytes the values of one column in one group take, and whether that is sure: a
+    value may be in a dictionary once and in rows a thousand times, and of long ones a writer leaves out the
+    bounds."""
     values = int(chunk.num_values)
     if chunk.physical_type != "BYTE_ARRAY":
         return values * WIDTH.get(chunk.physical_type, 16), True
@@ -158,8 +161,8 @@ def _in_memory(chunk: Any) -> tuple[int, bool]:
     return max(size, values * (4 + max(len(statistics.min_raw), len(statistics.max_raw)))), True
 
 
-def _ranks(known: Range, wanted: pa.Array) -> tuple[Ints, Ints, Ints]:
-    """Bounds and wanted values as integers in the same order; NULL is -1 among the wanted, and in no
+def _ranks(known: ColumnBounds, wanted: pa.Array) -> tuple[Ints, Ints, Ints]:
+    """Return bounds and wanted values as integers in the same order; NULL is -1 among the wanted, and in no
     range."""
     groups = len(known.low)
     together = pa.concat_arrays([known.low, known.high, wanted])

@@ -21,6 +21,7 @@ __all__ = [
     "is_of_spark",
     "register_source",
     "run",
+    "tables_of",
     "translate",
 ]
 
@@ -53,16 +54,16 @@ class Batches(Protocol):
 
 def batches(frame: DataFrame) -> Batches:
     """Return the Arrow data of a frame."""
-    from strandline.storage.spark.batches import Batches
+    from strandline.storage.spark.batches import FrameBatches
 
-    return Batches(frame)
+    return FrameBatches(frame)
 
 
 def collector(frame: DataFrame) -> Collector:
     """Return the collector of a frame."""
-    from strandline.storage.spark.collect import Collector
+    from strandline.storage.spark.collect import FrameCollector
 
-    return Collector(frame)
+    return FrameCollector(frame)
 
 
 def as_rows(columns: Sequence[str], values: Iterable[Sequence[Any]]) -> list[Row]:
@@ -104,3 +105,14 @@ def run(spark: SparkSession, statements: Iterable[str]) -> None:
     with spark_errors():
         for statement in statements:
             spark.sql(statement)
+
+
+def tables_of(spark: SparkSession, namespace: str) -> dict[str, str]:
+    """Return the tables in a namespace of Spark's catalog, each with what provides it."""
+    from strandline.storage.spark.failures import spark_errors
+
+    with spark_errors():
+        found = spark.sql(f"SHOW TABLE EXTENDED IN `{namespace}` LIKE '*'").collect()
+    lines = {row.tableName: row.information.splitlines() for row in found if not row.isTemporary}
+    said = {name: dict(line.partition(": ")[::2] for line in each) for name, each in lines.items()}
+    return {name: each.get("Provider", "") for name, each in said.items()}

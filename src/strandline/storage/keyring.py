@@ -114,7 +114,7 @@ class Wrapped(Record):
     check: str = ""
 
     def bound(self) -> bytes:
-        """What cannot be changed without being noticed by who opens it."""
+        """Return what cannot be changed without being noticed by who opens it."""
         return f"{self.generation} {self.key_id} {self.opens_with}".encode()
 
     def checked(self) -> Wrapped:

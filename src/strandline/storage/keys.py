@@ -41,7 +41,7 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 
 def to_mask(array: Any) -> Mask:
-    """A boolean Arrow array as a mask; NULL is false."""
+    """Return a boolean Arrow array as a mask; NULL is false."""
     if array.null_count:
         array = pc.fill_null(array, False)
     return np.asarray(
@@ -50,14 +50,14 @@ def to_mask(array: Any) -> Mask:
 
 
 def keys_of(schema: TableSchema, table: pa.Table) -> list[Key]:
-    """The key of each row of a table that has the key columns under their logical names."""
+    """Return the key of each row of a table that has the key columns under their logical names."""
     return list(
         zip(*(column_to_python(c.type, table.column(c.name)) for c in schema.key_columns), strict=True)
     )
 
 
 def key_text(names: Sequence[str], key: Sequence[object]) -> str:
-    """A key, or a part of one, for people."""
+    """Return a key, or a part of one, for people."""
 
     def short(value: object) -> str:
         text = "NULL" if value is None else repr(value) if isinstance(value, (str, bytes)) else str(value)
@@ -71,7 +71,7 @@ def key_arrays(schema: TableSchema, keys: Sequence[Key]) -> list[pa.Array]:
 
 
 def sort_indices(columns: Sequence[pa.ChunkedArray]) -> pa.Array:
-    """The row numbers in ascending order of the columns; equal rows stay in their order."""
+    """Return the row numbers in ascending order of the columns; equal rows stay in their order."""
     by: dict[str, Any] = {}
     for i, column in enumerate(columns):
         if column.null_count:
@@ -81,7 +81,7 @@ def sort_indices(columns: Sequence[pa.ChunkedArray]) -> pa.Array:
 
 
 def codes(columns: Sequence[pa.ChunkedArray]) -> tuple[Ints, int]:
-    """A number for each row, equal for equal rows, from 0 to the answered count."""
+    """Return a number for each row, equal for equal rows, from 0 to the answered count."""
     code, count = _encode(columns[0])
     for column in columns[1:]:
         more, size = _encode(column)
@@ -124,8 +124,8 @@ def firsts_and_lasts(columns: Sequence[pa.ChunkedArray]) -> tuple[Ints, Ints]:
 
 
 def match(rows: Sequence[pa.ChunkedArray], wanted: Sequence[pa.Array]) -> tuple[Ints, Ints]:
-    """The numbers of the rows whose key is wanted, ascending, and beside each the position in ``wanted``,
-    which has no duplicates."""
+    """Return the numbers of the rows whose key is wanted, ascending, and beside each the position in
+    ``wanted``, which has no duplicates."""
     if len(rows) == 1:
         found = pc.index_in(rows[0], value_set=wanted[0])
         at = np.flatnonzero(to_mask(pc.is_valid(found)))
@@ -145,7 +145,7 @@ def match(rows: Sequence[pa.ChunkedArray], wanted: Sequence[pa.Array]) -> tuple[
 
 
 def compare(schema: TableSchema, columns: Sequence[pa.ChunkedArray], bound: Key) -> tuple[Mask, Mask]:
-    """Which rows have a key that sorts before and which one that sorts after all keys with the prefix
+    """Return which rows have a key that sorts before and which one that sorts after all keys with the prefix
     ``bound``."""
     before, after, same = (np.full(len(columns[0]), start) for start in (False, False, True))
     for column, definition, value in zip(columns, schema.key_columns, bound, strict=False):
@@ -226,13 +226,13 @@ class Wanted:
             self.left.difference_update(self.keys[i] for i in positions.tolist())
 
     def may_be_in(self, lower: Key | None, upper: Key | None) -> bool:
-        """Whether a segment with this smallest and largest key may have a wanted one."""
+        """Return whether a segment with this smallest and largest key may have a wanted one."""
         if lower is None or upper is None or not self._open.any():
             return False
         return order(self._ends[0]) <= order(upper) and order(lower) <= order(self._ends[1])
 
     def between(self, lower: Key, upper: Key) -> tuple[Ints, list[pa.Array]]:
-        """Positions and columns of the keys still to be found from ``lower`` to ``upper``."""
+        """Return positions and columns of the keys still to be found from ``lower`` to ``upper``."""
         columns = [pa.chunked_array([array]) for array in self.arrays]
         outside = compare(self._schema, columns, lower)[0] | compare(self._schema, columns, upper)[1]
         positions = np.flatnonzero(self._open & ~outside)

@@ -33,13 +33,13 @@ class Marker(Record):
 
 
 def to_bytes(record: Record) -> bytes:
-    """The text of a record with its checksum at the end."""
+    """Return the text of a record with its checksum at the end."""
     body = records.to_text(record)[:-1]
     return f'{body}{_END}{checksum_of(body.encode())}"}}\n'.encode()
 
 
 def from_bytes(kind: type[R], data: bytes, what: str) -> R:
-    """The record that a text of a repository holds; CORRUPTED if a byte of it has changed."""
+    """Return the record that a text of a repository holds; CORRUPTED if a byte of it has changed."""
     body, mark, _ = data.rpartition(_END.encode())
     if not mark or data != f'{body.decode(errors="replace")}{_END}{checksum_of(body)}"}}\n'.encode():
         raise Corrupted(
@@ -50,13 +50,13 @@ def from_bytes(kind: type[R], data: bytes, what: str) -> R:
 
 
 def read_marker(files: Files) -> Marker | None:
-    """What is there; None if it is no repository."""
+    """Return what is there; None if it is no repository."""
     data = files.find(MARKER)
     return None if data is None else from_bytes(Marker, data, f"the file {MARKER} of {files.location}")
 
 
 def opened(files: Files, settings: Settings) -> tuple[Files, bool]:
-    """The files of a repository as their content is to be read, and whether there is a repository."""
+    """Return the files of a repository as their content is to be read, and whether there is a repository."""
     marker = read_marker(files)
     if marker is None or not marker.encrypted:
         return files, marker is not None
@@ -69,7 +69,7 @@ def opened(files: Files, settings: Settings) -> tuple[Files, bool]:
 
 
 def plain(files: Files) -> Files:
-    """The files of a repository as they lie there."""
+    """Return the files of a repository as they lie there."""
     from strandline.storage.sealed import SealedFiles
 
     return files.plain if isinstance(files, SealedFiles) else files

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from strandline.storage.reader import BlockReader
 
-__all__ = ["Reader", "fetched"]
+__all__ = ["ObjectReader", "fetched"]
 
 BLOCK_BYTES = 256 << 10
 """What Arrow asks for is read in blocks of at least this size: a request takes longer than such a block."""
@@ -26,7 +26,7 @@ class Ranges(Protocol):
 
 @contextmanager
 def fetched(chunks: Iterable[bytes]) -> Iterator[Iterator[bytes]]:
-    """Takes chunks in a thread of its own: the client asks for them where it cannot be asked for anything
+    """Take chunks in a thread of its own: the client asks for them where it cannot be asked for anything
     itself, and they may come from a store as well."""
     line: queue.Queue[bytes | BaseException | None] = queue.Queue(16)
     stopped = threading.Event()
@@ -61,7 +61,7 @@ def fetched(chunks: Iterable[bytes]) -> Iterator[Iterator[bytes]]:
         thread.join()
 
 
-class Reader(BlockReader):
+class ObjectReader(BlockReader):
     """An object as Arrow reads it."""
 
     def __init__(self, files: Ranges, name: str) -> None:

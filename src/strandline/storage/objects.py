@@ -28,7 +28,7 @@ from strandline.retry import tries
 from strandline.settings import Settings
 from strandline.storage.bucket import bucket_of
 from strandline.storage.files import CHUNK, PREFIX, Source, check_name, checked
-from strandline.storage.object_parts import Reader, fetched
+from strandline.storage.object_parts import ObjectReader, fetched
 
 __all__ = ["ObjectFiles"]
 
@@ -76,7 +76,7 @@ class ObjectFiles:
         return self._bucket.spark_options(self._settings)
 
     def readable(self, name: str) -> Any:
-        return Reader(self, name)
+        return ObjectReader(self, name)
 
     def write(self, name: str, data: bytes) -> None:
         self._write(name, data, undo=True)
@@ -103,26 +103,34 @@ class ObjectFiles:
 
     def _stored(self, name: str, chunks: Iterable[bytes | memoryview], *, undo: bool) -> int:
         check_name(name)
-        coming, first, size = map(bytes, chunks), list[bytes](), 0
-        for chunk in coming:
-            first.append(chunk)
-            size += len(chunk)
-            if size > WHOLE_BYTES:
-                break
-        else:
-            self._write(name, b"".join(first), undo=undo)
-            return size
+        content, size = _gathered(map(bytes, chunks)), 0
+        if isinstance(content, bytes):
+            self._write(name, content, undo=undo)
+            return len(content)
 
         def counted() -> Iterator[bytes]:
             nonlocal size
-            while first:  # What has been sent is not kept.
-                yield first.pop(0)
-            for chunk in coming:
+            for chunk in content:
                 size += len(chunk)
                 yield chunk
 
         self._send(name, counted(), undo=undo)
         return size
+
+    def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+        """Write a file from its pieces in the place of another, which stays until all of this one is there;
+        if it fails, for good."""
+        check_name(name)
+        content = _gathered(map(bytes, chunks))
+        if isinstance(content, bytes):
+            self._repeated("write", name, lambda: self._put_over(name, content))
+            return
+        try:
+            self._put_parts(name, content)
+        except StrandlineError:
+            raise
+        except Exception as error:
+            raise self._fault("write", name, error) from None
 
     def store_if_absent(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
         try:
@@ -286,8 +294,8 @@ class ObjectFiles:
             self._delete([name], retries=0)
 
     def _fault(self, verb: str, name: str, error: Exception) -> StrandlineError:
-        """What an error of the client means to a caller. Of its text only known parts are told: the rest may
-        hold anything, credentials too."""
+        """Return what an error of the client means to a caller. Of its text only known parts are told: the
+        rest may hold anything, credentials too."""
         if isinstance(error, StrandlineError):
             return error
         from obstore import exceptions
@@ -329,6 +337,9 @@ class ObjectFiles:
     def _put(self, name: str, data: bytes) -> None:
         self._store().put(name, data, mode="create")
 
+    def _put_over(self, name: str, data: bytes) -> None:
+        self._store().put(name, data, mode="overwrite", use_multipart=False)
+
     def _put_parts(self, name: str, chunks: Iterable[bytes]) -> None:
         # If the chunks fail, the client gives up the upload.
         with fetched(chunks) as coming:
@@ -350,9 +361,28 @@ class ObjectFiles:
         self._repeated("remove", names[0], delete, once=retries == 0)
 
 
+def _gathered(chunks: Iterator[bytes]) -> bytes | Iterator[bytes]:
+    """Return all pieces as one if that is sent in one request, and otherwise as they come."""
+    first, size = list[bytes](), 0
+    for chunk in chunks:
+        first.append(chunk)
+        size += len(chunk)
+        if size > WHOLE_BYTES:
+            break
+    else:
+        return b"".join(first)
+
+    def coming() -> Iterator[bytes]:
+        while first:  # What has been sent is not kept.
+            yield first.pop(0)
+        yield from chunks
+
+    return coming()
+
+
 def _is_cut(error: BaseException) -> bool:
-    """Whether a request failed under way, and the client did not repeat it: it does so only while no answer
-    has begun, and if it does not matter whether the request was carried out twice."""
+    """Return whether a request failed under way, and the client did not repeat it: it does so only while no
+    answer has begun, and if it does not matter whether the request was carried out twice."""
     text = str(error)
     under_way = "HTTP error" in text or "error decoding response body" in text
     return type(error).__name__ == "GenericError" and under_way and " retries, " not in text

@@ -52,7 +52,7 @@ class ParquetFile:
 
 
 def _repeats(rows: pa.Table, name: str) -> bool:
-    """Whether a dictionary pays for a column. Of few rows nobody asks."""
+    """Return whether a dictionary pays for a column. Of few rows nobody asks."""
     if name not in rows.column_names or rows.num_rows < SOME_ROWS:
         return name in rows.column_names
     some = rows.column(name).slice(0, SOME_ROWS)

@@ -26,11 +26,11 @@ from strandline.storage.sealed import SealedFiles
 from strandline.storage.segment import read_segment
 from strandline.storage.shelf import Shelf
 
-__all__ = ["Part", "Recipe", "pack", "recipe_of"]
+__all__ = ["Recipe", "RecipePart", "pack", "recipe_of"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class RecipePart:
     """A run of rows. ``file``: an absolute path or a URL of Parquet with the columns under their physical
     names; None if the rows lie in the catalog: then ``data`` has them in the same form. ``stepped``: each row
     has its step in ``__strandline_step``; otherwise all have the step ``upto``. ``op``: what a row did may be
@@ -55,12 +55,12 @@ class Recipe:
     path: str
     step: int
     schema: TableSchema
-    before: tuple[Part, ...]
-    changes: tuple[Part, ...]
-    after: tuple[Part, ...]
+    before: tuple[RecipePart, ...]
+    changes: tuple[RecipePart, ...]
+    after: tuple[RecipePart, ...]
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[RecipePart, ...]:
         """All of them, oldest first."""
         return (*self.before, *self.changes, *self.after)
 
@@ -69,8 +69,8 @@ def recipe_of(shelf: Shelf, files: Everywhere, path: str, state: State) -> Recip
     """Return the recipe of a state. Small commits in the catalog that follow each other are one part."""
     step = state.chain.step
 
-    def parts(segments: Sequence[Segment]) -> tuple[Part, ...]:
-        found: list[Part] = []
+    def parts(segments: Sequence[Segment]) -> tuple[RecipePart, ...]:
+        found: list[RecipePart] = []
         for is_inline, run in groupby(segments, lambda s: s.file is None):
             if is_inline:
                 found.append(_inline(shelf, state.schema, list(run), step))
@@ -82,7 +82,7 @@ def recipe_of(shelf: Shelf, files: Everywhere, path: str, state: State) -> Recip
     return Recipe(path=path, step=step, schema=state.schema, before=before, changes=changes, after=after)
 
 
-def _part(files: Everywhere, segment: Segment, step: int) -> Part:
+def _part(files: Everywhere, segment: Segment, step: int) -> RecipePart:
     assert segment.file is not None
     own, name = files.found(segment.file)
     if isinstance(own, SealedFiles):
@@ -90,7 +90,7 @@ def _part(files: Everywhere, segment: Segment, step: int) -> Part:
             "the files of this backup are encrypted, and only Strandline reads them",
             "Export the backup: EXPORT t IN BACKUP ... TO '...'.",
         )
-    return Part(
+    return RecipePart(
         file=own.path(name) if isinstance(own, LocalFiles) else f"{own.location}/{name}",
         rows=segment.rows,
         bytes=segment.bytes,
@@ -101,11 +101,11 @@ def _part(files: Everywhere, segment: Segment, step: int) -> Part:
     )
 
 
-def _inline(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], step: int) -> Part:
+def _inline(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], step: int) -> RecipePart:
     columns = [*schema.names, OP, STEP]
     rows = pa.concat_tables(read_segment(shelf, schema, segment, columns) for segment in segments)
     rows = rows.rename_columns([*(c.physical for c in schema.columns), OP, STEP])
-    return Part(
+    return RecipePart(
         file=None,
         rows=rows.num_rows,
         bytes=sum(segment.bytes for segment in segments),
@@ -121,7 +121,7 @@ def pack(recipe: Recipe, into: Files) -> Recipe:
     """Write what lies in the catalog into files, and return the recipe with these. A file is named by its
     content, so that the same is written once, however often it is asked for."""
 
-    def packed(part: Part) -> Part:
+    def packed(part: RecipePart) -> RecipePart:
         if part.data is None:
             return part
         sink = io.BytesIO()

@@ -54,7 +54,7 @@ class SealedFiles:
         )
 
     def readable(self, name: str) -> Any:
-        return Reader(self, name)
+        return SealedReader(self, name)
 
     def spark_options(self) -> Mapping[str, str]:
         return self._files.spark_options()
@@ -149,7 +149,7 @@ class SealedFiles:
         self._generation = there  # The key was changed since we opened the repository.
 
 
-class Reader(BlockReader):
+class SealedReader(BlockReader):
     """A sealed file as Arrow reads it."""
 
     def __init__(self, files: SealedFiles, name: str) -> None:

@@ -147,8 +147,8 @@ class Opener:
 
 
 def _into(cipher: Any, work: str, room: memoryview | None, *given: Any) -> memoryview:
-    """What a cipher makes, in room that is used again: new memory for each chunk costs as much as the work.
-    Not every version of the library can do that."""
+    """Return what a cipher makes, in room that is used again: new memory for each chunk costs as much as the
+    work. Not every version of the library can do that."""
     if room is None or not hasattr(cipher, f"{work}_into"):
         return memoryview(getattr(cipher, work)(*given))
     getattr(cipher, f"{work}_into")(*given, room)

@@ -97,9 +97,9 @@ def write_segment(
     after: int = 0,
     inline: Inline = NEVER,
 ) -> Segment:
-    """A segment of the rows of ``table``, which has the columns of ``schema`` under their logical names and
-    the meta columns that the role needs. A log segment that ``inline`` takes carries its rows with it;
-    otherwise they are durable in the file ``name``, which is asked for only then, when this returns."""
+    """Return a segment of the rows of ``table``, which has the columns of ``schema`` under their logical
+    names and the meta columns that the role needs. A log segment that ``inline`` takes carries its rows with
+    it; otherwise they are durable in the file ``name``, which is asked for only then, when this returns."""
     meta = [*((OP, WAS_HI, WAS_LO) if role == "log" else ()), *((STEP,) if stepped else ())]
     table = table.select([*schema.names, *meta])
     if table.num_rows > 1:
@@ -145,7 +145,7 @@ def describe_file(
     upto: int = PENDING,
     after: int = 0,
 ) -> Segment:
-    """The segment that a sorted Parquet file with the right columns is."""
+    """Return the segment that a sorted Parquet file with the right columns is."""
     footer = _load_footer(files, name)
     told = {OP, WAS_HI, WAS_LO}
     # A log may leave out what its rows did, if all are upserts of new keys, but not a part of it.
@@ -190,10 +190,10 @@ def read_segment(
     *,
     threads: bool = True,
 ) -> pa.Table:
-    """The rows under logical names, in the physical types of the schema. A column that the segment does not
-    have reads as NULL; meta columns may be asked for by name as well: the STEP of a segment that is not
-    stepped is its ``upto``, an OP that is not there is ``U``. ``columns`` None: the schema's columns and the
-    meta columns of the role. ``threads``: decode columns at the same time."""
+    """Return the rows under logical names, in the physical types of the schema. A column that the segment
+    does not have reads as NULL; meta columns may be asked for by name as well: the STEP of a segment that is
+    not stepped is its ``upto``, an OP that is not there is ``U``. ``columns`` None: the schema's columns and
+    the meta columns of the role. ``threads``: decode columns at the same time."""
     if columns is None:
         columns = [*schema.names, *((OP, WAS_HI, WAS_LO) if segment.role == "log" else ()), STEP]
     if segment.file is None or (is_small(segment) and row_groups is None):
@@ -216,8 +216,8 @@ def read_segment(
 def read_batches(
     files: Files, schema: TableSchema, segment: Segment, columns: Sequence[str]
 ) -> Iterator[pa.Table]:
-    """``columns`` of the rows as ``read_segment`` gives them, but piece by piece and not through a cache: for
-    one pass over a segment, wherever that is done."""
+    """Yield ``columns`` of the rows as ``read_segment`` gives them, but piece by piece and not through a
+    cache: for one pass over a segment, wherever that is done."""
     filling = {STEP: segment.upto, OP: "U"}
     with _reading(label(segment)):
         if segment.file is None:
@@ -272,7 +272,7 @@ def columns_of(
 
 
 def is_small(segment: Segment) -> bool:
-    """Whether the segment is read as a whole and kept in memory for a while."""
+    """Return whether the segment is read as a whole and kept in memory for a while."""
     return segment.file is None or (segment.rows <= ROW_GROUP_ROWS and segment.bytes <= SMALL_BYTES)
 
 
@@ -287,7 +287,7 @@ def row_index(shelf: Shelf, schema: TableSchema, segment: Segment) -> dict[Key, 
 
 
 def footer_of(shelf: Shelf, segment: Segment) -> Footer:
-    """The footer of a segment's file, checked against what was recorded when it was written."""
+    """Return the footer of a segment's file, checked against what was recorded when it was written."""
     files, name = shelf.files, segment.file
     if name is None:
         raise Internal("an inline segment was taken for a file")
@@ -314,7 +314,7 @@ def in_window(table: pa.Table, after: int, upto: int) -> Mask:
 
 
 def label(segment: Segment) -> str:
-    """What to call a segment in a message."""
+    """Return what to call a segment in a message."""
     return f"file {segment.file}" if segment.file else "inline segment"
 
 
@@ -363,7 +363,7 @@ def _open(source: Any, footer: Footer | None = None) -> Any:
 
 
 def _load_footer(files: Files, name: str, content: bytes | None = None) -> Footer:
-    """The footer of a file; of its ``content``, if that has been read already."""
+    """Return the footer of a file; of its ``content``, if that has been read already."""
     with _reading(f"file {name}"):
         source = files.readable(name) if content is None else pa.BufferReader(content)
         with _open(source) as file:
@@ -386,8 +386,8 @@ def _logical(
     label: str,
     filling: Mapping[str, object] | None = None,
 ) -> pa.Table:
-    """``columns`` of a table that has physical names; ``filling`` says what a missing one holds, if not
-    NULL."""
+    """Return ``columns`` of a table that has physical names; ``filling`` says what a missing one holds, if
+    not NULL."""
     have = {name: i for i, name in enumerate(stored.column_names)}
     found: dict[str, Any] = {}
     for name in columns:
@@ -407,7 +407,7 @@ def _logical(
 
 
 def ends_of(schema: TableSchema, table: pa.Table) -> tuple[Key | None, Key | None]:
-    """The keys of the first and the last row."""
+    """Return the keys of the first and the last row."""
     if not table.num_rows:
         return None, None
     keys = keys_of(schema, table.select(list(schema.key)).take(pa.array([0, table.num_rows - 1], pa.int64())))

@@ -425,7 +425,7 @@ class Store:
         self, schema: TableSchema, segments: Sequence[Segment], target: Destination, pace: Pace
     ) -> Segment:
         """Return one segment with the changes of consecutive inline ones, as an object of a repository."""
-        there = arrow.merge.Objects(self.files.at(target.root), target.avoided, pace)
+        there = arrow.merge.ObjectSink(self.files.at(target.root), target.avoided, pace)
         return arrow.merge.pack(self.shelf, schema, segments, there)
 
     def discard(self, segments: Iterable[Segment]) -> None:
@@ -476,9 +476,9 @@ class Store:
         return spark.compact.fold(self.spark, self.shelf, state, name, target, here=here)
 
     def fold_into(self, target: Destination, state: State, name: str, pace: Pace, *, among: int) -> Written:
-        """The same as objects of a repository, under their names there."""
+        """Return the same as objects of a repository, under their names there."""
         if self.folds_here(state, among):
-            there = arrow.merge.Objects(self.files.at(target.root), target.avoided, pace)
+            there = arrow.merge.ObjectSink(self.files.at(target.root), target.avoided, pace)
             return arrow.compact.fold(self.shelf, state, name, most=self.settings.bulk_bytes, into=there)
         with self.unsealed(state.chain.segments, name, pace) as found:
             opened = replace(state, chain=replace(state.chain, segments=found))

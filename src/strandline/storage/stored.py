@@ -189,8 +189,8 @@ def sealed(files: Files, form: Form, name: str) -> Described:
 
 
 def _repeats(files: Files, schema: TableSchema, segment: Segment) -> bool:
-    """Whether a key occurs more than once in a sorted file. Found in the keys alone, because Spark could only
-    tell by handing every row to a window."""
+    """Return whether a key occurs more than once in a sorted file. Found in the keys alone, because Spark
+    could only tell by handing every row to a window."""
     before: pa.Table | None = None
     for keys in read_batches(files, schema, segment, schema.key):
         if before is not None:

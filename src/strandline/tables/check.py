@@ -91,7 +91,8 @@ def _recorded(runtime: Runtime, view: TableView, step: int) -> Digest:
 
 
 def _check_state(runtime: Runtime, view: TableView, recorded: Digest, problems: list[Problem]) -> bool:
-    """Whether the table's rows can be read at all; what is wrong with them is added to ``problems``."""
+    """Return whether the table's rows can be read at all; what is wrong with them is added to
+    ``problems``."""
     damaged = list(damaged_files(runtime, view.info.path, view.chain.segments))
     problems += damaged
     if any(p.kind == "missing_file" for p in damaged):
@@ -131,7 +132,7 @@ def _check_state(runtime: Runtime, view: TableView, recorded: Digest, problems: 
 
 
 def damaged_files(runtime: Runtime, path: str, segments: Sequence[Segment]) -> Iterator[Problem]:
-    """Segments that are missing or do not match their checksums."""
+    """Yield segments that are missing or do not match their checksums."""
     yield from _problems(path, runtime.store.checks.damaged(segments))
 
 

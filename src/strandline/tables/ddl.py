@@ -186,7 +186,7 @@ def _uniform_bounds(count: int, table: TableSchema) -> tuple[Key, ...]:
 
 
 def _resolved(table: TableSchema, index: IndexDef, path: str) -> IndexDef:
-    """The index with the exact names of its columns."""
+    """Return the index with the exact names of its columns."""
     return replace(
         index,
         columns=tuple(names.column(name, table.names, path) for name in index.columns),

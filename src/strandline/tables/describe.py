@@ -17,7 +17,7 @@ from strandline.model import IndexDef
 
 
 def describe(conn: Connection, row: Path) -> dict[str, Any]:
-    """What there is to know about a path, all from one snapshot of the catalog."""
+    """Return what there is to know about a path, all from one snapshot of the catalog."""
     common: dict[str, Any] = {
         "path": row.path,
         "type": row.type,
@@ -37,8 +37,8 @@ def describe(conn: Connection, row: Path) -> dict[str, Any]:
 
 
 def overview(conn: Connection, parent: Path) -> list[dict[str, Any]]:
-    """What is directly below a path, each with what ``describe`` says of its size. However many there are,
-    four queries find them."""
+    """Return what is directly below a path, each with what ``describe`` says of its size. However many there
+    are, four queries find them."""
     rows, bytes_ = sizes.rows_below(conn, parent), sizes.bytes_below(conn, parent)
     return [
         {

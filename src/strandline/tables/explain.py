@@ -70,7 +70,7 @@ def on_spark(reader: Reader, query: Query, why: str) -> Iterator[Step]:
 
 
 def _here(reader: Reader, simple: SimpleSelect) -> list[Step] | str:
-    """The steps in the process, or why it is not the process that answers."""
+    """Return the steps in the process, or why it is not the process that answers."""
     reader, view = read.resolve(reader, simple.table)
     if view.increment:
         return "the changes of an incremental backup are read on Spark"

@@ -66,7 +66,7 @@ def _writable(reader: Reader, path: str) -> TableView:
 def _given(
     reader: Reader, view: TableView, mode: str, columns: Sequence[str], source: st.Values | Query
 ) -> Iterator[Step]:
-    """Rows that the statement gives, or a query of it."""
+    """Yield rows that the statement gives, or a query of it."""
     what = mode.split()[0].lower()
     if isinstance(source, Query):
         yield Step(0, what, "on Spark", "its rows are those of a query; few are written in the process")
@@ -88,7 +88,7 @@ def _given(
 
 
 def _constants(view: TableView, columns: Sequence[str], values: st.Values) -> tuple[int, int]:
-    """How many values are not constants, and how many bytes the others take. What cannot be written is
+    """Return how many values are not constants, and how many bytes the others take. What cannot be written is
     refused."""
     write.check_width(columns, values)
     beyond, found = 0, list[list[Any]]([] for _ in columns)
@@ -112,7 +112,7 @@ def _found(
     set_: Collection[str] | None,
     why: str | None,
 ) -> Iterator[Step]:
-    """Rows that are there, and satisfy a condition."""
+    """Yield rows that are there, and satisfy a condition."""
     what = "delete" if set_ is None else "update"
     schema, where = view.info.schema, statement.where
     types = {c.name: c.type for c in schema.columns}
@@ -145,7 +145,7 @@ def _condition(where: Expression | None) -> Iterator[Step]:
 
 
 def _target(view: TableView, means: str, set_: Collection[str] | None) -> Iterator[Step]:
-    """The table and its indexes. ``set_``: the only columns that change, if nothing comes or goes."""
+    """Yield the table and its indexes. ``set_``: the only columns that change, if nothing comes or goes."""
     yield Step(1, "write", view.info.path, means)
     for ref in view.info.indexes:
         words = f"{ref.definition.words} on {', '.join(ref.columns)}"

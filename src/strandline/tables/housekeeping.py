@@ -174,7 +174,8 @@ def _remove_staged(runtime: Runtime) -> int:
 
 
 def _bulk_folder(file: str) -> str | None:
-    """The folder that one job on Spark wrote, ``data/<table>/<session>-<number>``, if the file is in one."""
+    """Return the folder that one job on Spark wrote, ``data/<table>/<session>-<number>``, if the file is in
+    one."""
     parts = file.split("/")
     return "/".join(parts[:3]) if len(parts) > 3 else None
 

@@ -84,8 +84,8 @@ def _check_unique(runtime: Runtime, table: TableView, index: IndexDef, built: _B
 def _followed(
     runtime: Runtime, table: TableView, before: State, impl: TableSchema, owner: int, *, at_any_size: bool
 ) -> Written | None:
-    """What an index has to do to come from an earlier state of its table to that of ``table``; None if it is
-    too much for that. Files are named after the path with the id ``owner``."""
+    """Return what an index has to do to come from an earlier state of its table to that of ``table``; None if
+    it is too much for that. Files are named after the path with the id ``owner``."""
     with runtime.catalog.read() as conn:
         logs = chains.log_kept(conn, table.info.id, before.chain.step, table.chain.step)
     return runtime.store.follow(
@@ -131,7 +131,7 @@ def follow(runtime: Runtime, path: str, ref: IndexRef) -> bool:
     with publishing(runtime, made.segments) as tx:
         tables.move_followed(tx, ref.impl_id, followed, snapshot.step)
         if made.segments:
-            part = commits.TablePart(ref.impl_id, impl.info.version, None, made.segments, made.delta)
+            part = commits.TableChange(ref.impl_id, impl.info.version, None, made.segments, made.delta)
             commits.commit(tx, [part])
     return True
 

@@ -61,8 +61,8 @@ def named(query: Query) -> list[Named]:
 
 
 def select(reader: Reader, query: Query) -> Selected:
-    """The rows of a query. A simple one is answered at once if few rows have to be looked at; any other one
-    is planned on Spark."""
+    """Return the rows of a query. A simple one is answered at once if few rows have to be looked at; any
+    other one is planned on Spark."""
     with phase("querying"):
         return _select(reader, query)
 
@@ -91,7 +91,7 @@ def lookup(
 
 
 def matching_rows(reader: Reader, view: TableView, alias: str, where: Expression | None) -> list[Row] | None:
-    """The rows of a table that satisfy a condition, or None if Spark must find them."""
+    """Return the rows of a table that satisfy a condition, or None if Spark must find them."""
     types = {c.name: c.type for c in view.info.schema.columns}
     holds = (lambda row: True) if where is None else predicate(where, types, alias)
     if holds is None:
@@ -106,7 +106,8 @@ def matching_rows(reader: Reader, view: TableView, alias: str, where: Expression
 def _candidates(
     reader: Reader, view: TableView, constraints: Constraints, columns: Sequence[str]
 ) -> Iterable[Row] | None:
-    """Rows among which are all that satisfy the constraints; None if too many would have to be read here."""
+    """Return rows among which are all that satisfy the constraints; None if too many would have to be read
+    here."""
     if constraints.impossible:
         return []
     key = view.info.schema.key
@@ -237,7 +238,7 @@ def _rows_here(
 
 
 def query_frame(reader: Reader, query: Query, prefix: str = "") -> DataFrame:
-    """The query as a DataFrame over the tables as the reader sees them."""
+    """Return the query as a DataFrame over the tables as the reader sees them."""
     # All are found before Spark is asked for anything, which may have to be started first.
     found = [_referred(reader, ref) for ref in query.tables]
     check_columns(query, [view for _, view, _ in found])
@@ -258,8 +259,8 @@ def matching_frame(
     *,
     params: Mapping[str, Any],
 ) -> DataFrame:
-    """Keys of the rows that satisfy a condition, with assigned values, in whose texts ``params`` are bound.
-    Condition and values may ask other tables, too."""
+    """Return keys of the rows that satisfy a condition, with assigned values, in whose texts ``params`` are
+    bound. Condition and values may ask other tables, too."""
     items = ", ".join([*(quote(name) for name in view.info.schema.key), *assigned])
     condition = "" if where is None else f" WHERE ({where.named})"
     text = f"SELECT {items} FROM {quote(view.info.path)} AS {quote(alias)}{condition}"
@@ -268,7 +269,7 @@ def matching_frame(
 
 
 def evaluate(reader: Reader, expressions: Sequence[Expression]) -> list[pa.ChunkedArray]:
-    """The values of expressions that are about no row, each a column of one value."""
+    """Return the values of expressions that are about no row, each a column of one value."""
     items = ", ".join(f"({e.named}) AS __strandline_{i}" for i, e in enumerate(expressions))
     params = {name: value for e in expressions for name, value in e.params.items()}
     found = reader.runtime.store.queries.values(query_frame(reader, parse_query(f"SELECT {items}", params)))
@@ -280,7 +281,8 @@ def evaluate(reader: Reader, expressions: Sequence[Expression]) -> list[pa.Chunk
 
 
 def table_frame(reader: Reader, view: TableView) -> DataFrame:
-    """All rows of a table; of an incremental backup, its changes with the column that marks tombstones."""
+    """Return all rows of a table; of an incremental backup, its changes with the column that marks
+    tombstones."""
     store = reader.runtime.store
     return store.queries.increment(view.state) if view.increment else store.queries.frame(view.state)
 
@@ -300,7 +302,7 @@ def check_columns(query: Query, views: Sequence[TableView]) -> None:
 
 
 def _referred(reader: Reader, ref: TableRef) -> tuple[Reader, TableView, TableView | None]:
-    """The table that a reference means, where to read it from, and the index through which."""
+    """Return the table that a reference means, where to read it from, and the index through which."""
     reader, view = resolve(reader, ref)
     impl = None if ref.index is None else reader.index(view, view.info.index(ref.index))
     return reader, view, impl

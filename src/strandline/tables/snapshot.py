@@ -84,8 +84,8 @@ class Snapshot:
         return _view(self._runtime.moments.table(self.take(), path))
 
     def index(self, table: TableView, ref: IndexRef) -> TableView:
-        """The implementation table of an index that a table of this snapshot lists: found by its id, whatever
-        is at its path now."""
+        """Return the implementation table of an index that a table of this snapshot lists: found by its id,
+        whatever is at its path now."""
         return _view(self._runtime.moments.index(self.take(), table.info, ref))
 
     def note(self, segments: Iterable[Segment]) -> None:
@@ -154,8 +154,8 @@ def once(runtime: Runtime, mark: Mark) -> Iterator[None]:
 
 
 def repeat(runtime: Runtime, attempt: Callable[[], T]) -> T:
-    """What ``attempt`` answers, which plans from the beginning each time it is called; CONFLICT when the
-    tries are used up."""
+    """Return what ``attempt`` answers, which plans from the beginning each time it is called; CONFLICT when
+    the tries are used up."""
     reason = ""
     count = runtime.settings.commit_tries
     for _ in tries(runtime.clock, _pause, count=count):

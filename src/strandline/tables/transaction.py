@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ import pyarrow as pa
 from strandline import names
 from strandline.catalog import applied, chains, commits, paths
 from strandline.catalog.applied import AlreadyApplied
-from strandline.catalog.commits import Basis, TablePart
+from strandline.catalog.commits import Basis, TableChange
 from strandline.catalog.moment import Named
 from strandline.catalog.stale import RowsChanged
 from strandline.catalog.tables import IndexRef, TableInfo
@@ -34,6 +35,9 @@ from strandline.work import phase, shielded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_MOST = 64
+"""So many statements that have changed little are put together into one."""
 
 
 @dataclass(kw_only=True)
@@ -97,7 +101,7 @@ class Transaction(Reader):
         """Its frames are read by its own statements, while it exists."""
 
     def view(self, path: str) -> TableView:
-        """A table with what this transaction has changed in it."""
+        """Return a table with what this transaction has changed in it."""
         return self._with_changes(self.snapshot.table(path))
 
     def index(self, table: TableView, ref: IndexRef) -> TableView:
@@ -181,20 +185,25 @@ class Transaction(Reader):
         pending.follows = follows
         pending.segments.extend(replace(s, upto=at) for s in written.segments)
         pending.delta += written.delta
+        # Every later statement looks through them. Frames may still read files, but not what has none.
+        small = list(takewhile(lambda segment: segment.file is None, reversed(pending.segments)))[::-1]
+        if len(small) >= _MOST:
+            folded = self._collapsed(info, small)
+            pending.segments[-len(small) :] = [replace(s, upto=at) for s in folded]
 
     @contextlib.contextmanager
     def savepoint(self) -> Iterator[None]:
         """What fails inside has no effect; what came before it stays."""
-        before = {table_id: (len(p.segments), p.delta) for table_id, p in self._pending.items()}
+        before = {table_id: (list(p.segments), p.delta) for table_id, p in self._pending.items()}
         rows_changed = self.rows_changed
         try:
             yield
         except BaseException:
             for table_id, pending in self._pending.items():
-                kept, delta = before.get(table_id, (0, Digest()))
-                self.runtime.store.discard(pending.segments[kept:])
-                pending.segments[kept:] = []
-                pending.delta = delta
+                kept, delta = before.get(table_id, ([], Digest()))
+                files = {segment.file for segment in kept}
+                self.runtime.store.discard(s for s in pending.segments if s.file not in files)
+                pending.segments, pending.delta = kept, delta
             self.rows_changed = rows_changed
             raise
 
@@ -212,7 +221,7 @@ class Transaction(Reader):
                 pending.unique.check(self.runtime.store, pending.segments)
         while True:
             parts = [
-                TablePart(p.info.id, p.info.version, p.depends_on, tuple(p.segments), p.delta)
+                TableChange(p.info.id, p.info.version, p.depends_on, tuple(p.segments), p.delta)
                 for p in changed
             ]
             # A table that was only read matters as well: what was written may depend on it.
@@ -232,7 +241,7 @@ class Transaction(Reader):
                         housekeeping.after_commit(self.runtime, pending.info.path)
             return step
 
-    def _publish(self, parts: list[TablePart], reads: list[Basis]) -> int:
+    def _publish(self, parts: list[TableChange], reads: list[Basis]) -> int:
         decided = False
         try:
             with self.runtime.catalog.write() as tx:
@@ -262,13 +271,13 @@ class Transaction(Reader):
 
     def _collapse(self, pending: _Pending) -> None:
         """A commit has one change per key, however many statements changed it."""
-        store, replaced = self.runtime.store, pending.segments
-        pending.segments = list(
-            store.collapse(
-                pending.info.schema, replaced, lambda: self.runtime.session.file_name(pending.info.id)
-            )
-        )
-        store.discard(replaced)
+        replaced = pending.segments
+        pending.segments = self._collapsed(pending.info, replaced)
+        self.runtime.store.discard(replaced)
+
+    def _collapsed(self, info: TableInfo, segments: Sequence[Segment]) -> list[Segment]:
+        session = self.runtime.session
+        return list(self.runtime.store.collapse(info.schema, segments, lambda: session.file_name(info.id)))
 
     def _let_pass(self) -> None:
         """Move on to the present steps of all tables if nothing that was committed since touches what this
@@ -288,7 +297,7 @@ class Transaction(Reader):
             pending.read_step = step
 
     def _meets(self, pending: _Pending, logs: Sequence[Segment]) -> bool:
-        """Whether logs of others touch what was read or written of a table."""
+        """Return whether logs of others touch what was read or written of a table."""
         store, schema, mine = self.runtime.store, pending.info.schema, pending.segments
         touched = store.touched(schema, logs, pending.read_step)
         read = (keys_of(schema, keys) if isinstance(keys, pa.Table) else keys for keys in pending.keys)

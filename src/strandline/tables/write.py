@@ -129,9 +129,9 @@ def check_width(columns: Sequence[str], values: st.Values) -> None:
 
 
 def _rows(tx: Transaction, table: TableSchema, columns: Sequence[str], values: st.Values) -> list[Row]:
-    """The rows as canonical values. What is not a constant is evaluated on Spark, each value by itself: in a
-    table of all of them Spark would give the values of a column one type, and turn a number into text without
-    a word."""
+    """Return the rows as canonical values. What is not a constant is evaluated on Spark, each value by
+    itself: in a table of all of them Spark would give the values of a column one type, and turn a number into
+    text without a word."""
     rows: list[list[Any]] = []
     beyond: list[tuple[list[Any], int, Expression]] = []
     for row in values.rows:
@@ -210,7 +210,7 @@ def _setter(table: TableSchema, name: str, value: Expression, types: Mapping[str
 
 
 def _assigned(table: TableSchema, name: str, value: Expression) -> str:
-    """The right side of SET for Spark, where a constant must mean the same as in the process."""
+    """Return the right side of SET for Spark, where a constant must mean the same as in the process."""
     try:
         constant = constant_of(table, name, value)
     except NotConstant:
@@ -234,7 +234,7 @@ def _delete(tx: Transaction, statement: st.Delete) -> None:
 
 
 def frame_columns(view: TableView, mode: Mode, given: tuple[str, ...]) -> tuple[str, ...]:
-    """The table's columns that the columns of a DataFrame or an Arrow table mean."""
+    """Return the table's columns that the columns of a DataFrame or an Arrow table mean."""
     return _key_columns(view, given) if mode == "DELETE ON" else _columns(view, given)
 
 

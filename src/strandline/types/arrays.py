@@ -44,14 +44,14 @@ def physical_type(spark: str) -> pa.DataType:
 
 
 def decimal_words(array: pa.Array) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """The 128-bit two's complement integers of a decimal128 array as rows of (low, high) words; rows that are
-    NULL hold anything."""
+    """Return the 128-bit two's complement integers of a decimal128 array as rows of (low, high) words; rows
+    that are NULL hold anything."""
     words = np.frombuffer(array.buffers()[1] or b"", dtype="<u8").reshape(-1, 2)
     return words[array.offset : array.offset + len(array)]
 
 
 def column_to_python(type_: Type, array: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The canonical values of a physical column."""
+    """Return the canonical values of a physical column."""
     if isinstance(array, pa.ChunkedArray):
         return [value for chunk in array.chunks for value in column_to_python(type_, chunk)]
     if type_.name == "Uint64":
@@ -67,7 +67,7 @@ def column_to_python(type_: Type, array: pa.Array | pa.ChunkedArray) -> list[Any
 
 
 def python_to_array(type_: Type, values: Sequence[Any]) -> pa.Array:
-    """The physical array of canonical values."""
+    """Return the physical array of canonical values."""
     if type_.name != "Uint64":
         return pa.array(values, type=type_.arrow)
     words = np.zeros((len(values), 2), dtype="<u8")
@@ -84,13 +84,13 @@ _UNSIGNED = {"Uint8": pa.uint8(), "Uint16": pa.uint16(), "Uint32": pa.uint32(), 
 
 
 def outgoing_type(type_: Type) -> pa.DataType:
-    """The type that a column has in Arrow data for others: unsigned numbers are unsigned there, which they
-    are not in files."""
+    """Return the type that a column has in Arrow data for others: unsigned numbers are unsigned there, which
+    they are not in files."""
     return _UNSIGNED.get(type_.name, type_.arrow)
 
 
 def outgoing(type_: Type, array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """A physical column in the type that it has in Arrow data for others."""
+    """Return a physical column in the type that it has in Arrow data for others."""
     if type_.name not in _UNSIGNED:
         return array
     if isinstance(array, pa.ChunkedArray):
@@ -108,7 +108,7 @@ def outgoing(type_: Type, array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.Ch
 
 
 def array_from_user(type_: Type, array: pa.Array | pa.ChunkedArray, column: str) -> pa.Array:
-    """The physical array of a user's Arrow column, under exactly the rules of ``coerce``.
+    """Return the physical array of a user's Arrow column, under exactly the rules of ``coerce``.
 
     A fast path answers only when it can vouch for every value; otherwise the values are looked at one by one,
     which is slow, is right for any type, and finds the value to name in the error."""
@@ -130,7 +130,7 @@ def check_source(type_: Type, from_type: pa.DataType, column: str) -> None:
 
 
 def _plain(type_: Type, array: pa.Array | pa.ChunkedArray, column: str) -> pa.Array:
-    """One array without wrappers: chunks, extension types, dictionaries and runs are resolved."""
+    """Return one array without wrappers: chunks, extension types, dictionaries and runs are resolved."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if isinstance(array, pa.ChunkedArray) or array.nbytes >= 2**31:
@@ -148,8 +148,8 @@ def _plain(type_: Type, array: pa.Array | pa.ChunkedArray, column: str) -> pa.Ar
 
 
 def _values(type_: Type, array: pa.Array, column: str) -> list[Any]:
-    """The values as Python objects that ``coerce`` judges rightly, also those that have no exact Python
-    form."""
+    """Return the values as Python objects that ``coerce`` judges rightly, also those that have no exact
+    Python form."""
     if pa.types.is_timestamp(array.type):
         return [
             None if v is None else np.datetime64(v, array.type.unit)

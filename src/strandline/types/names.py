@@ -93,7 +93,7 @@ _KNOWN = [type_.name for type_ in _SIMPLE] + ["Decimal(p,s)"]
 
 @lru_cache(maxsize=1024)
 def parse_type(text: str) -> Type:
-    """The type that a name stands for."""
+    """Return the type that a name stands for."""
     name = text.strip()
     if name == "String" or name.lower() in ("bytes", "binary"):
         return _STRING

@@ -44,7 +44,8 @@ def refuse(type_: Type, value: object, column: str, hint: str) -> NoReturn:
 
 
 def coerce(type_: Type, value: object, column: str) -> object:
-    """A Python value in canonical form, or InvalidArgument that names the column, the type and the value."""
+    """Return a Python value in canonical form, or InvalidArgument that names the column, the type and the
+    value."""
     if value is None:
         return None
     value = python_value(value)
@@ -83,7 +84,7 @@ def coerce(type_: Type, value: object, column: str) -> object:
 
 
 def python_value(value: object) -> object:
-    """The Python value of a numpy scalar; any other value as it is."""
+    """Return the Python value of a numpy scalar; any other value as it is."""
     return _of_numpy(value) if type(value) not in _PLAIN and _is_of_numpy(value) else value
 
 
@@ -95,7 +96,8 @@ def _is_of_numpy(value: object, type_: str = "generic") -> bool:
 
 
 def _of_numpy(value: Any) -> object:
-    """The Python value of a numpy scalar, or the scalar itself if there is none (which then is refused)."""
+    """Return the Python value of a numpy scalar, or the scalar itself if there is none (which then is
+    refused)."""
     import numpy as np
 
     if isinstance(value, np.timedelta64):
@@ -152,8 +154,8 @@ def _to_float(type_: Type, value: object, column: str) -> float:
 
 
 def _to_odd(exact: Decimal, nearest: float) -> float:
-    """The double next to ``exact`` whose last bit is odd, unless ``exact`` is a double. Rounding that to
-    single precision gives the single nearest to ``exact``, as Spark does; rounding ``nearest`` would round
+    """Return the double next to ``exact`` whose last bit is odd, unless ``exact`` is a double. Rounding that
+    to single precision gives the single nearest to ``exact``, as Spark does; rounding ``nearest`` would round
     twice."""
     given = Decimal(nearest)
     if given == exact or math.isinf(nearest) or struct.unpack("<q", struct.pack("<d", nearest))[0] & 1:
@@ -266,7 +268,8 @@ _ISO = re.compile(ISO_TIME)
 
 
 def _from_iso(type_: Type, text: str, column: str) -> object:
-    """The date or time of an ISO text: in UTC unless it names an offset; a date alone is its midnight."""
+    """Return the date or time of an ISO text: in UTC unless it names an offset; a date alone is its
+    midnight."""
     example = "'2024-01-31'" if type_.kind == "date" else "'2024-01-31T12:00:00Z'"
     match = _ISO.fullmatch(text)
     if match is None or (type_.kind == "date" and match[4]):
@@ -291,5 +294,6 @@ def _from_iso(type_: Type, text: str, column: str) -> object:
 
 
 def row_value(type_: Type, value: Any) -> Any:
-    """A canonical value as an expression of Spark's has it: a Decimal for Uint64; all else as it is."""
+    """Return a canonical value as an expression of Spark's has it: a Decimal for Uint64; all else as it
+    is."""
     return Decimal(value) if type_.name == "Uint64" and value is not None else value

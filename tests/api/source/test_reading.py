@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyspark
@@ -21,54 +18,18 @@ from strandline import Database
 from strandline.errors import Conflict, Corrupted, InvalidArgument, PathNotFound, StrandlineError, Unsupported
 from strandline.storage.arrow import portions
 from strandline.storage.spark import shipping
+from tests.api.source.conftest import TABLE
 from tests.api.source.sparkless import load, planned, read, source
 from tests.effort import EVERY
 from tests.tables.examples import ARROW, rows
 from tests.world import ManualClock
 
-try:
-    from pyspark.sql.datasource import (
-        EqualTo,
-        Filter,
-        GreaterThanOrEqual,
-        In,
-        IsNull,
-        LessThan,
-        StringStartsWith,
-    )
-except ImportError:
-    pytest.skip("PySpark tells a source of conditions since 4.1", allow_module_level=True)
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TABLE = """CREATE TABLE t (k Int64 NOT NULL, v Utf8, n Uint64, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v))
-           WITH (PARTITION_AT_KEYS = (100, 200))"""
 COLLECTION = (
     "CREATE BACKUP COLLECTION c (TABLE t) WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')"
 )
-
-
-FULL = replace(ARROW, inline_rows=20, history_seconds=0.0, grace_seconds=0.0)
-
-
-@pytest.fixture(scope="module")
-def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("full") / "w"
-    with strandline.connect(folder, settings=FULL) as db:
-        db.sql(TABLE)
-        db.table("t").upsert([{"k": k, "v": f"v{k % 7}", "n": k} for k in range(300)])
-        db.compact("/t")
-        db.table("t").upsert([{"k": k, "v": "changed"} for k in range(90, 130)])
-        db.sql("DELETE FROM t WHERE k = 5 OR k = 250; UPSERT INTO t (k, v) VALUES (1000, 'new'), (7, NULL)")
-    return folder
-
-
-@pytest.fixture
-def full(first: Path, connect: Callable[..., Database], tmp_path: Path) -> Database:
-    """A table with a base, logs in files and logs in the catalog."""
-    shutil.copytree(first, tmp_path / "full")
-    return connect("full", settings=FULL)
 
 
 def everything(db: Database, suffix: str = "") -> list[tuple[Any, ...]]:
@@ -106,6 +67,17 @@ def test_it_travels_to_where_the_package_is_not_known(full: Database, tmp_path: 
     subprocess.run([*here, send], check=True)
     said = subprocess.run([*here, take], check=True, capture_output=True, text=True).stdout
     assert said.split() == ["struct<k:bigint,v:string,n:decimal(20,0)>", f"{archive}/strandline/__init__.py"]
+
+
+def test_a_python_without_what_it_depends_on_is_told(tmp_path: Any) -> None:
+    """As a notebook has it whose environment is not the one of ``python3``."""
+    archive = tmp_path / "shipped.zip"
+    archive.write_bytes(shipping._zipped())
+    take = f"import sys; sys.path.insert(0, {str(archive)!r}); import strandline.api.source.source"
+    said = subprocess.run([sys.executable, "-I", "-S", "-c", take], capture_output=True, text=True)
+    assert f"Spark runs {sys.executable}, where there is no module " in said.stderr
+    assert "PYSPARK_PYTHON" in said.stderr
+    assert "ModuleNotFoundError" not in said.stderr
 
 
 def test_a_column_of_another_type_is_not_taken_for_it(full: Database) -> None:
@@ -148,39 +120,10 @@ def test_columns_by_name(full: Database) -> None:
     assert load(full, schema=given, path="/t") == rows(full, "SELECT k FROM t ORDER BY k")
 
 
-FILTERS: list[tuple[str, list[Filter], int]] = [
-    ("k = 150", [EqualTo(("k",), 150)], 1),
-    ("k >= 100 AND k < 150", [GreaterThanOrEqual(("k",), 100), LessThan(("k",), 150)], 1),
-    ("k >= 150", [GreaterThanOrEqual(("k",), 150)], 2),
-    ("k IN (3, 210)", [In(("k",), (3, 210))], 3),  # What is between the first and the last.
-    ("k IS NULL", [IsNull(("k",))], 0),
-    ("k < -1", [LessThan(("k",), -1)], 0),
-    ("v = 'v1'", [StringStartsWith(("v",), "v1")], 3),  # Of no use, and no harm.
-]
-
-
-@pytest.mark.parametrize(("where", "filters", "count"), FILTERS, ids=[each[0] for each in FILTERS])
-def test_filters_leave_out_what_cannot_match(
-    full: Database, where: str, filters: list[Filter], count: int
-) -> None:
-    reader, partitions = planned(full, filters, path="/t")
-    found = read(reader, partitions)
-    assert set(found) >= set(rows(full, f"SELECT k, v, n FROM t WHERE {where}"))
-    assert len(partitions) == count
-
-
-def test_a_filter_on_the_key_reads_no_other_row(full: Database) -> None:
-    assert load(full, [GreaterThanOrEqual(("k",), 20), LessThan(("k",), 23)], path="/t") == [
-        (k, f"v{k % 7}", k) for k in (20, 21, 22, 23)
-    ]  # A range of keys has its ends; the last one is for Spark to leave out.
-
-
 def test_through_an_index(full: Database) -> None:
     expected = everything(full)
     assert load(full, path="/t", view="by_v") == expected
     assert load(full, path="/t", view="by_v", columns="k,v") == [(k, v) for k, v, _ in expected]
-    found = load(full, [EqualTo(("v",), "changed")], path="/t", view="by_v")
-    assert found == [row for row in expected if row[1] == "changed"]
 
 
 def test_a_past_state(connect: Callable[..., Database]) -> None:
@@ -272,3 +215,32 @@ def test_spark_reads_it(spark_db: Database, spark: SparkSession) -> None:
         ["now", "c"],
     ]
     spark.catalog.dropTempView("shop_t")
+
+
+@pytest.mark.slow
+def test_a_namespace_has_all_tables(spark_db: Database, spark: SparkSession) -> None:
+    spark_db.sql(f"{TABLE}; UPSERT INTO t (k, v, n) VALUES (1, 'a', 2), (250, 'c', 4)")
+    spark_db.sql(
+        "CREATE TABLE `2026/u` (k Int64, PRIMARY KEY (k)); CREATE TABLE `no name` (k Int64, PRIMARY KEY (k))"
+    )
+    where = spark_db.runtime.files.location
+    try:
+        strandline.register(spark, where, namespace="shop")
+        assert [row.tableName for row in spark.sql("SHOW TABLES IN shop").collect()] == ["2026_u", "t"]
+        spark.sql("INSERT INTO shop.t VALUES (1, 'b', 18446744073709551615)")
+        found = spark.sql("SELECT v, n FROM shop.t WHERE k < 100").collect()
+        assert [tuple(row) for row in found] == [("b", 2**64 - 1)]
+        spark_db.sql("ALTER TABLE t DROP COLUMN n; DROP TABLE `2026/u`")
+        strandline.register(spark, where, namespace="shop")
+        assert [row.tableName for row in spark.sql("SHOW TABLES IN shop").collect()] == ["t"]
+        assert spark.table("shop.t").columns == ["k", "v"]
+        spark.sql("DROP TABLE shop.t")
+        assert spark_db.describe("/t")["rows"] == 2
+        spark.sql("CREATE TABLE shop.t (mine INT) USING parquet")
+        with pytest.raises(InvalidArgument, match=r"shop\.t is there already, and is not /t"):
+            strandline.register(spark, where, namespace="shop")
+        assert spark.table("shop.t").columns == ["mine"]
+        with pytest.raises(InvalidArgument, match="cannot be a namespace"):
+            strandline.register(spark, where, namespace="a.b")
+    finally:
+        spark.sql("DROP DATABASE IF EXISTS shop CASCADE")

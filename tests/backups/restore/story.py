@@ -11,7 +11,7 @@ from sqlalchemy import event, select
 
 import strandline
 from strandline.api.database import Database
-from strandline.backups.restore import Restore
+from strandline.backups.restore import RestoreBackup
 from strandline.backups.restore_plan import RestoreRequest
 from strandline.catalog import sqltables
 from strandline.clock import Clock
@@ -88,7 +88,11 @@ def open_at(
 def started(db: Database, request: RestoreRequest, **options: Any) -> tuple[Engine, str]:
     """A restore that is planned and waits for somebody to carry it out."""
     engine = Engine(
-        db.runtime.catalog, db.runtime.session, [Restore(db.runtime)], metrics=db.runtime.metrics, **options
+        db.runtime.catalog,
+        db.runtime.session,
+        [RestoreBackup(db.runtime)],
+        metrics=db.runtime.metrics,
+        **options,
     )
     return engine, engine.start("restore", request)
 

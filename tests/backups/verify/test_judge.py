@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 from strandline.backups.record import BackupRecord
-from strandline.backups.verify_chain import Held, judge
+from strandline.backups.verify_chain import SliceHealth, judge
 from strandline.model import Digest
 from tests.backups.test_records import FULL, ONE, TWO, digest, table
 
@@ -30,8 +30,8 @@ CHAIN = [held_at(record, place) for place, record in enumerate((FULL, ONE, TWO))
 NAMES = [record.name for record in CHAIN]
 
 
-def known(times: dict[int, float | None]) -> dict[int, Held]:
-    return {id_: Held(since) for id_, since in times.items()}
+def known(times: dict[int, float | None]) -> dict[int, SliceHealth]:
+    return {id_: SliceHealth(since) for id_, since in times.items()}
 
 
 def test_each_is_as_old_as_the_oldest_look_at_what_it_needs() -> None:
@@ -44,10 +44,10 @@ def test_each_is_as_old_as_the_oldest_look_at_what_it_needs() -> None:
 
 
 def test_damage_is_that_of_all_that_build_on_it() -> None:
-    damaged = {id_: Held(1.0) for id_ in (100, 101, 110, 120, 121)}
-    found = judge(CHAIN, {**damaged, 111: Held(1.0, "a hole")}, {})
+    damaged = {id_: SliceHealth(1.0) for id_ in (100, 101, 110, 120, 121)}
+    found = judge(CHAIN, {**damaged, 111: SliceHealth(1.0, "a hole")}, {})
     assert [found[name].because for name in NAMES] == [None, "a hole", "a hole"]
-    found = judge(CHAIN, {**damaged, 100: Held(1.0, "first"), 110: Held(1.0, "then")}, {})
+    found = judge(CHAIN, {**damaged, 100: SliceHealth(1.0, "first"), 110: SliceHealth(1.0, "then")}, {})
     assert [found[name].because for name in NAMES] == ["first"] * 3
 
 
@@ -55,7 +55,14 @@ def test_a_whole_slice_needs_nothing_before_it() -> None:
     anew = table(True, Digest(), digest(4))
     chain = [CHAIN[0], held_at(replace(ONE, tables={"/t": anew}), 1), CHAIN[2]]
     found = judge(
-        chain, {100: Held(1.0, "a hole"), 101: Held(1.0, "a hole"), 110: Held(4.0), 111: Held(4.0)}, {}
+        chain,
+        {
+            100: SliceHealth(1.0, "a hole"),
+            101: SliceHealth(1.0, "a hole"),
+            110: SliceHealth(4.0),
+            111: SliceHealth(4.0),
+        },
+        {},
     )
     assert [found[name].because for name in NAMES] == ["a hole", None, None]
     assert [found[name].since for name in NAMES] == [1.0, 4.0, 4.0]
@@ -65,7 +72,7 @@ def test_what_spoils_a_backup_as_a_whole_spoils_those_after_it() -> None:
     found = judge(CHAIN, {}, {NAMES[1]: "no manifest", NAMES[2]: "its own"})
     assert [found[name].spoiled for name in NAMES] == [None, "no manifest", "its own"]
     assert [found[name].because for name in NAMES] == [None, "no manifest", "its own"]
-    found = judge(CHAIN, {110: Held(1.0, "a hole")}, {NAMES[0]: "no manifest"})
+    found = judge(CHAIN, {110: SliceHealth(1.0, "a hole")}, {NAMES[0]: "no manifest"})
     assert [found[name].because for name in NAMES] == ["no manifest"] * 3
     assert [found[name].broken for name in NAMES] == [None] * 3
 
@@ -87,7 +94,7 @@ def test_a_chain_that_does_not_fit_breaks_where_it_does_not() -> None:
 def test_a_table_is_followed_to_its_new_name() -> None:
     renamed = replace(CHAIN[1], tables={"/u": replace(CHAIN[1].tables["/t"], was="/t")})
     later = replace(CHAIN[2], tables={"/u": CHAIN[2].tables["/t"]})
-    found = judge([CHAIN[0], renamed, later], {100: Held(1.0, "a hole"), 121: Held(0.5)}, {})
+    found = judge([CHAIN[0], renamed, later], {100: SliceHealth(1.0, "a hole"), 121: SliceHealth(0.5)}, {})
     assert [found[name].broken for name in NAMES] == [None] * 3
     assert [found[name].because for name in NAMES] == ["a hole"] * 3
     assert [found[name].since for name in NAMES] == [1.0, 1.0, 0.5]
@@ -95,5 +102,5 @@ def test_a_table_is_followed_to_its_new_name() -> None:
 
 def test_a_table_that_is_no_member_any_more_is_not_needed() -> None:
     left = replace(CHAIN[0], tables={"/u": held_at(FULL, 5).tables["/t"], **CHAIN[0].tables})
-    found = judge([left, *CHAIN[1:]], {150: Held(1.0, "a hole")}, {})
+    found = judge([left, *CHAIN[1:]], {150: SliceHealth(1.0, "a hole")}, {})
     assert [found[name].because for name in NAMES] == ["a hole", None, None]

@@ -307,6 +307,20 @@ def test_a_backup_that_became_a_full_one(stored: Kept) -> None:
         assert [p.kind for p in db.verify("c", level="chain")] == ["different_manifest"]
 
 
+def test_a_folder_with_any_name(tmp_path: Path) -> None:
+    place = tmp_path / "no #1 of 2" / "objects" / "it's #"
+    with opened(tmp_path / "warehouse") as db:
+        keep(db, tmp_path / "warehouse", place.parent / "it''s #")
+        assert db.verify("c", level="restore") == []
+        report = db.verify("c", again=True)
+        assert sum(b.objects for b in report.backups) == len(list((place / "objects").rglob("*.parquet")))
+        for name, objects in objects_of(db).items():
+            for path in objects:
+                flip(path)
+                assert {p.path.rpartition("/")[2] for p in db.verify("c", again=True)} == {name}
+                flip(path)
+
+
 def test_an_attached_repository(stored: Kept, tmp_path: Path) -> None:
     """From where it is only read, and from where it was taken over."""
     with opened(tmp_path / "reader") as reader, opened(stored.folder) as owner:

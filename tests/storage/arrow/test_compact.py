@@ -18,7 +18,7 @@ from strandline.settings import Limits
 from strandline.storage import segment as segments
 from strandline.storage.arrow.compact import fold
 from strandline.storage.arrow.digest import digests
-from strandline.storage.arrow.merge import Objects
+from strandline.storage.arrow.merge import ObjectSink
 from strandline.storage.arrow.passing import passing
 from strandline.storage.arrow.scan import scan
 from strandline.storage.keys import keys_of
@@ -118,7 +118,7 @@ def test_objects_of_a_repository_are_named_by_their_content(history: History, tm
     state, there = State(KV, history.chain()), QuickFiles(tmp_path / "repository")
     (here,) = fold(history.shelf, state, "made", most=PLENTY).segments
     before = set(history.files.names())
-    into = Objects(there, frozenset(), Pace(Limits(), SystemClock()))
+    into = ObjectSink(there, frozenset(), Pace(Limits(), SystemClock()))
     (sent,) = fold(history.shelf, state, "unused", most=PLENTY, into=into).segments
     assert (sent.file, sent.checksum) == (into.name(here.checksum), here.checksum)
     assert there.checksum(sent.file or "") == sent.checksum

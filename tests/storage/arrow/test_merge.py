@@ -12,7 +12,7 @@ from strandline.model import PENDING, STEP, State
 from strandline.storage.arrow.changes import changes
 from strandline.storage.arrow.lookup import lookup
 from strandline.storage.arrow.merge import merge_logs
-from strandline.storage.segment import Inline, read_segment
+from strandline.storage.segment import read_segment
 from tests.storage.examples import History, QuickFiles, histories, schema
 
 KV = schema("k Int64 NOT NULL", "v Utf8", key="k")
@@ -32,13 +32,7 @@ def test_a_merge_keeps_every_change(tmp_path_factory: pytest.TempPathFactory, da
     if not logs:
         return
     before = changes(history.shelf, history.schema, logs, after=-1, upto=history.step)
-    merged = merge_logs(
-        history.shelf,
-        history.schema,
-        logs,
-        history.name(),
-        inline=Inline(data.draw(st.sampled_from([0, 2000])), 1 << 18),
-    )
+    merged = merge_logs(history.shelf, history.schema, logs, history.name())
     after = changes(history.shelf, history.schema, [merged], after=-1, upto=history.step)
     assert after.equals(before)
     assert (merged.after, merged.upto, merged.stepped) == (logs[0].after, logs[-1].upto, True)
@@ -68,7 +62,7 @@ def test_what_is_merged_can_be_merged_again(history: History) -> None:
     for i in range(6):
         history.write("UPSERT", ["k", "v"], [(i % 2, str(i))], inline=i % 2 == 0)
     history.merge(1, 3)
-    history.merge(0, 3, inline=False)
+    history.merge(0, 3)
     history.merge(0, len(history.segments))
     for step in range(7):
         found = lookup(history.shelf, State(KV, history.chain(step)), [(0,), (1,)])

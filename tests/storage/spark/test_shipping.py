@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from strandline.storage.spark import shipping
+from strandline.version import VERSION
 from tests import processes
 
 SOURCE = processes.SOURCE / "strandline"
@@ -82,4 +83,4 @@ def test_executors_use_what_was_shipped_even_if_they_have_another_version(
     python.write_text(f'#!/bin/sh\nPYTHONPATH="{other.parent}:$PYTHONPATH" exec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
     monkeypatch.setenv("PYSPARK_PYTHON", str(python))
-    assert processes.run(SHIPPED) == "['0.1.0', '0.1.0', '0.1.0']\n0.1.0\n"
+    assert processes.run(SHIPPED) == f"{[VERSION] * 3}\n{VERSION}\n"

@@ -38,7 +38,7 @@ def constraints(filters: Iterable[Filter], types: Mapping[str, Type]) -> Constra
 
 
 def _left(each: Any, type_: Type) -> Allowed | None:
-    """What a filter leaves of a column's values; None if that cannot be told."""
+    """Return what a filter leaves of a column's values; None if that cannot be told."""
     kind = type(each).__name__
     if kind == "IsNull":
         return frozenset({None})

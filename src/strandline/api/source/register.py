@@ -1,4 +1,4 @@
-"""``strandline.register``: let a Spark session know ``format("strandline")``, and tables as views."""
+"""``strandline.register``: let a Spark session know ``format("strandline")``, and tables by their names."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _known: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 _NAME = re.compile(r"\w+", re.ASCII)
-"""What a view may be called without quotes."""
+"""What a view or a table may be called without quotes."""
 
 
 def register(
@@ -26,22 +26,26 @@ def register(
     *,
     catalog: str | None = None,
     views: str | None = None,
+    namespace: str | None = None,
 ) -> None:
     """Let a session, classic or of Spark Connect, know ``format("strandline")``. ``warehouse`` and
     ``catalog`` count from now on where the options of a query name none. With ``views``, the beginning of
     their names, each table of the warehouse is also a temporary view: with ``"shop_"`` the table ``/orders``
-    is ``shop_orders``, and ``/2026/orders`` is ``shop_2026_orders``. A query sees their rows as they are
-    when it is first carried out, but their columns as they are now. May be called again, from any
-    thread."""
+    is ``shop_orders``, and ``/2026/orders`` is ``shop_2026_orders``. With ``namespace``, the name of a
+    database of Spark's, which is made if it is missing, each is a table in it: ``shop.orders``,
+    ``shop.2026_orders``. A query sees their rows as they are when it is first carried out, but their columns
+    as they are now. May be called again, from any thread."""
     from strandline.api.source.source import StrandlineSource, with_default
 
-    if warehouse is None and (catalog is not None or views is not None):
+    if warehouse is None and (catalog, views, namespace) != (None, None, None):
         raise InvalidArgument("there is no warehouse to register", "Name it: register(spark, warehouse).")
     place = None if warehouse is None else Place(place_of(warehouse), catalog)
     frames.register_source(spark, StrandlineSource if place is None else with_default(place))
     _known.add(spark)
     if place is not None and views is not None:
         _make_views(spark, place, views)
+    if place is not None and namespace is not None:
+        _make_tables(spark, place, namespace)
 
 
 def register_once(spark: SparkSession) -> None:
@@ -51,6 +55,40 @@ def register_once(spark: SparkSession) -> None:
 
 
 def _make_views(spark: SparkSession, place: Place, prefix: str) -> None:
+    where = {"warehouse": place.warehouse} | ({"catalog": place.catalog} if place.catalog else {})
+    made = []
+    for name, path in _named(place, prefix).items():
+        options = ", ".join(f"`{key}` {_text(value)}" for key, value in {**where, "table": path}.items())
+        made.append(f"CREATE OR REPLACE TEMPORARY VIEW `{name}` USING strandline OPTIONS ({options})")
+    frames.run(spark, made)
+
+
+def _make_tables(spark: SparkSession, place: Place, namespace: str) -> None:
+    """Make tables of Spark's catalog, in the place of those that were made before. Spark gives the source of
+    such a table no options, so that each has one of its own, which knows them."""
+    from strandline.api.source.source import of_table
+
+    if not _NAME.fullmatch(namespace):
+        raise InvalidArgument(
+            f"{namespace!r} cannot be a namespace", "Use letters, digits and underscores in its name."
+        )
+    sources = {f"strandline_{namespace}_{name}": (name, path) for name, path in _named(place, "").items()}
+    frames.run(spark, [f"CREATE DATABASE IF NOT EXISTS `{namespace}`"])
+    before = frames.tables_of(spark, namespace)
+    for name, path in sources.values():
+        if not before.get(name.lower(), "strandline_").startswith("strandline_"):
+            raise InvalidArgument(
+                f"{namespace}.{name} is there already, and is not {path}", "Choose another namespace."
+            )
+    gone = [name for name, provider in before.items() if provider.startswith("strandline_")]
+    frames.run(spark, [f"DROP TABLE `{namespace}`.`{name}`" for name in gone])
+    for source, (name, path) in sources.items():
+        frames.register_source(spark, of_table(place, path, source))
+        frames.run(spark, [f"CREATE TABLE `{namespace}`.`{name}` USING {source}"])
+
+
+def _named(place: Place, prefix: str) -> dict[str, str]:
+    """Return what tables are called where there are no paths, those of them that can be called anything."""
     with connect(place.warehouse, catalog=place.catalog, create=False) as db:
         entries = db.ls("/", depth=None)
     named: dict[str, str] = {}
@@ -59,22 +97,17 @@ def _make_views(spark: SparkSession, place: Place, prefix: str) -> None:
         is_own = not is_backup(entry.path) and not is_replaced(entry.path)
         if entry.type != "table" or not is_own or entry.path.rpartition("/")[0] in indexes:
             continue
-        name = prefix + entry.path[1:].replace("/", "_")
-        if name.lower() in named:
+        name = (prefix + entry.path[1:].replace("/", "_")).lower()
+        if name in named:
             raise InvalidArgument(
-                f"{named[name.lower()]} and {entry.path} would both be the view {name}",
+                f"{named[name]} and {entry.path} would both be called {name}",
                 'Read them by their paths: format("strandline").load("/orders").',
             )
         if _NAME.fullmatch(name):
-            named[name.lower()] = entry.path
-    where = {"warehouse": place.warehouse} | ({"catalog": place.catalog} if place.catalog else {})
-    made = []
-    for name, path in named.items():
-        options = ", ".join(f"`{key}` {_text(value)}" for key, value in {**where, "table": path}.items())
-        made.append(f"CREATE OR REPLACE TEMPORARY VIEW `{name}` USING strandline OPTIONS ({options})")
-    frames.run(spark, made)
+            named[name] = entry.path
+    return named
 
 
 def _text(value: str) -> str:
-    """A text as Spark reads it."""
+    """Return a text as Spark reads it."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

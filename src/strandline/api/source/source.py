@@ -33,15 +33,19 @@ class StrandlineSource(DataSource):
 
     default: ClassVar[Place | None] = None
     """The warehouse that counts where the options name none."""
+    only: ClassVar[str | None] = None
+    """The one table that it is for, of those in a namespace: what Spark shows it there are no options."""
+    known_as: ClassVar[str] = "strandline"
 
     @plainly
     def __init__(self, options: Any) -> None:
-        super().__init__(options)
-        self._options = Options(options, self.default)
+        given: Any = options if self.only is None else CaseInsensitiveDict({"table": self.only})
+        super().__init__(given)
+        self._options = Options(given, self.default)
 
     @classmethod
     def name(cls) -> str:
-        return "strandline"
+        return cls.known_as
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The place as plain values: it is read before the package is found.
@@ -96,8 +100,8 @@ class StrandlineSource(DataSource):
 
 
 def _made_again(archive: str | None, options: dict[str, str], default: Any) -> Any:
-    """The source that another process has sent. It runs where the package may not be found yet: Spark does
-    not let the process that follows a stream know what was shipped."""
+    """Return the source that another process has sent. It runs where the package may not be found yet: Spark
+    does not let the process that follows a stream know what was shipped."""
     import sys
 
     if archive is not None and archive not in sys.path:
@@ -114,10 +118,20 @@ def source_of(options: dict[str, str], default: tuple[str, str | None] | None) -
 
 
 def with_default(place: Place) -> type[StrandlineSource]:
-    """Return the source with a warehouse for those who name none. It is a class of no module that could be
-    imported, and so travels whole."""
-    made = {"default": place, "__module__": "__main__"}
-    kind: type[StrandlineSource] = type(StrandlineSource.__name__, (StrandlineSource,), made)
+    """Return the source with a warehouse for those who name none."""
+    return _kind({"default": place})
+
+
+def of_table(place: Place, path: str, name: str) -> type[StrandlineSource]:
+    """Return the source of one table, which has a name of its own."""
+    return _kind({"default": place, "only": path, "known_as": name})
+
+
+def _kind(made: dict[str, Any]) -> type[StrandlineSource]:
+    """Return a class of no module that could be imported, and which so travels whole."""
+    kind: type[StrandlineSource] = type(
+        StrandlineSource.__name__, (StrandlineSource,), {**made, "__module__": "__main__"}
+    )
     return kind
 
 

@@ -29,7 +29,7 @@ _ARITHMETIC: dict[str, Callable[[int, int], int]] = {
 def assign(
     expression: Expression, columns: Mapping[str, Type], qualifier: str | None = None
 ) -> Assignment | None:
-    """The new value as a function of the old row, or None if only Spark can compute it.
+    """Return the new value as a function of the old row, or None if only Spark can compute it.
 
     A constant, a column, or a sum, difference or product of an integer column and an integer. The value is
     not yet brought into the form of the column that it goes to. An overflow is InvalidArgument when the
@@ -85,7 +85,7 @@ def _arithmetic(expression: Expression, columns: Mapping[str, Type], qualifier: 
 
 
 def _integer(node: exp.Expr) -> tuple[int, bool]:
-    """An integer and whether Spark takes it for a bigint."""
+    """Return an integer and whether Spark takes it for a bigint."""
     from sqlglot import exp
 
     inner = node.this if isinstance(node, exp.Neg) else node

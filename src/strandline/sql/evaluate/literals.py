@@ -30,8 +30,8 @@ class NotConstant(Exception):
 
 
 def literal(expression: Expression) -> Constant:
-    """The value of a constant: None for NULL, else bool, int, float, Decimal, str, bytes, date or datetime in
-    UTC. As in Spark, an integer beyond 64 bits is a decimal."""
+    """Return the value of a constant: None for NULL, else bool, int, float, Decimal, str, bytes, date or
+    datetime in UTC. As in Spark, an integer beyond 64 bits is a decimal."""
     found = _value(expression)
     return Decimal(found) if isinstance(found, int) and not -(2**63) <= found < 2**63 else found
 
@@ -74,7 +74,7 @@ def _negative(found: Constant) -> int | float | Decimal:
 
 
 def constant(node: exp.Expr) -> Constant:
-    """The value of a node of an expression's tree."""
+    """Return the value of a node of an expression's tree."""
     from sqlglot import exp
 
     if isinstance(node, exp.Literal):
@@ -130,8 +130,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,38}")
 
 
 def _cast(found: Constant, type_: Type) -> Constant:
-    """A cast whose result is beyond doubt: one that keeps the value, or reads it from plain text. Not that of
-    NULL, which has no value but a type, and where it does not fit, Spark refuses it."""
+    """Return a cast whose result is beyond doubt: one that keeps the value, or reads it from plain text. Not
+    that of NULL, which has no value but a type, and where it does not fit, Spark refuses it."""
     if found is None:
         raise NotConstant
     try:

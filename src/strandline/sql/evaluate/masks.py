@@ -39,8 +39,8 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def mask(expression: Expression, columns: Mapping[str, Type], qualifier: str | None = None) -> Mask | None:
-    """The condition as a function of a table with physical columns, or None if only Spark can evaluate it.
-    The table has at least the columns that the condition names."""
+    """Return the condition as a function of a table with physical columns, or None if only Spark can evaluate
+    it. The table has at least the columns that the condition names."""
     try:
         return _condition(expression.ast, columns, qualifier)
     except (Beyond, NotConstant, RecursionError):
@@ -159,7 +159,7 @@ def _member(node: exp.In, columns: Mapping[str, Type], qualifier: str | None) ->
 
 
 def _scalar(type_: Type, value: Constant) -> pa.Scalar:
-    """A constant in the type of a column, if it is one of its values."""
+    """Return a constant in the type of a column, if it is one of its values."""
     if type_.kind == "float":
         if isinstance(value, float) and math.isnan(value):
             raise Beyond

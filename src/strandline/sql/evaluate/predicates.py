@@ -35,8 +35,8 @@ class Beyond(Exception):
 def predicate(
     expression: Expression, columns: Mapping[str, Type], qualifier: str | None = None
 ) -> Predicate | None:
-    """The condition as a function of a row, or None if only Spark can evaluate it. A column may be qualified
-    with ``qualifier``."""
+    """Return the condition as a function of a row, or None if only Spark can evaluate it. A column may be
+    qualified with ``qualifier``."""
     try:
         return _condition(expression.ast, _Scope(columns, qualifier))
     except (Beyond, NotConstant, RecursionError):
@@ -50,8 +50,8 @@ class _Scope:
 
 
 def column_of(node: exp.Expr, columns: Iterable[str], qualifier: str | None = None) -> str | None:
-    """The column that a node is, or None if it is something else. A name that is no column, or several, is
-    beyond us."""
+    """Return the column that a node is, or None if it is something else. A name that is no column, or
+    several, is beyond us."""
     from sqlglot import exp
 
     if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier):
@@ -68,7 +68,7 @@ def column_of(node: exp.Expr, columns: Iterable[str], qualifier: str | None = No
 
 
 def comparison(node: exp.Expr) -> str | None:
-    """The operator of a comparison."""
+    """Return the operator of a comparison."""
     return _OPERATORS.get(type(node).__name__)
 
 
@@ -126,8 +126,8 @@ def _null_test(name: str | None) -> Predicate:
 
 
 def flattened(node: exp.Expr) -> list[exp.Expr]:
-    """The parts of a chain of one connective. Chains lean to the left and may be thousands long, so this does
-    not recurse."""
+    """Return the parts of a chain of one connective. Chains lean to the left and may be thousands long, so
+    this does not recurse."""
     parts: list[exp.Expr] = []
     kind = type(node)
     while isinstance(node, kind):
@@ -250,7 +250,7 @@ def _membership(node: exp.Expr, scope: _Scope) -> Predicate:
 
 
 def aligned(type_: Type, value: Constant) -> Constant:
-    """A constant in the form in which it compares with canonical values of the type as Spark compares
+    """Return a constant in the form in which it compares with canonical values of the type as Spark compares
     them."""
     kind = type_.kind
     if value is None:
@@ -297,7 +297,7 @@ def _as_double(value: int | float | Decimal) -> float:
 
 
 def _fits(type_: Type, value: int | Decimal) -> bool:
-    """Whether Spark compares both sides exactly, that is, in a decimal of at most 38 digits."""
+    """Return whether Spark compares both sides exactly, that is, in a decimal of at most 38 digits."""
     before, after = (type_.precision - type_.scale, type_.scale) if type_.kind == "decimal" else (20, 0)
     digits = Decimal(value).as_tuple()
     if not isinstance(digits.exponent, int) or len(digits.digits) > 38:

@@ -57,7 +57,7 @@ class Constraints:
         return any(allowed == frozenset() for allowed in self.columns.values())
 
     def values(self, column: str) -> frozenset[Any] | None:
-        """The finite set of values of a column, if there is one."""
+        """Return the finite set of values of a column, if there is one."""
         allowed = self.columns.get(column)
         return allowed if isinstance(allowed, frozenset) else None
 
@@ -68,8 +68,8 @@ def key_ranges(
     names: Collection[str],
     qualifier: str | None = None,
 ) -> Constraints:
-    """The constraints that a condition puts on the columns in ``names``; ``columns`` are all columns of the
-    table."""
+    """Return the constraints that a condition puts on the columns in ``names``; ``columns`` are all columns
+    of the table."""
     if expression is None:
         return Constraints()
     try:
@@ -192,7 +192,7 @@ def _allowed(sign: str, type_: Type, value: Constant) -> Allowed | None:
 
 
 def _exact(type_: Type, value: Constant) -> Any:
-    """The value of the type that equals a constant, or None."""
+    """Return the value of the type that equals a constant, or None."""
     if value is None or type_.kind not in ("int", "decimal"):
         if isinstance(value, datetime) and type_.name == "Datetime" and value.microsecond:
             return None
@@ -205,7 +205,7 @@ _WIDE = Context(prec=120)
 
 
 def _floor(type_: Type, value: Any) -> tuple[Any, bool]:
-    """The largest number of the type's scale that is not above the value, and whether it equals it."""
+    """Return the largest number of the type's scale that is not above the value, and whether it equals it."""
     if type_.kind == "int":
         floor: Any = value if isinstance(value, int) else int(value.to_integral_value(ROUND_FLOOR))
     elif type_.kind == "decimal":
@@ -245,7 +245,7 @@ def _below(type_: Type, high: Any, inclusive: bool) -> Allowed:
 
 
 def both(left: Allowed, right: Allowed) -> Allowed:
-    """What both allow."""
+    """Return what both allow."""
     if isinstance(left, frozenset):
         return frozenset(value for value in left if value in right)
     if isinstance(right, frozenset):
@@ -270,7 +270,7 @@ def both(left: Allowed, right: Allowed) -> Allowed:
 
 
 def _any(left: Allowed, right: Allowed) -> Allowed | None:
-    """A constraint that allows what either does; None if NULL would be lost in a range."""
+    """Return a constraint that allows what either does; None if NULL would be lost in a range."""
     if isinstance(left, frozenset) and isinstance(right, frozenset):
         return left | right
     if not left or not right:

@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from strandline.errors import StrandlineError
-from strandline.sql.cursor import Cursor
+from strandline.sql.cursor import TokenCursor
 from strandline.sql.keywords import CLAUSES, NOT_COLUMNS, NOT_IN_SIMPLE_WHERE
 from strandline.sql.references import TableRef, read_reference
 from strandline.sql.syntax import Expression
@@ -51,11 +51,11 @@ class SimpleSelect:
 
 
 def recognise(source: str, tokens: Sequence[Token]) -> SimpleSelect | None:
-    """The simple query that ``tokens`` are; positions in it are offsets in ``source``."""
+    """Return the simple query that ``tokens`` are; positions in it are offsets in ``source``."""
     if not tokens or tokens[0].key != "SELECT":
         return None
     try:
-        return _read(Cursor(source, tokens))
+        return _read(TokenCursor(source, tokens))
     except (_NotSimple, StrandlineError):
         return None
 
@@ -64,7 +64,7 @@ class _NotSimple(Exception):
     """Raised inside this module to give up."""
 
 
-def _read(cursor: Cursor) -> SimpleSelect:
+def _read(cursor: TokenCursor) -> SimpleSelect:
     cursor.expect("SELECT")
     items, count = _read_items(cursor)
     cursor.expect("FROM")
@@ -93,7 +93,7 @@ def _same(left: str, right: str) -> bool:
 _Item = tuple[str | None, str, str]  # qualifier, column, name in the result
 
 
-def _read_items(cursor: Cursor) -> tuple[list[_Item] | None, str | None]:
+def _read_items(cursor: TokenCursor) -> tuple[list[_Item] | None, str | None]:
     if cursor.accept("*"):
         return None, None
     if (
@@ -111,7 +111,7 @@ def _read_items(cursor: Cursor) -> tuple[list[_Item] | None, str | None]:
             return items, None
 
 
-def _read_column(cursor: Cursor) -> tuple[str | None, str]:
+def _read_column(cursor: TokenCursor) -> tuple[str | None, str]:
     qualifier, column = None, _read_name(cursor)
     if cursor.accept("."):
         qualifier, column = column, _read_name(cursor)
@@ -120,13 +120,13 @@ def _read_column(cursor: Cursor) -> tuple[str | None, str]:
     return qualifier, column
 
 
-def _read_name(cursor: Cursor) -> str:
+def _read_name(cursor: TokenCursor) -> str:
     if cursor.peek().kind == WORD and cursor.peek().key in NOT_COLUMNS:
         raise _NotSimple
     return cursor.name("a column")
 
 
-def _read_alias(cursor: Cursor) -> str | None:
+def _read_alias(cursor: TokenCursor) -> str | None:
     if cursor.accept("AS"):
         return _read_name(cursor)
     if cursor.sees_name() and cursor.peek().key not in NOT_COLUMNS:
@@ -134,13 +134,13 @@ def _read_alias(cursor: Cursor) -> str | None:
     return None
 
 
-def _with_alias(cursor: Cursor, ref: TableRef) -> TableRef:
+def _with_alias(cursor: TokenCursor, ref: TableRef) -> TableRef:
     if cursor.accept("AS") or (cursor.sees_name() and cursor.peek().key not in CLAUSES):
         ref = replace(ref, alias=_read_name(cursor))
     return ref
 
 
-def _read_where(cursor: Cursor) -> Expression | None:
+def _read_where(cursor: TokenCursor) -> Expression | None:
     if not cursor.accept("WHERE"):
         return None
     ahead = 0
@@ -151,7 +151,7 @@ def _read_where(cursor: Cursor) -> Expression | None:
     return cursor.expression("ORDER", "LIMIT")
 
 
-def _read_order(cursor: Cursor, items: list[_Item] | None, ref: TableRef) -> tuple[OrderBy, ...]:
+def _read_order(cursor: TokenCursor, items: list[_Item] | None, ref: TableRef) -> tuple[OrderBy, ...]:
     if not cursor.accept("ORDER", "BY"):
         return ()
     order: list[OrderBy] = []
@@ -170,7 +170,7 @@ def _read_order(cursor: Cursor, items: list[_Item] | None, ref: TableRef) -> tup
             return tuple(order)
 
 
-def _read_order_column(cursor: Cursor, items: list[_Item] | None, ref: TableRef) -> str:
+def _read_order_column(cursor: TokenCursor, items: list[_Item] | None, ref: TableRef) -> str:
     """As in Spark: a number is a place in the result, a name is first one of the result and then one of the
     table."""
     token = cursor.peek()
@@ -198,7 +198,7 @@ def _read_order_column(cursor: Cursor, items: list[_Item] | None, ref: TableRef)
     return next(iter(shown.values()), column)
 
 
-def _read_limit(cursor: Cursor) -> int | None:
+def _read_limit(cursor: TokenCursor) -> int | None:
     if not cursor.accept("LIMIT"):
         return None
     token = cursor.take()
@@ -212,14 +212,14 @@ def _read_limit(cursor: Cursor) -> int | None:
 
 
 def _rank(value_: Any) -> Any:
-    """A sort key in which NaN is equal to itself and greater than all else."""
+    """Return a sort key in which NaN is equal to itself and greater than all else."""
     if isinstance(value_, float):
         return (1, 0.0) if math.isnan(value_) else (0, value_)
     return value_
 
 
 def sort_rows(rows: Iterable[Mapping[str, Any]], order: Sequence[OrderBy]) -> list[Mapping[str, Any]]:
-    """The rows in Spark's order. Columns are those of the rows, by exact name."""
+    """Return the rows in Spark's order. Columns are those of the rows, by exact name."""
     result = list(rows)
     for by in reversed(order):
         nulls = [row for row in result if row[by.column] is None]

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from strandline.errors import Corrupted
 from strandline.model import Key, Segment, TableSchema
-from strandline.storage.arrow.merge import Objects
+from strandline.storage.arrow.merge import ObjectSink
 from strandline.storage.digest import checksum_of
 from strandline.storage.keys import neighbours
 from strandline.storage.parquet import ParquetFile
@@ -52,7 +52,7 @@ def write_in_order(
     *,
     upto: int,
     most: int,
-    into: Objects | None = None,
+    into: ObjectSink | None = None,
 ) -> tuple[Segment, ...]:
     """Return base segments of about ``most`` bytes each for rows that come in the order of their keys, with
     their step. Files are written as ``name-<n>.parquet``; they are durable when this returns, and gone when
@@ -89,7 +89,7 @@ def write_in_order(
 def _files(
     schema: TableSchema, pieces: Iterable[pa.Table], most: int
 ) -> Iterator[tuple[bytes, int, tuple[Key | None, Key | None]]]:
-    """The content of files, how many rows each has, and the keys of the first and the last of them."""
+    """Yield the content of files, how many rows each has, and the keys of the first and the last of them."""
     values = [c.physical for c in schema.value_columns]
     file, rows = None, 0
     lowest = highest = None
@@ -113,7 +113,8 @@ def _files(
 
 
 def _proved(schema: TableSchema, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The pieces that have rows. Whoever reads what is written relies on their order, so it is looked at."""
+    """Yield the pieces that have rows. Whoever reads what is written relies on their order, so it is looked
+    at."""
     before: pa.Table | None = None
     for piece in pieces:
         if not piece.num_rows:

@@ -71,7 +71,8 @@ def _log(
     window: tuple[int, int],
     within: KeyRange,
 ) -> pa.Table:
-    """Every change in a window ``(after, upto]`` of some logs, with all that a log says of a change."""
+    """Return every change in a window ``(after, upto]`` of some logs, with all that a log says of a
+    change."""
     after, upto = window
     columns = [*schema.names, OP, WAS_HI, WAS_LO, STEP]
     parts = []

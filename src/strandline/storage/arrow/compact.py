@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from strandline.model import STEP, Digest, State
 from strandline.storage.arrow.base import write_base, write_in_order
-from strandline.storage.arrow.merge import Objects
+from strandline.storage.arrow.merge import ObjectSink
 from strandline.storage.arrow.passing import in_order
 from strandline.storage.arrow.scan import scan
 from strandline.storage.compacted import Compacted
@@ -31,7 +31,7 @@ def compact(shelf: Shelf, state: State, name: str, *, least: int = 1) -> Compact
     return Compacted(write_base(shelf, schema, pieces, name, upto=chain.step), chain.segments, digest)
 
 
-def fold(shelf: Shelf, state: State, name: str, *, most: int, into: Objects | None = None) -> Written:
+def fold(shelf: Shelf, state: State, name: str, *, most: int, into: ObjectSink | None = None) -> Written:
     """Write all rows of a state, which may be a part of a table, as base segments of about ``most`` bytes
     each; ``into``: as objects of a repository. A piece of the rows is in memory at a time, with all that
     ``passing`` does not name."""

@@ -40,7 +40,7 @@ def feed(shelf: Shelf, window: Feed, within: KeyRange = EVERYWHERE) -> pa.Table:
 
 
 def _as_they_are(shelf: Shelf, window: Feed, within: KeyRange) -> pa.Table:
-    """The records of a mode that shows no more than the log itself, without a look at single rows."""
+    """Return the records of a mode that shows no more than the log itself, without a look at single rows."""
     found = changes(shelf, window.schema, window.logs, after=window.after, upto=window.upto, within=within)
     columns = {window.step: found[STEP], window.op: found[OP]} | {n: found[n] for n in window.schema.key}
     if window.mode != "KEYS_ONLY":

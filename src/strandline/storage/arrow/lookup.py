@@ -35,7 +35,7 @@ def rows_at(
     names = list(schema.names if columns is None else columns)
     found = []
     for segment in reversed(visible(chain)):  # The newest that has the key decides.
-        hits = _find(shelf, schema, segment, wanted, [*names, OP], after=BEGINNING, upto=chain.step)
+        hits = _find(shelf, schema, segment, wanted, [*names, OP], upto=chain.step)
         if hits is not None:
             wanted.found(hits[0])
             found.append(hits)
@@ -75,22 +75,12 @@ def touched(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], afte
     return {key for found in parts for key in keys_of(schema, found)}
 
 
-def overlaps(
-    shelf: Shelf,
-    schema: TableSchema,
-    segments: Sequence[Segment],
-    keys: Collection[Key],
-    after: int = BEGINNING,
-) -> bool:
-    """Return whether a row of one of the keys, at a step greater than ``after``, is in one of the
-    segments."""
+def overlaps(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], keys: Collection[Key]) -> bool:
+    """Return whether a row of one of the keys is in one of the segments."""
     if not keys:
         return False
     wanted = Wanted.of(schema, keys)
-    return any(
-        _find(shelf, schema, s, wanted, schema.key[:1], after=after, upto=PENDING) is not None
-        for s in segments
-    )
+    return any(_find(shelf, schema, s, wanted, schema.key[:1], upto=PENDING) is not None for s in segments)
 
 
 def rows_beginning(
@@ -142,12 +132,12 @@ def _find(
     wanted: Wanted,
     columns: Sequence[str],
     *,
-    after: int,
     upto: int,
 ) -> tuple[Ints, pa.Table] | None:
-    """The last row in ``(after, upto]`` of each key still wanted that has one here: its position among the
+    """Return the last row up to ``upto`` of each key still wanted that has one here: its position among the
     wanted keys, and ``columns`` of it. None if there is none."""
-    covered = cover(segment, after, upto)
+    window = (BEGINNING, upto)
+    covered = cover(segment, *window)
     if covered == "none" or not wanted.may_be_in(segment.min_key, segment.max_key):
         return None
     if covered == "all" and is_small(segment):
@@ -161,10 +151,10 @@ def _find(
         return np.array([wanted.position[key] for key in common], np.int64), rows
     if is_small(segment):
         here = wanted.between(segment.min_key or (), segment.max_key or ())
-        parts = [_pick(shelf, schema, segment, here, columns, window=(after, upto), groups=None)]
+        parts = [_pick(shelf, schema, segment, here, columns, window=window, groups=None)]
     else:
-        window = None if covered == "all" else (after, upto)
-        parts = _search(shelf, schema, segment, wanted, columns, window=window)
+        only = None if covered == "all" else window
+        parts = _search(shelf, schema, segment, wanted, columns, window=only)
     positions = np.concatenate([part[0] for part in parts]) if parts else np.zeros(0, np.int64)
     if not len(positions):
         return None
@@ -212,8 +202,8 @@ def _pick(
     groups: list[int] | None,
     threads: bool = True,
 ) -> tuple[Ints, pa.Table]:
-    """The rows of wanted keys in some row groups. First only what tells which rows these are is read, then
-    the rest of the groups that have one."""
+    """Return the rows of wanted keys in some row groups. First only what tells which rows these are is read,
+    then the rest of the groups that have one."""
     first = [*schema.key, *((STEP,) if window else ())]
     rest = [name for name in dict.fromkeys(columns) if name not in first]
     positions, arrays = wanted

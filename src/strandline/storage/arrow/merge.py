@@ -15,11 +15,11 @@ from strandline.storage.elsewhere import object_name
 from strandline.storage.files import Files
 from strandline.storage.keys import codes
 from strandline.storage.pace import Pace
-from strandline.storage.segment import NEVER, Inline, Sink, read_segment, write_segment
+from strandline.storage.segment import Sink, read_segment, write_segment
 from strandline.storage.shelf import Shelf
 from strandline.storage.stored import has_object
 
-__all__ = ["Objects", "merge_logs", "pack"]
+__all__ = ["ObjectSink", "merge_logs", "pack"]
 
 
 def merge_logs(
@@ -27,13 +27,12 @@ def merge_logs(
     schema: TableSchema,
     segments: Sequence[Segment],
     name: str,
-    inline: Inline = NEVER,
     *,
     into: Sink | None = None,
 ) -> Segment:
-    """One stepped log segment with every change of some consecutive, committed log segments, oldest first.
-    Nothing is folded: streams and earlier steps read the same from it. ``into``: where its file goes, if not
-    to the warehouse."""
+    """Return one stepped log segment with every change of some consecutive, committed log segments, oldest
+    first. Nothing is folded: streams and earlier steps read the same from it. ``into``: where its file goes,
+    if not to the warehouse."""
     if not segments or any(s.role != "log" or s.upto >= PENDING for s in segments):
         raise Internal("only committed log segments can be merged")
     if any(later.upto < earlier.upto for earlier, later in pairwise(segments)):
@@ -53,12 +52,11 @@ def merge_logs(
         # Those of shards of one backup may begin before one that ends earlier.
         after=min(s.after for s in segments),
         upto=segments[-1].upto,
-        inline=inline,
     )
 
 
 @dataclass(frozen=True)
-class Objects:
+class ObjectSink:
     """The objects of a repository, as a place for new files: what they are called is told by what they hold,
     and is none of the names that are ``avoided``."""
 
@@ -77,8 +75,8 @@ class Objects:
                 self.files.write_if_absent(named, data)
 
 
-def pack(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], there: Objects) -> Segment:
-    """One segment with every change of consecutive inline ones, as an object of a repository, under its name
-    there."""
+def pack(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], there: ObjectSink) -> Segment:
+    """Return one segment with every change of consecutive inline ones, as an object of a repository, under
+    its name there."""
     made = merge_logs(shelf, schema, segments, "", into=there)
     return replace(made, file=there.name(made.checksum))

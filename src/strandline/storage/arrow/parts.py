@@ -83,13 +83,13 @@ class _Inside:
         self.needed = list(dict.fromkeys([*columns, *more]))
 
     def groups(self, shelf: Shelf) -> list[int] | None:
-        """The row groups that may have some; None: all."""
+        """Return the row groups that may have some; None: all."""
         if not self._within.is_limited or is_small(self._segment):
             return None
         return footer_of(shelf, self._segment).groups_between(self._schema, self._within)
 
     def of(self, table: pa.Table) -> pa.Table:
-        """Those of some rows."""
+        """Return those of some rows."""
         schema, within = self._schema, self._within
         keep = np.full(table.num_rows, True)
         key_columns = [table.column(name) for name in schema.key] if within.is_limited else []

@@ -23,7 +23,7 @@ from strandline.storage.shards import cuts, ranges, spread
 from strandline.storage.shelf import Shelf
 from strandline.types.arrays import column_to_python
 
-__all__ = ["FeedPortion", "Portion", "between", "feed_portions", "grouped", "portions"]
+__all__ = ["FeedPortion", "StatePortion", "between", "feed_portions", "grouped", "portions"]
 
 PORTION_BYTES = 32 << 20
 """About so many bytes of files are one portion."""
@@ -34,7 +34,7 @@ LOOKED_INTO = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Portion:
+class StatePortion:
     """``columns`` of the rows of a state. ``behind``: the table whose index the state is, if columns are
     wanted that the index does not have."""
 
@@ -111,7 +111,7 @@ def _cut_feed(shelf: Shelf, window: Feed, within: KeyRange, size: int) -> list[K
 
 def portions(
     shelf: Shelf, state: State, columns: Sequence[str], *, most: int, behind: State | None = None
-) -> list[Portion]:
+) -> list[StatePortion]:
     """Return what a state is divided into, with about ``most`` bytes in each at most. None is empty for all
     that the ends of segments tell."""
     size = min(most, PORTION_BYTES)
@@ -124,14 +124,14 @@ def portions(
     )
     found = [narrowed.narrowed(within) for within in between(state.within, limits)]
     return [
-        Portion(files=shelf.files, state=part, columns=tuple(columns), behind=behind)
+        StatePortion(files=shelf.files, state=part, columns=tuple(columns), behind=behind)
         for part in found
         if any(s.rows for s in part.chain.segments)
     ]
 
 
 def _limits(shelf: Shelf, state: State, size: int) -> list[Key]:
-    """Where a state is cut so that each part has about so many bytes."""
+    """Return where a state is cut so that each part has about so many bytes."""
     return cuts(state.schema.bounds, grouped(shelf, state, spread(_full(state))), size)
 
 

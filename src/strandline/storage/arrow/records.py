@@ -62,5 +62,5 @@ def _changes(
 
 
 def _differ(new: Any, old: Any) -> bool:
-    """Whether a value changed. As Spark has it, NaN equals NaN."""
+    """Return whether a value changed. As Spark has it, NaN equals NaN."""
     return bool(new != old and not (new != new and old != old))

@@ -45,7 +45,7 @@ def repeated(shelf: Shelf, state: State, width: int, brought: Sequence[Segment] 
 
 
 def _met(shelf: Shelf, state: State, head: Sequence[str], brought: Sequence[Segment]) -> pa.Table:
-    """The entries whose keys begin like one that is new."""
+    """Return the entries whose keys begin like one that is new."""
     schema = state.schema
     short = replace(schema, key=tuple(head))
     rows = pa.concat_tables(read_segment(shelf, schema, s, [*head, OP, WAS_HI]) for s in brought)

@@ -53,7 +53,7 @@ class Changes:
         return not self.had.any() and not self.erased.any()
 
     def old_beside(self) -> pa.Table:
-        """The old row of each change; NULL in all columns where there was none."""
+        """Return the old row of each change; NULL in all columns where there was none."""
         return _beside(self.old, np.cumsum(self.had) - 1, self.had)
 
 
@@ -126,8 +126,8 @@ def collapse(
 
 
 def once_per_key(schema: TableSchema, mode: Mode, given: pa.Table) -> pa.Table:
-    """The last of the rows of each key that a statement names. Twice the same key in an INSERT is an error
-    instead. ``given`` has all key columns and no column that the table does not have."""
+    """Return the last of the rows of each key that a statement names. Twice the same key in an INSERT is an
+    error instead. ``given`` has all key columns and no column that the table does not have."""
     if lost := [name for name in schema.key if name not in given.column_names]:
         raise InvalidArgument(f"the key column {lost[0]} is missing", "Name every column of the primary key.")
     if unknown := [name for name in given.column_names if name not in schema]:
@@ -146,7 +146,7 @@ def once_per_key(schema: TableSchema, mode: Mode, given: pa.Table) -> pa.Table:
 
 
 def apply_write(schema: TableSchema, mode: Mode, given: pa.Table, at: Ints, old: pa.Table) -> Changes:
-    """The changes that a statement makes.
+    """Return the changes that a statement makes.
 
     ``given`` has a row ``once_per_key``; ``old`` has the present rows of those keys, and ``at`` says beside
     which of the given ones each of them belongs. UPSERT sets the given columns and keeps the others; UPDATE
@@ -181,8 +181,8 @@ def apply_write(schema: TableSchema, mode: Mode, given: pa.Table, at: Ints, old:
 def changes_between(
     schema: TableSchema, keys: Sequence[pa.Array], old: tuple[Ints, pa.Table], new: tuple[Ints, pa.Table]
 ) -> Changes:
-    """What became of some keys: ``old`` and ``new`` have the rows of those that were and that are there, and
-    say where each belongs."""
+    """Return what became of some keys: ``old`` and ``new`` have the rows of those that were and that are
+    there, and say where each belongs."""
     (had, was_at), (has, is_at) = (_places(len(keys[0]), at) for at, _ in (old, new))
     either = had | has
     after = _beside(new[1], is_at, has)
@@ -195,8 +195,8 @@ def changes_between(
 
 
 def index_changes(changes: Changes, impl: TableSchema) -> Changes:
-    """What changes of a table's rows do to one of its indexes, whose implementation table has the schema
-    ``impl``."""
+    """Return what changes of a table's rows do to one of its indexes, whose implementation table has the
+    schema ``impl``."""
     old, new = changes.old_beside().select(impl.names), changes.new.select(impl.names)
     has = ~changes.erased
 
@@ -223,7 +223,7 @@ def index_changes(changes: Changes, impl: TableSchema) -> Changes:
 
 
 def log_table(changes: Changes) -> tuple[pa.Table, Digest]:
-    """The changes as rows of a log segment, and what they add to the table's digest."""
+    """Return the changes as rows of a log segment, and what they add to the table's digest."""
     written, replaced = ~changes.erased, changes.had
     was = row_hashes(changes.schema, _columns(changes.old))
     now = row_hashes(changes.schema, _columns(changes.new))
@@ -241,14 +241,14 @@ def _columns(table: pa.Table) -> dict[str, pa.ChunkedArray]:
 
 
 def _places(count: int, at: Ints) -> tuple[Mask, Ints]:
-    """Which of so many places are among ``at``, and where there."""
+    """Return which of so many places are among ``at``, and where there."""
     there, where = np.full(count, False), np.zeros(count, np.int64)
     there[at], where[at] = True, np.arange(len(at))
     return there, where
 
 
 def _beside(rows: pa.Table, where: Ints, there: Mask) -> pa.Table:
-    """The row at each place of ``where``, or NULLs where there is none."""
+    """Return the row at each place of ``where``, or NULLs where there is none."""
     return rows.take(pa.array(np.where(there, where, 0), mask=~there))
 
 
@@ -272,6 +272,6 @@ def _check_not_null(schema: TableSchema, rows: pa.Table, names: Sequence[str]) -
 
 
 def _show(schema: TableSchema, rows: pa.Table, number: int) -> str:
-    """The key of a row for people."""
+    """Return the key of a row for people."""
     (key,) = keys_of(schema, rows.slice(number, 1))
     return key_text(schema.key, key)

@@ -206,7 +206,7 @@ class CsvFiles:
                 raise OSError(str(error)) from None
 
     def _fault(self, file: File, width: int, error: Exception) -> InvalidArgument:
-        """What is wrong with a file that Arrow does not read."""
+        """Return what is wrong with a file that Arrow does not read."""
         for line, row in self._rows(file):
             if len(row) != width:
                 return InvalidArgument(
@@ -244,13 +244,13 @@ class CsvFiles:
                     raise error
 
     def _line(self, file: File, row: int) -> int:
-        """The line in which a row begins."""
+        """Return the line in which a row begins."""
         skipped = row + (1 if self._source.header else 0)
         return next(islice(self._rows(file), skipped, None))[0]
 
 
 def _is_broken(text: str) -> bool:
-    """Whether it has bytes in it that are not UTF-8."""
+    """Return whether it has bytes in it that are not UTF-8."""
     return any("\udc80" <= sign <= "\udcff" for sign in text)
 
 

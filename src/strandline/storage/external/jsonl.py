@@ -124,7 +124,7 @@ def _value(file: File, row: _Row, name: str, type_: Type) -> Any:
 
 
 def _text(value: Any) -> str:
-    """A value as JSON. Its numbers are those of the file, to the last digit."""
+    """Return a value as JSON. Its numbers are those of the file, to the last digit."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_text(name)}: {_text(item)}" for name, item in value.items()) + "}"
     if isinstance(value, list):

@@ -13,7 +13,7 @@ from strandline.errors import InvalidArgument, PreconditionFailed, StrandlineErr
 from strandline.settings import Settings
 from strandline.storage.external.places import bare, is_folder, is_web, place_of
 from strandline.storage.external.source import External
-from strandline.storage.external.typed import Batches, Typed
+from strandline.storage.external.typed import Typed, TypedBatches
 from strandline.storage.location import is_url
 
 __all__ = [
@@ -61,7 +61,7 @@ class Lake(Typed):
         self._places = source.places
         self._settings = source.settings
 
-    def opened(self) -> Iterator[Batches]:
+    def opened(self) -> Iterator[TypedBatches]:
         for place in self._places:
             if is_web(place):
                 raise Unsupported(
@@ -70,7 +70,7 @@ class Lake(Typed):
                 )
             try:
                 reader = self._reader(place)
-                yield Batches(place, self.kind, reader.schema, reader)
+                yield TypedBatches(place, self.kind, reader.schema, reader)
             except StrandlineError:
                 raise
             except Exception as error:  # Clients have many kinds, and this is what they have in common.
@@ -119,7 +119,7 @@ class IcebergTables(Lake):
 
 
 def _metadata(place: str, settings: Settings) -> str:
-    """The newest metadata file of a table."""
+    """Return the newest metadata file of a table."""
     if place.endswith(".metadata.json"):
         return place
     files, name = place_of(place, settings)

@@ -1,30 +1,37 @@
-"""Where files of others are: paths, patterns, folders, URLs and stdin."""
+"""Where files of others are: paths, patterns, folders, URLs, pipes and stdin."""
 
 from __future__ import annotations
 
 import glob
+import json
 import os
 import re
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from strandline.errors import Corrupted, InvalidArgument, Unavailable, Unsupported
 from strandline.settings import Settings
-from strandline.storage.files import Files
+from strandline.storage.files import Files, LocalFiles
 from strandline.storage.location import SCHEMES, files_at, is_url
 
-__all__ = ["File", "bare", "endings", "find", "is_folder", "is_web", "place_of", "read_failures"]
+if TYPE_CHECKING:
+    from strandline.storage.objects import ObjectFiles
+
+__all__ = ["MANIFEST", "File", "bare", "endings", "find", "is_folder", "is_web", "place_of", "read_failures"]
 
 PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 STDIN = "-"
+MANIFEST = "_manifest.json"
+"""It names the files of a folder that was exported to an object store."""
 
 
 def is_web(place: str) -> bool:
@@ -89,7 +96,7 @@ def endings(name: str) -> str:
     return os.path.splitext(stem)[1].lower() if ending.lower() in PACKED else ending.lower()
 
 
-def place_of(location: str, settings: Settings) -> tuple[Files, str]:
+def place_of(location: str, settings: Settings) -> tuple[LocalFiles | ObjectFiles, str]:
     """Return the files among which a path or a URL is, and what it is called there."""
     if "\0" in location:
         raise InvalidArgument("a place has the character NUL in its name", "Leave it out.")
@@ -129,11 +136,16 @@ def _at(place: str, settings: Settings) -> list[File]:
         return [fetched(place)]
     if any(sign in place for sign in "*?[") and not (not is_url(place) and os.path.exists(place)):
         return _matching(place, settings)
+    if _passes_by(place):
+        with read_failures(place), open(place, "rb") as coming:
+            return [_kept(place, coming)]
     files, name = place_of(place, settings)
     with read_failures(place):
         if files.exists(name):
             return [File(place, files, name)]
-        below = sorted(n for n in files.names(name) if not _is_hidden(n.removeprefix(name)))
+        below = _exported(files, name) or sorted(
+            n for n in files.names(name) if not _is_hidden(n.removeprefix(name))
+        )
     if not below:
         raise Unavailable(f"there is no file {place}", "Check its name.")
     if parted := [n for n in below if "=" in os.path.dirname(n.removeprefix(name))]:
@@ -142,6 +154,18 @@ def _at(place: str, settings: Settings) -> list[File]:
             "Read it with Spark, and give the DataFrame to db.table(...).upsert.",
         )
     return [File(f"{place.rstrip('/')}{n.removeprefix(name)}", files, n) for n in below]
+
+
+def _exported(files: Files, name: str) -> list[str]:
+    """Return the files that an export says are its own: beside them may be some of one that did not end."""
+    try:
+        said = json.loads(files.find(f"{name}/{MANIFEST}") or b"{}")
+    except ValueError:
+        return []
+    named = said.get("files") if isinstance(said, dict) else None
+    if not isinstance(named, list) or not all(isinstance(each, str) for each in named):
+        return []
+    return [f"{name}/{each}" for each in named]
 
 
 def _is_hidden(name: str) -> bool:
@@ -167,8 +191,21 @@ def _matching(pattern: str, settings: Settings) -> list[File]:
 
 
 def _stdin() -> File:
-    """What comes from stdin is read more than once, so it is put into a file that goes with its reader."""
-    folder = tempfile.TemporaryDirectory(prefix="strandline-stdin-")
-    with open(os.path.join(folder.name, "stdin"), "wb") as file:
-        shutil.copyfileobj(sys.stdin.buffer, file)
-    return File("stdin", files_at(folder.name), "stdin", keeps=folder)
+    return _kept("stdin", sys.stdin.buffer)
+
+
+def _passes_by(place: str) -> bool:
+    """Return whether it is a pipe, such as ``<(command)`` of a shell, or a device, such as ``/dev/stdin``."""
+    try:
+        mode = os.stat(place).st_mode
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+
+
+def _kept(name: str, coming: IO[bytes]) -> File:
+    """Files are read more than once, so what comes only once is put into one that goes with its reader."""
+    folder = tempfile.TemporaryDirectory(prefix="strandline-stream-")
+    with open(os.path.join(folder.name, "stream"), "wb") as file:
+        shutil.copyfileobj(coming, file)
+    return File(name, files_at(folder.name), "stream", keeps=folder)

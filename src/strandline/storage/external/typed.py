@@ -16,7 +16,7 @@ from strandline.storage.external.places import File
 from strandline.types import Type, parse_type
 from strandline.types.arrays import array_from_user, check_source
 
-__all__ = ["ArrowFiles", "Batches", "ParquetFiles", "Typed"]
+__all__ = ["ArrowFiles", "ParquetFiles", "Typed", "TypedBatches"]
 
 BATCH_ROWS = 1 << 16
 KEY = b"strandline.key"
@@ -25,7 +25,7 @@ TYPES = b"strandline.types"
 object), as JSON."""
 
 
-class Batches:
+class TypedBatches:
     """One file, or one table, of others: the columns that it has, and its rows, some at a time. ``kind``:
     what it is meant to be."""
 
@@ -45,7 +45,7 @@ class Typed(ABC):
         self.files = files
 
     @abstractmethod
-    def opened(self) -> Iterator[Batches]:
+    def opened(self) -> Iterator[TypedBatches]:
         """Yield each file or table of the source. It is closed when the next one is asked for."""
 
     @cached_property
@@ -106,13 +106,13 @@ class ParquetFiles(Typed):
         """How many bytes they have."""
         return sum(file.size for file in self.paths)
 
-    def opened(self) -> Iterator[Batches]:
+    def opened(self) -> Iterator[TypedBatches]:
         for file in self.paths:
             with file.whole() as stream, _failures(file.name, "Parquet"):
                 parquet = pq.ParquetFile(stream)
                 schema = parquet.schema_arrow
                 self.key = _key_in(schema) or self.key
-                yield Batches(file.name, "Parquet", schema, parquet.iter_batches(BATCH_ROWS))
+                yield TypedBatches(file.name, "Parquet", schema, parquet.iter_batches(BATCH_ROWS))
 
 
 class ArrowFiles(Typed):
@@ -122,7 +122,7 @@ class ArrowFiles(Typed):
         super().__init__(len(files))
         self._files = files
 
-    def opened(self) -> Iterator[Batches]:
+    def opened(self) -> Iterator[TypedBatches]:
         for file in self._files:
             with file.open() as stream, _failures(file.name, "Arrow"):
                 try:
@@ -132,10 +132,10 @@ class ArrowFiles(Typed):
                     with file.open() as again:
                         batches = found = pa.ipc.open_stream(again)
                         self.key = _key_in(found.schema) or self.key
-                        yield Batches(file.name, "Arrow", found.schema, batches)
+                        yield TypedBatches(file.name, "Arrow", found.schema, batches)
                     continue
                 self.key = _key_in(found.schema) or self.key
-                yield Batches(file.name, "Arrow", found.schema, batches)
+                yield TypedBatches(file.name, "Arrow", found.schema, batches)
 
 
 def _type_in(schema: pa.Schema, column: pa.Field, file: str) -> Type:
@@ -169,7 +169,7 @@ class _failures:
             ) from None
 
 
-def _read(each: Batches) -> Iterator[pa.RecordBatch]:
+def _read(each: TypedBatches) -> Iterator[pa.RecordBatch]:
     with _failures(each.name, each.kind):
         yield from each.batches
 
@@ -214,7 +214,7 @@ def _json(value: Any) -> str:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """A type without wrappers."""
+    """Return a type without wrappers."""
     while True:
         if isinstance(kind, pa.BaseExtensionType):
             kind = kind.storage_type

@@ -1,6 +1,6 @@
 """Rows on their way out: into files and tables of others, and into a pipe."""
 
 from strandline.storage.outgoing.encode import Format, encoded
-from strandline.storage.outgoing.targets import Exported, Target, export
+from strandline.storage.outgoing.targets import Exported, ExportTarget, export
 
-__all__ = ["Exported", "Format", "Target", "encoded", "export"]
+__all__ = ["ExportTarget", "Exported", "Format", "encoded", "export"]

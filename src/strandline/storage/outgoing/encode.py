@@ -149,7 +149,7 @@ def _dumped(value: Any) -> str:
 
 
 def _json_column(column: pa.Array) -> Iterable[str]:
-    """The values of a column, each as JSON."""
+    """Return the values of a column, each as JSON."""
     type_ = column.type
     is_whole = pa.types.is_integer(type_) or (pa.types.is_decimal(type_) and type_.scale == 0)
     if is_whole or pa.types.is_boolean(type_):
@@ -163,7 +163,7 @@ def _json_column(column: pa.Array) -> Iterable[str]:
 
 
 def _plain(value: Any) -> Any:
-    """A value of any type as JSON has it."""
+    """Return a value of any type as JSON has it."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

@@ -47,7 +47,7 @@ class _Rows:
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())
 
     def unwritten(self, what: str, place: str, error: BaseException) -> BaseException:
-        """What to raise where a library has failed, perhaps only because of the rows."""
+        """Return what to raise where a library has failed, perhaps only because of the rows."""
         if isinstance(self.failed, StrandlineError) or not isinstance(error, Exception):
             return self.failed or error
         said = (str(error).strip() or type(error).__name__).splitlines()[0]

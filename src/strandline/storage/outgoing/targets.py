@@ -2,7 +2,8 @@
 
 A file is written under another name and gets its own at the end; in an object store it appears when all of it
 is there. A folder is written beside its place and moved there. Object stores move nothing: there
-``_manifest.json``, which names the files, is written last, and a folder without it is none.
+``_manifest.json``, which names the files, is written last, and what it does not name is not of the export.
+What is replaced stays until then, and if the export fails.
 """
 
 from __future__ import annotations
@@ -14,21 +15,23 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
 from strandline.errors import AlreadyExists, InvalidArgument, PreconditionFailed
 from strandline.settings import Settings
-from strandline.storage.external.places import endings, place_of
+from strandline.storage.external.places import MANIFEST, endings, place_of
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.outgoing.encode import Format, Pieces, encoder
 
-__all__ = ["Exported", "Kind", "Target", "export"]
+if TYPE_CHECKING:
+    from strandline.storage.objects import ObjectFiles
+
+__all__ = ["ExportTarget", "Exported", "Kind", "export"]
 
 Kind = Literal["csv", "jsonl", "parquet", "delta", "iceberg"]
 
-MANIFEST = "_manifest.json"
 FILE_BYTES = 256 << 20
 """About so large a file of a folder gets."""
 _ENDINGS: dict[str, Format] = {
@@ -56,11 +59,11 @@ _OTHERS = frozenset(
     )
 )
 """Whoever names such a file wants no folder."""
-_OURS = re.compile(r"part-\d{5,}\.(csv|jsonl|parquet)|_manifest\.json")
+_OURS = re.compile(r"part-([0-9a-f]{8}-)?\d{5,}\.(csv|jsonl|parquet)|_manifest\.json")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class ExportTarget:
     """Where rows go: a path or a URL. One that ends like a file is a file, any other one a folder. ``kind``
     None: what its ending says, and Parquet otherwise."""
 
@@ -109,7 +112,7 @@ class Exported:
     rows: int
 
 
-def export(target: Target, rows: Callable[[], pa.RecordBatchReader]) -> Exported:
+def export(target: ExportTarget, rows: Callable[[], pa.RecordBatchReader]) -> Exported:
     """Write rows, which are asked for when it is known that they can be written. If it fails nothing is there
     that was not there before."""
     target.check()
@@ -121,7 +124,9 @@ def export(target: Target, rows: Callable[[], pa.RecordBatchReader]) -> Exported
     return _to_folder(target, files, name, rows)
 
 
-def _to_lake(target: Target, files: Files, name: str, rows: Callable[[], pa.RecordBatchReader]) -> Exported:
+def _to_lake(
+    target: ExportTarget, files: Files, name: str, rows: Callable[[], pa.RecordBatchReader]
+) -> Exported:
     from strandline.storage.outgoing.lakes import to_delta, to_iceberg
 
     is_new = next(iter(files.names(name)), None) is None
@@ -145,7 +150,7 @@ def _to_lake(target: Target, files: Files, name: str, rows: Callable[[], pa.Reco
     return Exported(target.place, target.format, *made)
 
 
-def _taken(target: Target) -> AlreadyExists:
+def _taken(target: ExportTarget) -> AlreadyExists:
     return AlreadyExists(
         f"{target.place} is there already",
         "Choose another place, or have it replaced: WITH (OVERWRITE = 'true'), --overwrite.",
@@ -166,7 +171,9 @@ class _Counted:
             yield batch
 
 
-def _to_file(target: Target, files: Files, name: str, rows: Callable[[], pa.RecordBatchReader]) -> Exported:
+def _to_file(
+    target: ExportTarget, files: LocalFiles | ObjectFiles, name: str, rows: Callable[[], pa.RecordBatchReader]
+) -> Exported:
     if _is_folder(files, name):
         raise PreconditionFailed(f"{target.place} is a folder", "Choose another name.")
     if files.exists(name) and not target.overwrite:
@@ -178,15 +185,51 @@ def _to_file(target: Target, files: Files, name: str, rows: Callable[[], pa.Reco
         ready = f"{name}.{uuid.uuid4().hex[:8]}.partial"
         files.store(ready, content)
         files.give_name(ready, name, replace=target.overwrite)
+    elif target.overwrite:
+        files.replace(name, content)
     else:
-        files.remove(name)  # Only if it may be replaced is there one.
         files.store(name, content)
     return Exported(target.place, target.format, 1, counted.rows)
 
 
-def _to_folder(target: Target, files: Files, name: str, rows: Callable[[], pa.RecordBatchReader]) -> Exported:
+def _to_folder(
+    target: ExportTarget, files: LocalFiles | ObjectFiles, name: str, rows: Callable[[], pa.RecordBatchReader]
+) -> Exported:
+    before = _replaced(target, files, name)
+    counted = _Counted(rows())
+    fresh, written = uuid.uuid4().hex[:8], list[str]()
+    beside = isinstance(files, LocalFiles)
+    folder = f"{name}.{fresh}.partial" if beside else name
+    prefix = f"part-{fresh}" if before and not beside else "part"
+    try:
+        coming = _Peeked(iter(counted))
+        while coming.has_more or not written:
+            part = f"{prefix}-{len(written):05d}.{target.format}"
+            files.store(f"{folder}/{part}", _chunks(target, counted, coming, most=FILE_BYTES))
+            written.append(part)
+        if isinstance(files, LocalFiles):
+            files.move_folder(folder, name, replace=bool(before))
+        else:
+            said = {"format": target.format, "rows": counted.rows, "files": written}
+            files.replace(f"{folder}/{MANIFEST}", [json.dumps(said).encode()])
+    except BaseException:
+        if beside:
+            files.remove_tree(folder)
+        for part in () if beside else written:
+            files.remove(f"{folder}/{part}")
+        raise
+    for old in () if beside else before:
+        if old != f"{name}/{MANIFEST}":
+            files.remove(old)
+    return Exported(target.place, target.format, len(written), counted.rows)
+
+
+def _replaced(target: ExportTarget, files: Files, name: str) -> list[str]:
+    """Return which files are there, all of them of an export that may be replaced."""
     if files.exists(name):
         raise PreconditionFailed(f"{target.place} is a file", "Choose another name.")
+    if isinstance(files, LocalFiles) and os.path.islink(files.path(name)):
+        raise PreconditionFailed(f"{target.place} is a link", "Name the folder that it leads to.")
     before = []
     for found in files.names(name):
         if not target.overwrite:
@@ -197,29 +240,7 @@ def _to_folder(target: Target, files: Files, name: str, rows: Callable[[], pa.Re
                 "Choose another folder: all that is in it would be removed.",
             )
         before.append(found)
-    counted = _Counted(rows())
-    beside = isinstance(files, LocalFiles)
-    folder = f"{name}.{uuid.uuid4().hex[:8]}.partial" if beside else name
-    if not beside and before:
-        # The manifest first: from then on it is no export any more.
-        for old in sorted(before, key=lambda n: not n.endswith(MANIFEST)):
-            files.remove(old)
-    written: list[str] = []
-    try:
-        coming = _Peeked(iter(counted))
-        while coming.has_more or not written:
-            part = f"part-{len(written):05d}.{target.format}"
-            files.store(f"{folder}/{part}", _chunks(target, counted, coming, most=FILE_BYTES))
-            written.append(part)
-        if isinstance(files, LocalFiles):
-            files.move_folder(folder, name, replace=bool(before))
-        else:
-            said = {"format": target.format, "rows": counted.rows, "files": written}
-            files.write(f"{folder}/{MANIFEST}", json.dumps(said).encode())
-    except BaseException:
-        files.remove_tree(folder)
-        raise
-    return Exported(target.place, target.format, len(written), counted.rows)
+    return before
 
 
 def _is_folder(files: Files, name: str) -> bool:
@@ -251,9 +272,9 @@ class _Peeked:
 
 
 def _chunks(
-    target: Target, counted: _Counted, coming: Iterator[pa.RecordBatch], *, most: int | None
+    target: ExportTarget, counted: _Counted, coming: Iterator[pa.RecordBatch], *, most: int | None
 ) -> Iterator[bytes]:
-    """The bytes of one file with the rows that come, or with as many as fit into so many bytes."""
+    """Yield the bytes of one file with the rows that come, or with as many as fit into so many bytes."""
     sink = Pieces()
     made = encoder(target.encoding, counted.schema, sink)
     for batch in coming:

@@ -19,7 +19,7 @@ from strandline.types import Type, parse_type
 from strandline.types.arrays import outgoing, outgoing_type
 from strandline.work import attended, phase
 
-__all__ = ["Batches", "declared", "declared_type"]
+__all__ = ["FrameBatches", "declared", "declared_type"]
 
 DECLARED = "strandline.type"
 """What a column of a DataFrame says, beside Spark's type of it, about the type that its table has for it.
@@ -50,7 +50,7 @@ def declared_type(field: Any) -> Type | None:
     return found if found is not None and found.spark == field.dataType.simpleString() else None
 
 
-class Batches:
+class FrameBatches:
     """The rows of one frame."""
 
     def __init__(self, frame: DataFrame) -> None:

@@ -84,8 +84,8 @@ def _checked(
 
 
 def _exactly(type_: Type, col: Column, from_type: T.DataType) -> Column:
-    """A cast that is NULL unless casting back gives the same value, which finds rounding, truncation and
-    overflow alike."""
+    """Return a cast that is NULL unless casting back gives the same value, which finds rounding, truncation
+    and overflow alike."""
     there = col.try_cast(type_.spark)
     return F.when(there.try_cast(from_type) == col, there)
 
@@ -152,8 +152,8 @@ def _fault_or_null() -> Callable[[str | None], str | None]:
 
 
 def _from_iso(pattern: str, col: Column, spark: str) -> Column:
-    """The date or time of an ISO text, in UTC unless it names an offset; NULL of any other text. Spark alone
-    would read many more."""
+    """Return the date or time of an ISO text, in UTC unless it names an offset; NULL of any other text. Spark
+    alone would read many more."""
     plain = col.cast("string")
     return F.when(plain.rlike(rf"\A{pattern}\z"), plain.try_cast(spark))
 

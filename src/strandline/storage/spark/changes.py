@@ -104,7 +104,7 @@ def _rows(spark: SparkSession, shelf: Shelf, schema: TableSchema, window: Window
 
 
 def shard_number(schema: TableSchema) -> Column:
-    """The number of the shard that a row's key is in."""
+    """Return the number of the shard that a row's key is in."""
 
     def search(bounds: Sequence[Key], first: int) -> Column:
         # A tree, so that a row is compared with a few of many bounds.

@@ -24,7 +24,7 @@ from strandline.storage.spark.failures import spark_errors
 from strandline.storage.spark.session import MEANING, settings
 from strandline.work import attended, phase
 
-__all__ = ["Collector"]
+__all__ = ["FrameCollector"]
 
 TOGETHER = 1000
 """So many rows are asked for at a time by whoever iterates."""
@@ -32,7 +32,7 @@ TOGETHER = 1000
 _Convert: TypeAlias = Callable[[Any], Any]
 
 
-class Collector:
+class FrameCollector:
     """Collects the rows of one DataFrame. What has no timestamps is collected as it is."""
 
     def __init__(self, frame: DataFrame) -> None:
@@ -44,12 +44,12 @@ class Collector:
             self._frame = self._without_zones(frame, fields, zoned) if any(zoned) else frame
 
     def rows(self, limit: int | None = None) -> list[Row]:
-        """All rows, or the first ``limit`` of them; no more than those are computed then."""
+        """Return all rows, or the first ``limit`` of them; no more than those are computed then."""
         with self._asking():
             return list(self._converted(self._frame.collect() if limit is None else self._frame.take(limit)))
 
     def __iter__(self) -> Iterator[Row]:
-        """All rows, of which only a part is in memory at a time."""
+        """Yield all rows, of which only a part is in memory at a time."""
         with self._asking():  # A Connect server plans when the first row is asked for.
             coming = iter(self._frame.toLocalIterator(prefetchPartitions=True))
             some = list(islice(coming, 1))
@@ -89,8 +89,8 @@ class Collector:
 
 
 def _whole(field: T.StructField) -> _Convert | None:
-    """What makes whole numbers of those that Spark has as decimals because it knows no Uint64: columns of
-    that type, and what a query makes of them."""
+    """Return what makes whole numbers of those that Spark has as decimals because it knows no Uint64: columns
+    of that type, and what a query makes of them."""
     type_ = declared_type(field)
     is_wide = field.dataType == T.DecimalType(20, 0) and (type_ is None or type_.name == "Uint64")
     return int if is_wide else None
@@ -115,7 +115,7 @@ def _apply(convert: _Convert | None, value: Any) -> Any:
 
 
 def _zoneless(type_: T.DataType) -> T.DataType:
-    """The type with timestamps without a zone for all timestamps in it."""
+    """Return the type with timestamps without a zone for all timestamps in it."""
     match type_:
         case T.TimestampType():
             return T.TimestampNTZType()
@@ -131,7 +131,7 @@ def _zoneless(type_: T.DataType) -> T.DataType:
 
 
 def _converter(type_: T.DataType) -> _Convert | None:
-    """What puts UTC to all times in a value that had this type before ``_zoneless``; None if there are
+    """Return what puts UTC to all times in a value that had this type before ``_zoneless``; None if there are
     none."""
     match type_:
         case T.TimestampType():

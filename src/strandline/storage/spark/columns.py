@@ -69,7 +69,7 @@ def spark_type(type_: Type) -> T.DataType:
 
 
 def struct(schema: TableSchema, names: Iterable[str], *, physical: bool = False) -> T.StructType:
-    """The Spark schema of columns and meta columns, under their logical or their physical names."""
+    """Return the Spark schema of columns and meta columns, under their logical or their physical names."""
     fields = []
     for name in names:
         if name in schema:
@@ -81,7 +81,7 @@ def struct(schema: TableSchema, names: Iterable[str], *, physical: bool = False)
 
 
 def literal(type_: Type, value: Any) -> Column:
-    """A canonical value as a constant in the physical type, whatever the session's time zone is."""
+    """Return a canonical value as a constant in the physical type, whatever the session's time zone is."""
     if value is None:
         return F.lit(None).cast(spark_type(type_))
     if isinstance(value, bytes):
@@ -93,17 +93,17 @@ def literal(type_: Type, value: Any) -> Column:
 
 
 def mated(name: str) -> str:
-    """The name of a column of the other side of a join."""
+    """Return the name of a column of the other side of a join."""
     return f"__strandline_other_{name}"
 
 
 def renamed(df: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Only these columns, under the names that ``same_key`` looks for on the other side."""
+    """Return only these columns, under the names that ``same_key`` looks for on the other side."""
     return df.select(*(col(name).alias(mated(name)) for name in names))
 
 
 def same_key(schema: TableSchema) -> Column:
-    """The condition of a join with a side whose key columns are ``renamed``."""
+    """Return the condition of a join with a side whose key columns are ``renamed``."""
     parts = [
         col(c.name) == col(mated(c.name)) if c.not_null else col(c.name).eqNullSafe(col(mated(c.name)))
         for c in schema.key_columns
@@ -112,7 +112,7 @@ def same_key(schema: TableSchema) -> Column:
 
 
 def before(schema: TableSchema, bound: Key) -> Column:
-    """Whether the key of a row sorts before all keys with the prefix ``bound``."""
+    """Return whether the key of a row sorts before all keys with the prefix ``bound``."""
     smaller: list[Column] = []
     equal: list[Column] = []
     for column, value in zip(schema.key_columns, bound, strict=False):
@@ -124,7 +124,7 @@ def before(schema: TableSchema, bound: Key) -> Column:
 
 
 def inside(df: DataFrame, schema: TableSchema, within: KeyRange) -> DataFrame:
-    """The rows whose keys are in a range."""
+    """Return the rows whose keys are in a range."""
     if within.lower is not None:
         df = df.where(~before(schema, within.lower))
     if within.upper is None:
@@ -138,7 +138,7 @@ def inside(df: DataFrame, schema: TableSchema, within: KeyRange) -> DataFrame:
 
 
 def key_text(schema: TableSchema) -> Column:
-    """A row's key for people: ``(a = 1, b = 'x')``."""
+    """Return a row's key for people: ``(a = 1, b = 'x')``."""
     parts: list[Column] = []
     for i, column in enumerate(schema.key_columns):
         here = col(column.name)
@@ -158,17 +158,18 @@ def key_text(schema: TableSchema) -> Column:
 
 
 def time_text(instant: Column) -> Column:
-    """A time for people. Our plans are made at UTC, and the text says so, as it does in the process."""
+    """Return a time for people. Our plans are made at UTC, and the text says so, as it does in the
+    process."""
     return F.concat(instant.cast("string"), F.lit("+00:00"))
 
 
 def keys_in(df: DataFrame, schema: TableSchema) -> list[Key]:
-    """The keys of a few rows as canonical values. Through Arrow, because ``collect`` would make local times
-    of timestamps."""
+    """Return the keys of a few rows as canonical values. Through Arrow, because ``collect`` would make local
+    times of timestamps."""
     return keys_from(df.select(*map(col, schema.key)).toArrow(), schema)
 
 
 def keys_from(table: pa.Table, schema: TableSchema) -> list[Key]:
-    """The keys of rows that Spark gave as a table, whose types may be others of the same kind."""
+    """Return the keys of rows that Spark gave as a table, whose types may be others of the same kind."""
     columns = [column_to_python(c.type, table.column(c.name).cast(c.type.arrow)) for c in schema.key_columns]
     return list(zip(*columns, strict=True))

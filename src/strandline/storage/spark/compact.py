@@ -104,7 +104,7 @@ def fold(
 
 
 def _sorted_out(shelf: Shelf, state: State, target_bytes: int) -> tuple[list[Segment], tuple[Segment, ...]]:
-    """The segments to keep, and those to rewrite, in the order of the chain."""
+    """Return the segments to keep, and those to rewrite, in the order of the chain."""
     schema, chain = state.schema, state.chain
     segments = visible(chain)
     old, middle, new = split(segments)

@@ -102,15 +102,15 @@ _OUTSIDE = (
 
 
 def refuse(kind: type[StrandlineError], hint: str, *message: Column | str) -> Column:
-    """A column that, where it is evaluated, makes the job fail with an error of this kind. ``message`` may
-    have columns in it."""
+    """Return a column that, where it is evaluated, makes the job fail with an error of this kind. ``message``
+    may have columns in it."""
     parts = [F.lit(f"STRANDLINE {kind.code}: "), *(F.lit(m) if isinstance(m, str) else m for m in message)]
     return F.raise_error(F.concat(*parts, F.lit(f" [hint] {hint} [end]")))
 
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """Lets only errors of ours out. The original is still there as ``__context__`` for whoever debugs."""
+    """Let only errors of ours out. The original is still there as ``__context__`` for whoever debugs."""
     try:
         yield
     except StrandlineError:
@@ -130,7 +130,7 @@ def _is_of_spark(error: Exception) -> bool:
 
 
 def translate(error: BaseException) -> StrandlineError:
-    """The error to show for one that Spark raised."""
+    """Return the error to show for one that Spark raised."""
     if isinstance(error, StrandlineError):
         return error
     text = str(error)

@@ -57,8 +57,8 @@ def feed(spark: SparkSession, shelf: Shelf, window: Feed) -> DataFrame:
 
 
 def _with_old(spark: SparkSession, shelf: Shelf, window: Feed, found: DataFrame, before: State) -> DataFrame:
-    """Each change with the row that it replaced: that of the key's change before it, or, for its first one,
-    that of the state."""
+    """Return each change with the row that it replaced: that of the key's change before it, or, for its first
+    one, that of the state."""
     image = F.struct(
         F.lit(True).alias(_THERE), *(col(n).alias(_field(i)) for i, n in enumerate(window.values))
     )

@@ -30,8 +30,8 @@ at 2."""
 
 
 def hash_columns(schema: TableSchema, column_of: Callable[[str], Column]) -> tuple[Column, Column]:
-    """The high and low halves of a row's hash as bigint. ``column_of`` gives the column of a name in its
-    physical type."""
+    """Return the high and low halves of a row's hash as bigint. ``column_of`` gives the column of a name in
+    its physical type."""
     links: list[Column] = []
     for tag, column in tagged(schema):
         value = column_of(column.name)
@@ -44,9 +44,9 @@ def hash_columns(schema: TableSchema, column_of: Callable[[str], Column]) -> tup
 def digest_sums(
     high: Column, low: Column, present: Column | None = None, prefix: str = "digest"
 ) -> list[Column]:
-    """Aggregates that ``digest_from_sums`` makes a digest of, over the rows where ``present`` is true; by
-    default where ``high`` is not NULL, as in the WAS columns of new keys. ``prefix`` keeps several digests of
-    one aggregation apart."""
+    """Return aggregates that ``digest_from_sums`` makes a digest of, over the rows where ``present`` is true;
+    by default where ``high`` is not NULL, as in the WAS columns of new keys. ``prefix`` keeps several digests
+    of one aggregation apart."""
     present = high.isNotNull() if present is None else present
     mask = F.lit(2**21 - 1).cast("bigint")
     sums = [F.count_if(present).alias(f"{prefix}_rows")]
@@ -59,7 +59,7 @@ def digest_sums(
 
 
 def digest_from_sums(row: Row, prefix: str = "digest") -> Digest:
-    """The digest of a row that holds the aggregates of ``digest_sums``."""
+    """Return the digest of a row that holds the aggregates of ``digest_sums``."""
     high, low = (
         sum(row[f"{prefix}_{name}_{shift}"] << shift for shift in _SHIFTS) for name in ("high", "low")
     )

@@ -34,7 +34,7 @@ _ONCE = "Use UPSERT to change rows that exist, and name each key once."
 
 
 def kinds_of(incoming: DataFrame, schema: TableSchema, columns: Sequence[str]) -> Mapping[str, DataType]:
-    """The Spark types of the columns to write, if these are columns that can be written."""
+    """Return the Spark types of the columns to write, if these are columns that can be written."""
     if lost := [name for name in schema.key if name not in columns]:
         raise InvalidArgument(f"the key column {lost[0]} is missing", "Name every column of the primary key.")
     if unknown := [name for name in columns if name not in schema]:
@@ -58,8 +58,8 @@ def typed(
     now: Sequence[str],
     later: Sequence[str] = (),
 ) -> DataFrame:
-    """The columns ``now`` in the physical types of the table, the columns ``later`` as they are. What does
-    not fit is refused: from the types at once, from the values when the job meets them."""
+    """Return the columns ``now`` in the physical types of the table, the columns ``later`` as they are. What
+    does not fit is refused: from the types at once, from the values when the job meets them."""
     rest = [col(name) for name in later]
     cast = rows.select(
         *(spark_cast(schema[n].type, col(n), kinds[n], n).alias(n) if n in kinds else col(n) for n in now),
@@ -72,19 +72,19 @@ def typed(
 
 
 def numbered(incoming: DataFrame) -> DataFrame:
-    """The rows with their order beside them. Before everything that shuffles, so that it is the order in
-    which the caller's rows come."""
+    """Return the rows with their order beside them. Before everything that shuffles, so that it is the order
+    in which the caller's rows come."""
     return incoming.withColumn(ORDINAL, F.monotonically_increasing_id())
 
 
 def order_matters(mode: Mode) -> bool:
-    """Whether it does, where a key occurs more than once."""
+    """Return whether it does, where a key occurs more than once."""
     return mode not in ("INSERT", "DELETE", "DELETE ON")
 
 
 def once_per_key(rows: DataFrame, schema: TableSchema, mode: Mode) -> DataFrame:
-    """The last row of each key. Twice the same key in an INSERT is an error instead. Keeps ranges of keys
-    that the rows are in."""
+    """Return the last row of each key. Twice the same key in an INSERT is an error instead. Keeps ranges of
+    keys that the rows are in."""
     keys = [col(name) for name in schema.key]
     if mode.startswith("DELETE"):
         return (

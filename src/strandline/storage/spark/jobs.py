@@ -132,7 +132,8 @@ def _look_on(session: SparkSession, present: work.Work) -> None:
 
 
 def _tasks(context: Any, tag: str) -> tuple[int, int]:
-    """How many tasks of the jobs with a tag that run at the moment are done, and how many there are."""
+    """Return how many tasks of the jobs with a tag that run at the moment are done, and how many there
+    are."""
     tracker = context.statusTracker()
     done = count = 0
     for job_id in context._jsc.sc().statusTracker().getJobIdsForTag(tag):

@@ -46,17 +46,17 @@ READING = {
 
 
 def spark_path(path: str) -> str:
-    """A path of ``Files`` for Spark, whose default file system need not be this machine's."""
+    """Return a path of ``Files`` for Spark, whose default file system need not be this machine's."""
     return f"file:{path}" if path.startswith("/") else path
 
 
 def _pattern(path: str) -> str:
-    """A path for a reader, which would take [x] in it for a pattern."""
+    """Return a path for a reader, which would take [x] in it for a pattern."""
     return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)
 
 
 def local(spark: SparkSession, schema: TableSchema, table: pa.Table) -> DataFrame:
-    """A table with logical and meta columns, brought along in the plan itself."""
+    """Return a table with logical and meta columns, brought along in the plan itself."""
     return spark.createDataFrame(table, struct(schema, table.column_names))
 
 
@@ -66,7 +66,7 @@ def is_brought_along(logs: Sequence[Segment]) -> bool:
 
 
 def one_commit(segments: Sequence[Segment]) -> bool:
-    """Whether no key can occur twice: one commit changes a key once."""
+    """Return whether no key can occur twice: one commit changes a key once."""
     return (len(segments) == 1 and segments[0].fresh) or (
         not any(s.stepped for s in segments) and len({s.upto for s in segments}) <= 1
     )
@@ -83,9 +83,9 @@ def rows_of(
     upto: int,
     position: bool = False,
 ) -> DataFrame:
-    """``columns`` of the rows in ``(after, upto]``, meta columns among them; with ``position`` also the place
-    of the segment among ``segments``. A column that a segment does not have is NULL, but the STEP of a
-    segment that is not stepped is its ``upto``, and the OP where a file has none is ``U``."""
+    """Return ``columns`` of the rows in ``(after, upto]``, meta columns among them; with ``position`` also
+    the place of the segment among ``segments``. A column that a segment does not have is NULL, but the STEP
+    of a segment that is not stepped is its ``upto``, and the OP where a file has none is ``U``."""
     numbered = [(i, s) for i, s in enumerate(segments) if s.rows and cover(s, after, upto) != "none"]
     parts: list[DataFrame] = []
     if inline := [(i, s) for i, s in numbered if s.file is None]:
@@ -142,7 +142,7 @@ def _inline(
 
 
 def _distinct(segments: Sequence[tuple[int, Segment]]) -> Iterator[list[tuple[int, Segment]]]:
-    """Groups in which no two files have the same name in different folders; nearly always there is only
+    """Yield groups in which no two files have the same name in different folders; nearly always there is only
     one."""
     left = list(segments)
     while left:
@@ -209,7 +209,7 @@ def _stored(
 
 
 def _checked(files: Files, segment: Segment) -> str:
-    """The path of a segment's file. Spark would read a file that was cut or replaced as if nothing had
+    """Return the path of a segment's file. Spark would read a file that was cut or replaced as if nothing had
     happened."""
     if segment.file is None:
         raise Internal("an inline segment was taken for a file")

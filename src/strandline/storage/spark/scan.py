@@ -14,11 +14,11 @@ from strandline.model import BEGINNING, OP, STEP, Segment, State, cover, split, 
 from strandline.storage.arrow.changes import fold as fold_here
 from strandline.storage.segment import ERASE
 from strandline.storage.shelf import Shelf
+from strandline.storage.spark.anti_join import without
 from strandline.storage.spark.columns import col, inside, renamed, same_key
 from strandline.storage.spark.ranges import apart_from
 from strandline.storage.spark.rows import POSITION, is_brought_along, local, one_commit, rows_of, union
 from strandline.storage.spark.session import working
-from strandline.storage.spark.without import without
 
 __all__ = ["scan"]
 
@@ -70,7 +70,7 @@ def _scan(spark: SparkSession, shelf: Shelf, state: State, names: Sequence[str])
 def _folded_here(
     shelf: Shelf, state: State, logs: Sequence[Segment], columns: Sequence[str]
 ) -> tuple[pa.Table, pa.Table]:
-    """The keys that logs touch, and what becomes of those that are not erased."""
+    """Return the keys that logs touch, and what becomes of those that are not erased."""
     schema, step = state.schema, state.chain.step
     part = replace(schema, columns=tuple(c for c in schema.columns if c.name in columns))
 

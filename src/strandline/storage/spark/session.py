@@ -90,9 +90,9 @@ _lock = threading.Lock()
 def get_session(
     existing: SparkSession | None = None, options: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """The session to work with: ``existing``, else the one that is active, else a new one: of the Spark
-    Connect server that ``SPARK_REMOTE`` names, of the master that ``options`` or ``SPARK_MASTER`` name, or on
-    all cores of this machine. ``options`` are Spark settings for a new session. May be called from any
+    """Return the session to work with: ``existing``, else the one that is active, else a new one: of the
+    Spark Connect server that ``SPARK_REMOTE`` names, of the master that ``options`` or ``SPARK_MASTER`` name,
+    or on all cores of this machine. ``options`` are Spark settings for a new session. May be called from any
     thread; a new session is shared by all of them."""
     if existing is not None:
         return existing
@@ -102,7 +102,7 @@ def get_session(
 
 
 def _of_another_thread() -> SparkSession | None:
-    """The session of this process, whichever thread has started it."""
+    """Return the session of this process, whichever thread has started it."""
     found = getattr(SparkSession, "_instantiatedSession", None)
     return found if found is not None and getattr(found._sc, "_jsc", None) is not None else None
 
@@ -188,7 +188,7 @@ def _master(options: Mapping[str, str]) -> str:
 
 
 def _is_here(options: Mapping[str, str]) -> bool:
-    """Whether executors are on this machine."""
+    """Return whether executors are on this machine."""
     return _master(options).startswith("local")
 
 
@@ -215,8 +215,8 @@ def _defaults(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _driver_gigabytes() -> int:
-    """A quarter of the memory: the driver of a local session does all the work, but it is not alone on the
-    machine."""
+    """Return a quarter of the memory: the driver of a local session does all the work, but it is not alone on
+    the machine."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):

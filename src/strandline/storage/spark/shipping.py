@@ -74,7 +74,8 @@ def _remove(folder: str, owner: int) -> None:
 
 
 def _zipped() -> bytes:
-    """The source of the package, wherever it was imported from, as an archive that is the same every time."""
+    """Return the source of the package, wherever it was imported from, as an archive that is the same every
+    time."""
     made = BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, source in _sources(PACKAGE, files(PACKAGE)):

@@ -58,8 +58,8 @@ class RepeatedKey(Exception):
 
 
 def arranged(df: DataFrame, schema: TableSchema, partitions: int | None = None, *then: Column) -> DataFrame:
-    """The rows cut into ranges of keys and sorted by key, then by ``then``. Without a number of partitions
-    they are joined to a good size when their size is known."""
+    """Return the rows cut into ranges of keys and sorted by key, then by ``then``. Without a number of
+    partitions they are joined to a good size when their size is known."""
     return _ranges(df, schema, partitions).sortWithinPartitions(*map(col, schema.key), *then)
 
 
@@ -86,14 +86,14 @@ def write_sorted(
     plain: bool = False,
     here: int,
 ) -> Written:
-    """Segments of the rows of ``df``, in the order of keys, and what they add to the digest of the table.
-    ``df`` has the columns of the schema under their logical names and the meta columns that the role needs;
-    ``in_order`` says that it is ``arranged`` already. The files go into the folder ``name_prefix``, which
-    must be new, and are durable when this returns; when it raises, there is none. ``fresh`` None, for a log:
-    find out whether all keys are new. ``cut``: a number that grows with the key; no file has rows of two.
-    ``once``: RepeatedKey if a key occurs more than once. ``plain``, for a fresh log: every row is an upsert,
-    so no column need say so. Up to ``here`` bytes are read again in this process, to describe them; more on
-    executors."""
+    """Return segments of the rows of ``df``, in the order of keys, and what they add to the digest of the
+    table. ``df`` has the columns of the schema under their logical names and the meta columns that the role
+    needs; ``in_order`` says that it is ``arranged`` already. The files go into the folder ``name_prefix``,
+    which must be new, and are durable when this returns; when it raises, there is none. ``fresh`` None, for a
+    log: find out whether all keys are new. ``cut``: a number that grows with the key; no file has rows of
+    two. ``once``: RepeatedKey if a key occurs more than once. ``plain``, for a fresh log: every row is an
+    upsert, so no column need say so. Up to ``here`` bytes are read again in this process, to describe them;
+    more on executors."""
     meta = [*((OP, WAS_HI, WAS_LO) if role == "log" and not plain else ()), *((STEP,) if stepped else ())]
     names = [*schema.names, *meta]
     by_step = [col(STEP)] if stepped and role == "log" else []
@@ -135,8 +135,8 @@ def write_sorted(
 
 
 def _seen(observation: Observation) -> Row | None:
-    """What was observed. None if that is not known: a Spark Connect server under load may answer without
-    it."""
+    """Return what was observed. None if that is not known: a Spark Connect server under load may answer
+    without it."""
     try:
         found = observation.get
     except PySparkAssertionError:
@@ -145,7 +145,7 @@ def _seen(observation: Observation) -> Row | None:
 
 
 def _watched(role: Role, fresh: bool | None) -> bool:
-    """Whether rows may replace others or erase."""
+    """Return whether rows may replace others or erase."""
     return role == "log" and not fresh
 
 
@@ -160,7 +160,7 @@ def _sums(role: Role, fresh: bool | None) -> list[Column]:
 
 
 def _described(shelf: Shelf, form: Form, folder: str, spark: SparkSession, here: int) -> list[Segment]:
-    """The segments in a folder that only we know of, without what else Spark leaves there."""
+    """Return the segments in a folder that only we know of, without what else Spark leaves there."""
     files = shelf.files
     names = list(files.names(folder))
     found = [name for name in names if name.endswith(".parquet")]

@@ -55,7 +55,7 @@ def repeated(
 def _new_keys(
     spark: SparkSession, shelf: Shelf, schema: TableSchema, head: Sequence[str], brought: Sequence[Segment]
 ) -> DataFrame:
-    """The keys that are new in segments, under ``mated`` names."""
+    """Return the keys that are new in segments, under ``mated`` names."""
     rows = rows_of(spark, shelf, schema, brought, [*head, OP, WAS_HI], after=BEGINNING, upto=PENDING)
     # What replaces an entry has the key that it had, and was looked at when that came.
     new = renamed(rows.where((col(OP) != "E") & col(WAS_HI).isNull() & _whole(head)), head)

@@ -118,7 +118,7 @@ class _Work:
         return "E" if self.mode.startswith("DELETE") else "R" if self.mode == "REPLACE" else "U"
 
     def typed(self) -> DataFrame:
-        """The caller's rows in the types of the table, numbered where their order may matter."""
+        """Return the caller's rows in the types of the table, numbered where their order may matter."""
         if self.op == "E":
             return typed(self.incoming, self.schema, self.kinds, self.schema.key)
         if not order_matters(self.mode):
@@ -126,8 +126,8 @@ class _Work:
         return typed(numbered(self.incoming), self.schema, self.kinds, self.columns, [ORDINAL])
 
     def image(self, name: str, *, of_old: bool) -> Column:
-        """The value of a column after the write, in a row that has the given columns and, with ``of_old``,
-        under ``mated`` names those of the old row that are kept."""
+        """Return the value of a column after the write, in a row that has the given columns and, with
+        ``of_old``, under ``mated`` names those of the old row that are kept."""
         column = self.schema[name]
         if name in self.schema.key:
             return col(name)
@@ -151,7 +151,7 @@ class _Work:
         return self.mode in ("UPDATE", "DELETE")
 
     def watched(self) -> list[str]:
-        """Columns whose old value matters to an index."""
+        """Return columns whose old value matters to an index."""
         found = dict.fromkeys(
             name for _, _, impl in self.indexes for name in impl.names if name not in self.schema.key
         )
@@ -264,7 +264,7 @@ def _into_rows(work: _Work, few: Few) -> Outcome | pa.Table:
 
 
 def _long_bytes(schema: TableSchema, names: Iterable[str]) -> Column:
-    """How many bytes a row has in columns that may hold any number of them."""
+    """Return how many bytes a row has in columns that may hold any number of them."""
     sizes = [
         F.coalesce(F.octet_length(col(name)).cast("bigint"), F.lit(0))
         for name in names
@@ -296,7 +296,7 @@ def _old_side(work: _Work, old: DataFrame) -> DataFrame:
 
 
 def index_log(log: DataFrame, schema: TableSchema, impl: TableSchema) -> DataFrame:
-    """What the changes in a table's log do to an index. The log also has the old values of the index's
+    """Return what the changes in a table's log do to an index. The log also has the old values of the index's
     columns, as ``mated``."""
 
     def was(name: str) -> Column:
@@ -360,7 +360,7 @@ def _kept(df: DataFrame) -> Iterator[DataFrame]:
 
 @contextmanager
 def _undone(files: Files, folders: Sequence[str]) -> Iterator[None]:
-    """Removes the folders if something goes wrong: what one part has written is of no use without the
+    """Remove the folders if something goes wrong: what one part has written is of no use without the
     others."""
     try:
         yield

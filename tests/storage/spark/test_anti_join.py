@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from strandline.storage.keys import keys_of
+from strandline.storage.spark.anti_join import without
 from strandline.storage.spark.rows import local
-from strandline.storage.spark.without import without
 from strandline.types import parse_type
 from tests.storage.columns import table_of
 from tests.storage.examples import schema

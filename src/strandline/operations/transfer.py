@@ -7,13 +7,13 @@ from typing import TypeVar
 
 from strandline.records import Record, later
 
-__all__ = ["Moving"]
+__all__ = ["Transfer"]
 
-M = TypeVar("M", bound="Moving")
+T = TypeVar("T", bound="Transfer")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moving(Record):
+class Transfer(Record):
     """The bytes that are there, of all. ``ends``: when all of them will be, judging by what has come so
     far."""
 
@@ -21,7 +21,7 @@ class Moving(Record):
     bytes_total: int
     ends: float | None = later()
 
-    def moved(self: M, size: int, *, began: float, now: float, workers: int) -> M:
+    def moved(self: T, size: int, *, began: float, now: float, workers: int) -> T:
         """So many bytes are there now, too. The other ``workers`` may nearly have as many, for parts that run
         at the same time end one after the other. As long as these can explain why less has come than was
         expected, the end stays where it was."""

@@ -19,7 +19,7 @@ from strandline.sql import statements as st
 from strandline.storage.external.typed import KEY, TYPES
 from strandline.storage.files import LocalFiles
 from strandline.storage.location import is_url
-from strandline.storage.outgoing import Target, export
+from strandline.storage.outgoing import ExportTarget, export
 from strandline.tables.portions import described
 from strandline.work import Phase, check, phase
 
@@ -36,7 +36,7 @@ def run(db: Database, statement: st.Export) -> Result:
     return Result(("place", "format", "files", "rows"), [(done.place, done.format, done.files, done.rows)])
 
 
-def target_of(db: Database, statement: st.Export) -> Target:
+def target_of(db: Database, statement: st.Export) -> ExportTarget:
     """Return where the rows go; what cannot be is refused."""
     given = options_of("EXPORT", statement.settings, ("FORMAT", "OVERWRITE"))
     kind = str(given["FORMAT"]).lower() if "FORMAT" in given else None
@@ -49,7 +49,7 @@ def target_of(db: Database, statement: st.Export) -> Target:
     if overwrite not in ("true", "false"):
         raise InvalidArgument(f"OVERWRITE cannot be {given['OVERWRITE']!r}", "Say 'true' or 'false'.")
     _refuse_inside(db, statement.place)
-    return Target(
+    return ExportTarget(
         place=statement.place,
         kind=kind,  # type: ignore[arg-type]
         overwrite=overwrite == "true",
@@ -68,7 +68,7 @@ def _looked_on(rows: pa.RecordBatchReader, exporting: Phase) -> pa.RecordBatchRe
 
 
 def _rows(db: Database, statement: st.Export) -> pa.RecordBatchReader:
-    """The rows, and what a load needs to make the same table of them again."""
+    """Return the rows, and what a load needs to make the same table of them again."""
     reader = select(db, st.Select(statement.query)).to_reader(BATCH_ROWS)
     if statement.table is None:
         return reader

@@ -10,8 +10,8 @@ from sqlalchemy import Connection
 from strandline.catalog import paths
 from strandline.errors import PathNotFound
 from strandline.operations.kind import Plan
+from strandline.operations.rehearsal import rehearsed
 from strandline.operations.streams import CreateStream
-from strandline.operations.tried import tried
 from tests.world import create, dump, open_catalog, stream_on
 
 
@@ -24,9 +24,9 @@ def test_a_plan_is_looked_at_and_undone(tmp_path: Path) -> None:
     def look(conn: Connection, plan: Plan) -> tuple[int, str]:
         return len(plan.parts), paths.require(conn, "/orders").state
 
-    assert tried(catalog, CreateStream(), stream_on("/orders"), look) == (1, "altering")
+    assert rehearsed(catalog, CreateStream(), stream_on("/orders"), look) == (1, "altering")
     with pytest.raises(PathNotFound):
-        tried(catalog, CreateStream(), stream_on("/nowhere"), look)
+        rehearsed(catalog, CreateStream(), stream_on("/nowhere"), look)
     with catalog.read() as conn:
         assert dump(conn) == before
     catalog.close()

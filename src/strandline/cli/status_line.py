@@ -116,13 +116,13 @@ class Line:
 
 
 def told(done: float, total: float, unit: str) -> list[str]:
-    """How much is done."""
+    """Return how much is done."""
     amounts = (size(done), size(total)) if unit == "bytes" else (f"{done:,.0f}", f"{total:,.0f} {unit}")
     return [f"{min(100, 100 * done / total):.0f} %", " of ".join(amounts)]
 
 
 def pace(done: float, total: float, seconds: float, unit: str, left: Left) -> list[str]:
-    """How fast it goes on, and how long it will still take."""
+    """Return how fast it goes on, and how long it will still take."""
     if not done or seconds <= 0:
         return []
     rate = f"{size(done / seconds)}/s" if unit == "bytes" else f"{done / seconds:,.0f} {unit}/s"

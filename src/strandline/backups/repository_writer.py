@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
-from strandline.backups.lease import Fenced, Lease, take
+from strandline.backups.lease import Fenced, RepositoryLease, take
 from strandline.backups.manifest import MANIFESTS, Manifest
 from strandline.backups.repository import OWNERS, Repository
 from strandline.catalog import warehouse
@@ -41,18 +41,18 @@ class Leases:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._held: dict[str, Lease] = {}
+        self._held: dict[str, RepositoryLease] = {}
         self._lock = threading.Lock()
 
     def here(self) -> str:
-        """The warehouse that writes."""
+        """Return the warehouse that writes."""
         with self._runtime.catalog.read() as conn:
             return warehouse.require(conn).id
 
     @contextmanager
     def writing(
         self, root: str, operation_id: str, collection_id: int, purpose: str
-    ) -> Iterator[tuple[Repository, Lease]]:
+    ) -> Iterator[tuple[Repository, RepositoryLease]]:
         """Have the lease on a repository while the block lasts, and for a while after it: the next part of
         the operation goes on with it. UNDER_OPERATION if another owner has it; PRECONDITION_FAILED if the
         repository is another warehouse's by now."""
@@ -90,8 +90,8 @@ class WritingPart(Handler[RunT, P]):
         self.runtime = runtime
         self.leases = leases
 
-    def writing(self, run: RunT) -> AbstractContextManager[tuple[Repository, Lease]]:
-        """The repository, as long as it may be written to."""
+    def writing(self, run: RunT) -> AbstractContextManager[tuple[Repository, RepositoryLease]]:
+        """Return the repository, as long as it may be written to."""
         body, operation = run.body, run.operation
         return self.leases.writing(body.root, operation.id, body.collection_id, operation.kind)
 
@@ -102,7 +102,7 @@ class WritingPart(Handler[RunT, P]):
         return self.runtime.settings.shard_seconds
 
 
-def publish(there: Repository, lease: Lease, manifest: Manifest) -> None:
+def publish(there: Repository, lease: RepositoryLease, manifest: Manifest) -> None:
     """Let a backup exist in a repository, all of whose objects were sent there; Conflict if others have swept
     it since."""
     there.check_owner(manifest.warehouse)
@@ -157,7 +157,7 @@ class Swept:
 
 
 def avoided(repository: Repository) -> frozenset[str]:
-    """The names that are on their way out, or were, and must not be used."""
+    """Return the names that are on their way out, or were, and must not be used."""
     return frozenset(name for _, trash in _lists(repository) for name in trash.names)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from strandline.api.progress import OperationInfo
 from strandline.catalog.operations import Operation
-from strandline.operations.moving import Moving
+from strandline.operations.transfer import Transfer
 from strandline.records import to_text
 from tests.world import ManualClock
 
@@ -14,7 +14,7 @@ BATCH, PARTS, SECONDS = 1_000, 24, 10.0
 """The bytes of a part, how many there are, and how long all workers take for one each."""
 
 
-def info(clock: ManualClock, began: float, progress: Moving) -> OperationInfo:
+def info(clock: ManualClock, began: float, progress: Transfer) -> OperationInfo:
     nothing = '{"format": 1}'
     operation = Operation(
         id="o",
@@ -36,7 +36,7 @@ def walk(workers: int, slower: float = 1.0) -> list[tuple[float, float]]:
     other, all in the same moment. ``slower``: so many times as long the second half takes."""
     clock = ManualClock()
     began = clock.now()
-    progress = Moving(bytes=0, bytes_total=BATCH * PARTS)
+    progress = Transfer(bytes=0, bytes_total=BATCH * PARTS)
     rounds = PARTS // workers
     paces = [SECONDS * (slower if n >= rounds // 2 else 1.0) for n in range(rounds)]
     ends = began + sum(paces)
@@ -78,11 +78,11 @@ def test_nothing_is_guessed_before_the_first_bytes() -> None:
     clock = ManualClock()
     began = clock.now()
     clock.sleep(5)
-    assert info(clock, began, Moving(bytes=0, bytes_total=10)).seconds_left is None
+    assert info(clock, began, Transfer(bytes=0, bytes_total=10)).seconds_left is None
 
 
 def test_when_it_ends_is_told_by_what_has_come_and_by_what_may_be_nearly_there() -> None:
-    moving = Moving(bytes=0, bytes_total=100)
+    moving = Transfer(bytes=0, bytes_total=100)
     assert moving.moved(0, began=0.0, now=5.0, workers=1).ends is None
     assert moving.moved(10, began=5.0, now=5.0, workers=1).ends is None
     first = moving.moved(20, began=0.0, now=10.0, workers=1)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from strandline import Database
-from strandline.api.loading import Wanted, load
+from strandline.api.load import NewTable, load
 from strandline.errors import InvalidArgument, StrandlineError, Unavailable
 from strandline.storage.external import External
 from tests.backups.reading import open_at
@@ -107,8 +107,8 @@ MISFITS: list[tuple[str, dict[str, Any], str]] = [
     ("id,customer\n5,\udcff\n", {}, "bad.csv, line 2, column 2: it is not text in UTF-8"),
     ("id,id\n1,2\n", {}, "bad.csv, line 1: id, id is no header"),
     ("id,total\n1,5\n", {"mode": "INSERT"}, "is already in the table"),
-    ("id,total\n1,5\n", {"wanted": Wanted(key=["total"])}, "its key is id, not total"),
-    ("id,total\n1,5\n", {"wanted": Wanted(types={"total": "Utf8"})}, "is there as Int64, not as Utf8"),
+    ("id,total\n1,5\n", {"wanted": NewTable(key=["total"])}, "its key is id, not total"),
+    ("id,total\n1,5\n", {"wanted": NewTable(types={"total": "Utf8"})}, "is there as Int64, not as Utf8"),
     ("id,total\n1,5\n", {"delimiter": "ab"}, "cannot stand between two values"),
     ("1;5\n", {"delimiter": ";", "header": False}, "line 1: there are 2 values for the 3 columns"),
     ('{"id": 1}\n{"id": }\n', {"kind": "json"}, "bad.csv, line 2, column 8: it is not JSON"),
@@ -164,7 +164,7 @@ def test_lines_around_the_rows_are_no_rows(db: Database) -> None:
 @pytest.mark.usefixtures("folder")
 def test_numbers_within_json_keep_their_digits(db: Database) -> None:
     Path("n.jsonl").write_text('{"k": 1, "j": {"a": [1.10, 12345678901234567890.123, null, true, "x"]}}\n')
-    load(db, "j", External(places=("n.jsonl",)), wanted=Wanted(key=["k"]))
+    load(db, "j", External(places=("n.jsonl",)), wanted=NewTable(key=["k"]))
     assert db.sql("SELECT j FROM j").rows() == [('{"a": [1.10, 12345678901234567890.123, null, true, "x"]}',)]
 
 

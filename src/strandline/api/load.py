@@ -40,7 +40,7 @@ class Loaded:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
+class NewTable:
     """How a table is made if it is missing: its key, and types of columns that are not to be guessed."""
 
     key: Sequence[str] | None = None
@@ -48,12 +48,12 @@ class Wanted:
 
 
 def load(
-    db: Database, path: str, source: External, mode: Mode = "UPSERT", wanted: Wanted | None = None
+    db: Database, path: str, source: External, mode: Mode = "UPSERT", wanted: NewTable | None = None
 ) -> Loaded:
     """Write the rows of files to a table, which is made if it is missing and its key is known. If anything
     fails nothing was written, and a table that was made is gone again."""
     with db.guard():
-        path, wanted = names.normalize(path), wanted or Wanted()
+        path, wanted = names.normalize(path), wanted or NewTable()
         incoming = open_source(source)
         before = _rows(db, path)
         created = before is None
@@ -73,7 +73,7 @@ def load(
 
 
 def _rows(db: Database, path: str) -> int | None:
-    """How many rows the table has; None if there is no such table."""
+    """Return how many rows the table has; None if there is no such table."""
     try:
         found = db.describe(path)
     except PathNotFound:
@@ -88,7 +88,7 @@ def _target(db: Database, path: str) -> tuple[int, TableSchema]:
     return view.info.id, view.info.schema
 
 
-def _compare(path: str, schema: TableSchema, wanted: Wanted) -> None:
+def _compare(path: str, schema: TableSchema, wanted: NewTable) -> None:
     """Nothing that is there is changed by what a table should have been made with."""
     if wanted.key is not None and tuple(wanted.key) != schema.key:
         raise InvalidArgument(
@@ -104,7 +104,7 @@ def _compare(path: str, schema: TableSchema, wanted: Wanted) -> None:
             )
 
 
-def _create(db: Database, path: str, incoming: Incoming, wanted: Wanted) -> None:
+def _create(db: Database, path: str, incoming: Incoming, wanted: NewTable) -> None:
     columns = incoming.names(None)
     key = wanted.key or incoming.key
     if key is None:
@@ -117,7 +117,9 @@ def _create(db: Database, path: str, incoming: Incoming, wanted: Wanted) -> None
         if name not in columns:
             raise InvalidArgument(
                 f"the files have no column {name}",
-                did_you_mean(name, columns) or f"They have {', '.join(columns) or 'none'}.",
+                _other_delimiter(columns)
+                or did_you_mean(name, columns)
+                or f"They have {', '.join(columns) or 'none'}.",
             )
     types = incoming.types(given)
     for name in key:
@@ -175,13 +177,15 @@ def _write(db: Database, path: str, mode: Mode, incoming: Incoming) -> tuple[int
 
 
 def _matched(given: Sequence[str], schema: TableSchema, path: str) -> dict[str, str]:
-    """The columns of the files with those of the table that they mean, in the order of the files."""
+    """Return the columns of the files with those of the table that they mean, in the order of the files."""
     exact = {name.lower(): name for name in schema.names}
     for name in given:
         if name.lower() not in exact:
             raise InvalidArgument(
                 f"the files have a column {name!r}, which {path} does not have",
-                did_you_mean(name, schema.names) or f"Its columns are {', '.join(schema.names)}.",
+                _other_delimiter(given)
+                or did_you_mean(name, schema.names)
+                or f"Its columns are {', '.join(schema.names)}.",
             )
     found = {name: name if name in schema else exact[name.lower()] for name in given}
     doubled = [name for name in found.values() if list(found.values()).count(name) > 1]
@@ -194,3 +198,11 @@ def _matched(given: Sequence[str], schema: TableSchema, path: str) -> dict[str, 
             f"They have {', '.join(given) or 'none'}.",
         )
     return found
+
+
+def _other_delimiter(columns: Sequence[str]) -> str | None:
+    """Return a hint if all names of a header were taken for one."""
+    for sign, typed in ((";", "';'"), ("\t", "$'\\t'"), ("|", "'|'"), (",", "','")):
+        if len(columns) == 1 and sign in columns[0]:
+            return f"If {typed} stands between their values, say --delimiter {typed}."
+    return None

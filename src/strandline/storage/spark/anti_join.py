@@ -19,7 +19,7 @@ _WHOLE = (pa.int64(), pa.int32(), pa.int16(), pa.int8())
 
 
 def without(rows: DataFrame, schema: TableSchema, keys: pa.Table) -> DataFrame:
-    """The rows whose key is none of ``keys``, which are distinct and few enough to be sent to every
+    """Return the rows whose key is none of ``keys``, which are distinct and few enough to be sent to every
     executor."""
     # Hints, because Spark knows the size of neither side.
     if len(schema.key) == 1 and keys.column(0).type in _WHOLE and not keys.column(0).null_count:

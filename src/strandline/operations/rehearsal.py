@@ -14,7 +14,7 @@ from strandline.cycles import uncollected
 from strandline.operations.kind import Kind, Plan, Planning
 from strandline.records import Record
 
-__all__ = ["tried"]
+__all__ = ["rehearsed"]
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ class _Undone(Exception):
     """Nothing of a transaction is to stay."""
 
 
-def tried(
+def rehearsed(
     catalog: Catalog,
     kind: Kind[Any, Any, Any],
     request: Record,

@@ -44,7 +44,7 @@ def _change(db: Database, statement: st.Change) -> Result:
 
 
 def _export(db: Database, statement: st.Export) -> Result:
-    from strandline.api.exporting import target_of
+    from strandline.api.export import target_of
     from strandline.tables import explain, read
 
     target = target_of(db, statement)
