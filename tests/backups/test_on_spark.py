@@ -189,3 +189,21 @@ def test_a_chain_is_folded_on_spark_to_the_same(quick: Database, bulk: Database,
     assert [quick.verify(collection) for collection in ("c", "r", "e")] == [[], [], []]
     quick.collect()
     assert leaks(quick) == []
+
+
+def test_a_shard_without_a_change_is_read_from_where_spark_cannot_read(
+    connect: Callable[..., Database], spark: SparkSession, key: dict[str, str], tmp_path: Path
+) -> None:
+    """Its file in an encrypted repository stays, after its rows were counted once more."""
+    quick = connect(settings={"inline_rows": 0, **key})
+    quick.sql("CREATE TABLE u (k Int32, PRIMARY KEY (k)) WITH (PARTITION_AT_KEYS = (10))")
+    quick.sql("UPSERT INTO u (k) VALUES (1), (2)")
+    quick.sql("UPSERT INTO u (k) VALUES (11), (12)")
+    quick.sql(
+        f"""CREATE BACKUP COLLECTION e (TABLE u) WITH (STORAGE = '{tmp_path / "e"}',
+                INCREMENTAL_BACKUP_ENABLED = 'true', ENCRYPTION = 'true');
+            BACKUP e; UPSERT INTO u (k) VALUES (3); BACKUP e INCREMENTAL"""
+    )
+    connect(spark=spark, settings={"bulk_rows": 0, **key}).sql("COMPACT e")
+    assert last(quick, "e").tables["/u"].slice.rows == 5
+    assert quick.verify("e") == []

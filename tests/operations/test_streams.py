@@ -73,7 +73,8 @@ def test_creating_and_dropping_moves_exactly_what_it_should(
         assert {"step": body.created_step} == step
         assert leaks(conn) == []
     before = versions(orders)
-    execute(engine, "drop streams", drop_of(f"{table}/feed"))
+    dropped = execute(engine, "drop streams", drop_of(f"{table}/feed"))
+    assert kept(dropped.result) == {}, "a result that has nothing to say is one as well"
     assert moved(orders, before) == moves
     with orders.read() as conn:
         assert conn.execute(select(sqltables.holds)).all() == []
