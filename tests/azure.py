@@ -1,4 +1,5 @@
-"""A server that speaks Azure's protocol: Azurite, if STRANDLINE_AZURITE names its program (``make azure``)."""
+"""A server that speaks Azure's protocol: Azurite, if STRANDLINE_AZURITE names its program (``make
+azure``)."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ settings.register_profile(
 )
 settings.load_profile("strandline")
 
-# Thousands of tests are thousands of objects that stay, and to look through them for garbage again and again took
-# half of the time of collecting them and a tenth of that of running them.
+# Thousands of tests are thousands of objects that stay, and to look through them for garbage again and again
+# took half of the time of collecting them and a tenth of that of running them.
 gc.set_threshold(50_000)
 
 share_compiled()
@@ -69,8 +69,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """All would wait in the end for the worker that has the tests on Spark, one after the other: those that have
-    others let it go first."""
+    """All would wait in the end for the worker that has the tests on Spark, one after the other: those that
+    have others let it go first."""
     if os.environ.get("PYTEST_XDIST_WORKER") and os.nice(0) == _niceness:
         group = item.get_closest_marker("xdist_group")
         if group is None or group.args[0] != "spark":

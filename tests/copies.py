@@ -1,4 +1,5 @@
-"""Consistent copy as an operation of its own: what a full backup is made of, without the collection around it."""
+"""Consistent copy as an operation of its own: what a full backup is made of, without the collection around
+it."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""A process that has loaded the library and of which others are forked: ``python tests/fork_server.py NUMBER``.
+"""A process that has loaded the library and of which others are forked: ``python tests/fork_server.py
+NUMBER``.
 
 To load what connects to a warehouse takes most of a second, and many tests are about processes that hardly do
 more. Whoever asks, at the socket of that number, names what shall run, and gets a child of its own; see
-``tests/processes.py``. The processes have nothing in common but what every process has that has done its first
-work: no connection, no file.
+``tests/processes.py``. The processes have nothing in common but what every process has that has done its
+first work: no connection, no file.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from typing import Any
 OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
 """A test asks many different queries of few rows each, and no code runs for long enough to earn back what the
 second compiler spends on it: more than half of the processor time. Nor is there a large heap to be collected
-beside the work. With one compiler there would be little room for its code, which would then be thrown away and
-made again."""
+beside the work. With one compiler there would be little room for its code, which would then be thrown away
+and made again."""
 
 
 def remember_names() -> None:

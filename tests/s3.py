@@ -142,7 +142,8 @@ def free_port() -> int:
 
 
 Answer = Callable[[socket.socket, bytes], bool]
-"""Given a connection and what it asked first, does something to it, and says whether the server shall hear of it."""
+"""Given a connection and what it asked first, does something to it, and says whether the server shall hear of
+it."""
 
 
 class Line:

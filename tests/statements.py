@@ -10,8 +10,8 @@ from sqlalchemy.util import LRUCache
 
 
 def share_compiled() -> None:
-    """Let all engines of this process share the texts that SQLAlchemy has made of statements. Each has a place
-    of its own for them, so that otherwise every test makes the same hundred ones again.
+    """Let all engines of this process share the texts that SQLAlchemy has made of statements. Each has a
+    place of its own for them, so that otherwise every test makes the same hundred ones again.
 
     What is made for one database serves another one of the same kind, version and way to insert."""
     shared: Any = LRUCache(4000)

@@ -1,4 +1,5 @@
-"""DuckDB reads a table from its files, whatever was done to it: by a view, and by a query over files alone."""
+"""DuckDB reads a table from its files, whatever was done to it: by a view, and by a query over files
+alone."""
 
 from __future__ import annotations
 

@@ -44,7 +44,8 @@ ENGINES = ("arrow", "spark")
 """The two folders of ``storage`` that do the same work for few rows and for many."""
 
 DOORS = {"storage/store.py", "storage/checks.py", "storage/queries.py", "storage/frames.py"}
-"""Who may ask an engine: the store with its parts, and what is done with a DataFrame whatever store it is of."""
+"""Who may ask an engine: the store with its parts, and what is done with a DataFrame whatever store it is
+of."""
 
 BUILT_ON = {
     ("storage/spark/scan.py", "strandline.storage.arrow.changes.fold"): "a small log travels inside the plan",
@@ -134,8 +135,8 @@ CLASSIC = {"storage/spark/jobs.py"}
 
 @dataclass(frozen=True)
 class Import:
-    """``target`` is the full dotted name, ``eager`` is true if it runs when the module is loaded, ``typing`` if
-    it never runs."""
+    """``target`` is the full dotted name, ``eager`` is true if it runs when the module is loaded, ``typing``
+    if it never runs."""
 
     target: str
     line: int

@@ -1,5 +1,5 @@
-"""What errors say has one form everywhere: the message is a sentence that begins in lower case and has no full
-stop, the hint one that begins with a capital and has it."""
+"""What errors say has one form everywhere: the message is a sentence that begins in lower case and has no
+full stop, the hint one that begins with a capital and has it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ def _texts(node: ast.expr | None) -> list[str]:
 
 
 def wrong_message(text: str) -> str | None:
-    """What is wrong with a message. A name may begin it as it is written: SELECT, PARTITION_AT_KEYS, Int64, Spark."""
+    """What is wrong with a message. A name may begin it as it is written: SELECT, PARTITION_AT_KEYS, Int64,
+    Spark."""
     first = text.split()[0] if text.split() else ""
     if re.match(r"[A-Z][a-z]*\b", first) and first not in NAMES:
         return "begins with a capital"

@@ -1,5 +1,5 @@
-"""Records come back from their text as they were, also from texts of before they had a number, and whatever is
-not exactly one is refused."""
+"""Records come back from their text as they were, also from texts of before they had a number, and whatever
+is not exactly one is refused."""
 
 from __future__ import annotations
 
@@ -175,7 +175,8 @@ def test_a_value_of_another_type_is_refused_wherever_it_is(column: str) -> None:
                     except Corrupted as error:
                         assert " @ $." in error.message
                         refused += 1
-                # Nothing fits more than one of them: a number, and a place where text is looked up; or a list.
+                # Nothing fits more than one of them: a number, and a place where text is looked up; or a
+                # list.
                 assert refused >= len(wrong) - 2, f"{kind.__name__} {at}.{name}"
                 found[name] = value
         assert read(kind, text)
@@ -288,8 +289,8 @@ def kinds_of_records(above: type[Any] = Record) -> Iterator[type[Any]]:
 
 
 def test_records_never_change_and_are_made_by_names() -> None:
-    """Not by KW_ONLY: cattrs asks for the types of all that a class is annotated with, and in Python 3.10 that is
-    none."""
+    """Not by KW_ONLY: cattrs asks for the types of all that a class is annotated with, and in Python 3.10
+    that is none."""
     importlib.import_module("strandline.api.operations")  # It knows all kinds of operations.
     kinds = [kind for kind in kinds_of_records() if kind.__module__.startswith("strandline.")]
     assert len(kinds) > 60

@@ -1,4 +1,5 @@
-"""Trying again: as often and for as long as it was said, with pauses in between; and work with a limit of time."""
+"""Trying again: as often and for as long as it was said, with pauses in between; and work with a limit of
+time."""
 
 from __future__ import annotations
 

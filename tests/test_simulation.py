@@ -1,4 +1,5 @@
-"""Random interleavings, with crashes and late news: no reader ever gets a mismatched plan, nobody ever sees rows that never were."""
+"""Random interleavings, with crashes and late news: no reader ever gets a mismatched plan, nobody ever sees
+rows that never were."""
 
 from __future__ import annotations
 

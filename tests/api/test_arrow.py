@@ -1,5 +1,5 @@
-"""Rows as Arrow data: from queries and from scans, into pandas, polars and DuckDB and back. Without Spark, unless
-a test asks for it."""
+"""Rows as Arrow data: from queries and from scans, into pandas, polars and DuckDB and back. Without Spark,
+unless a test asks for it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""After a process died its operation is carried on by whoever meets it; nobody has to ask for that, and what a live
-process does is never taken from it."""
+"""After a process died its operation is carried on by whoever meets it; nobody has to ask for that, and what
+a live process does is never taken from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Delta and Iceberg tables on an object store: exported and loaded with the credentials that warehouses have."""
+"""Delta and Iceberg tables on an object store: exported and loaded with the credentials that warehouses
+have."""
 
 from __future__ import annotations
 

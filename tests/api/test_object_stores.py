@@ -1,4 +1,5 @@
-"""A warehouse on an S3 server: everything that works in a folder works there, in the process and without a JVM."""
+"""A warehouse on an S3 server: everything that works in a folder works there, in the process and without a
+JVM."""
 
 from __future__ import annotations
 
@@ -216,8 +217,8 @@ FEW = FAULTS if EVERY else {name: FAULTS[name] for name in ("cut", "503", "403",
 def test_a_failing_line_leaves_nothing_half_done(
     s3: S3, bucket: str, catalog: str, answer: Any, catalog_url: str | None
 ) -> None:
-    """Whatever the store does not take is no part of any commit, and afterwards the warehouse works. Each kind of
-    request fails alone in one way, where not everything is tried."""
+    """Whatever the store does not take is no part of any commit, and afterwards the warehouse works. Each
+    kind of request fails alone in one way, where not everything is tried."""
     is_closest = EVERY or (answer is cut and catalog_url is None)
     line = Line(s3)
     settings = line.s3.settings(**FILES, **HASTY)

@@ -48,9 +48,9 @@ class Orders:
         return self.branches.canonical()
 
     def explore(self, *, deaths: bool, reduced: bool = False) -> set[str]:
-        """All ends. A node is a set of parts that are done; all ways to it lead to the same catalog, so one of
-        them is followed further: then all orders lead to the same end. ``deaths``: after each transition the
-        process dies, and another one takes over.
+        """All ends. A node is a set of parts that are done; all ways to it lead to the same catalog, so one
+        of them is followed further: then all orders lead to the same end. ``deaths``: after each transition
+        the process dies, and another one takes over.
 
         ``reduced``: parts of different tables commute, so any order leads where one leads in which all parts
         of the first table come before those of the others. These are all followed. That parts commute is

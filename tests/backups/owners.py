@@ -1,7 +1,9 @@
-"""Several that want the lease on one repository, each with a clock of its own, of which a seed tells every step.
+"""Several that want the lease on one repository, each with a clock of its own, of which a seed tells every
+step.
 
-Each runs in a thread, of which one at a time goes on, up to its next look at the files, its next change of them or
-its next look at the clock. There the seed decides who goes on, how much time passes, what goes wrong and who dies.
+Each runs in a thread, of which one at a time goes on, up to its next look at the files, its next change of
+them or its next look at the clock. There the seed decides who goes on, how much time passes, what goes wrong
+and who dies.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class Owners:
         while going := [actor for actor in self._all if not actor.done]:
             long = self.random.random() < 0.04
             self.time += self.random.choice((10, 20, SECONDS) if long else (0, 0.1, 0.5, 2))
-            # The others sleep meanwhile, wherever they are; most of all between what they see and what time it is.
+            # The others sleep meanwhile, wherever they are; most of all between what they see and what time
+            # it is.
             if actor.done or self.random.random() < (0.5 if actor.looks_at_clock else 0.1):
                 actor = self.random.choice(going)
             actor.go_on(dies=self.random.random() < 0.002)

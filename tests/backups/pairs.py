@@ -35,8 +35,8 @@ class Pair:
         return [_outcome(db, statement) for statement in statements], self._picture(db)
 
     def run(self, first: str, second: str, at: int, upto: int | None) -> tuple[list[Outcome], Any]:
-        """The second one begins after so many transactions of the first, stops after so many of its own (None:
-        when it is done), and goes on when the first is done."""
+        """The second one begins after so many transactions of the first, stops after so many of its own
+        (None: when it is done), and goes on when the first is done."""
         stopped, go_on = threading.Event(), threading.Event()
         self.turns = [0, 0]
         told = ["", ""]

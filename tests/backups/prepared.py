@@ -11,8 +11,8 @@ T = TypeVar("T")
 
 
 class Prepared:
-    """Every test has a copy of the warehouse. The repository, of which a catalog knows where it is, is put back
-    in its place."""
+    """Every test has a copy of the warehouse. The repository, of which a catalog knows where it is, is put
+    back in its place."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -22,8 +22,8 @@ class Prepared:
         return self._folder / name / "repository"
 
     def copy(self, name: str, to: Path, make: Callable[[Path, Path], T]) -> T:
-        """Make a copy of the warehouse of this name. Return what ``make`` returned when it was given the folder
-        of the first one and that of the repository; it leaves the warehouse closed."""
+        """Make a copy of the warehouse of this name. Return what ``make`` returned when it was given the
+        folder of the first one and that of the repository; it leaves the warehouse closed."""
         first, repository = self._folder / name / "warehouse", self.repository(name)
         kept = self._folder / name / "kept"
         if name not in self._made:

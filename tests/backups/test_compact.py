@@ -1,5 +1,5 @@
-"""An increment becomes a full backup: nothing but its record and its segments changes, whatever goes on beside
-it, and what came before it is not needed any more."""
+"""An increment becomes a full backup: nothing but its record and its segments changes, whatever goes on
+beside it, and what came before it is not needed any more."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A process dies while it compacts backups, or merges increments, at every write of it in turn. Whether another
-one finishes it or undoes it, every backup holds what it held, and nothing stays locked or on the disk."""
+"""A process dies while it compacts backups, or merges increments, at every write of it in turn. Whether
+another one finishes it or undoes it, every backup holds what it held, and nothing stays locked or on the
+disk."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The disaster drill: the warehouse and its catalog are gone, and all that is left is the repository. Whoever
-attaches it has everything again: rows, digests, versions, indexes and changefeeds. Whoever takes it over goes on
-with its increments, until the next disaster."""
+attaches it has everything again: rows, digests, versions, indexes and changefeeds. Whoever takes it over goes
+on with its increments, until the next disaster."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ FORMS = list(
         ("moved", "whole", "omitting"),
     )
 )
-"""Where the repository is, what its files are, what the catalogs are in, and what is done: the repository is taken
-elsewhere before it is attached, or stays; or its backups hold no data of indexes."""
+"""Where the repository is, what its files are, what the catalogs are in, and what is done: the repository is
+taken elsewhere before it is attached, or stays; or its backups hold no data of indexes."""
 FEW = [
     ("folder", "encrypted", "sqlite", "moved"),
     ("s3", "encrypted", "postgresql", "moved"),

@@ -1,5 +1,5 @@
-"""Storage that does not answer: whatever work on files waits for it is given up in time and tried again, with one
-worker as with many."""
+"""Storage that does not answer: whatever work on files waits for it is given up in time and tried again, with
+one worker as with many."""
 
 from __future__ import annotations
 

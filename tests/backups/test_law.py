@@ -149,7 +149,7 @@ class Backups(RuleBasedStateMachine):
         self.db.sql(f"CREATE BACKUP COLLECTION c ({members}) {storage}")
 
     # -- rows
-    # ------------------------------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------------------
 
     @rule(
         data=st.data(),
@@ -171,7 +171,7 @@ class Backups(RuleBasedStateMachine):
         self.tables[path].rows.clear()
 
     # -- descriptions
-    # ----------------------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------------------
 
     @rule(path=st.sampled_from(list(SHAPES)))
     def add_or_drop_a_column(self, path: str) -> None:
@@ -241,7 +241,7 @@ class Backups(RuleBasedStateMachine):
         table.member = not table.member
 
     # -- care
-    # ------------------------------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------------------
 
     @rule(path=st.sampled_from(list(SHAPES)))
     def compact(self, path: str) -> None:
@@ -257,7 +257,7 @@ class Backups(RuleBasedStateMachine):
         self.db.collect()
 
     # -- backups
-    # ---------------------------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------------------
 
     @rule()
     def full(self) -> None:
@@ -343,7 +343,7 @@ class Backups(RuleBasedStateMachine):
         return then is None or (self.tables[then].followed and self.tables[then].member)
 
     # -- what is true
-    # ----------------------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------------------
 
     def _note(self) -> None:
         name = backups(self.db)[-1]
@@ -411,7 +411,7 @@ class Backups(RuleBasedStateMachine):
             assert leaks(other) == []
 
     # -- doing it
-    # --------------------------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------------------
 
     def _create(self, path: str, indexes: set[str]) -> None:
         self.db.sql(SHAPES[path].create(self.names[path], indexes))

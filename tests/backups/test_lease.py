@@ -1,4 +1,5 @@
-"""One writer at a time in a repository, whoever dies, sleeps or has a wrong clock; and nobody has to tidy up."""
+"""One writer at a time in a repository, whoever dies, sleeps or has a wrong clock; and nobody has to tidy
+up."""
 
 from __future__ import annotations
 
@@ -455,8 +456,8 @@ _numbers = itertools.count()
 @given(seed=st.integers(0, 2**32))
 @example(seed=73625108)  # Two of one operation, of which one is held up at its check while the other is done.
 def test_never_two(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    """Whatever the order, however long anybody sleeps between two steps, whoever dies at one, whatever answer gets
-    lost: when ``check`` says yes, nobody else has been given the lease."""
+    """Whatever the order, however long anybody sleeps between two steps, whoever dies at one, whatever answer
+    gets lost: when ``check`` says yes, nobody else has been given the lease."""
     root = tmp_path_factory.getbasetemp() / f"owners-{next(_numbers)}"
     _never_two(Owners(QuickFiles(root), seed))
     shutil.rmtree(root)

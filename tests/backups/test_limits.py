@@ -1,4 +1,5 @@
-"""Limits of what backups and restores copy: given by a statement or by the settings, kept by the operation."""
+"""Limits of what backups and restores copy: given by a statement or by the settings, kept by the
+operation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is locked while operations on backups go on, and what is kept for them; and nothing of it afterwards."""
+"""What is locked while operations on backups go on, and what is kept for them; and nothing of it
+afterwards."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Whatever the order in which the parts of a backup, of an increment and of a restore come, and wherever their
-process dies: they end in the same catalog. Two tables with two indexes each."""
+"""Whatever the order in which the parts of a backup, of an increment and of a restore come, and wherever
+their process dies: they end in the same catalog. Two tables with two indexes each."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ REQUESTS: dict[str, tuple[str, Record, int]] = {
 }
 """What is asked for, and how many parts are planned at least."""
 REDUCED = {"backup", "incremental backup"}
-"""These have so many parts that of orders which lead to the same, since parts of different tables commute, one is
-followed."""
+"""These have so many parts that of orders which lead to the same, since parts of different tables commute,
+one is followed."""
 
 
 def make(db: Database) -> None:
@@ -96,13 +96,13 @@ def test_orders_and_deaths_at_random_give_one_result(orders: Orders) -> None:
 def test_all_orders_with_a_death_after_every_transition_give_one_result(
     orders: Orders, request: pytest.FixtureRequest
 ) -> None:
-    """Once without any death and once with one after every transition: every set of parts that are done is one
-    and the same catalog, by whatever way it was reached.
+    """Once without any death and once with one after every transition: every set of parts that are done is
+    one and the same catalog, by whatever way it was reached.
 
     The first backup (10 parts, 1,024 sets) and the restores are followed in all orders. What also drops the
     streams of the backup before has 12 parts or 16: that is 4,096 and 65,536 sets, to which half a million
-    steps lead. Of these, all orders of the parts of either table are followed, and all in which one part of the
-    other table comes in between (``Orders.explore``, ``reduced``)."""
+    steps lead. Of these, all orders of the parts of either table are followed, and all in which one part of
+    the other table comes in between (``Orders.explore``, ``reduced``)."""
     expected = orders.plain()
     reduced = request.node.callspec.params["orders"] in REDUCED
     assert orders.explore(deaths=False, reduced=reduced) == {expected}

@@ -1,5 +1,5 @@
-"""Any two of backup, increment, restore, DDL and drop at the same time: each is done or refused, and what is there
-afterwards is what one after the other would have made."""
+"""Any two of backup, increment, restore, DDL and drop at the same time: each is done or refused, and what is
+there afterwards is what one after the other would have made."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def test_any_two_at_the_same_time(pairs: Pairs) -> None:
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("first", STATEMENTS)
 def test_any_two_at_every_place(pairs: Pairs, first: str) -> None:
-    """The second one comes after every transaction of the first; where it is not refused at once, it also stops
-    in the middle, after every third transaction, until the first is done."""
+    """The second one comes after every transaction of the first; where it is not refused at once, it also
+    stops in the middle, after every third transaction, until the first is done."""
     for second in STATEMENTS:
         at, is_over = 1, False
         while not is_over:

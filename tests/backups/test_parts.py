@@ -1,4 +1,5 @@
-"""What is told of the parts of operations: which table or index each is about, which shard, how many bytes."""
+"""What is told of the parts of operations: which table or index each is about, which shard, how many
+bytes."""
 
 from __future__ import annotations
 

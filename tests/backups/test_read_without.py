@@ -1,5 +1,5 @@
-"""The page on reading backups without Strandline is right: its own code, taken from the page, gives the rows of a
-restore, whatever was done to the tables."""
+"""The page on reading backups without Strandline is right: its own code, taken from the page, gives the rows
+of a restore, whatever was done to the tables."""
 
 from __future__ import annotations
 

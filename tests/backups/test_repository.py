@@ -252,7 +252,8 @@ def test_an_increment_does_not_go_where_its_parent_is_not(
 def test_a_copy_of_a_warehouse_does_not_remove_what_the_other_needs(
     kept: Database, repository: Path, tmp_path: Path, has_damage: bool
 ) -> None:
-    """Both take themselves for the owner, for they were one. A manifest that nobody can read hides no other."""
+    """Both take themselves for the owner, for they were one. A manifest that nobody can read hides no
+    other."""
     read_first = repository / "backups" / "20200101000000Z_full.full.json"
     kept.sql("BACKUP c")
     here, copied = Path(kept.runtime.files.location), tmp_path / "copied"

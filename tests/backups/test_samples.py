@@ -1,4 +1,5 @@
-"""A repository that an earlier version wrote is still read: its format is for as long as there are backups."""
+"""A repository that an earlier version wrote is still read: its format is for as long as there are
+backups."""
 
 from __future__ import annotations
 

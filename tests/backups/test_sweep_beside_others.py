@@ -1,6 +1,6 @@
-"""What a sweep removes and what it leaves alone when others were at the repository before, after or beside it:
-the warehouse that has taken it over, a process that slept, one that died, a request that was carried out though
-it seemed to fail."""
+"""What a sweep removes and what it leaves alone when others were at the repository before, after or beside
+it: the warehouse that has taken it over, a process that slept, one that died, a request that was carried out
+though it seemed to fail."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def test_who_has_lost_a_repository_removes_nothing_from_it(
 
 
 class Deaf(QuickFiles):
-    """A repository that does what it is asked, and whose answers come back no more once a manifest is there."""
+    """A repository that does what it is asked, and whose answers come back no more once a manifest is
+    there."""
 
     is_heard = True
 

@@ -32,8 +32,8 @@ def finish(year: Year, tmp_path: Path) -> None:
     (last,) = year.kept() - year.taken.keys()
     year.taken[last] = year.model
     for rules in (RULES, "KEEP WITHIN 3650d"):
-        # What the first sweep lists as trash is removed by the second one, a grace period later, with which no
-        # other backups go.
+        # What the first sweep lists as trash is removed by the second one, a grace period later, with which
+        # no other backups go.
         year.db.sql(f"PRUNE c {rules} CONFIRM")
         year.clock.sleep(2 * DAY)
     assert year.objects() == year.needed(), "nothing is there that no backup needs"

@@ -1,5 +1,5 @@
-"""A repository at the end of a line that fails: at a chosen request, in a chosen way, and for a while if a test
-says so.
+"""A repository at the end of a line that fails: at a chosen request, in a chosen way, and for a while if a
+test says so.
 
 A request is one call of ``Files`` that touches storage. The ways in which one fails:
 
@@ -9,8 +9,8 @@ A request is one call of ``Files`` that touches storage. The ways in which one f
 - ``late``: nothing was done, and by the time at which that is known the lease on the repository is over;
 - ``unanswered``: it was done, and the answer was an error;
 - ``twice``: the same, and the client has asked again by itself, so that only the second answer is seen;
-- ``delayed``: it was not done when the error came, nor when somebody looked, and is done after that. If its process
-  has died, ``arrive`` says when;
+- ``delayed``: it was not done when the error came, nor when somebody looked, and is done after that. If its
+  process has died, ``arrive`` says when;
 - ``away``: nothing was done, and from then on nothing is.
 """
 

@@ -1,5 +1,5 @@
-"""Heads of tables: what they begin with, what a rebuild or a restore says of them, and how far an asynchronous index
-has come."""
+"""Heads of tables: what they begin with, what a rebuild or a restore says of them, and how far an
+asynchronous index has come."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Many tables: a database limits how many values one statement may bind, and no statement of ours comes near."""
+"""Many tables: a database limits how many values one statement may bind, and no statement of ours comes
+near."""
 
 from __future__ import annotations
 

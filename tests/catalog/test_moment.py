@@ -1,5 +1,5 @@
-"""Moments: all that a statement reads is of one step, and what was collected behind its back is told apart from
-damage."""
+"""Moments: all that a statement reads is of one step, and what was collected behind its back is told apart
+from damage."""
 
 from __future__ import annotations
 

@@ -274,7 +274,8 @@ def _places(spark: SparkSession) -> list[str]:
     return sorted(row["at"] for row in found)
 
 
-# --- work that waits until a machine is lost -----------------------------------------------------------------
+# --- work that waits until a machine is lost
+# -----------------------------------------------------------------
 
 
 def _waiting(gate: str) -> Column:

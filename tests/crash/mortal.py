@@ -193,7 +193,8 @@ def bury(db: Database, folder: Path | str, url: str | None) -> None:
 
 
 DEAD = 2**30
-"""No process has this id, whatever others start meanwhile: the id of one that has ended may be given out again."""
+"""No process has this id, whatever others start meanwhile: the id of one that has ended may be given out
+again."""
 
 
 def rows(db: Database, query: str) -> list[tuple[Any, ...]]:

@@ -1,5 +1,5 @@
-"""What happens when an operation ends well: what its kind does with it, what begins then, what is measured, and that
-nothing of it stays in memory."""
+"""What happens when an operation ends well: what its kind does with it, what begins then, what is measured,
+and that nothing of it stays in memory."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_rows_are_written_while_a_table_is_copied(orders: Catalog) -> None:
 
 
 # -- failure
-# ------------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +165,7 @@ class Trouble(Handler[AnyRun, Told]):
 
     def propose(self, tx: Writer, run: AnyRun, part: Part[Told], made: Any) -> Told:
         table = paths.require(tx.conn, "/orders", "table")
-        run.move(tx, part, table)
+        run.move_all(tx, [(part, table)])
         many.add_one(
             tx,
             NewPath(table, f"made{part.id}", "stream", Nothing()),
@@ -407,7 +407,7 @@ def test_a_catalog_that_cannot_be_reached_leaves_the_operation_to_be_resumed(
 
 
 # -- stages, progress
-# ---------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_stage_begins_when_the_one_before_it_is_done(orders: Catalog) -> None:
@@ -440,7 +440,7 @@ def test_progress_is_kept_with_the_transition(orders: Catalog) -> None:
 
 
 # -- leases
-# -------------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_an_operation_of_a_live_process_is_left_alone(orders: Catalog) -> None:

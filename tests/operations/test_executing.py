@@ -1,5 +1,5 @@
-"""Operations as calls that wait: what dead processes left comes first, what begins with the end belongs to it, errors
-are raised, and who is interrupted undoes it."""
+"""Operations as calls that wait: what dead processes left comes first, what begins with the end belongs to
+it, errors are raised, and who is interrupted undoes it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What people see of the parts of an operation: which are in progress, since when and by whom, what went wrong with
-each try, and how long each stage took."""
+"""What people see of the parts of an operation: which are in progress, since when and by whom, what went
+wrong with each try, and how long each stage took."""
 
 from __future__ import annotations
 

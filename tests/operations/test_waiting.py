@@ -1,5 +1,5 @@
-"""Whoever waits for slow work, or for an operation: how often they look, what they are told, and that they do not
-wait for what nobody wants any more."""
+"""Whoever waits for slow work, or for an operation: how often they look, what they are told, and that they do
+not wait for what nobody wants any more."""
 
 from __future__ import annotations
 

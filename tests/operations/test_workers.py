@@ -1,4 +1,5 @@
-"""Parts on several threads: as many at a time as there are workers, on threads that end with the operation."""
+"""Parts on several threads: as many at a time as there are workers, on threads that end with the
+operation."""
 
 from __future__ import annotations
 

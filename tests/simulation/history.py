@@ -307,7 +307,7 @@ class Simulation:
             collect.sweep(tx, history_seconds=0.0, grace_seconds=GRACE_SECONDS)
 
     # -- looking
-    # --------------------------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------------------
 
     def unfinished(self) -> list[Operation]:
         if self.open is None:

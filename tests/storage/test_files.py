@@ -1,5 +1,5 @@
-"""Files in a folder: what is durable when, and what a full disk or a death leaves. What holds for files anywhere
-is in test_files_anywhere.py."""
+"""Files in a folder: what is durable when, and what a full disk or a death leaves. What holds for files
+anywhere is in test_files_anywhere.py."""
 
 from __future__ import annotations
 

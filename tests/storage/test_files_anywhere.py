@@ -1,5 +1,5 @@
-"""What holds for files wherever they are: in a folder, on an S3 server, in other stores that the client knows; and
-for those whose content is sealed."""
+"""What holds for files wherever they are: in a folder, on an S3 server, in other stores that the client
+knows; and for those whose content is sealed."""
 
 from __future__ import annotations
 

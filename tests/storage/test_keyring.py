@@ -1,4 +1,5 @@
-"""The keys of a repository: who opens it, how the key is changed, and what a death or somebody with older keys does."""
+"""The keys of a repository: who opens it, how the key is changed, and what a death or somebody with older
+keys does."""
 
 from __future__ import annotations
 

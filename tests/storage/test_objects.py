@@ -1,4 +1,5 @@
-"""Files in a bucket: what goes wrong on the way to it, what is told of it, and what is kept from everybody."""
+"""Files in a bucket: what goes wrong on the way to it, what is told of it, and what is kept from
+everybody."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Sealed files: nothing of them can be read without the key, and nothing changed without being noticed. That they are
-files like others is in test_files_anywhere.py."""
+"""Sealed files: nothing of them can be read without the key, and nothing changed without being noticed. That
+they are files like others is in test_files_anywhere.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Sealed files and keys are what docs/format.md says, and stay readable: here somebody opens them who has read nothing
-but that page."""
+"""Sealed files and keys are what docs/format.md says, and stay readable: here somebody opens them who has
+read nothing but that page."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The store chooses between Arrow and Spark, remembers what it has read for as long as it exists, and leaves no
-file of what failed."""
+"""The store chooses between Arrow and Spark, remembers what it has read for as long as it exists, and leaves
+no file of what failed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Files of segments as bytes: what is copied is what was recorded, damage is told from storage that does not answer,
-and nothing is left of what failed."""
+"""Files of segments as bytes: what is copied is what was recorded, damage is told from storage that does not
+answer, and nothing is left of what failed."""
 
 from __future__ import annotations
 

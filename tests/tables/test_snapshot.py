@@ -1,5 +1,5 @@
-"""What a statement asks of the catalog: one look to read, one transaction to commit, and readers write nothing
-and wait for nobody."""
+"""What a statement asks of the catalog: one look to read, one transaction to commit, and readers write
+nothing and wait for nobody."""
 
 from __future__ import annotations
 

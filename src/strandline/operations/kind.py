@@ -169,12 +169,9 @@ class Run(Generic[Q, B, G]):
         self.body = body
         self.progress = records.from_text(self._kind.progress, operation.progress, f"the progress {of}")
 
-    def move(self, tx: Writer, part: Part[Any], path: Path) -> None:
-        """Claim the next version of a table, and of all that must move with it."""
-        self.move_all(tx, [(part, path)])
-
     def move_all(self, tx: Writer, moves: Iterable[tuple[Part[Any] | None, Path]]) -> None:
-        """The same for many parts, each with its table; without a part what the end itself changes."""
+        """Claim the next version of the tables of parts, and of all that must move with them; without a part
+        what the end itself changes."""
         wishes = [Wish(0 if part is None else part.id, path) for part, path in moves]
         claims = self.registry.move_all(tx, self.operation.id, wishes)
         self.after_commit(lambda: self._note_claims(claims))

@@ -1,5 +1,5 @@
-"""What Spark does with the source, without Spark: its processes are this one, and what it sends from one to the
-other is pickled."""
+"""What Spark does with the source, without Spark: its processes are this one, and what it sends from one to
+the other is pickled."""
 
 from __future__ import annotations
 

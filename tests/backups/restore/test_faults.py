@@ -204,8 +204,8 @@ def damage(db: Database) -> set[str]:
 
 
 def test_a_flipped_byte_in_any_file(warehouse: tuple[Path, Story]) -> None:
-    """The process has read all of the files before and remembers what was in them; that must not blind it. One
-    file in three, unless everything is tried."""
+    """The process has read all of the files before and remembers what was in them; that must not blind it.
+    One file in three, unless everything is tried."""
     folder, story = warehouse
     with open_at(folder) as db:
         db.sql("RESTORE c INTO 'before' WITH (VERIFY = 'data')")

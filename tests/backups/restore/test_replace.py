@@ -1,5 +1,5 @@
-"""RESTORE ... WITH (REPLACE = 'true'): the restored tables take the places of the old ones all at once, and the
-old ones are kept, with every write that came before."""
+"""RESTORE ... WITH (REPLACE = 'true'): the restored tables take the places of the old ones all at once, and
+the old ones are kept, with every write that came before."""
 
 from __future__ import annotations
 

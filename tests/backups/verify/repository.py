@@ -1,5 +1,5 @@
-"""A small repository: two tables, an index, a full backup and two increments; and what each of them must bring
-back."""
+"""A small repository: two tables, an index, a full backup and two increments; and what each of them must
+bring back."""
 
 from __future__ import annotations
 

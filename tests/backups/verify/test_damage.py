@@ -1,5 +1,5 @@
-"""Whatever happens to a file of a repository, the level of verification that promises to find it finds it, and
-neither RESTORE nor ATTACH and RESTORE publish anything but what was backed up.
+"""Whatever happens to a file of a repository, the level of verification that promises to find it finds it,
+and neither RESTORE nor ATTACH and RESTORE publish anything but what was backed up.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tests.backups.verify.repository import Kept, keep, opened, state
 from tests.effort import EVERY
 
 ATTACHED = 16
-"""Where every byte of a text is changed, it is attached after so many of them: whoever attaches reads it as whoever
-verifies does, and takes ten times as long."""
+"""Where every byte of a text is changed, it is attached after so many of them: whoever attaches reads it as
+whoever verifies does, and takes ten times as long."""
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,5 @@
-"""A process dies in the middle of a verification that restores backups, at its writes in turn. Whatever it left
-is gone when another one has carried on and collected, and the next verification finds all well."""
+"""A process dies in the middle of a verification that restores backups, at its writes in turn. Whatever it
+left is gone when another one has carried on and collected, and the next verification finds all well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is said of backups by their records alone, and by what is known of the objects that each of them needs."""
+"""What is said of backups by their records alone, and by what is known of the objects that each of them
+needs."""
 
 from __future__ import annotations
 

@@ -146,7 +146,8 @@ class Actions:
         process.baton.release(victim)
         return told
 
-    # --- rows ------------------------------------------------------------------------------------------------------------------------
+    # --- rows
+    # --------------------------------------------------------------------------------------------------------
 
     def statement(self, path: str) -> tuple[str, Effect]:
         """A statement that changes rows, and what it does."""
@@ -272,7 +273,8 @@ class Actions:
             intent.effect = told.effect
         process.baton.trace(f"{process.name}   in its transaction: {text}")
 
-    # --- reads -----------------------------------------------------------------------------------------------------------------------
+    # --- reads
+    # --------------------------------------------------------------------------------------------------------
 
     def query(self, path: str) -> tuple[str, Callable[[State], model.Seen]]:
         index = self.random.choice((None, None, *INDEXES))
@@ -332,7 +334,8 @@ class Actions:
             )  # It is another one by now, or not there yet.
         return self._told(process, f"read the feed of {path}", f"{len(records)} records in ({after}, {upto}]")
 
-    # --- descriptions ----------------------------------------------------------------------------------------------------------------
+    # --- descriptions
+    # --------------------------------------------------------------------------------------------------------
 
     def create_or_drop(self, process: Process) -> str:
         path = process.path
@@ -385,7 +388,8 @@ class Actions:
         text = f"ALTER TABLE {path[1:]} RENAME COLUMN {old} TO {new}"
         return self._change(process, text, model.rename_column(path, old, new))
 
-    # --- backups and restores --------------------------------------------------------------------------------------------------------
+    # --- backups and restores
+    # --------------------------------------------------------------------------------------------------------
 
     def back_up(self, process: Process) -> str:
         text = f"BACKUP {COLLECTION}" + self.random.choice(("", " INCREMENTAL", " INCREMENTAL"))
@@ -472,7 +476,8 @@ class Actions:
     def resume(self, process: Process) -> str:
         return self._told(process, "resume", f"resumed {len(process.db.resume())}")
 
-    # --- care ------------------------------------------------------------------------------------------------------------------------
+    # --- care
+    # --------------------------------------------------------------------------------------------------------
 
     def maintain(self, process: Process) -> str:
         return self._care(process, "maintain", process.db.maintain)
@@ -494,7 +499,7 @@ class Actions:
         told = self.judge.operate(process, what, act, reasons)
         return self._told(process, what, told)
 
-    # -------------------------------------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------------------------
 
     def _change(self, process: Process, text: str, effect: Effect) -> str:
         return self._told(

@@ -111,8 +111,8 @@ class Judge:
         act: Callable[[], Any],
         reasons: Mapping[str, Reason],
     ) -> str:
-        """An operation; the witness models its end, whoever brought it about. ``reasons``: the codes with which
-        it may be refused, and which states are a reason for that."""
+        """An operation; the witness models its end, whoever brought it about. ``reasons``: the codes with
+        which it may be refused, and which states are a reason for that."""
         begin, began = self.history.head, process.baton.clock.now()
         try:
             act()

@@ -1,5 +1,5 @@
-"""A chain is folded into base segments in one pass: the rows and the digest of its state, in the order of keys,
-whatever was written in which order."""
+"""A chain is folded into base segments in one pass: the rows and the digest of its state, in the order of
+keys, whatever was written in which order."""
 
 from __future__ import annotations
 

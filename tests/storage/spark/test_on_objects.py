@@ -1,4 +1,5 @@
-"""A warehouse on an S3 server with Spark for the bulk: what Spark reads and writes there, and what it lacks."""
+"""A warehouse on an S3 server with Spark for the bulk: what Spark reads and writes there, and what it
+lacks."""
 
 from __future__ import annotations
 

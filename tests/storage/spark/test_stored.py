@@ -233,7 +233,8 @@ with strandline.connect(sys.argv[1], spark=session, settings=settings) as db:
 @pytest.mark.spark
 @pytest.mark.xdist_group("jvm")
 def test_a_task_that_was_tried_twice_leaves_nothing_that_counts(tmp_path: Path) -> None:
-    """Each try has a name of its own, and only the one that came back is known; the other file is an orphan."""
+    """Each try has a name of its own, and only the one that came back is known; the other file is an
+    orphan."""
     process = run_quietly(AGAIN, str(tmp_path / "w"))
     tried, rows, ok, orphans, still, left = process.split()
     assert (tried, rows, ok) == ("3", "3", "True")
