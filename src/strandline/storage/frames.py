@@ -96,6 +96,9 @@ def register_source(spark: SparkSession, source: type[Any]) -> None:
         # Without it Spark 4.1 refuses a source that takes filters; 4.0 does not know it.
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
         spark.dataSource.register(source)
+        # Writers look for it in the session that is active in their thread. One that another thread has
+        # started is active here when it has made a frame.
+        spark.createDataFrame([], "k INT")
 
 
 def run(spark: SparkSession, statements: Iterable[str]) -> None:
