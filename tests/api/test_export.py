@@ -23,8 +23,10 @@ from strandline.errors import (
     PreconditionFailed,
     StrandlineError,
     SyntaxFault,
+    Unavailable,
 )
 from strandline.storage.external import External
+from strandline.storage.objects import ObjectFiles
 from strandline.storage.outgoing import Format, encoded
 from tests.backups.reading import open_at
 from tests.backups.test_read_without import EVERY_TYPE, VALUES
@@ -329,6 +331,33 @@ def test_what_a_failed_export_would_have_replaced_is_still_there(
             load(db, f"u{number}", External(places=(f"{place}/{name}",), settings=db.runtime.settings))
             assert db.sql(f"SELECT * FROM u{number}").rows() == [(1, "one")]
         assert there == [sorted(p.name for p in (tmp_path / "out").rglob("*")), s3.objects(bucket)]
+
+
+def test_nobody_knows_whether_an_export_has_taken_place_and_its_rows_are_there(
+    s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the store was asked for is done, and its answer is lost."""
+
+    class Silent(ObjectFiles):
+        def _put_over(self, name: str, data: bytes) -> None:
+            super()._put_over(name, data)
+            raise Unavailable("no answer")
+
+    bucket = s3.new_bucket()
+    with open_at(tmp_path / "warehouse", settings={"storage_options": s3.settings().storage_options}) as db:
+        db.sql("CREATE TABLE t (k Int64, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'one')")
+        url, settings = f"s3://{bucket}/folder", db.runtime.settings
+        db.sql(f"EXPORT t TO '{url}'")
+        db.sql("UPSERT INTO t (k, v) VALUES (2, 'two')")
+        with monkeypatch.context() as patch:
+            there = Silent(f"s3://{bucket}", settings)
+            patch.setattr("strandline.storage.outgoing.targets.place_of", lambda *_: (there, "folder"))
+            with pytest.raises(Unavailable):
+                db.sql(f"EXPORT t TO '{url}' WITH (OVERWRITE = 'true')")
+        load(db, "u", External(places=(url,), settings=settings), wanted=NewTable(key=["k"]))
+        assert db.sql("SELECT * FROM u").rows() == [(1, "one"), (2, "two")]
+        db.sql(f"EXPORT t TO '{url}' WITH (OVERWRITE = 'true')")
+        assert len(s3.objects(bucket)) == 2, "what the other two have left is gone"
 
 
 def test_files_that_the_manifest_of_an_export_does_not_name_are_not_loaded(s3: S3, tmp_path: Path) -> None:

@@ -209,18 +209,19 @@ def _to_folder(
             written.append(part)
         if isinstance(files, LocalFiles):
             files.move_folder(folder, name, replace=bool(before))
-        else:
-            said = {"format": target.format, "rows": counted.rows, "files": written}
-            files.replace(f"{folder}/{MANIFEST}", [json.dumps(said).encode()])
     except BaseException:
         if beside:
             files.remove_tree(folder)
         for part in () if beside else written:
             files.remove(f"{folder}/{part}")
         raise
-    for old in () if beside else before:
-        if old != f"{name}/{MANIFEST}":
-            files.remove(old)
+    if not isinstance(files, LocalFiles):
+        said = {"format": target.format, "rows": counted.rows, "files": written}
+        # If this fails it may have arrived all the same, so what it names stays. The next export removes it.
+        files.replace(f"{folder}/{MANIFEST}", [json.dumps(said).encode()])
+        for old in before:
+            if old != f"{name}/{MANIFEST}":
+                files.remove(old)
     return Exported(target.place, target.format, len(written), counted.rows)
 
 
