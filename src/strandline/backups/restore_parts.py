@@ -121,7 +121,7 @@ class RestorePart(QuickPart[P], ABC):
 
     @abstractmethod
     def _make(self, run: RestoreRun, body: P) -> Any:
-        """The slow work of this kind of part."""
+        """Do the slow work of this kind of part."""
 
     def check_time(self, run: RestoreRun) -> None:
         if is_late(run, self.runtime.clock.now()):
@@ -129,13 +129,14 @@ class RestorePart(QuickPart[P], ABC):
                 raise out_of_time(conn, run)
 
     def time_limit(self, run: RestoreRun, part: Part[P]) -> float | None:
-        """One that hangs is found out in time to say that the whole restore has run out of it."""
+        """Return a limit by which one that hangs is found out in time to say that the whole restore has run
+        out of it."""
         limit = self.runtime.settings.shard_seconds + self.slowed(part.body)
         until = deadline_of(run)
         return limit if until is None else min(limit, max(0.0, until - self.runtime.clock.now()))
 
     def slowed(self, body: P) -> float:
-        """So many seconds it may take longer than others."""
+        """Return how many seconds it may take longer than others."""
         return 0.0
 
 
@@ -186,7 +187,8 @@ class ShardPart(RestorePart[Shard]):
         return self._made(run, [body])[0]
 
     def share(self, run: RestoreRun, parts: Iterator[Part[Shard]]) -> int:
-        """Those that are copied up to so many bytes, those that are only looked at up to so many files."""
+        """Let those share that are copied up to so many bytes, those that are only looked at up to so many
+        files."""
         are_copied, alike = next(groupby((part.body for part in parts), lambda body: body.copy))
         if are_copied:
             room = self.runtime.store.copied_together(run.progress.bytes_total)
@@ -200,7 +202,8 @@ class ShardPart(RestorePart[Shard]):
         return self._made(run, [part.body for part in parts])
 
     def _made(self, run: RestoreRun, shards: Sequence[Shard]) -> list[list[Segment] | StrandlineError]:
-        """What each of these, which are all copied or all referred to, brings of its own, or its error."""
+        """Return what each of these, which are all copied or all referred to, brings of its own, or its
+        error."""
         if shards[0].copy:
             return self._copied(run, shards)
         with self.runtime.catalog.read() as conn:
@@ -226,7 +229,8 @@ class ShardPart(RestorePart[Shard]):
         return Corrupted(error.message, NOTHING_PUBLISHED)
 
     def _looked_at(self, segments: Sequence[Segment]) -> list[Segment] | StrandlineError:
-        """A file that is gone or cut is found here already, for the price of one look at the folder."""
+        """Return nothing, or the error of a file that is gone or cut: it is found here already, for the price
+        of one look at the folder."""
         try:
             for each in segments:
                 if each.file is not None and (size := self.runtime.files.size(each.file)) != each.bytes:

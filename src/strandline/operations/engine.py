@@ -131,7 +131,7 @@ class Engine(Transitions):
         return self.get(operation_id) if is_ours else self.wait(operation_id)
 
     def step(self, operation_id: str) -> bool:
-        """One transition of parts that go on together, or the end of the operation; False when there is
+        """Make one transition of parts that go on together, or the end of the operation; False when there is
         nothing more to do for this process."""
         operation, runnable = self.runnable(operation_id)
         if operation.is_over or operation.session_id != self.lease.id:
@@ -145,8 +145,8 @@ class Engine(Transitions):
         return False
 
     def finish(self, operation: Operation) -> None:
-        """The one transaction that applies all claims and publishes all paths; an error in it fails the
-        operation."""
+        """Carry out the one transaction that applies all claims and publishes all paths; an error in it fails
+        the operation."""
         run = self.run_of(operation)
         try:
             with uncollected(), self.catalog.write() as tx:

@@ -113,12 +113,12 @@ class Planning(Generic[Q]):
         sessions.add_pin(tx, self.id, step)
 
     def make_parents(self, tx: Writer, path: str, step: int) -> Path:
-        """The parent of a path; directories that are made for it are removed again if the operation fails and
-        they are empty."""
+        """Return the parent of a path; directories that are made for it are removed again if the operation
+        fails and they are empty."""
         return self.make_all_parents(tx, [path], step)[path]
 
     def make_all_parents(self, tx: Writer, wanted: Iterable[str], step: int) -> dict[str, Path]:
-        """The same for many paths."""
+        """Return the parents of many paths, by these."""
         parents, made = many.make_parents(tx, wanted, step)
         for parent in parents.values():
             paths.check_ready(parent, self.id)
@@ -192,7 +192,7 @@ class Run(Generic[Q, B, G]):
                 raise paths.under_operation(f"{wish.path.path} is claimed", claim.operation_id)
 
     def report(self, tx: Writer, progress: G) -> None:
-        """How far the operation has come."""
+        """Note how far the operation has come."""
         operations.save(tx, self.operation.id, progress=progress)
         self.progress = progress
 
@@ -201,7 +201,7 @@ class Run(Generic[Q, B, G]):
         operations.add_parts(tx, self.operation.id, self._kind.first_rows(plans))
 
     def bodies(self, conn: Connection, kind: str, record: type[P]) -> list[P]:
-        """What the parts of a kind keep, in their order."""
+        """Return what the parts of a kind keep, in their order."""
         return [read_part(p, record).body for p in operations.parts(conn, self.operation.id, kind)]
 
     def after_commit(self, act: Callable[[], None]) -> None:
@@ -244,15 +244,15 @@ RunT = TypeVar("RunT", bound=AnyRun)
 
 
 def pause_after(error: Exception, attempt: int, pauses: Sequence[float]) -> float | None:
-    """How long to wait after the ``attempt``-th failure of a part that works on files, of the ``pauses``
-    after the first, the second and so on; None if it will not help: storage that fails may come back, but
-    what is damaged or refused stays so."""
+    """Return how long to wait after the ``attempt``-th failure of a part that works on files, of the
+    ``pauses`` after the first, the second and so on; None if it will not help: storage that fails may come
+    back, but what is damaged or refused stays so."""
     transient = isinstance(error, Unavailable | TimedOut) or not isinstance(error, StrandlineError)
     return pauses[attempt - 1] if transient and attempt <= len(pauses) else None
 
 
 def read_part(row: PartRow, record: type[P]) -> Part[P]:
-    """A part with what it keeps."""
+    """Return a part with what it keeps."""
     what = f"part {row.id} ({row.kind}) of operation {row.operation_id}"
     return Part(row, records.from_text(record, row.body, what))
 
@@ -272,20 +272,22 @@ class Handler(Generic[RunT, P]):
         return None
 
     def share(self, run: RunT, parts: Iterator[Part[P]]) -> int:
-        """How many of these parts, from the first on, have their slow work done together by ``work_all``."""
+        """Return how many of these parts, from the first on, have their slow work done together by
+        ``work_all``."""
         return 1
 
     def work_all(self, run: RunT, parts: Sequence[Part[P]]) -> Sequence[Any]:
-        """The slow work of parts that share it: for each what ``work`` would return, or what it would
-        raise."""
+        """Do the slow work of parts that share it: for each return what ``work`` would return, or what it
+        would raise."""
         return [self.work(run, part) for part in parts]
 
     def discard(self, made: Any) -> None:
-        """Called with the answer of ``work`` when its phase does not take place: the report came too late, or
-        was refused."""
+        """Remove what ``work`` has made when its phase does not take place: the report came too late, or was
+        refused."""
 
     def is_quick(self, state: str) -> bool:
-        """Whether there is no slow work before the phase, so that many parts may go through it together."""
+        """Return whether there is no slow work before the phase, so that many parts may go through it
+        together."""
         return type(self).work is Handler.work
 
     def propose(self, tx: Writer, run: RunT, part: Part[P], made: Any) -> P:
@@ -298,8 +300,8 @@ class Handler(Generic[RunT, P]):
         return part.body
 
     def propose_all(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Sequence[Any]) -> list[P]:
-        """The phase of many parts in one transaction. ``made``: what the slow work of each has made, None
-        where there was none. Handlers of which there may be thousands of parts write this one."""
+        """Carry out the phase of many parts in one transaction. ``made``: what the slow work of each has
+        made, None where there was none. Handlers of which there may be thousands of parts write this one."""
         return [self.propose(tx, run, part, each) for part, each in zip(parts, made, strict=True)]
 
     def configure_all(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Sequence[Any]) -> list[P]:
@@ -327,13 +329,13 @@ class Handler(Generic[RunT, P]):
         ]
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
-        """Seconds to wait before the part is tried again after its ``attempt``-th failure; None: the
-        operation fails."""
+        """Return the seconds to wait before the part is tried again after its ``attempt``-th failure; None:
+        the operation fails."""
         return None
 
     def time_limit(self, run: RunT, part: Part[P]) -> float | None:
-        """Seconds after which the slow work of a part that does not answer is interrupted and tried again;
-        None: it waits for nothing but the catalog."""
+        """Return the seconds after which the slow work of a part that does not answer is interrupted and
+        tried again; None: it waits for nothing but the catalog."""
         return None
 
 
@@ -373,20 +375,20 @@ class Kind(ABC, Generic[Q, B, G]):
         behind."""
 
     def finish(self, tx: Writer, run: Run[Q, B, G]) -> Record:
-        """What is to be done in the transaction that applies all claims and publishes all paths at its step,
-        before that, and return the operation's result. New and dropped paths need nothing here: they are told
-        by their state."""
+        """Do what is to be done in the transaction that applies all claims and publishes all paths at its
+        step, before that, and return the operation's result. New and dropped paths need nothing here: they
+        are told by their state."""
         return records.Nothing()
 
     def follow(self, conn: Connection, run: Run[Q, B, G]) -> tuple[str, Record] | None:
-        """What comes after it: an operation of this kind and with this request, which begins in the moment in
-        which it ends well."""
+        """Return what comes after it: an operation of this kind and with this request, which begins in the
+        moment in which it ends well."""
         return None
 
     def let_go(self, operation_id: str) -> None:
-        """The operation has ended, well or not: what this process holds for it is not needed any more. It
+        """Let go of what this process holds for an operation, which has ended, well or not. It
         must not fail, and does not happen if the process dies before."""
 
     def after(self, engine: Engine, operation: Operation, result: Any) -> None:
-        """What is to be done when the operation is durably done, by the thread that carried it out. It must
-        not fail, and does not happen if the process dies before."""
+        """Do what is to be done when the operation is durably done, by the thread that carried it out. It
+        must not fail, and does not happen if the process dies before."""

@@ -67,15 +67,15 @@ class Transitions:
         self.kinds = {kind.name: kind for kind in of_kinds}
 
     def runnable(self, operation_id: str) -> tuple[Operation, list[Part]]:
-        """The operation, and the first of those of its parts that can go on now."""
+        """Return the operation, and the first of those of its parts that can go on now."""
         with self.catalog.read() as conn:
             found = operations.open_parts(conn, operation_id, max(_WINDOW, 2 * self.together))
             return operations.get(conn, operation_id), found
 
     def bunch(self, operation: Operation, runnable: Sequence[Part]) -> list[Part]:
-        """The part that is next, and those like it that go on with it: in the same transaction, or by slow
-        work that they share. Those with slow work to do, and those that have failed before, go first: so that
-        what comes after their work comes together again. Who has failed before goes alone."""
+        """Return the part that is next, and those like it that go on with it: in the same transaction, or by
+        slow work that they share. Those with slow work to do, and those that have failed before, go first: so
+        that what comes after their work comes together again. Who has failed before goes alone."""
         if self.together == 1:
             return [self.scheduler.choose(runnable)]
         slow = [p for p in runnable if p.attempt or not self.is_quick(operation, p)]
@@ -87,8 +87,8 @@ class Transitions:
         return alike[: self._sharing(operation, alike[: self.together]) if slow else self.together]
 
     def _sharing(self, operation: Operation, parts: Sequence[Part]) -> int:
-        """How many of the parts share their slow work, and then their transaction. One that cannot be read
-        goes alone, and says so."""
+        """Return how many of the parts share their slow work, and then their transaction. One that cannot be
+        read goes alone, and says so."""
         handler = self.handler_of(operation, parts[0])
         try:
             return handler.share(self.run_of(operation), (read_part(part, handler.record) for part in parts))
@@ -96,7 +96,7 @@ class Transitions:
             return 1
 
     def is_quick(self, operation: Operation, part: Part) -> bool:
-        """Whether the present phase of a part is its transaction and nothing else."""
+        """Return whether the present phase of a part is its transaction and nothing else."""
         return self.handler_of(operation, part).is_quick(part.state)
 
     def advance(self, operation: Operation, *parts: Part) -> bool:
@@ -118,8 +118,8 @@ class Transitions:
         return is_on
 
     def _work(self, operation: Operation, parts: Sequence[Part], began: float) -> Sequence[Any]:
-        """What the slow work of a part, or that of some which share it, has made for each of them, or its
-        error."""
+        """Return what the slow work of a part, or that of some which share it, has made for each of them, or
+        its error."""
         handler = self.handler_of(operation, parts[0])
         try:
             typed = [read_part(part, handler.record) for part in parts]
@@ -140,7 +140,7 @@ class Transitions:
         work: Callable[[], Sequence[Any]],
         time: tuple[float, float],
     ) -> Sequence[Any]:
-        """The same on a thread of its own. ``time``: when it began, and how many seconds it may take. Work
+        """Do the same on a thread of its own. ``time``: when it began, and how many seconds it may take. Work
         that takes a while is written down as being in progress; it is interrupted when the operation is
         cancelled, or has ended."""
         first, (began, seconds) = parts[0], time
@@ -183,8 +183,8 @@ class Transitions:
             self.fence(conn, operation_id)
 
     def _advance(self, operation: Operation, parts: Sequence[Part], made: Sequence[Any]) -> bool:
-        """The one transaction of parts, with what was ``made`` before it for each. If it fails, each of them
-        is tried by itself, from its work on: one that cannot go on takes no other with it."""
+        """Carry out the one transaction of parts, with what was ``made`` before it for each. If it fails,
+        each of them is tried by itself, from its work on: one that cannot go on takes no other with it."""
         handler = self.handler_of(operation, parts[0])
         try:
             typed = [read_part(part, handler.record) for part in parts]
@@ -208,7 +208,7 @@ class Transitions:
         return True
 
     def _failed(self, operation: Operation, part: Part, error: Exception) -> bool:
-        """What follows when a part cannot go on; False when the operation ended over it."""
+        """Do what follows when a part cannot go on; False when the operation ended over it."""
         if isinstance(error, Lost | Cancelling):
             return isinstance(error, Cancelling)
         return part_failed(self, operation, part, error)
@@ -216,9 +216,10 @@ class Transitions:
     def _transition(
         self, handler: Handler[Any, Any], run: AnyRun, parts: Sequence[TypedPart[Any]], made: Sequence[Any]
     ) -> list[tuple[Part, Part]]:
-        """The transaction of the parts' phase: those for which it took place, before and after it. What was
-        made for one that it must not take place for is discarded. If the catalog does not say whether it took
-        place, that stays: a file too many is an orphan, one too few is a table that cannot be read."""
+        """Carry out the transaction of the parts' phase, and return those for which it took place, before and
+        after it. What was made for one that it must not take place for is discarded. If the catalog does not
+        say whether it took place, that stays: a file too many is an orphan, one too few is a table that
+        cannot be read."""
         changed: list[tuple[Part, Part]] = []
         made_for = {part.id: each for part, each in zip(parts, made, strict=True)}
         try:
@@ -242,7 +243,7 @@ class Transitions:
     def _due(
         self, conn: Connection, operation_id: str, parts: Sequence[TypedPart[Any]]
     ) -> list[TypedPart[Any]]:
-        """Those that are as they were read, and whose stage has come."""
+        """Return those that are as they were read, and whose stage has come."""
         present = operations.present_parts(conn, operation_id, [part.id for part in parts])
         stage = operations.first_open_stage(conn, operation_id)
         due = []
@@ -257,7 +258,7 @@ class Transitions:
         return due
 
     def is_present(self, conn: Connection, part: Part) -> bool:
-        """Whether a part is as it was read."""
+        """Return whether a part is as it was read."""
         return _is_same(operations.present_parts(conn, part.operation_id, [part.id]).get(part.id), part)
 
     def ended(self, operation: Operation, state: str, error: StrandlineError | None = None) -> None:
@@ -274,7 +275,7 @@ class Transitions:
         )
 
     def fence(self, conn: Connection, operation_id: str, *, cancelling: bool = False) -> Operation:
-        """The operation, if it still runs and is still ours."""
+        """Return the operation, if it still runs and is still ours."""
         try:
             operation = operations.get(conn, operation_id)
         except OperationNotFound as forgotten:
