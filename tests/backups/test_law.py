@@ -124,9 +124,10 @@ class Backups(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="strandline-law-"))
-        shutil.copytree(self.template, self.folder, dirs_exist_ok=True)
+        self.repository = self.folder / "repository"
+        shutil.copytree(self.template, self.folder / "warehouse")
         self.clock = ManualClock()
-        self.db: Database = open_at(self.folder, clock=self.clock, settings=SMALL)
+        self.db: Database = open_at(self.folder / "warehouse", clock=self.clock, settings=SMALL)
         self.tables: dict[str, Table] = {}
         self.expected: dict[str, dict[str, State]] = {}
         self.names = {path: path for path in SHAPES}
@@ -143,9 +144,7 @@ class Backups(RuleBasedStateMachine):
             names = [i.name for i in shape.indexes]
             self._create(path, data.draw(st.sets(st.sampled_from(names)), label=f"indexes of {path}"))
         members = ", ".join(f"TABLE `{path}`" for path in SHAPES)
-        storage = (
-            CLUSTER.replace("cluster", str(self.folder / "repository")) if self.in_repository else CLUSTER
-        )
+        storage = CLUSTER.replace("cluster", str(self.repository)) if self.in_repository else CLUSTER
         self.db.sql(f"CREATE BACKUP COLLECTION c ({members}) {storage}")
 
     # -- rows
@@ -399,7 +398,7 @@ class Backups(RuleBasedStateMachine):
         own segments."""
         assert not any(record.stored is None for record in records(self.db))
         with open_at(self.folder / "another", clock=ManualClock(), settings=SMALL) as other:
-            other.sql(f"ATTACH BACKUP COLLECTION c FROM '{self.folder / 'repository'}'")
+            other.sql(f"ATTACH BACKUP COLLECTION c FROM '{self.repository}'")
             for name, states in self.expected.items():
                 assert contents(other, name) == states, name
             assert other.verify("c") == []
