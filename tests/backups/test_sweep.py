@@ -78,6 +78,15 @@ def test_what_goes_and_what_stays(kept: Database, repository: Path, clock: Manua
     assert kept.verify("c") == [] and leaks(kept) == []
 
 
+def test_prune_says_how_large_a_backup_is_before_what_was_sent_is_collected(
+    kept: Database, repository: Path, clock: ManualClock
+) -> None:
+    load(kept, 0, 2_000)
+    take_chains(kept, clock, 2)
+    told = {row[1]: row[3] for row in rows(kept, "PRUNE c KEEP LAST 1 FULL") if row[0] == "remove"}
+    assert told == {record.name: record.bytes for record in records(kept)[:3]}
+
+
 def test_retention_sweeps_as_well(kept: Database, repository: Path, clock: ManualClock) -> None:
     kept.sql("ALTER BACKUP COLLECTION c SET (RETENTION = 'KEEP LAST 1 FULL')")
     take_chains(kept, clock, 4)
