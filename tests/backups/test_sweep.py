@@ -176,6 +176,36 @@ def test_a_repository_that_is_away_is_swept_later(
     assert all(record.stored for record in records(kept))
 
 
+@pytest.mark.parametrize("how", ["dropped", "swallowed"])
+def test_what_has_not_left_a_repository_yet_is_in_nobodys_way(
+    kept: Database, repository: Path, clock: ManualClock, how: str
+) -> None:
+    """Its manifest is still there when that of its parent has to go, too."""
+
+    class Kept(QuickFiles):
+        """Lets nothing go for a while."""
+
+        keeps = True
+
+        def remove(self, name: str) -> None:
+            if self.keeps and name.startswith("backups/") and name.endswith(".json"):
+                raise Unavailable(f"{name} stays")
+            super().remove(name)
+
+    there = Kept(repository)
+    kept.runtime.files.opener = lambda root: there
+    take_chains(kept, clock, 1)
+    last = backups(kept)[-1]
+    with pytest.raises(Unavailable):
+        kept.sql(f"DROP BACKUP c '{last}' CONFIRM" if how == "dropped" else "COMPACT c INCREMENTS")
+    assert len(backups(kept)) == 2 and len(files(repository, "backups")) >= 3
+    there.keeps = False
+    kept.sql("BACKUP c; PRUNE c KEEP LAST 1 FULL CONFIRM")
+    assert len(backups(kept)) == 1
+    assert files(repository, "backups") == {f"backups/{name}.json" for name in backups(kept)}
+    assert kept.verify("c") == []
+
+
 def test_what_is_in_the_repository_stays_until_what_comes_after_it_is_there(
     kept: Database, repository: Path, clock: ManualClock
 ) -> None:
