@@ -268,12 +268,24 @@ class RepositoryPart(WritingPart[SendRun, PresentBackups]):
         Repository.make(files, body.root, settings, now=now, encrypted=body.encrypted, known=body.known)
         Repository(files, body.root).check_owner(self.leases.here())  # Before anything of it is taken.
         with self.writing(run) as (there, _):
-            if not body.known:
+            if body.known:
+                self._check_line(run, there)
+            else:
                 there.check_collection(run.request.collection)
             there.own(self.leases.here(), now)
             if body.moves:
                 return part.body  # What is there, the catalog knows.
             return PresentBackups(backups=tuple(name for name in there.backups() if name in body.backups))
+
+    def _check_line(self, run: SendRun, there: Repository) -> None:
+        with self.runtime.catalog.read() as conn:
+            path = require_id(conn, run.body.collection_id)
+            heads = [head for _, head in backup_heads(conn, path)]
+        dropped = path.record(Collection).dropped
+        sent = [head.name for head in heads if head.stored == run.body.root]
+        there.check_line(
+            [head.name for head in heads], [*sent, *([dropped] if dropped else [])], self.leases.here()
+        )
 
     def configure(
         self, tx: Writer, run: SendRun, part: Part[PresentBackups], made: PresentBackups
