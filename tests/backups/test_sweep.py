@@ -176,23 +176,40 @@ def test_a_repository_that_is_away_is_swept_later(
     assert all(record.stored for record in records(kept))
 
 
+class Keeping(QuickFiles):
+    """Lets no backup go for a while."""
+
+    keeps = True
+
+    def remove(self, name: str) -> None:
+        if self.keeps and name.startswith("backups/") and name.endswith(".json"):
+            raise Unavailable(f"{name} stays")
+        super().remove(name)
+
+
+def test_a_backup_says_that_others_did_not_leave_the_repository(
+    kept: Database, repository: Path, clock: ManualClock
+) -> None:
+    there = Keeping(repository)
+    kept.runtime.files.opener = lambda root: there
+    kept.sql("ALTER BACKUP COLLECTION c SET (RETENTION = 'KEEP LAST 1 FULL')")
+    take_chains(kept, clock, 1)
+    first = backups(kept)
+    told = kept.operation(kept.sql("BACKUP c").operation_id or "").result or {}
+    assert told["removed"] == first and told["not_removed"] == f"backups/{first[-1]}.json stays"
+    assert len(files(repository, "backups")) == 4
+    there.keeps = False
+    told = kept.operation(kept.sql("BACKUP c").operation_id or "").result or {}
+    assert len(told["removed"]) == 1 and "not_removed" not in told
+    assert files(repository, "backups") == {f"backups/{name}.json" for name in backups(kept)}
+
+
 @pytest.mark.parametrize("how", ["dropped", "swallowed"])
 def test_what_has_not_left_a_repository_yet_is_in_nobodys_way(
     kept: Database, repository: Path, clock: ManualClock, how: str
 ) -> None:
     """Its manifest is still there when that of its parent has to go, too."""
-
-    class Kept(QuickFiles):
-        """Lets nothing go for a while."""
-
-        keeps = True
-
-        def remove(self, name: str) -> None:
-            if self.keeps and name.startswith("backups/") and name.endswith(".json"):
-                raise Unavailable(f"{name} stays")
-            super().remove(name)
-
-    there = Kept(repository)
+    there = Keeping(repository)
     kept.runtime.files.opener = lambda root: there
     take_chains(kept, clock, 1)
     last = backups(kept)[-1]

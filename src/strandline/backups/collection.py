@@ -41,13 +41,15 @@ class CollectionRequest(Record):
 @dataclass(frozen=True, kw_only=True)
 class SendRequest(Record):
     """Backups are to be sent to a repository. ``backup`` None: the last one. ``url`` None: the repository is
-    that of the collection. ``encryption``: it is to be encrypted; None: as that of the collection is."""
+    that of the collection. ``encryption``: it is to be encrypted; None: as that of the collection is.
+    ``taken_by``: the operation that has taken it, and whose result tells what its rules remove then."""
 
     collection: str
     backup: str | None = None
     url: str | None = None
     encryption: bool | None = None
     limits: Limits = later(Limits())
+    taken_by: str | None = later()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -250,7 +250,7 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
     def after(self, engine: Engine, operation: Operation, result: SendResult) -> None:
         """What the rules of the collection do not keep any more goes."""
         if result.retention is not None:
-            retain(engine, operation, result)
+            retain(engine, operation, result, engine.run_of(operation).request.taken_by)
 
 
 def _bytes(segments: Sequence[Segment]) -> int:
