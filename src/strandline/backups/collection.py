@@ -64,20 +64,24 @@ class Retained(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class CompactRequest(Record):
-    """The chain of a backup is to be folded into it. ``backup`` None: the last one."""
+    """The chain of a backup is to be folded into it. ``backup`` None: the last one. ``limits`` None: those of
+    the settings."""
 
     collection: str
     backup: str | None = None
+    limits: Limits | None = later()
 
 
 @dataclass(frozen=True, kw_only=True)
 class MergeRequest(Record):
     """Neighbouring increments that lead to a backup are to become one each. ``backup`` None: the last one.
-    ``first``: those before it stay as they are; None: all of the chain."""
+    ``first``: those before it stay as they are; None: all of the chain. ``limits`` None: those of the
+    settings."""
 
     collection: str
     backup: str | None = None
     first: str | None = None
+    limits: Limits | None = later()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -241,11 +241,11 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
         folded, if it is long enough."""
         if not run.body.moves:
             return None
-        name = run.request.collection
+        name, limits = run.request.collection, run.request.limits
         waiting = _waiting(conn, name, run.body.root)
         if waiting is not None:
-            return self.name, SendRequest(collection=name, backup=waiting)
-        return compaction(conn, name)
+            return self.name, SendRequest(collection=name, backup=waiting, limits=limits)
+        return compaction(conn, name, limits)
 
     def after(self, engine: Engine, operation: Operation, result: SendResult) -> None:
         """What the rules of the collection do not keep any more goes."""
