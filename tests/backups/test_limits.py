@@ -12,7 +12,7 @@ from strandline import Database
 from strandline.backups.collection import CompactRequest, MergeRequest, SendRequest
 from strandline.backups.restore_plan import RestoreRequest
 from strandline.catalog import operations
-from strandline.errors import InvalidArgument
+from strandline.errors import InvalidArgument, Unavailable
 from strandline.operations.kind import read_part
 from strandline.records import Record
 from strandline.settings import Limits
@@ -122,6 +122,54 @@ def test_a_copy_within_the_warehouse_keeps_to_the_settings(
         before = clock.now()
         db.sql("RESTORE c INTO s WITH (MODE = 'copy', MAX_BYTES_PER_SECOND = 0)")
         assert clock.now() == before, "the statement says that there is none"
+
+
+@pytest.mark.parametrize("statement", ["COMPACT c", "COMPACT c INCREMENTS", "BACKUP c INCREMENTAL"])
+def test_what_is_folded_is_written_as_slowly(
+    tmp_path: Path, clock: ManualClock, repository: Counted, statement: str
+) -> None:
+    """Also if it is folded by itself, after a backup that has limits."""
+    with opened(tmp_path / "w", clock, repository) as db:
+        fill(db, repository)
+        if statement.startswith("BACKUP"):
+            db.sql("ALTER BACKUP COLLECTION c SET (MAX_CHAIN = 4, COMPACT_CHAIN = 'true')")
+        db.sql("BACKUP c")
+        for number in range(3):
+            if number:
+                db.sql("BACKUP c INCREMENTAL")
+            db.table("a").upsert([{"k": k, "v": f"new {number} {k}"} for k in range(200)])
+        before, began = sizes(repository), clock.now()
+        db.sql(f"{statement} WITH (MAX_BYTES_PER_SECOND = {RATE:.0f}, COPIES = 1)")
+        made = [size for name, size in sizes(repository).items() if name not in before]
+        assert sum(made) > 1_500
+        assert sum(made) <= RATE * (clock.now() - began) * (1 + 1e-9)
+        assert db.verify("c") == []
+
+
+def sizes(repository: Counted) -> dict[str, int]:
+    return {name: repository.size(name) for name in repository.names("objects")}
+
+
+def test_what_had_to_wait_is_sent_as_slowly(tmp_path: Path, clock: ManualClock, repository: Counted) -> None:
+    with opened(tmp_path / "w", clock, repository) as db:
+        fill(db, repository)
+        away = Away(repository.root)
+        db.runtime.files.opener = lambda root: away
+        with pytest.raises(Unavailable):
+            db.sql("BACKUP c")
+        db.runtime.files.opener = lambda root: repository
+        for name in "abcd":
+            db.table(name).upsert([{"k": k, "v": f"other {k}"} for k in range(200)])
+            db.compact(name)
+        began = clock.now()
+        db.sql(f"BACKUP c WITH (MAX_BYTES_PER_SECOND = {RATE:.0f}, COPIES = 1)")
+        assert len(list(repository.names("backups"))) == 2 and repository.most == 1
+        assert 16_000 < repository.copied <= RATE * (clock.now() - began) * (1 + 1e-9)
+
+
+class Away(Counted):
+    def write_if_absent(self, name: str, data: bytes) -> bool:
+        raise Unavailable("it is away")
 
 
 def test_who_carries_on_keeps_the_limits(tmp_path: Path, clock: ManualClock, repository: Counted) -> None:

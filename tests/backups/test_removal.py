@@ -201,9 +201,14 @@ def test_settings_are_kept_as_they_were_given(db: Database) -> None:
 
 
 @pytest.mark.parametrize("nowait", ["", " NOWAIT"])
-def test_retention_follows_each_backup(on_both: Database, clock: ManualClock, nowait: str) -> None:
+@pytest.mark.parametrize("storage", ["cluster", "repository"])
+def test_retention_follows_each_backup(
+    on_both: Database, clock: ManualClock, tmp_path: Path, storage: str, nowait: str
+) -> None:
     db = on_both
     make(db, ", RETENTION = 'KEEP LAST 2 FULL'")
+    if storage == "repository":
+        db.sql(f"ALTER BACKUP COLLECTION c SET (STORAGE = '{tmp_path / storage}')")
     told = [result["removed"] for result in take(db, clock, "fifi")]
     assert told == [[], [], [], []]
     first, one, second, two = backups(db)

@@ -249,27 +249,54 @@ def test_an_increment_does_not_go_where_its_parent_is_not(
 
 
 @pytest.mark.parametrize("has_damage", [False, True])
-def test_a_copy_of_a_warehouse_does_not_remove_what_the_other_needs(
+def test_a_copy_of_a_warehouse_does_not_write_where_the_other_does(
     kept: Database, repository: Path, tmp_path: Path, has_damage: bool
 ) -> None:
     """Both take themselves for the owner, for they were one. A manifest that nobody can read hides no
     other."""
-    read_first = repository / "backups" / "20200101000000Z_full.full.json"
+    read_first = repository / "backups" / "20990101000000Z_full.full.json"
     kept.sql("BACKUP c")
     here, copied = Path(kept.runtime.files.location), tmp_path / "copied"
     shutil.copytree(here, copied)
     load(kept, 50, 3)
     kept.sql("BACKUP c INCREMENTAL")
+    second = backups(kept)[-1]
     with open_at(copied, clock=ManualClock(kept.runtime.clock.now() + 100)) as other:
-        other.sql("BACKUP c")
-        first, _ = backups(other)
         if has_damage:
             read_first.write_text("{")
-        with pytest.raises(PreconditionFailed, match="that this warehouse does not know"):
+        for statement in ("BACKUP c", "BACKUP c INCREMENTAL"):
+            with pytest.raises(PreconditionFailed, match=f"{second} that this warehouse does not know"):
+                other.sql(statement)
+        first, *waiting = backups(other)
+        with pytest.raises(PreconditionFailed, match=f"{second} that this warehouse does not know"):
             other.sql(f"DROP BACKUP c '{first}' CONFIRM")
-        assert backups(other)[0] == first
-    read_first.unlink(missing_ok=True)
+        assert backups(other) == [first, *waiting]
+        read_first.unlink(missing_ok=True)
+        assert [problem.kind for problem in other.verify("c", level="chain")] == ["unknown_backup"]
+        other.sql(f"DROP BACKUP COLLECTION c; {collection(tmp_path / 'its own')}; BACKUP c")
     assert kept.verify("c") == []
+    kept.sql("BACKUP c INCREMENTAL")
+
+
+def test_a_backup_that_came_back_is_named_and_is_in_nobodys_way(kept: Database, repository: Path) -> None:
+    """Somebody has brought files back from an older copy of the repository."""
+    kept.sql("BACKUP c")
+    for _ in range(3):
+        kept.sql("BACKUP c INCREMENTAL")
+    *_, third, last = backups(kept)
+    files = {name: repository / "backups" / f"{name}.json" for name in (third, last)}
+    older = {name: path.read_bytes() for name, path in files.items()}
+    kept.sql(f"DROP BACKUP c '{third}' CONFIRM")
+    assert kept.verify("c") == []
+    for name, path in files.items():
+        path.write_bytes(older[name])
+    found = kept.verify("c", level="chain")
+    assert [(problem.kind, problem.path) for problem in found] == [
+        ("unknown_backup", str(path)) for path in files.values()
+    ]
+    assert all(backup.restorable for backup in found.backups)
+    kept.sql("BACKUP c INCREMENTAL OR FULL; BACKUP c INCREMENTAL")
+    assert {record.stored for record in records(kept)} == {str(repository)}
 
 
 def test_two_warehouses_do_not_share_a_repository(
@@ -348,6 +375,30 @@ def test_a_repository_is_not_in_the_warehouse_nor_that_in_it(
             db.sql(statement)
     assert sorted(tmp_path.rglob("*")) == before and len(rows(db, "SHOW BACKUP COLLECTIONS")) == 1
     db.sql(f"COPY BACKUP '{name}' FROM c TO '{repository}'")
+
+
+def test_nothing_that_others_have_becomes_a_part_of_a_new_repository(
+    kept: Database, repository: Path, tmp_path: Path
+) -> None:
+    """A repository removes what it does not need from its own folders."""
+    for folder in ("backups", "objects", "owners", "trash", "leases"):
+        (tmp_path / folder / folder).mkdir(parents=True)
+        (tmp_path / folder / folder / "dump.sql").write_text("precious")
+        kept.sql(collection(tmp_path / folder).replace(" c ", f" {folder} "))
+        with pytest.raises(PreconditionFailed, match=f"no place for .* but a file {folder}/dump.sql"):
+            kept.sql(f"BACKUP {folder}")
+        assert [path.name for path in (tmp_path / folder).iterdir()] == [folder]
+        (tmp_path / folder / folder / "dump.sql").rename(tmp_path / folder / "dump.sql")
+        kept.sql(f"BACKUP {folder}")
+    kept.sql("BACKUP c")
+    (name,) = backups(kept)
+    before = sorted(repository.rglob("*"))
+    for folder in ("backups", "objects/ab", "owners", "trash", "leases", "keys"):
+        with pytest.raises(PreconditionFailed, match=f"among the files of the one at {repository}"):
+            kept.sql(f"COPY BACKUP '{name}' FROM c TO '{repository}/{folder}'")
+    assert sorted(repository.rglob("*")) == before
+    kept.sql(f"COPY BACKUP '{name}' FROM c TO '{repository}/other'")
+    kept.sql(f"COPY BACKUP '{name}' FROM c TO '{tmp_path}/elsewhere/objects/x'")
 
 
 def test_what_is_no_repository_is_refused(db: Database, tmp_path: Path) -> None:

@@ -78,6 +78,15 @@ def test_what_goes_and_what_stays(kept: Database, repository: Path, clock: Manua
     assert kept.verify("c") == [] and leaks(kept) == []
 
 
+def test_prune_says_how_large_a_backup_is_before_what_was_sent_is_collected(
+    kept: Database, repository: Path, clock: ManualClock
+) -> None:
+    load(kept, 0, 2_000)
+    take_chains(kept, clock, 2)
+    told = {row[1]: row[3] for row in rows(kept, "PRUNE c KEEP LAST 1 FULL") if row[0] == "remove"}
+    assert told == {record.name: record.bytes for record in records(kept)[:3]}
+
+
 def test_retention_sweeps_as_well(kept: Database, repository: Path, clock: ManualClock) -> None:
     kept.sql("ALTER BACKUP COLLECTION c SET (RETENTION = 'KEEP LAST 1 FULL')")
     take_chains(kept, clock, 4)
@@ -165,6 +174,53 @@ def test_a_repository_that_is_away_is_swept_later(
     kept.sql("PRUNE c KEEP LAST 1 FULL CONFIRM")
     assert files(repository, "backups") == {f"backups/{name}.json" for name in backups(kept)}
     assert all(record.stored for record in records(kept))
+
+
+class Keeping(QuickFiles):
+    """Lets no backup go for a while."""
+
+    keeps = True
+
+    def remove(self, name: str) -> None:
+        if self.keeps and name.startswith("backups/") and name.endswith(".json"):
+            raise Unavailable(f"{name} stays")
+        super().remove(name)
+
+
+def test_a_backup_says_that_others_did_not_leave_the_repository(
+    kept: Database, repository: Path, clock: ManualClock
+) -> None:
+    there = Keeping(repository)
+    kept.runtime.files.opener = lambda root: there
+    kept.sql("ALTER BACKUP COLLECTION c SET (RETENTION = 'KEEP LAST 1 FULL')")
+    take_chains(kept, clock, 1)
+    first = backups(kept)
+    told = kept.operation(kept.sql("BACKUP c").operation_id or "").result or {}
+    assert told["removed"] == first and told["not_removed"] == f"backups/{first[-1]}.json stays"
+    assert len(files(repository, "backups")) == 4
+    there.keeps = False
+    told = kept.operation(kept.sql("BACKUP c").operation_id or "").result or {}
+    assert len(told["removed"]) == 1 and "not_removed" not in told
+    assert files(repository, "backups") == {f"backups/{name}.json" for name in backups(kept)}
+
+
+@pytest.mark.parametrize("how", ["dropped", "swallowed"])
+def test_what_has_not_left_a_repository_yet_is_in_nobodys_way(
+    kept: Database, repository: Path, clock: ManualClock, how: str
+) -> None:
+    """Its manifest is still there when that of its parent has to go, too."""
+    there = Keeping(repository)
+    kept.runtime.files.opener = lambda root: there
+    take_chains(kept, clock, 1)
+    last = backups(kept)[-1]
+    with pytest.raises(Unavailable):
+        kept.sql(f"DROP BACKUP c '{last}' CONFIRM" if how == "dropped" else "COMPACT c INCREMENTS")
+    assert len(backups(kept)) == 2 and len(files(repository, "backups")) >= 3
+    there.keeps = False
+    kept.sql("BACKUP c; PRUNE c KEEP LAST 1 FULL CONFIRM")
+    assert len(backups(kept)) == 1
+    assert files(repository, "backups") == {f"backups/{name}.json" for name in backups(kept)}
+    assert kept.verify("c") == []
 
 
 def test_what_is_in_the_repository_stays_until_what_comes_after_it_is_there(

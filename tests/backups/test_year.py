@@ -44,5 +44,6 @@ def finish(year: Year, tmp_path: Path) -> None:
         other.sql(f"ATTACH BACKUP COLLECTION c FROM '{year.repository}'")
         assert backups(other) == sorted(year.kept())
         year.compare(other)
+        year.restore_all(other)
     print(f"{NIGHTS} nights: {year.counts}, {len(year.kept())} backups, {year.bytes()} bytes")
     year.db.close()

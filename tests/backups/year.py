@@ -177,20 +177,16 @@ class Year:
         self.db.sql(f"{restore} WITH (REPLACE = 'true')")
         for path in paths:
             self.model[path] = copy.deepcopy(self.taken[backup][path])
-        self._drop_below("/.replaced")
+        drop_below(self.db, "/.replaced")
         self._count("replace")
-
-    def _drop_below(self, top: str) -> None:
-        for path, type_ in tree(self.db, top):
-            if type_ == "table" and not path.endswith("indexImplTable"):
-                self.db.sql(f"DROP TABLE `{path}`")
 
     # --- by night ------------------------------------------------------------------------------------------
 
     def night(self, number: int) -> None:
         """The next night: a backup, whatever happens, and a look at a part of what there is."""
         self.clock.sleep(BEGIN + number * DAY - self.clock.now())
-        before = set(backups(self.db))
+        earlier = {record.name: record for record in records(self.db)}
+        before = set(earlier)
         statement = "BACKUP c" if number % 7 == 0 else "BACKUP c INCREMENTAL OR FULL"
         what = self.rng.choices(("well", "outage", "death"), (20, 1, 2))[0] if number else "well"
         self._count(what)
@@ -204,8 +200,11 @@ class Year:
             self._settled(is_well=what == "well")
             if number % 5 == 4:
                 self._merge()
-        new = set(backups(self.db)) - before
+        new = self.kept() - before
         assert new, f"night {number} ({what}) has no backup"
+        known = earlier | {record.name: record for record in records(self.db)}
+        gone = chosen([known[name] for name in sorted(known)], self.clock.now()) - self.kept()
+        assert not gone, f"{gone} should be there"
         for name in new:
             self.taken[name] = copy.deepcopy(self.model)
         assert self._states(max(new)) == self._states_then(max(new))
@@ -319,18 +318,31 @@ class Year:
 
     def restore_one(self) -> None:
         """A backup of those that are kept, beside the tables."""
-        backup = self.rng.choice(sorted(self.kept()))
-        self.db.sql(f"RESTORE c AT '{backup}' INTO `/check` WITH (VERIFY = 'data')")
-        for path, state in self._states_then(backup).items():
-            assert {(row[0],): row for row in content(self.db, f"/check{path}")} == state, (backup, path)
-        self._drop_below("/check")
+        self._restore(self.db, self.rng.choice(sorted(self.kept())))
         self._count("restored beside")
+
+    def restore_all(self, db: Database) -> None:
+        """Every backup comes back as what the database held that night."""
+        for backup in backups(db):
+            self._restore(db, backup)
+
+    def _restore(self, db: Database, backup: str) -> None:
+        db.sql(f"RESTORE c AT '{backup}' INTO `/check` WITH (VERIFY = 'data')")
+        for path, state in self._states_then(backup).items():
+            assert {(row[0],): row for row in content(db, f"/check{path}")} == state, (backup, path)
+        drop_below(db, "/check")
 
     def assert_nothing_leaks(self) -> None:
         self.db.maintain()
         self.clock.sleep(1)
         self.db.collect()
         assert leaks(self.db) == []
+
+
+def drop_below(db: Database, top: str) -> None:
+    for path, type_ in tree(db, top):
+        if type_ == "table" and not path.endswith("indexImplTable"):
+            db.sql(f"DROP TABLE `{path}`")
 
 
 def key_of_name(name: str) -> str:

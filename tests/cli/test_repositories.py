@@ -54,10 +54,13 @@ def test_a_command_says_how_fast_it_may_copy(shop: Run) -> None:
     last = shop("show-backup", "nightly", "last", "--json").json["name"]
     assert shop("copy-backup", "nightly", last, "--to", "repo", *limits).code == 0
     assert shop("restore", "nightly", "--into", "r", "--copy", *limits).code == 0
+    assert shop("compact-backups", "nightly", *limits).code == 0
+    assert shop("compact-backups", "nightly", "--increments", *limits).code == 0
     with strandline.connect("wh") as db:
         found = {o.kind: o.request.get("limits") for o in db.operations()}
     kept = {"bytes_per_second": 50e6, "copies": 2}
-    assert found == {"backup": kept, "send backup": kept, "restore": kept}
+    kinds = ("backup", "send backup", "restore", "compact backups", "merge increments")
+    assert found == dict.fromkeys(kinds, kept)
     wrong = shop("backup", "nightly", "--max-rate", "fast")
     assert wrong.code != 0 and "'fast' is not a number of bytes" in wrong.err
 

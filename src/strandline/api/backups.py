@@ -100,12 +100,13 @@ def requested(db: Database, statement: st.Statement) -> tuple[str, Any]:
                 encryption=boolean(ENCRYPTION, given[ENCRYPTION]) if ENCRYPTION in given else None,
                 limits=limits_of(given, db.runtime.limits),
             )
-        case st.CompactBackups(collection=collection, backup=backup) if statement.increments:
-            return "merge increments", MergeRequest(
-                collection=collection, backup=backup, first=statement.first
-            )
         case st.CompactBackups(collection=collection, backup=backup):
-            return "compact backups", CompactRequest(collection=collection, backup=backup)
+            limits = limits_of(options_of("COMPACT", statement.settings, LIMITS), db.runtime.limits)
+            if statement.increments:
+                return "merge increments", MergeRequest(
+                    collection=collection, backup=backup, first=statement.first, limits=limits
+                )
+            return "compact backups", CompactRequest(collection=collection, backup=backup, limits=limits)
     raise AssertionError(statement)
 
 

@@ -41,13 +41,15 @@ class CollectionRequest(Record):
 @dataclass(frozen=True, kw_only=True)
 class SendRequest(Record):
     """Backups are to be sent to a repository. ``backup`` None: the last one. ``url`` None: the repository is
-    that of the collection. ``encryption``: it is to be encrypted; None: as that of the collection is."""
+    that of the collection. ``encryption``: it is to be encrypted; None: as that of the collection is.
+    ``taken_by``: the operation that has taken it, and whose result tells what its rules remove then."""
 
     collection: str
     backup: str | None = None
     url: str | None = None
     encryption: bool | None = None
     limits: Limits = later(Limits())
+    taken_by: str | None = later()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,20 +64,24 @@ class Retained(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class CompactRequest(Record):
-    """The chain of a backup is to be folded into it. ``backup`` None: the last one."""
+    """The chain of a backup is to be folded into it. ``backup`` None: the last one. ``limits`` None: those of
+    the settings."""
 
     collection: str
     backup: str | None = None
+    limits: Limits | None = later()
 
 
 @dataclass(frozen=True, kw_only=True)
 class MergeRequest(Record):
     """Neighbouring increments that lead to a backup are to become one each. ``backup`` None: the last one.
-    ``first``: those before it stay as they are; None: all of the chain."""
+    ``first``: those before it stay as they are; None: all of the chain. ``limits`` None: those of the
+    settings."""
 
     collection: str
     backup: str | None = None
     first: str | None = None
+    limits: Limits | None = later()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -132,7 +132,7 @@ class FoldPart(WritingPart[CompactRun, FoldedShard]):
         changed = [segment for segments in found[1:] for segment in segments]
         state = State(schema, Chain((*found[0], *changed), run.body.step), body.within)
         name = self.runtime.session.file_name(body.staging_id)
-        pace = self.runtime.paces.of(run.operation.id, self.runtime.limits)
+        pace = self.runtime.paces.of(run.operation.id, run.request.limits or self.runtime.limits)
         if not changed and all(lies_in(s, body.within) and is_at(s, root) for s in found[0]):
             (digest,) = store.checks.digests(state, [schema], among=among, name=name, pace=pace)
             return _Made(found[0], (), digest)
@@ -157,7 +157,8 @@ class FoldPart(WritingPart[CompactRun, FoldedShard]):
 
     def time_limit(self, run: CompactRun, part: Part[FoldedShard]) -> float | None:
         settings = self.runtime.settings
-        return settings.shard_seconds + settings.workers * settings.limits.seconds_for(part.body.bytes)
+        limits = run.request.limits or self.runtime.limits
+        return settings.shard_seconds + settings.workers * limits.seconds_for(part.body.bytes)
 
     def discard(self, made: _Made) -> None:
         # An object that nothing needs goes when its repository is pruned.

@@ -28,6 +28,7 @@ from strandline.catalog import paths
 from strandline.errors import Corrupted
 from strandline.model import Digest, KeyRange, Segment, TableSchema, is_elsewhere
 from strandline.records import Record, later
+from strandline.settings import Limits
 from strandline.storage.shards import cuts, ranges, segments_by_shard, spread
 
 
@@ -173,7 +174,7 @@ def made_full(record: BackupRecord, bytes_: dict[int, int]) -> BackupRecord:
     )
 
 
-def compaction(conn: Connection, name: str) -> tuple[str, Record] | None:
+def compaction(conn: Connection, name: str, limits: Limits) -> tuple[str, Record] | None:
     """Return the operation that folds the chain of a collection's last backup, if the collection wants it and
     it is time. A chain that cannot be folded, because others are at it or it is damaged, is left to COMPACT,
     which says so: the backup that was just taken is none the worse for it."""
@@ -191,4 +192,4 @@ def compaction(conn: Connection, name: str) -> tuple[str, Record] | None:
     names = {record.name for record in chain}
     if any(p.state != paths.READY for p in paths.backups(conn, path) if p.name in names):
         return None
-    return "compact backups", CompactRequest(collection=name, backup=last.name)
+    return "compact backups", CompactRequest(collection=name, backup=last.name, limits=limits)

@@ -185,7 +185,10 @@ class CollectionBackup(Kind[CollectionRequest, B, G]):
         collection = require_collection(conn, run.request.collection).record(Collection)
         if collection.settings.storage == CLUSTER:
             return None
-        return "send backup", SendRequest(collection=run.request.collection, limits=run.request.limits)
+        request = run.request
+        return "send backup", SendRequest(
+            collection=request.collection, limits=request.limits, taken_by=run.operation.id
+        )
 
     def _record(
         self, tx: Writer, run: Run[CollectionRequest, B, G], backup: Path, record: BackupRecord

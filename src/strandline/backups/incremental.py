@@ -145,7 +145,7 @@ class IncrementalBackup(CollectionBackup[IncrementBody, IncrementProgress]):
         """It is sent to where it is kept; or, where it is, its chain is folded, if that is long enough."""
         following = super().follow(conn, run)
         if following is None and run.body.compacts:
-            return compaction(conn, run.request.collection)
+            return compaction(conn, run.request.collection, run.request.limits)
         return following
 
     def _cut(self, tx: Writer, run: IncrementRun) -> dict[int, CutSlice]:

@@ -161,7 +161,7 @@ class MergePart(WritingPart[MergeRun, MergedShard]):
             window = Window(body.after, step, chain=Chain(segments, step), within=shard.within)
         else:
             window = Window(body.after, step, segments, within=shard.within)
-        pace = self.runtime.paces.of(run.operation.id, self.runtime.limits)
+        pace = self.runtime.paces.of(run.operation.id, run.request.limits or self.runtime.limits)
         made = store.slice(schema, window, self.runtime.session.file_name(shard.staging_id), pace)
         if root is None:
             return made
@@ -187,7 +187,8 @@ class MergePart(WritingPart[MergeRun, MergedShard]):
 
     def time_limit(self, run: MergeRun, part: Part[MergedShard]) -> float | None:
         settings = self.runtime.settings
-        return settings.shard_seconds + settings.workers * settings.limits.seconds_for(part.body.shard.bytes)
+        limits = run.request.limits or self.runtime.limits
+        return settings.shard_seconds + settings.workers * limits.seconds_for(part.body.shard.bytes)
 
     def discard(self, made: Slice) -> None:
         # An object that nothing needs goes when its repository is pruned.

@@ -185,13 +185,16 @@ class FreePart(Handler[DropRun, Nothing]):
     def work(self, run: DropRun, part: Part[Nothing]) -> None:
         with self._runtime.catalog.read() as conn:
             here = warehouse.require(conn).id
-            heads = backup_heads(conn, require_id(conn, run.body.collection_id))
+            collection = require_id(conn, run.body.collection_id)
+            there_are = {head.name for _, head in backup_heads(conn, collection)}
+        # With those that were dropped or swallowed before, while the repository was away.
+        going = {*run.body.backups, *collection.record(Collection).leaving}
         root = str(run.body.root)
         # One that cannot be reached is swept later.
         with suppress(Unavailable):
             there = Repository(self._runtime.files.at(root), root)
             there.check_owner(here)
-            there.check_free(run.body.backups, {head.name for _, head in heads}.difference(run.body.backups))
+            there.check_free(going, there_are - going)
 
     def time_limit(self, run: DropRun, part: Part[Nothing]) -> float | None:
         return self._runtime.settings.shard_seconds

@@ -15,19 +15,28 @@ the others say stays true for as long as the backups are there that they build o
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from strandline.backups.lease import FOLDER as LEASES
 from strandline.backups.manifest import MANIFESTS, Manifest, after_in, backup_of, file_of
 from strandline.backups.record import BackupHead
-from strandline.errors import AlreadyExists, Corrupted, PathNotFound, PreconditionFailed, Unavailable
+from strandline.errors import (
+    AlreadyExists,
+    Corrupted,
+    PathNotFound,
+    PreconditionFailed,
+    StrandlineError,
+    Unavailable,
+)
 from strandline.model import Segment
 from strandline.names import did_you_mean
 from strandline.records import Record
 from strandline.settings import Settings
-from strandline.storage.elsewhere import Everywhere, roots
+from strandline.storage.elsewhere import OBJECTS, Everywhere, roots
 from strandline.storage.files import Files
 from strandline.storage.location import files_at
 from strandline.storage.marker import MARKER, Marker, from_bytes, plain, read_marker, to_bytes
@@ -36,9 +45,17 @@ from strandline.version import VERSION
 if TYPE_CHECKING:
     from strandline.storage.keyring import Rotated
 
-OWNERS = "owners"
+OWNERS, TRASH, KEYS = "owners", "trash", "keys"
+FOLDERS = (OBJECTS, MANIFESTS, OWNERS, TRASH, LEASES)
+"""All that is in these is the repository's own, and comes after its marker."""
 TRIES = 3
 """So often a manifest is looked for: another may have come to count since they were listed."""
+
+_TWO_OF_A_KIND = (
+    "Perhaps a copy of this warehouse backs up to the same place: give that one another. To go on with all "
+    "that is there, drop the collection, which leaves the repository alone, and attach it WITH (TAKE_OVER = "
+    "'true')."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +95,7 @@ class Repository:
         if marker is None and known:
             raise _away(root)
         if marker is None:
+            _check_free(files, root, settings)
             try:
                 files.make_root()
             except OSError as error:
@@ -178,6 +196,22 @@ class Repository:
                 raise of_another(self.root, found)
             return
 
+    def check_line(self, collection: Iterable[str], sent: Iterable[str], warehouse: str) -> None:
+        """Refuse a warehouse that is not the only one of its kind: the repository has a backup that came
+        after those that it has ``sent``, or dropped, and it is none of its ``collection``."""
+        last, known = max(sent), set(collection)
+        for backup in (name for name in self.backups() if name > last and name not in known):
+            try:
+                found = self.manifest(backup)
+            except (Corrupted, PathNotFound, PreconditionFailed):
+                continue
+            if found.warehouse == warehouse:
+                raise PreconditionFailed(
+                    f"{self.root} has a backup {backup} that this warehouse does not know, and it came after "
+                    f"{last}",
+                    _TWO_OF_A_KIND,
+                )
+
     def manifests(self) -> list[str]:
         """Return the files that are manifests: of a backup that was folded there may be several."""
         return [file for files in self.listed().values() for file in files]
@@ -259,9 +293,7 @@ class Repository:
                 raise PreconditionFailed(
                     f"{self.root} has a backup {name} that this warehouse does not know, and it builds on "
                     f"{parent}",
-                    "Perhaps a copy of this warehouse backs up to the same place: give that one another. To "
-                    "go on with all that is there, drop the collection, which leaves the repository alone, "
-                    "and attach it WITH (TAKE_OVER = 'true').",
+                    _TWO_OF_A_KIND,
                 )
 
     def forget_outdated(self, backups: Sequence[BackupHead], check: Callable[[], None]) -> None:
@@ -292,6 +324,36 @@ def rotate_key(root: str, old: Settings, new: Settings) -> Rotated:
         what = "is not a backup repository" if marker is None else "is not encrypted"
         raise PreconditionFailed(f"{root} {what}", "Check the folder or the URL.")
     return rotate(files, user_key(old), user_key(new))
+
+
+def _check_free(files: Files, root: str, settings: Settings) -> None:
+    """Refuse a place for a new repository where it would take what others have for its own, and remove it, or
+    where another repository would do so with what is its own."""
+    for name in (name for folder in FOLDERS for name in files.names(folder)):
+        if read_marker(files) is not None:
+            return  # Another process has just made it.
+        raise PreconditionFailed(
+            f"{root} is no place for a new repository: it has no {MARKER}, but a file {name}",
+            "Choose an empty folder. If it is a repository without its marker, bring that back from a copy.",
+        )
+    for above in _around(files.location):
+        found = None
+        with suppress(StrandlineError):  # What this process may not read is not its own.
+            found = read_marker(files_at(above, settings))
+        if found is not None:
+            raise PreconditionFailed(
+                f"{root} is no place for a new repository: it is among the files of the one at {above}",
+                "Choose a folder outside of it.",
+            )
+
+
+def _around(location: str) -> Iterator[str]:
+    """Yield the places to which a place would belong if there were repositories."""
+    scheme, mark, path = location.rpartition("://")
+    names = path.split("/")
+    for number, name in enumerate(names[1:], start=1):
+        if name in (*FOLDERS, KEYS):
+            yield f"{scheme}{mark}{'/'.join(names[:number]) or '/'}"
 
 
 def check_there(files: Everywhere, segments: Iterable[Segment]) -> None:

@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from strandline.backups.lease import Fenced, RepositoryLease, take
 from strandline.backups.manifest import MANIFESTS, Manifest
-from strandline.backups.repository import OWNERS, Repository
+from strandline.backups.repository import OWNERS, TRASH, Repository
 from strandline.catalog import warehouse
 from strandline.errors import Conflict, Corrupted, PreconditionFailed, StrandlineError
 from strandline.operations.kind import Handler, P, Part, RunT, pause_after
@@ -29,7 +29,6 @@ from strandline.storage.elsewhere import OBJECTS
 from strandline.storage.marker import from_bytes, to_bytes
 
 LEASE_SECONDS = 600.0
-TRASH = "trash"
 _LIST = re.compile(rf"{TRASH}/([0-9]+)\.json", re.ASCII)
 _PART = re.compile(r"\.json\.[0-9a-f]{32}$", re.ASCII)
 KEPT_SECONDS = 30 * 86400.0

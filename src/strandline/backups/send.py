@@ -241,16 +241,16 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
         folded, if it is long enough."""
         if not run.body.moves:
             return None
-        name = run.request.collection
+        name, limits = run.request.collection, run.request.limits
         waiting = _waiting(conn, name, run.body.root)
         if waiting is not None:
-            return self.name, SendRequest(collection=name, backup=waiting)
-        return compaction(conn, name)
+            return self.name, SendRequest(collection=name, backup=waiting, limits=limits)
+        return compaction(conn, name, limits)
 
     def after(self, engine: Engine, operation: Operation, result: SendResult) -> None:
         """What the rules of the collection do not keep any more goes."""
         if result.retention is not None:
-            retain(engine, operation, result)
+            retain(engine, operation, result, engine.run_of(operation).request.taken_by)
 
 
 def _bytes(segments: Sequence[Segment]) -> int:
@@ -268,12 +268,24 @@ class RepositoryPart(WritingPart[SendRun, PresentBackups]):
         Repository.make(files, body.root, settings, now=now, encrypted=body.encrypted, known=body.known)
         Repository(files, body.root).check_owner(self.leases.here())  # Before anything of it is taken.
         with self.writing(run) as (there, _):
-            if not body.known:
+            if body.known:
+                self._check_line(run, there)
+            else:
                 there.check_collection(run.request.collection)
             there.own(self.leases.here(), now)
             if body.moves:
                 return part.body  # What is there, the catalog knows.
             return PresentBackups(backups=tuple(name for name in there.backups() if name in body.backups))
+
+    def _check_line(self, run: SendRun, there: Repository) -> None:
+        with self.runtime.catalog.read() as conn:
+            path = require_id(conn, run.body.collection_id)
+            heads = [head for _, head in backup_heads(conn, path)]
+        dropped = path.record(Collection).dropped
+        sent = [head.name for head in heads if head.stored == run.body.root]
+        there.check_line(
+            [head.name for head in heads], [*sent, *([dropped] if dropped else [])], self.leases.here()
+        )
 
     def configure(
         self, tx: Writer, run: SendRun, part: Part[PresentBackups], made: PresentBackups

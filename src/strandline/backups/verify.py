@@ -18,7 +18,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from strandline.backups.collection import Collection
-from strandline.backups.manifest import file_of
+from strandline.backups.manifest import backup_of, file_of
 from strandline.backups.record import BackupRecord, backup_heads, require_backup, require_collection
 from strandline.backups.repository import Repository
 from strandline.backups.verified import BackupReport, Level, keep_reports, looked, reports
@@ -165,6 +165,9 @@ class _Verification:
                 found[root] = patiently(self._runtime, partial(self._inspect_one, root, stored))
                 if found[root].spoiled:
                     found[root].forget(self._path.path, self._folded_since(stored))
+                if found[root].others:
+                    unknown = partial(self._unknown, root, found[root].others)
+                    found[root].problems += patiently(self._runtime, unknown)
             except Corrupted as error:
                 self._closed.add(root)
                 found[root] = Inspected.closed(root, [record.name for record in stored], error.message)
@@ -178,6 +181,23 @@ class _Verification:
         with self._runtime.catalog.read() as conn:
             now = {head.name: file_of(head) for _, head in backup_heads(conn, self._path)}
         return [record.name for record in known if now.get(record.name) != file_of(record)]
+
+    def _unknown(self, root: str, files: Sequence[str]) -> list[Problem]:
+        """Return backups that came, or came back, without this warehouse: one is in the catalog before it is
+        in the repository, and until it has left that."""
+        with self._runtime.catalog.read() as conn:
+            known = {path.name for path in paths.children(conn, self._path)}
+            known |= {*paths.require_id(conn, self._path.id).record(Collection).leaving}
+        there = plain(self._runtime.files.at(root))
+        return [
+            Problem(
+                "unknown_backup",
+                f"{root}/{file}",
+                f"{root} has a backup {backup_of(file)} that this warehouse does not know",
+            )
+            for file in files
+            if backup_of(file) not in known and there.exists(file)
+        ]
 
     def _inspect_one(self, root: str, stored: Sequence[BackupRecord]) -> Inspected:
         is_own = root == self._collection.settings.storage and not self._collection.attached

@@ -23,11 +23,15 @@ READERS = 8
 @dataclass
 class Inspected:
     """``spoiled``: backups that this repository cannot bring back any more, and why. ``named``: the objects
-    that manifests name; None if one of these cannot be read, so that nobody can tell."""
+    that manifests name; None if one of these cannot be read, so that nobody can tell. ``is_owned``: the
+    warehouse that is known to add to it still does. ``others``: in one that is, the manifests of backups that
+    the catalog does not have."""
 
     problems: list[Problem] = field(default_factory=list)
     spoiled: dict[str, str] = field(default_factory=dict)
     named: set[str] | None = field(default_factory=set)
+    others: list[str] = field(default_factory=list)
+    is_owned: bool = False
 
     def name(self, manifest: Manifest) -> None:
         if self.named is not None:
@@ -87,6 +91,8 @@ def inspect(
     for file, manifest in read.items():  # Of backups that were folded since, or that the catalog has not.
         if isinstance(manifest, Manifest):
             found.name(manifest)
+            if manifest.backup.name not in by_name and found.is_owned:
+                found.others.append(file)
         elif repository.plain.exists(file):  # Otherwise it was removed while we looked.
             found.named = None
             found.problems.append(Problem("damaged_manifest", f"{repository.root}/{file}", manifest.message))
@@ -127,7 +133,8 @@ def _inspect_owners(
         except Corrupted:  # It cannot be attached.
             found.spoiled.update(dict.fromkeys(names, error.message))
         return
-    if owner is not None and there.warehouse != owner:
+    found.is_owned = there.warehouse == owner
+    if owner is not None and not found.is_owned:
         message = f"the repository belongs to the warehouse {there.warehouse} now, and not to {owner}"
         found.problems.append(Problem("other_owner", repository.root, message))
 

@@ -44,15 +44,14 @@ def bytes_below(conn: Connection, parent: Path) -> dict[int, int]:
 
 
 def bytes_of(conn: Connection, table_ids: Iterable[int]) -> dict[int, int]:
-    """Return the bytes of all segments that are, or were, part of tables; without those that never had
-    any."""
+    """Return the bytes of the segments that are part of tables now, by id; without tables that have none."""
     chain, segment = sqltables.chains.c, sqltables.segments.c
     found: dict[int, int] = {}
     for chunk in chunks(table_ids):
         sizes = (
             select(chain.table_id, func.sum(segment.bytes))
             .join(sqltables.segments, segment.id == chain.segment_id)
-            .where(chain.table_id.in_(chunk))
+            .where(chain.table_id.in_(chunk), chain.superseded.is_(False), chain.removed.is_(None))
             .group_by(chain.table_id)
         )
         found |= {row[0]: int(row[1]) for row in conn.execute(sizes)}

@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from strandline.cli.options import BACK_UP_AND_RESTORE, CollectionArgument, NoWait, command
+from strandline.cli.options import (
+    BACK_UP_AND_RESTORE,
+    CollectionArgument,
+    Copies,
+    MaxRate,
+    NoWait,
+    command,
+)
 from strandline.cli.session import Cli
 from strandline.sql.constants import constant
 from strandline.sql.tokens import quote
@@ -31,14 +38,17 @@ def compact_backups(
         str | None,
         typer.Option("--from", metavar="BACKUP", help="With --increments: leave those before it alone."),
     ] = None,
+    max_rate: MaxRate = None,
+    copies: Copies = None,
     nowait: NoWait = False,
 ) -> None:
     """Fold a full backup and the increments after it into one full backup, without reading the tables."""
-    from strandline.cli.statements import start_operation
+    from strandline.cli.statements import limits, start_operation, with_settings
 
     if first is not None and not increments:
         raise typer.BadParameter("it goes with --increments only", param_hint="--from")
     what = " INCREMENTS" if increments else ""
     since = "" if first is None else f" FROM {constant(first)}"
     at = "" if to is None else f" TO {constant(to)}"
-    start_operation(cli, f"COMPACT {quote(collection)}{what}{since}{at}", nowait=nowait)
+    settings = with_settings(limits(max_rate, copies))
+    start_operation(cli, f"COMPACT {quote(collection)}{what}{since}{at}{settings}", nowait=nowait)

@@ -315,6 +315,7 @@ class Engine(Transitions):
             raise failure
         if (follower := self.follower(ended)) is not None:
             self.outcome(follower, timeout, on_progress)
+            return self.get(operation_id)  # With what has come of it since.
         return ended
 
     def cancel(self, operation_id: str) -> Operation:

@@ -57,7 +57,10 @@ COPY_FORM = (
     "COPY BACKUP 'backup' FROM collection TO 'url' "
     "[WITH (ENCRYPTION = 'true', MAX_BYTES_PER_SECOND = number, COPIES = number)] [NOWAIT]"
 )
-COMPACT_FORM = "COMPACT collection [INCREMENTS [FROM 'backup']] [TO 'backup'] [NOWAIT]"
+COMPACT_FORM = (
+    "COMPACT collection [INCREMENTS [FROM 'backup']] [TO 'backup'] "
+    "[WITH (MAX_BYTES_PER_SECOND = number, COPIES = number)] [NOWAIT]"
+)
 ATTACH_FORM = "ATTACH BACKUP COLLECTION name FROM 'url' [WITH (TAKE_OVER = 'true')]"
 RESTORE_FORM = (
     "RESTORE collection [AT 'backup' | AT TIMESTAMP 'time'] [TABLE table [AS table], ...] "
@@ -179,12 +182,14 @@ def read_compact(cursor: TokenCursor) -> CompactBackups:
     increments = cursor.accept("INCREMENTS")
     first = cursor.string_or_name(a_backup) if increments and cursor.accept("FROM") else None
     backup = cursor.string_or_name(a_backup) if cursor.accept("TO") else None
+    settings = read_settings(cursor) if cursor.accept("WITH") else ()
     nowait = cursor.accept("NOWAIT")
     if not cursor.done:
         places = [] if first or backup else ["FROM" if increments else "INCREMENTS"]
-        more = [] if nowait else [*([] if backup else [*places, "TO"]), "NOWAIT"]
+        before = [] if settings else [*([] if backup else [*places, "TO"]), "WITH"]
+        more = [] if nowait else [*before, "NOWAIT"]
         raise cursor.fault(f"expected {', '.join(more)}{' or ' if more else ''}the end of the statement")
-    return CompactBackups(collection, backup, nowait, increments, first)
+    return CompactBackups(collection, backup, nowait, increments, first, settings)
 
 
 def read_attach(cursor: TokenCursor) -> AttachBackupCollection:

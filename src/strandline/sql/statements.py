@@ -413,6 +413,7 @@ class CompactBackups(Statement):
     nowait: bool = False
     increments: bool = False
     first: str | None = None
+    settings: tuple[Setting, ...] = ()
 
 
 @dataclass(frozen=True)

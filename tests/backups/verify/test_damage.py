@@ -286,7 +286,12 @@ def test_an_encrypted_repository(tmp_path: Path) -> None:
                 bench.try_case(
                     "flipped bit", name, flipped(content, at), level=level, publish=EVERY or at == 0
                 )
+        for kind, level in (("objects/", "checksums"), ("backups/", "chain")):
+            names = bench.of_kind(kind)
+            for name, other in zip(names, [*names[1:], names[0]], strict=True):
+                bench.try_case("another's", name, bench.path(other).read_bytes(), level=level, publish=True)
         assert len(bench.of_kind("keys/")) == 1
+        assert bench.cases["another's"] == 12
         assert bench.cases["removal"] == len(bench.kept.files()) == 15
         assert bench.cases["flipped bit"] == 3 * 15
         assert bench.missed == []
