@@ -145,18 +145,20 @@ def _display(cli: Cli) -> Iterator[Show]:
 
 
 class _Lines:
-    """A line when something has changed, but not all the time."""
+    """A line when something has changed, also which shard takes the longest, but not all the time."""
 
     def __init__(self, cli: Cli) -> None:
         self._cli = cli
-        self._last = ""
+        self._last: tuple[str, str] = ("", "")
         self._at = 0.0
         self._left: defaultdict[str, Left] = defaultdict(Left)
 
     def __call__(self, operation: OperationInfo) -> None:
         text = f"{operation.kind}: {operation.percent:.0f} %, {words(operation)}"
-        if text != self._last and time.monotonic() - self._at >= LINE_SECONDS:
-            self._last, self._at = text, time.monotonic()
+        slow = operation.slowest
+        state = text, "" if slow is None else f"{slow.id}, {slow.attempt}"
+        if state != self._last and time.monotonic() - self._at >= LINE_SECONDS:
+            self._last, self._at = state, time.monotonic()
             self._cli.output.note(
                 ", ".join([text, *pace(operation, self._left[operation.id]), *slowest(operation)])
             )
