@@ -134,6 +134,11 @@ def count(number: int, thing: str, many: str | None = None) -> str:
     return f"{number:,} {thing if number == 1 else many or thing + 's'}"
 
 
+def with_article(type_: str) -> str:
+    """Return the type of a path as a sentence has it: ``an index``, ``a backup collection``."""
+    return f"{'an' if type_[0] in 'aeiou' else 'a'} {type_.replace('_', ' ')}"
+
+
 def column(name: str, columns: Sequence[str], path: str) -> str:
     """Return the exact name of a column of the table at ``path``; SQL is not case-sensitive about columns."""
     if name in columns:

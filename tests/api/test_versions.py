@@ -58,8 +58,35 @@ def test_a_restore_in_place_goes_on_with_the_story(connect: Callable[..., Databa
     events = db.versions("t")
     assert [e.event for e in events if e.operation == "restore"][-1:] == ["published"]
     assert len({e.path_id for e in events}) == 2, "the old table and the new one had the name"
-    versions = [e.version for e in events if e.event == "published" and e.version is not None]
+    versions = [
+        e.version
+        for e in events
+        if e.event == "published" and e.version is not None and "as /.replaced/" not in (e.details or "")
+    ]
     assert versions == sorted(set(versions)), "versions of a name only grow"
+
+
+def test_a_renamed_table_has_its_story_under_both_names(connect: Callable[..., Database]) -> None:
+    db = connect()
+    db.sql(CREATE)
+    db.sql("ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'KEYS_ONLY', FORMAT = 'JSON')")
+    db.sql("ALTER TABLE t RENAME TO renamed")
+    db.sql("ALTER TABLE renamed ADD CHANGEFEED g WITH (MODE = 'KEYS_ONLY', FORMAT = 'JSON')")
+
+    def told(name: str) -> list[tuple[str, int | None, str | None]]:
+        return [(e.event, e.version, (e.details or "").partition("; came")[0]) for e in db.versions(name)]
+
+    assert told("renamed") == [
+        ("published", 1, "as /t"),
+        ("claimed", 2, "from version 1; published"),
+        ("published", 2, "as /t"),
+        ("published", 3, ""),
+        ("claimed", 4, "from version 3; published"),
+        ("published", 4, ""),
+    ]
+    others = {"as /t": "", "": "as /renamed"}
+    assert told("t") == [(event, version, others.get(d or "", d)) for event, version, d in told("renamed")]
+    assert [e.details for e in db.versions("renamed/by_v")][:1] == ["as /t/by_v"]
 
 
 def test_who_is_not_known_is_not_found(connect: Callable[..., Database]) -> None:

@@ -101,6 +101,9 @@ def test_a_path_that_is_not_there_comes_with_the_nearest_name(catalog: Catalog) 
         assert "'shop'" in missing.value.hint
         with pytest.raises(InvalidArgument, match="/shop is a directory, not a table"):
             paths.require(tx.conn, "/shop", "table")
+        with pytest.raises(InvalidArgument, match="/shop is a directory, not an index") as refused:
+            paths.require(tx.conn, "/shop", "index")
+        assert refused.value.hint == "Name an index."
 
 
 def test_a_version_only_grows(catalog: Catalog) -> None:

@@ -377,6 +377,18 @@ def test_an_operation_is_told_with_its_stages_and_shards(shop: Run) -> None:
     assert shop("sql", f"SHOW OPERATION '{made}' ALL", "--json").json["rows"] == rows
 
 
+def test_an_error_is_told_with_the_shard_as_it_is_listed(shop: Run, tmp_path: Path) -> None:
+    shop("sql", f"CREATE BACKUP COLLECTION far (TABLE orders) WITH (STORAGE = '{tmp_path}/far')")
+    shop("backup", "far")
+    for file in Path("far").rglob("*.parquet"):
+        file.unlink()
+    assert shop("restore", "far", "--into", "r", "--set", "workers=1").code != 0
+    made = shop("operations", "list", "--json").json[-1]["id"]
+    told = shop("operations", "get", made).out
+    assert re.search(r"^0 +\| /r/orders +\| 0 +\| shard +\| given up +\| +1 ", told, re.MULTILINE)
+    assert re.search(r"^increment 0, shard 0 of /r/orders, try 1, ", told, re.MULTILINE)
+
+
 def test_no_more_shards_are_told_than_a_person_reads(shop: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     made = shop("backup", "nightly", "--json").json["id"]
     monkeypatch.setattr("strandline.cli.operations.SHOWN", 2)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import typer
 
+import strandline
+from strandline.backups.collection import CollectionRequest
 from strandline.cli.app import app
 from strandline.metrics import event, masked
 from tests.cli.conftest import Run
@@ -49,6 +51,28 @@ def test_a_backup_tells_each_claim_with_its_siblings(shop: Run) -> None:
         ("joined", 2, 1, [1, 3]),
     ]
     assert [line["event"] for line in told][-2:] == ["publication", "operation ended"]
+
+
+def test_a_program_that_reads_the_log_meets_nothing_else_on_stderr(
+    shop: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STRANDLINE_LOG_FORMAT", "json")
+    with strandline.connect("wh") as db:
+        operation = db._running.engine.start("backup", CollectionRequest(collection="nightly"))
+        (remark,) = [json.loads(line) for line in shop("ls").err.splitlines()]
+        db.cancel(operation)
+    assert (remark["level"], remark["message"][:18]) == ("info", "orders is copying:")
+    ran = shop("restore", "daily")
+    (told,) = [json.loads(line) for line in ran.err.splitlines()]
+    assert told.pop("time")
+    assert told == {
+        "level": "error",
+        "event": "error",
+        "code": "PATH_NOT_FOUND",
+        "message": "there is no backup collection 'daily'",
+        "hint": "List the collections with SHOW BACKUP COLLECTIONS.",
+        "exit_code": ran.code,
+    }
 
 
 def test_the_level_chooses_and_nothing_stays_behind(shop: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,6 +149,9 @@ def test_a_part_that_fails_for_good_is_given_up_and_so_are_those_that_waited(cat
     assert [(e.message, e.seconds) for e in first.errors] == [("away", 0.0), ("bad bytes", 0.0)]
     assert (first.state, first.attempt) == ("given up", 2)
     assert (second.state, second.errors, third.state) == ("given up", (), "given up")
+    with catalog.read() as conn:
+        stages = shards.stages(conn, engine.get(operation_id))
+    assert [stage.retries for stage in stages] == [1, 0], "the last try is not followed by another one"
 
 
 def test_what_a_dead_process_was_at_is_waiting_again_for_who_takes_over(

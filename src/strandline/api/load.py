@@ -79,7 +79,7 @@ def _rows(db: Database, path: str) -> int | None:
     except PathNotFound:
         return None
     if found["type"] != "table":
-        raise InvalidArgument(f"{path} is a {found['type']}, not a table", "Name a table.")
+        raise InvalidArgument(f"{path} is {names.with_article(found['type'])}, not a table", "Name a table.")
     return int(found["rows"])
 
 

@@ -99,12 +99,12 @@ class RestorePlan:
         beside = "RESTORE c INTO 'dir', or RESTORE c TABLE t AS t2"
         if there.path != path:
             return AlreadyExists(
-                f"{there.path} is a {there.type}, so nothing can be restored below it",
+                f"{there.path} is {names.with_article(there.type)}, so nothing can be restored below it",
                 "Restore into a directory, or under a name that no table has.",
             )
         if self.replace:
             return AlreadyExists(
-                f"{path} is a {there.type}, and a restore replaces nothing but tables",
+                f"{path} is {names.with_article(there.type)}, and a restore replaces nothing but tables",
                 f"Restore under a name that is free: {beside}.",
             )
         return AlreadyExists(

@@ -43,11 +43,17 @@ class VersionEvent(NamedTuple):
 
 def story(conn: Connection, path: str) -> list[VersionEvent]:
     """Return all that is kept of what happened to the path, and to those that had its name before it, in
-    order."""
+    order; under whatever names that was."""
     name = names.normalize(path)
-    told = conn.execute(select(sqltables.board).where(_BOARD.path == name).order_by(_BOARD.generation)).all()
-    present = paths.find(conn, name) if told else paths.require(conn, name)
-    ids = {row.path_id for row in told} | ({present.id} if present is not None else set())
+    ids = set(conn.execute(select(_BOARD.path_id).where(_BOARD.path == name)).scalars())
+    present = paths.find(conn, name) if ids else paths.require(conn, name)
+    ids |= {present.id} if present is not None else set()
+    told = conn.execute(
+        select(sqltables.board)
+        .where(sqltables.among(_BOARD.path_id, "ids"))
+        .order_by(_BOARD.generation, _BOARD.path_id),
+        {"ids": [*ids]},
+    ).all()
     claims = conn.execute(
         select(sqltables.claimed).where(sqltables.among(_CLAIMED.path_id, "ids")), {"ids": [*ids]}
     )
@@ -57,7 +63,7 @@ def story(conn: Connection, path: str) -> list[VersionEvent]:
     )
     events = [
         *_claims(claims.all(), told, _open_claims(conn, ids)),
-        *_publications(told, _arrivals(conn, [row.generation for row in told])),
+        *_publications(name, told, _arrivals(conn, [row.generation for row in told])),
         *map(_noticed, seen),
     ]
     kinds = _kinds(conn, {event.operation_id for event in events if event.operation_id is not None})
@@ -74,9 +80,15 @@ def forget(tx: Writer, *, history_seconds: float) -> None:
         tx.conn.execute(delete(table).where(table.c.time < before))
 
 
-def _publications(told: Iterable[Row[Any]], arrivals: dict[int, tuple[int, float]]) -> Iterator[VersionEvent]:
+def _publications(
+    name: str, told: Iterable[Row[Any]], arrivals: dict[int, tuple[int, float]]
+) -> Iterator[VersionEvent]:
     for row in told:
         count, last = arrivals.get(row.generation, (0, 0.0))
+        known = [f"as {row.path}"] if row.path != name else []
+        if count:
+            caches = "cache" if count == 1 else "caches"
+            known.append(f"came to {count} {caches}, to the last after {last:.3f} s")
         yield VersionEvent(
             row.time,
             "dropped" if row.dropped else "published",
@@ -84,9 +96,7 @@ def _publications(told: Iterable[Row[Any]], arrivals: dict[int, tuple[int, float
             version=row.version,
             step=row.step,
             operation_id=row.operation_id,
-            details=f"came to {count} {'cache' if count == 1 else 'caches'}, to the last after {last:.3f} s"
-            if count
-            else None,
+            details="; ".join(known) or None,
         )
 
 

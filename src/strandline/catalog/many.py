@@ -244,7 +244,7 @@ def make_parents(
     for parent in found.values():
         if parent.type not in DIRECTORIES:
             raise InvalidArgument(
-                f"{parent.path} is a {parent.type}, so nothing can be created below it",
+                f"{parent.path} is {names.with_article(parent.type)}, so nothing can be created below it",
                 "Choose a path inside a directory.",
             )
     made: list[int] = []

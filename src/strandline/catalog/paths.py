@@ -103,8 +103,8 @@ def require(conn: Connection, path: str, type_: str | None = None) -> Path:
         raise PathNotFound(f"there is no {type_ or 'path'} {names.normalize(path)}", _nearest(conn, path))
     if type_ is not None and found.type != type_:
         raise InvalidArgument(
-            f"{found.path} is a {found.type.replace('_', ' ')}, not a {type_.replace('_', ' ')}",
-            f"Name a {type_.replace('_', ' ')}.",
+            f"{found.path} is {names.with_article(found.type)}, not {names.with_article(type_)}",
+            f"Name {names.with_article(type_)}.",
         )
     return found
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, and_, case, func, select, update
+from sqlalchemy import ColumnElement, Connection, Row, and_, case, false, func, select, update
 
 from strandline import records
 from strandline.catalog import sqltables
@@ -160,6 +160,9 @@ def slowest(conn: Connection, operation: Operation) -> ShardInfo | None:
 def stages(conn: Connection, operation: Operation) -> list[StageInfo]:
     """Return the stages of an operation, in their order."""
     is_done = case((sqltables.is_open, 0), else_=1)
+    # What has ended over a try did not try it again.
+    is_given_up = and_(sqltables.is_open, _AT.attempt > 0) if operation.is_over else false()
+    retries = case((is_given_up, _AT.attempt - 1), else_=_AT.attempt)
     rows = conn.execute(
         select(
             _AT.stage,
@@ -167,7 +170,7 @@ def stages(conn: Connection, operation: Operation) -> list[StageInfo]:
             func.count().label("parts"),
             func.sum(is_done).label("done"),
             func.sum(case((sqltables.is_open, 0), else_=_AT.bytes)).label("bytes"),
-            func.sum(_AT.attempt).label("retries"),
+            func.sum(retries).label("retries"),
             func.max(_AT.changed).label("changed"),
         )
         .where(_AT.operation_id == operation.id)

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
+from strandline.cli.logs import json_line
 from strandline.cli.output import Output
 from strandline.errors import Cancelled, StrandlineError
 from strandline.work import Interrupted
@@ -77,6 +78,9 @@ def say(fault: Fault, output: Output, *, as_json: bool = False) -> int:
         sys.stdout.flush()
         if not is_told:
             sys.stderr.write(document)
+    elif output.notes_as_json:
+        sys.stdout.flush()
+        sys.stderr.write(json_line("error", {"event": "error", **asdict(fault)}) + "\n")
     else:
         sys.stdout.flush()
         message, code = _sentence(fault.message), fault.code

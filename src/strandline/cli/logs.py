@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from enum import Enum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from strandline.errors import InvalidArgument
 
@@ -47,17 +48,18 @@ def as_before() -> Iterator[None]:
         log.handlers[:] = handlers
 
 
-def configure(configuration: Configuration) -> None:
-    """Let the library log to stderr, as is configured. If nothing is, Python's own way is left as it is:
-    warnings, without more."""
+def configure(configuration: Configuration) -> LogForm | None:
+    """Let the library log to stderr, as is configured, and return the form of it. If nothing is, Python's own
+    way is left as it is: warnings, without more."""
     level, form = _member(configuration, "log_level", Level), _member(configuration, "log_format", LogForm)
     if level is None and form is None:
-        return
+        return None
     log = logging.getLogger("strandline")
     handler = _ToStderr()
     handler.setFormatter(_AsJson() if form is LogForm.JSON else _AsText())
     log.handlers[:] = [handler, *(h for h in log.handlers if not isinstance(h, _ToStderr))]
     log.setLevel((level or Level.WARNING).upper())
+    return form
 
 
 def _member(configuration: Configuration, name: str, kind: type[E]) -> E | None:
@@ -83,8 +85,16 @@ class _ToStderr(logging.Handler):
             self.handleError(record)
 
 
-def _time(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
+def json_line(level: str, fields: Mapping[str, Any], at: float | None = None) -> str:
+    """Return one object in a line, without what is secret in it."""
+    from strandline.metrics import masked
+
+    line = {"time": _time(time.time() if at is None else at), "level": level, **fields}
+    return masked(json.dumps(line, default=str, ensure_ascii=False))
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds")
 
 
 class _AsText(logging.Formatter):
@@ -94,17 +104,14 @@ class _AsText(logging.Formatter):
         from strandline.metrics import masked
 
         trace = "\n" + self.formatException(record.exc_info) if record.exc_info else ""
-        return masked(f"{_time(record)} {record.levelname.lower()} {record.getMessage()}{trace}")
+        return masked(f"{_time(record.created)} {record.levelname.lower()} {record.getMessage()}{trace}")
 
 
 class _AsJson(logging.Formatter):
     """One object in a line: the fields of an event, or a message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        from strandline.metrics import masked
-
         fields = getattr(record, "strandline", None) or {"message": record.getMessage()}
-        line = {"time": _time(record), "level": record.levelname.lower(), **fields}
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
-        return masked(json.dumps(line, default=str, ensure_ascii=False))
+            fields = {**fields, "traceback": self.formatException(record.exc_info)}
+        return json_line(record.levelname.lower(), fields, record.created)

@@ -10,7 +10,7 @@ import typer
 
 from strandline.cli import completion
 from strandline.cli.options import BACK_UP_AND_RESTORE, command
-from strandline.cli.progress import follow, took, words
+from strandline.cli.progress import follow, name_of, took, words
 from strandline.cli.session import Cli
 from strandline.cli.values import duration, moment, owned_by, size
 
@@ -92,9 +92,9 @@ def _tell_all(cli: Cli, operation: OperationInfo, shards: Sequence[ShardInfo]) -
             cli.output.line(f"({len(shards)} of {operation.parts} are shown; --all shows the others)")
     for shard in shards:
         for number, failed in enumerate(shard.errors, start=1):
-            what = f"{shard.kind} {shard.id}" + (f" of {shard.path}" if shard.path else "")
+            where = "" if shard.increment is None else f"increment {shard.increment}, "
             cli.output.line(
-                f"{what}, try {number}, {moment(failed.time)} in {failed.process}: "
+                f"{where}{name_of(shard)}, try {number}, {moment(failed.time)} in {failed.process}: "
                 f"{failed.message} [{failed.code}]"
             )
 

@@ -151,7 +151,7 @@ def command(app: typer.Typer, name: str, panel: str | None = None) -> Callable[[
         @functools.wraps(function)
         def run(*, context: typer.Context, **given: Any) -> Any:
             cli = apply(context.find_root().obj, **{n: given.pop(n) for n in _SHARED})
-            logs.configure(cli.configuration)
+            cli.output.notes_as_json = logs.configure(cli.configuration) is logs.LogForm.JSON
             try:
                 return function(cli, **given)
             except BrokenPipeError:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from strandline.cli.logs import json_line
 from strandline.cli.values import plain, shown
 from strandline.errors import InvalidArgument, StrandlineError
 
@@ -38,6 +39,8 @@ class Output:
     """Rows are shown as lists of their columns."""
     answered: bool = False
     """What is run at the moment has written its document."""
+    notes_as_json: bool = False
+    """What stderr gets is read by programs, as the log is: an object in each line."""
 
     @property
     def is_terminal(self) -> bool:
@@ -50,7 +53,7 @@ class Output:
     def note(self, text: str) -> None:
         """A line about the result."""
         sys.stdout.flush()
-        sys.stderr.write(text + "\n")
+        sys.stderr.write((json_line("info", {"message": text}) if self.notes_as_json else text) + "\n")
         sys.stderr.flush()
 
     def result(self, body: Any, tell: Callable[[], None]) -> None:

@@ -21,6 +21,7 @@ from strandline.errors import PreconditionFailed
 if TYPE_CHECKING:
     from strandline.api import Database
     from strandline.api.progress import OperationInfo
+    from strandline.catalog.shards import ShardInfo
 
 Show: TypeAlias = "Callable[[OperationInfo], None]"
 
@@ -52,15 +53,19 @@ def words(operation: OperationInfo) -> str:
     return ", ".join(said)
 
 
+def name_of(shard: ShardInfo) -> str:
+    """Return what a shard is, by the number that it has among those of its table or index."""
+    number = "" if shard.shard is None else f" {shard.shard}"
+    return f"{shard.kind}{number}" + ("" if shard.path is None else f" of {shard.path}")
+
+
 def slowest(operation: OperationInfo) -> list[str]:
     """Return the shard that takes the longest."""
     found = operation.slowest
     if found is None or found.since is None:
         return []
-    shard = "" if found.shard is None else f" {found.shard}"
-    of = "" if found.path is None else f" of {found.path}"
     again = "" if found.attempt == 1 else f", try {found.attempt}"
-    return [f"slowest: {found.kind}{shard}{of} ({duration(max(0.0, time.time() - found.since))}{again})"]
+    return [f"slowest: {name_of(found)} ({duration(max(0.0, time.time() - found.since))}{again})"]
 
 
 def pace(operation: OperationInfo, said: Left | None = None) -> list[str]:
@@ -140,18 +145,20 @@ def _display(cli: Cli) -> Iterator[Show]:
 
 
 class _Lines:
-    """A line when something has changed, but not all the time."""
+    """A line when something has changed, also which shard takes the longest, but not all the time."""
 
     def __init__(self, cli: Cli) -> None:
         self._cli = cli
-        self._last = ""
+        self._last: tuple[str, str] = ("", "")
         self._at = 0.0
         self._left: defaultdict[str, Left] = defaultdict(Left)
 
     def __call__(self, operation: OperationInfo) -> None:
         text = f"{operation.kind}: {operation.percent:.0f} %, {words(operation)}"
-        if text != self._last and time.monotonic() - self._at >= LINE_SECONDS:
-            self._last, self._at = text, time.monotonic()
+        slow = operation.slowest
+        state = text, "" if slow is None else f"{slow.id}, {slow.attempt}"
+        if state != self._last and time.monotonic() - self._at >= LINE_SECONDS:
+            self._last, self._at = state, time.monotonic()
             self._cli.output.note(
                 ", ".join([text, *pace(operation, self._left[operation.id]), *slowest(operation)])
             )

@@ -281,4 +281,6 @@ def require_streams(conn: Connection, wanted: Iterable[str]) -> list[Path]:
 def check_free(conn: Connection, tables: Iterable[Path], name: str) -> None:
     """Refuse a name for streams that something on one of the tables has already."""
     for found in many.named_below(conn, tables, name).values():
-        raise AlreadyExists(f"{found.path} is a {found.type} already", "Choose another name.")
+        raise AlreadyExists(
+            f"{found.path} is {names.with_article(found.type)} already", "Choose another name."
+        )

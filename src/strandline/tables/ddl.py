@@ -38,7 +38,9 @@ def create_table(runtime: Runtime, statement: st.CreateTable) -> int | None:
     with runtime.catalog.write() as tx:
         if statement.if_not_exists and (found := paths.find(tx.conn, statement.path)) is not None:
             if found.type != "table":
-                raise AlreadyExists(f"{statement.path} already exists and is a {found.type}")
+                raise AlreadyExists(
+                    f"{statement.path} already exists and is {names.with_article(found.type)}"
+                )
             return None
         definitions.create(tx, statement.path, table, indexes=indexes)
         return tx.step
