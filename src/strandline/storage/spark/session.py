@@ -238,7 +238,9 @@ def _hush_pyspark() -> None:
             PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     # PySpark 4.3 loads helpers of its own tests, which speak of a pandas that nobody has asked for. Who makes
     # a pandas frame with it is still told.
-    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", module=r"pyspark\.testing\.")
+    warnings.filterwarnings(
+        "ignore", "PySpark does not yet fully support pandas", module=r"pyspark\.testing\."
+    )
 
 
 # --- settings while we work -------------------------------------------------------------------------------
