@@ -38,12 +38,6 @@ class TableReader(DataSourceReader):
         self._schema = schema
         self._constraints = Constraints()
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Remember what they say of keys. Spark looks at each row again: what is read may have others."""
-        types = {c.name: c.type for c in self._schema.columns}
-        self._constraints = constraints(filters, types)
-        return filters
-
     @plainly
     def partitions(self) -> Sequence[InputPartition]:
         with opened(self._place) as db:
@@ -55,6 +49,16 @@ class TableReader(DataSourceReader):
         if isinstance(partition, Partition):
             for table in partition.portion.tables():
                 yield from batches(table)
+
+
+class FilteringReader(TableReader):
+    """One that is told of conditions. Spark refuses it in a session that is not set up for that."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Remember what they say of keys. Spark looks at each row again: what is read may have others."""
+        types = {c.name: c.type for c in self._schema.columns}
+        self._constraints = constraints(filters, types)
+        return filters
 
 
 def batches(table: pa.Table) -> Iterator[pa.RecordBatch]:

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from strandline.api.source.opened import opened, plainly
 from strandline.api.source.options import Options, Place
-from strandline.api.source.reader import TableReader
+from strandline.api.source.reader import FilteringReader, TableReader
 from strandline.api.source.stream import FeedReader
 from strandline.api.source.travel import archive, travelling
 from strandline.api.source.writer import Job, TableStreamWriter, TableWriter
@@ -36,6 +36,7 @@ class StrandlineSource(DataSource):
     only: ClassVar[str | None] = None
     """The one table that it is for, of those in a namespace: what Spark shows it there are no options."""
     known_as: ClassVar[str] = "strandline"
+    reads_with: ClassVar[type[TableReader]] = FilteringReader
 
     @plainly
     def __init__(self, options: Any) -> None:
@@ -67,7 +68,7 @@ class StrandlineSource(DataSource):
                 "the schema that was given does not have the types of the table",
                 f"Leave it out, or give {spark_schema(described).simpleString()}.",
             )
-        return TableReader(self._options.place, self._options.table, described)
+        return self.reads_with(self._options.place, self._options.table, described)
 
     @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -97,6 +98,16 @@ class StrandlineSource(DataSource):
         options = self._options
         with opened(options.place) as db:
             return described(db.runtime, options.table, columns or options.columns)
+
+
+class FoundSource(StrandlineSource):
+    """The source of a session that it was not registered with: Spark has found the package, which so is there
+    wherever the source goes, and has not been set up to tell it of conditions."""
+
+    reads_with = TableReader
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FoundSource, (self.options,)
 
 
 def _made_again(archive: str | None, options: dict[str, str], default: Any) -> Any:

@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import warnings
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -235,6 +236,11 @@ def _hush_pyspark() -> None:
             from pyspark.logger import PySparkLogger
 
             PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+    # PySpark 4.3 loads helpers of its own tests, which speak of a pandas that nobody has asked for. Who makes
+    # a pandas frame with it is still told.
+    warnings.filterwarnings(
+        "ignore", "PySpark does not yet fully support pandas", module=r"pyspark\.testing\."
+    )
 
 
 # --- settings while we work -------------------------------------------------------------------------------
