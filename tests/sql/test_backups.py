@@ -104,6 +104,8 @@ def test_compact() -> None:
         CompactBackups("my c", "x"),
         CompactBackups("c", "x", nowait=True),
     ]
+    (limited,) = parse("COMPACT c TO 'x' WITH (COPIES = 2) NOWAIT")
+    assert limited == CompactBackups("c", "x", nowait=True, settings=(("COPIES", 2),))
     assert parse("COMPACT c INCREMENTS; compact c increments FROM 'a' TO 'b' nowait; COMPACT increments") == [
         CompactBackups("c", increments=True),
         CompactBackups("c", "b", nowait=True, increments=True, first="a"),
@@ -190,13 +192,14 @@ def test_a_backup_may_have_settings() -> None:
         ("BACKUP c INCREMENTAL OR", "expected OR FULL, WITH, NOWAIT or the end"),
         ("BACKUP c INCREMENTAL OR FULL FULL", "expected WITH, NOWAIT or the end"),
         ("COMPACT", "expected the name of a backup collection"),
-        ("COMPACT c AT 'x'", "expected INCREMENTS, TO, NOWAIT or the end"),
+        ("COMPACT c AT 'x'", "expected INCREMENTS, TO, WITH, NOWAIT or the end"),
         ("COMPACT c TO", "expected the name of a backup in quotes"),
-        ("COMPACT c TO 'x' 'y'", "expected NOWAIT or the end"),
+        ("COMPACT c TO 'x' 'y'", "expected WITH, NOWAIT or the end"),
+        ("COMPACT c WITH (COPIES = 1) TO 'x'", "expected NOWAIT or the end"),
         ("COMPACT c NOWAIT TO 'x'", "expected the end"),
-        ("COMPACT c FROM 'x'", "expected INCREMENTS, TO, NOWAIT or the end"),
-        ("COMPACT c INCREMENTS 'x'", "expected FROM, TO, NOWAIT or the end"),
-        ("COMPACT c INCREMENTS FROM 'x' 'y'", "expected TO, NOWAIT or the end"),
+        ("COMPACT c FROM 'x'", "expected INCREMENTS, TO, WITH, NOWAIT or the end"),
+        ("COMPACT c INCREMENTS 'x'", "expected FROM, TO, WITH, NOWAIT or the end"),
+        ("COMPACT c INCREMENTS FROM 'x' 'y'", "expected TO, WITH, NOWAIT or the end"),
         ("BACKUP c.d", "no dot"),
         ("VERIFY c AT", "name of a backup"),
         ("VERIFY c WITH (LEVEL = 'files') AT 'x'", "in this order"),
