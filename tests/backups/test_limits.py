@@ -153,7 +153,7 @@ def sizes(repository: Counted) -> dict[str, int]:
 def test_what_had_to_wait_is_sent_as_slowly(tmp_path: Path, clock: ManualClock, repository: Counted) -> None:
     with opened(tmp_path / "w", clock, repository) as db:
         fill(db, repository)
-        away = Away(repository.root)
+        away = Away(Path(repository.root))
         db.runtime.files.opener = lambda root: away
         with pytest.raises(Unavailable):
             db.sql("BACKUP c")

@@ -288,8 +288,8 @@ def test_an_encrypted_repository(tmp_path: Path) -> None:
                 )
         for kind, level in (("objects/", "checksums"), ("backups/", "chain")):
             names = bench.of_kind(kind)
-            for name, other in zip(names, [*names[1:], names[0]], strict=True):
-                bench.try_case("another's", name, bench.path(other).read_bytes(), level=level, publish=True)
+            for name, its in zip(names, [*names[1:], names[0]], strict=True):
+                bench.try_case("another's", name, bench.path(its).read_bytes(), level=level, publish=True)
         assert len(bench.of_kind("keys/")) == 1
         assert bench.cases["another's"] == 12
         assert bench.cases["removal"] == len(bench.kept.files()) == 15
