@@ -189,7 +189,7 @@ def read_compact(cursor: TokenCursor) -> CompactBackups:
         before = [] if settings else [*([] if backup else [*places, "TO"]), "WITH"]
         more = [] if nowait else [*before, "NOWAIT"]
         raise cursor.fault(f"expected {', '.join(more)}{' or ' if more else ''}the end of the statement")
-    return CompactBackups(collection, backup, nowait, increments, first, settings)
+    return CompactBackups(collection, backup, nowait, increments, first, settings=settings)
 
 
 def read_attach(cursor: TokenCursor) -> AttachBackupCollection:

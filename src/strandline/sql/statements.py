@@ -413,7 +413,7 @@ class CompactBackups(Statement):
     nowait: bool = False
     increments: bool = False
     first: str | None = None
-    settings: tuple[Setting, ...] = ()
+    settings: tuple[Setting, ...] = field(default=(), kw_only=True)
 
 
 @dataclass(frozen=True)
