@@ -98,6 +98,7 @@ taken elsewhere before it is attached, or stays; or its backups hold no data of 
 FEW = [
     ("folder", "encrypted", "sqlite", "moved"),
     ("s3", "encrypted", "postgresql", "moved"),
+    ("s3", "plain", "sqlite", "whole"),
 ]
 
 
