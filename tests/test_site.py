@@ -102,6 +102,26 @@ def public(of: type) -> Iterator[str]:
     yield from getattr(of, "_fields", ())
 
 
+def test_the_search_works_from_a_disk(site: Path) -> None:
+    """Where a browser starts no worker: what stands in for it is there before it is asked for."""
+    for name in ("index", "how-to/retention"):
+        scripts = re.findall(r'<script src="[./]*([^"]+)"', page(site, name))
+        assert scripts.index("site/search-from-disk.js") < scripts.index("search/main.js")
+    wanted = re.findall(r'"(\w+\.js)"', (site / "site/search-from-disk.js").read_text("utf-8"))
+    assert len(wanted) == 3
+    for name in wanted:
+        assert (site / "search" / name).exists(), name
+    index = (site / "search/search_index.js").read_text("utf-8")
+    assert index == f"var searchIndex = {(site / 'search/search_index.json').read_text('utf-8')};\n"
+    used = (site / "search/worker.js").read_text("utf-8")
+    assert {"function search (", "function onScriptsLoaded ("} <= set(re.findall(r"function \w+ ?\(", used))
+
+
+def test_sentences_in_tables_are_wrapped(site: Path) -> None:
+    assert 'href="site/look.css"' in page(site, "index")
+    assert "white-space: normal" in (site / "site/look.css").read_text("utf-8")
+
+
 def test_every_page_is_there(site: Path) -> None:
     made = {path.relative_to(site).with_suffix("") for path in site.rglob("*.html")}
     assert made >= {path.relative_to(ROOT / "docs").with_suffix("") for path in ROOT.glob("docs/**/*.md")}

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from strandline import errors
@@ -18,6 +19,13 @@ from strandline.metrics import Metrics
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by MkDocs with each page: put what the code says into its places."""
     return re.sub(r"<!-- code: (\w+) -->", lambda place: PLACES[place[1]](), markdown)
+
+
+def on_post_build(config: Any) -> None:
+    """Give the index of the search once more, as a script: pages that come from a disk can fetch no file."""
+    folder = Path(config["site_dir"], "search")
+    index = (folder / "search_index.json").read_text("utf-8")
+    (folder / "search_index.js").write_text(f"var searchIndex = {index};\n", "utf-8")
 
 
 def commands() -> str:

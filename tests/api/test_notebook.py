@@ -1,4 +1,5 @@
-"""A statement that is interrupted in a notebook, in a kernel of its own."""
+"""A statement that is interrupted in a notebook, and one whose rows are shown there, in a kernel of its
+own."""
 
 from __future__ import annotations
 
@@ -59,6 +60,9 @@ GOES_ON = """
 db.sql("UPSERT INTO t (k, v) VALUES (3, 30)")
 print([int(k) for (k,) in db.sql("SELECT k FROM t ORDER BY k").rows()], work.current())
 """
+SHOWS = """
+db.sql("SELECT k, v FROM t ORDER BY k")
+"""
 COUNTS = """
 print(db.sql("SELECT count(*) FROM t JOIN range(10) r ON r.id = t.k").rows(), work.current())
 """
@@ -92,11 +96,14 @@ def printed(cell: nbformat.NotebookNode) -> str:
 
 @pytest.mark.slow
 def test_the_same_connection_works_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, writes, goes_on, *others = run(
-        tmp_path, monkeypatch, BEGIN, WRITES, GOES_ON, *([QUERIES, COUNTS] if EVERY else [])
+    _, writes, goes_on, shows, *others = run(
+        tmp_path, monkeypatch, BEGIN, WRITES, GOES_ON, SHOWS, *([QUERIES, COUNTS] if EVERY else [])
     )
     assert interrupted(writes)
     assert printed(goes_on) == "[1, 3] None"
+    (shown,) = shows.outputs
+    assert "<td>30</td>" in shown.data["text/html"]
+    assert shown.data["text/plain"] == "<Result columns=k, v rows=2>"
     if EVERY:
         queries, counts = others
         assert interrupted(queries)

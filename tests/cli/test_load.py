@@ -85,6 +85,16 @@ def test_csv_without_a_header_from_stdin(shop: Run, monkeypatch: pytest.MonkeyPa
     assert shop("load", "orders", "tabs.tsv", "--no-header", "--columns", "id,customer").code == 0
 
 
+@pytest.mark.parametrize("name", ["jsonl", "json"])
+def test_what_sql_writes_goes_into_load_by_the_same_name(
+    shop: Run, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    written = shop("sql", ROWS, "--format", "jsonl").out
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(written.encode())))
+    assert shop("load", "copy", "-", "--format", name, "--key", "id").code == 0
+    assert shop("sql", "SELECT id, customer, total FROM copy", "--format", "jsonl").out == written != ""
+
+
 def test_a_pipe_with_a_name_is_read_as_stdin_is(shop: Run) -> None:
     """As ``strandline load orders <(command) --format csv`` of a shell gives it one."""
     os.mkfifo("pipe")

@@ -159,6 +159,7 @@ def test_what_there_is_elsewhere_is_unsupported_and_the_hint_says_what_to_do(tex
         ("SELEC 1", "expected a statement, found SELEC", "SELECT"),
         ("1", "expected a statement, found 1", "Statements start with"),
         ("'x'", "expected a statement", "Statements start with"),
+        ("\\d orders", r"expected a statement, found \\", "backslash"),
         (")", "expected a statement", "Statements start with"),
         ("CREATE", "expected TABLE or BACKUP COLLECTION, found the end", "Only TABLE"),
         ("CREATE TABEL t", "expected TABLE or BACKUP COLLECTION, found TABEL", "Only TABLE"),

@@ -81,6 +81,9 @@ class Database:
         self._closed = False
         self._process = os.getpid()
 
+    def __repr__(self) -> str:
+        return f"<Database {self.runtime.files.location}{' closed' if self._closed else ''}>"
+
     # --- statements ----------------------------------------------------------------------------------------
 
     def sql(self, text: str, params: Params = None) -> Result:

@@ -51,6 +51,9 @@ class Stream:
         self._database = database
         self.path = path
 
+    def __repr__(self) -> str:
+        return f"<Stream {self.path}>"
+
     @property
     def position(self) -> int:
         """The step up to which the stream's records are dealt with."""

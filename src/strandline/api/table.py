@@ -34,6 +34,9 @@ class Table:
         self._database = database
         self.path = path
 
+    def __repr__(self) -> str:
+        return f"<Table {self.path}>"
+
     def upsert(self, data: Any) -> int | None:
         """Set the named columns of the rows with these keys, and add rows that are missing. ``data`` is a
         DataFrame of Spark, pandas or polars, an Arrow table, batch or stream, a relation of DuckDB, whatever

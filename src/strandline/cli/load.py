@@ -15,7 +15,7 @@ from strandline.errors import InvalidArgument
 from strandline.names import count
 
 Mode = Literal["upsert", "insert", "replace"]
-Format = Literal["parquet", "csv", "json", "arrow", "delta", "iceberg"]
+Format = Literal["parquet", "csv", "jsonl", "json", "arrow", "delta", "iceberg"]
 
 
 def register(app: typer.Typer) -> None:
@@ -35,7 +35,9 @@ def load(
     *,
     format: Annotated[
         Format | None,
-        typer.Option("--format", help="What the files are, if their names do not tell. json: JSON lines."),
+        typer.Option(
+            "--format", help="What the files are, if their names do not tell. jsonl or json: JSON lines."
+        ),
     ] = None,
     mode: Annotated[
         Mode,
@@ -82,7 +84,7 @@ def load(
     with cli.database() as db:
         source = External(
             places=tuple(files),
-            kind=format,
+            kind="jsonl" if format == "json" else format,
             delimiter=delimiter,
             header=header,
             columns=None if columns is None else _names(columns),

@@ -270,6 +270,11 @@ def _refusal(cursor: TokenCursor) -> SyntaxFault | Unsupported:
             "a named expression or parameter ($name) without a value",
             "Bind one: db.sql(text, {'name': value}).",
         )
+    if first.key == "\\":
+        return cursor.fault(
+            "expected a statement",
+            "Commands with a backslash are for the shell on a terminal. Use SHOW TABLES or DESCRIBE here.",
+        )
     if first.key in ("CREATE", "ALTER", "DROP"):
         if second.key in OTHER_OBJECTS:
             return cursor.unsupported(f"{first.key} {second.key}", _ELSEWHERE[first.key])

@@ -15,7 +15,7 @@ from strandline.types import Type
 
 __all__ = ["External", "Format", "Incoming", "open_source"]
 
-Format: TypeAlias = Literal["parquet", "csv", "json", "arrow", "delta", "iceberg"]
+Format: TypeAlias = Literal["parquet", "csv", "jsonl", "arrow", "delta", "iceberg"]
 
 _ENDINGS: dict[str, Format] = {
     ".parquet": "parquet",
@@ -23,9 +23,9 @@ _ENDINGS: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "csv",
     ".txt": "csv",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ndjson": "json",
+    ".json": "jsonl",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
     ".arrow": "arrow",
     ".arrows": "arrow",
     ".ipc": "arrow",
@@ -87,7 +87,7 @@ def open_source(source: External) -> Incoming:
         from strandline.storage.external.csv import CsvFiles
 
         return CsvFiles(files, source)
-    if kind == "json":
+    if kind == "jsonl":
         from strandline.storage.external.jsonl import JsonFiles
 
         return JsonFiles(files)
