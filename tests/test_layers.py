@@ -25,7 +25,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "version", "work"}),
     frozenset({"types", "records"}),
     frozenset({"model", "settings", "clock", "metrics", "lru", "chunks", "cycles"}),
-    frozenset({"names", "retry"}),
+    frozenset({"names", "retry", "threads"}),
     frozenset({"catalog", "storage", "sql"}),
     frozenset({"runtime"}),
     frozenset({"operations", "tables"}),
@@ -80,7 +80,6 @@ SLOW_OR_OPTIONAL = {
 LATE = {
     "__init__.py": "help and version need no database",
     "api/": "what is answered from the catalog alone loads neither Arrow nor operations nor SQL",
-    "backups/full.py": "the rules that follow a backup are an operation, which needs the streams of this module",
     "backups/repository.py": "what encryption needs",
     "catalog/connection.py": "Alembic, which only a catalog needs that is made or older",
     "catalog/forks.py": "what only a fork needs",

@@ -1,16 +1,15 @@
 """Backups of a collection: one operation over all its tables and their synchronous indexes, cut at one step.
 
 A full backup is a consistent copy by reference, with streams of one name on everything it copies;
-``increment`` has the other kind. Either is recorded in the body of the backup's path with all that a restore
-and a check need.
+``incremental`` has the other kind. Either is recorded in the body of the backup's path with all that a
+restore and a check need.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection as Collection_
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from sqlalchemy import Connection
 
@@ -34,19 +33,19 @@ from strandline.backups.record import (
     require_collection,
     stream_name,
 )
+from strandline.backups.retain import retain
 from strandline.catalog import chains, many, paths, sizes
 from strandline.catalog.many import NewPath
 from strandline.catalog.operations import CREATED_STATES, Operation
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import IndexRef, TableInfo
-from strandline.catalog.versions import units_above
 from strandline.catalog.writer import Writer, current_step
 from strandline.errors import PathNotFound, PreconditionFailed
 from strandline.model import Digest
 from strandline.operations.copy import CopyRequest, copy_handlers, plan_copy
 from strandline.operations.engine import Engine
 from strandline.operations.kind import Body, G, Kind, Plan, Planning, Run
-from strandline.operations.streams import StreamSpec, plan_drops
+from strandline.operations.streams import StreamSpec, droppable_streams, plan_drops
 from strandline.records import Nothing, Record, later
 from strandline.runtime import Runtime
 
@@ -69,27 +68,6 @@ def member_tables(conn: Connection, collection: Collection) -> list[Path]:
     return [
         path for path in everywhere if path.state not in CREATED_STATES and not names.is_replaced(path.path)
     ]
-
-
-def outdated_streams(
-    conn: Connection, run: Planning[Any], collection: Path, replaced: Collection_[int] = ()
-) -> list[Path]:
-    """Return the collection's streams that the backup replaces, beside those that are ``replaced`` anyway.
-    One that was left on a table which is no longer a member, and which another operation works on at the
-    moment, goes with a later backup: it must not make this one fail by chance."""
-    streams = many.owned(conn, collection.id, replaced)
-    tables = {p.id: p for p in paths.by_ids(conn, [s.parent_id for s in streams if s.parent_id is not None])}
-    above = units_above(conn, tables.values())
-    free = {
-        table.id
-        for table in tables.values()
-        if all(_is_ours(path, run.id) for path in (table, *above.get(table.id, ())))
-    }
-    return [stream for stream in streams if stream.parent_id in free and _is_ours(stream, run.id)]
-
-
-def _is_ours(path: Path, operation_id: str) -> bool:
-    return path.state == paths.READY or path.operation_id == operation_id
 
 
 class FullNeeded(PreconditionFailed):
@@ -208,8 +186,6 @@ class CollectionBackup(Kind[CollectionRequest, B, G]):
     def after(self, engine: Engine, operation: Operation, result: BackupResult) -> None:
         """What the rules of the collection do not keep any more goes."""
         if result.retention is not None:
-            from strandline.backups.retain import retain  # It needs the streams that this module replaces.
-
             retain(engine, operation, result)
 
 
@@ -243,7 +219,8 @@ class FullBackup(CollectionBackup[BackupBody, Nothing]):
             collection.settings.omit_indexes,
         )
         parts = plan_copy(tx, run, request, step)
-        outdated = outdated_streams(tx.conn, run, path)
+        # One that is left on a table that is no member any more may go with a later backup.
+        outdated = droppable_streams(tx.conn, run, path)
         parts += plan_drops(tx, run, outdated) if outdated else []
         body = BackupBody(
             backup_id=backup.id,

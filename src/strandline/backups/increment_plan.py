@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from strandline.backups.collection import CollectionRequest
-from strandline.backups.full import STREAM_MODE, FullNeeded, outdated_streams
+from strandline.backups.full import STREAM_MODE, FullNeeded
 from strandline.backups.record import (
     META,
     BackupRecord,
@@ -31,7 +31,7 @@ from strandline.catalog.writer import Writer
 from strandline.errors import Internal
 from strandline.model import EVERYWHERE, Digest, KeyRange, TableSchema, may_hold
 from strandline.operations.kind import PartPlan, Planning
-from strandline.operations.streams import NewStream, StreamSpec, plan_drops
+from strandline.operations.streams import NewStream, StreamSpec, droppable_streams, plan_drops
 from strandline.records import Record, later
 from strandline.storage.shards import cuts, ranges, spread
 
@@ -433,7 +433,7 @@ class _Increment:
         self.run.lock(self.tx, going, "dropping")
         replaced = [s.old_stream for s in changed if s.old_stream is not None]
         known = {stream.id for stream in (*going, *replaced)}
-        replaced += outdated_streams(self.tx.conn, self.run, self.cut.collection, known)
+        replaced += droppable_streams(self.tx.conn, self.run, self.cut.collection, known)
         return plan_drops(self.tx, self.run, replaced) if replaced else []
 
 

@@ -17,7 +17,6 @@ from typing import ClassVar, TypeAlias
 from sqlalchemy import Connection
 
 from strandline.backups.collection import CLUSTER, Collection, CollectionRequest
-from strandline.backups.full import outdated_streams
 from strandline.backups.record import BackupHead, backup_heads, require_backup, require_collection
 from strandline.backups.repository import Repository
 from strandline.backups.retention import Decision, decide, descendants
@@ -26,7 +25,7 @@ from strandline.catalog.paths import Path, require_id
 from strandline.catalog.writer import Writer
 from strandline.errors import PreconditionFailed, Unavailable
 from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning, Run
-from strandline.operations.streams import DropStreamPart, plan_drops
+from strandline.operations.streams import DropStreamPart, droppable_streams, plan_drops
 from strandline.records import Nothing, Record, later
 from strandline.runtime import Runtime
 from strandline.sql.retention import parse_keep
@@ -229,7 +228,7 @@ class DropBackups(Kind[DropRequest, DropBody, Nothing]):
         below = [p for path in removal.going for p in paths.subtree(tx.conn, path)]
         run.lock(tx, below, "dropping")
         if removal.is_last:
-            streams = outdated_streams(tx.conn, run, removal.collection)
+            streams = droppable_streams(tx.conn, run, removal.collection)
             parts += plan_drops(tx, run, streams) if streams else []
         if removal.root is not None:
             parts.append(PartPlan("repository", Nothing(), path=removal.collection.path))

@@ -8,7 +8,7 @@ table's version grows with it; on an implementation table the index and the tabl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -266,6 +266,27 @@ def plan_drops(tx: Writer, run: Planning[Any], streams: Sequence[Path]) -> list[
         PartPlan("drop stream", DroppedStream(stream_id=s.id, table_id=table_id), path=s.path)
         for s, table_id in zip(streams, on, strict=True)
     ]
+
+
+def droppable_streams(
+    conn: Connection, run: Planning[Any], owner: Path, beside: Collection[int] = ()
+) -> list[Path]:
+    """Return the streams of an owner that the operation may drop, ``beside`` those that it drops anyway. One
+    that another operation works on at the moment, or on whose table it does, is left out: it must not make
+    this one fail by chance."""
+    streams = many.owned(conn, owner.id, beside)
+    tables = {p.id: p for p in paths.by_ids(conn, [s.parent_id for s in streams if s.parent_id is not None])}
+    above = units_above(conn, tables.values())
+    free = {
+        table.id
+        for table in tables.values()
+        if all(_is_free(path, run.id) for path in (table, *above.get(table.id, ())))
+    }
+    return [stream for stream in streams if stream.parent_id in free and _is_free(stream, run.id)]
+
+
+def _is_free(path: Path, operation_id: str) -> bool:
+    return path.state == paths.READY or path.operation_id == operation_id
 
 
 def require_streams(conn: Connection, wanted: Iterable[str]) -> list[Path]:
