@@ -54,6 +54,25 @@ def test_nothing_takes_more_than_five_arguments_by_position() -> None:
     assert not wrong, "put a * into the list, or kw_only=True into the dataclass:\n" + "\n".join(wrong)
 
 
+def test_no_named_tuple_is_made_of_more_than_five_values_by_position() -> None:
+    """Of a row of the catalog it may be made as a whole."""
+    trees = {path: ast.parse(path.read_text("utf-8")) for path in sorted(PACKAGE.rglob("*.py"))}
+    tuples = {
+        node.name
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and "NamedTuple" in map(ast.unparse, node.bases)
+    }
+    assert "NewPart" in tuples
+    wrong = [
+        f"{path.relative_to(PACKAGE).as_posix()}:{node.lineno}"
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in tuples and len(node.args) > MOST
+    ]
+    assert not wrong, "name them:\n" + "\n".join(wrong)
+
+
 @pytest.mark.parametrize(
     ("text", "count"),
     [

@@ -196,7 +196,7 @@ class Tried(Kind[Nothing, Body, Seen]):
 
     def plan(self, tx: Writer, run: Planning[Nothing]) -> Plan[Body, Seen]:
         run.lock(tx, [paths.require(tx.conn, "/orders")], "altering")
-        assert run.make_parents(tx, "/new/deep/thing", 1).path == "/new/deep"
+        assert run.make_parents(tx, ["/new/deep/thing"], 1)["/new/deep/thing"].path == "/new/deep"
         run.pin(tx, 1)
         return Plan([PartPlan("trouble", Told(), stage) for stage in self.stages], Body(), Seen())
 

@@ -375,7 +375,7 @@ class _Increment:
         return tuple((slice_.target_id, chain[place].step) for place, slice_ in slices_of(chain, path))
 
     def _make_targets(self, sources: Sequence[_Source]) -> list[Path]:
-        parents = self.run.make_all_parents(self.tx, [s.target for s in sources], self.cut.step)
+        parents = self.run.make_parents(self.tx, [s.target for s in sources], self.cut.step)
         new = [NewPath(parents[s.target], s.target.rsplit("/", 1)[1], "table", s.body) for s in sources]
         return many.add(self.tx, new, step=self.cut.step, state="creating", operation_id=self.run.id)
 

@@ -176,7 +176,7 @@ class _Targets:
     def make(self) -> None:
         targets = self.wanted.targets
         places = [self.old.place(target.path) for target in targets]
-        parents = self.run.make_all_parents(self.tx, places, self.step)
+        parents = self.run.make_parents(self.tx, places, self.step)
         tables_ = self._add(
             [
                 NewPath(

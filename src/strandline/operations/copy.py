@@ -222,7 +222,7 @@ class _Copies:
         for found in many.find(self.tx.conn, wanted).values():
             paths.check_ready(found, self.run.id)
             raise AlreadyExists(f"{found.path} already exists", "Choose another target, or drop it first.")
-        parents = self.run.make_all_parents(self.tx, wanted, self.step)
+        parents = self.run.make_parents(self.tx, wanted, self.step)
         new = [
             NewPath(parents[path], path.rsplit("/", 1)[1], "table", TableBody(schema=info.schema))
             for path, info in zip(wanted, infos, strict=True)

@@ -112,13 +112,9 @@ class Planning(Generic[Q]):
         ends."""
         sessions.add_pin(tx, self.id, step)
 
-    def make_parents(self, tx: Writer, path: str, step: int) -> Path:
-        """Return the parent of a path; directories that are made for it are removed again if the operation
-        fails and they are empty."""
-        return self.make_all_parents(tx, [path], step)[path]
-
-    def make_all_parents(self, tx: Writer, wanted: Iterable[str], step: int) -> dict[str, Path]:
-        """Return the parents of many paths, by these."""
+    def make_parents(self, tx: Writer, wanted: Iterable[str], step: int) -> dict[str, Path]:
+        """Return the parents of paths, by these; directories that are made for them are removed again if the
+        operation fails and they are empty."""
         parents, made = many.make_parents(tx, wanted, step)
         for parent in parents.values():
             paths.check_ready(parent, self.id)
@@ -357,14 +353,14 @@ class Kind(ABC, Generic[Q, B, G]):
         first = {kind: self.handler(kind).phases[0] for kind in {plan.kind for plan in plans}}
         return [
             NewPart(
-                p.kind,
-                p.stage,
-                first[p.kind],
-                records.to_text(p.body),
-                p.increment,
-                p.path,
-                p.shard,
-                p.bytes,
+                kind=p.kind,
+                stage=p.stage,
+                state=first[p.kind],
+                body=records.to_text(p.body),
+                increment=p.increment,
+                path=p.path,
+                shard=p.shard,
+                bytes=p.bytes,
             )
             for p in plans
         ]
