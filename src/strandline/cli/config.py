@@ -38,8 +38,8 @@ def config(
         ]
     order = {name: place for place, name in enumerate(("profile", *PLAIN))}
     lines.sort(key=lambda line: (order.get(line[0], len(order)), line[0]))
-    body = {
+    answer = {
         "files": found.files,
         "values": [{"name": name, "value": value, "from": source} for name, value, source in lines],
     }
-    cli.output.result(body, lambda: cli.output.table(("name", "value", "from"), lines, count=False))
+    cli.output.result(answer, lambda: cli.output.table(("name", "value", "from"), lines, count=False))

@@ -105,11 +105,11 @@ def load(profile: str | None, given: Mapping[str, str | None], assigned: Sequenc
     found.profile = _profile(profile, read)
     profiles: set[str] = set()
     layers: list[tuple[str, dict[str, Any], Path]] = []
-    for name, body, path in read:
-        own = {key: value for key, value in body.items() if key not in ("profile", "profiles")}
+    for name, content, path in read:
+        own = {key: value for key, value in content.items() if key not in ("profile", "profiles")}
         layers.append((name, own, path))
-    for name, body, path in read:
-        of = body.get("profiles", {})
+    for name, content, path in read:
+        of = content.get("profiles", {})
         profiles |= set(of)
         if found.profile is not None and found.profile.value in of:
             layers.append((f"{name}, profile {found.profile.value}", of[found.profile.value], path))
@@ -119,8 +119,8 @@ def load(profile: str | None, given: Mapping[str, str | None], assigned: Sequenc
             did_you_mean(found.profile.value, profiles)
             or (f"There are {', '.join(sorted(profiles))}." if profiles else f"Write one into {FILE}."),
         )
-    for source, body, path in layers:
-        _take(found, dict(_flat(body, source, path)), source)
+    for source, content, path in layers:
+        _take(found, dict(_flat(content, source, path)), source)
     _take(found, dict(_environment()), None)
     _take(found, {name: value for name, value in given.items() if value is not None}, "command line")
     _take(found, dict(map(_assignment, assigned)), "command line")
@@ -149,8 +149,8 @@ def _read(path: Path) -> dict[str, Any]:
     else:
         import tomli as tomllib
     try:
-        body: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
-        return body
+        content: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
+        return content
     except OSError as error:
         raise Unavailable(f"{path} cannot be read: {error.strerror}", "Check its rights.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -162,16 +162,16 @@ def _profile(named: str | None, read: Sequence[tuple[str, dict[str, Any], Path]]
         return Value(named, "command line")
     if text := os.environ.get("STRANDLINE_PROFILE"):
         return Value(text, "STRANDLINE_PROFILE")
-    for name, body, _ in reversed(read):
-        if "profile" in body:
-            return Value(_a_text("profile", body["profile"], name), name)
+    for name, content, _ in reversed(read):
+        if "profile" in content:
+            return Value(_a_text("profile", content["profile"], name), name)
     return None
 
 
-def _flat(body: Any, source: str, path: Path) -> Iterator[tuple[str, Any]]:
-    if not isinstance(body, dict):
+def _flat(content: Any, source: str, path: Path) -> Iterator[tuple[str, Any]]:
+    if not isinstance(content, dict):
         raise InvalidArgument(f"a profile is a table ({source})", "Write [profiles.NAME] and its keys below.")
-    for key, value in body.items():
+    for key, value in content.items():
         if key in SECTIONS:
             if not isinstance(value, dict):
                 raise InvalidArgument(f"{key} is a table ({source})", f"Write [{key}] and its keys below.")
@@ -187,8 +187,8 @@ def _flat(body: Any, source: str, path: Path) -> Iterator[tuple[str, Any]]:
             raise _unknown(key, (*PLAIN, *SECTIONS, "profile", "profiles"), source)
 
 
-def _section(section: str, body: dict[str, Any], source: str, path: Path) -> Iterator[tuple[str, Any]]:
-    for key, value in body.items():
+def _section(section: str, content: dict[str, Any], source: str, path: Path) -> Iterator[tuple[str, Any]]:
+    for key, value in content.items():
         if section == "settings":
             if key not in _TYPES:
                 raise _unknown(key, _TYPES, source)

@@ -74,18 +74,18 @@ def tell_files(cli: Cli, path: str, moment: FilesRequest, *, duckdb: bool) -> No
         for fold in ("before", "changes", "after")
         for p in getattr(found, fold)
     ]
-    body: dict[str, Any] = {"path": found.path, "step": found.step, "columns": columns}
-    body |= {"key": [c.physical for c in found.schema.key_columns], "parts": parts}
+    answer: dict[str, Any] = {"path": found.path, "step": found.step, "columns": columns}
+    answer |= {"key": [c.physical for c in found.schema.key_columns], "parts": parts}
     if duckdb:
         from strandline.duckdb import query
 
-        body["duckdb"] = query(found)
+        answer["duckdb"] = query(found)
 
     def tell() -> None:
         if duckdb:
-            cli.output.line(f"{body['duckdb']};")
+            cli.output.line(f"{answer['duckdb']};")
             return
-        cli.output.fields([("path", found.path), ("step", found.step), ("key", ", ".join(body["key"]))])
+        cli.output.fields([("path", found.path), ("step", found.step), ("key", ", ".join(answer["key"]))])
         cli.output.line()
         heads = ("fold", "rows", "step", "file")
         said = [
@@ -94,7 +94,7 @@ def tell_files(cli: Cli, path: str, moment: FilesRequest, *, duckdb: bool) -> No
         ]
         cli.output.table(heads, said, count=False)
 
-    cli.output.result(body, tell)
+    cli.output.result(answer, tell)
 
 
 def tell_description(output: Output, found: dict[str, Any]) -> None:

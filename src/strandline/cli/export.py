@@ -75,10 +75,10 @@ def export(
     with cli.database() as db:
         text = f"EXPORT {source} TO {constant(place(what[-1]))}{with_settings(settings)}"
         ((where_to, kind, files, rows),) = db.sql(text).rows()
-    body = {"place": where_to, "format": kind, "files": files, "rows": rows}
+    answer = {"place": where_to, "format": kind, "files": files, "rows": rows}
     seconds = duration(time.monotonic() - started)
     said = f"exported {count(rows, 'row')} to {where_to} ({count(files, 'file')}, {kind}, {seconds})"
-    cli.output.result(body, lambda: cli.output.line(said))
+    cli.output.result(answer, lambda: cli.output.line(said))
 
 
 def _table(path: str, at: str | None, backup: str | None) -> str:

@@ -95,7 +95,7 @@ def load(
         done = load_files(db, table, source, mode.upper(), wanted)  # type: ignore[arg-type]
         rows = db.describe(done.table)["rows"]
     seconds = time.monotonic() - started
-    body = {
+    answer = {
         "table": done.table,
         "created": done.created,
         "files": done.files,
@@ -115,7 +115,7 @@ def load(
             f"{how}{at}: {done.table} has {count(rows, 'row')}, {done.before:,} before ({duration(seconds)})"
         )
 
-    cli.output.result(body, tell)
+    cli.output.result(answer, tell)
 
 
 def _names(text: str) -> tuple[str, ...]:

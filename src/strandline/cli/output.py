@@ -56,10 +56,10 @@ class Output:
         sys.stderr.write((json_line("info", {"message": text}) if self.notes_as_json else text) + "\n")
         sys.stderr.flush()
 
-    def result(self, body: Any, tell: Callable[[], None]) -> None:
-        """``body`` as JSON, or whatever ``tell`` says to a person."""
+    def result(self, answer: Any, tell: Callable[[], None]) -> None:
+        """``answer`` as JSON, or whatever ``tell`` says to a person."""
         if self.as_json:
-            self.line(json.dumps(plain(body), ensure_ascii=False))
+            self.line(json.dumps(plain(answer), ensure_ascii=False))
             self.answered = True
         else:
             tell()

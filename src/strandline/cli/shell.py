@@ -147,9 +147,9 @@ class Shell:
             self._cli.output.result(found, lambda: tell_description(self._cli.output, found))
             return
         entries = self._db.ls(path or "/")
-        body = [entry._asdict() for entry in entries]
+        answer = [entry._asdict() for entry in entries]
         self._cli.output.result(
-            body,
+            answer,
             lambda: self._cli.output.table(
                 ("name", "type"), [(e.name, e.type) for e in entries], count=False
             ),

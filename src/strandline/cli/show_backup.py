@@ -58,19 +58,19 @@ def backups_of(db: Database, collection: str) -> list[dict[str, Any]]:
         raise PathNotFound(f"there is no backup collection {collection}", _nearest(db, collection)) from None
     records = {}
     for entry in entries:
-        body = db.describe(entry.path)
-        if body.get("tables") is not None and body["state"] != "creating":
-            records[entry.name] = body
+        described = db.describe(entry.path)
+        if described.get("tables") is not None and described["state"] != "creating":
+            records[entry.name] = described
     verified = db.verified(collection) if records else {}
     storage = db.describe(folder)["settings"]["STORAGE"]
     return [
         {
             **_shown(name, records),
-            "stored": body.get("stored"),
-            "waiting": storage != CLUSTER and body.get("stored") != storage,
+            "stored": described.get("stored"),
+            "waiting": storage != CLUSTER and described.get("stored") != storage,
             "verified": _verified(verified.get(name, ())),
         }
-        for name, body in records.items()
+        for name, described in records.items()
     ]
 
 
@@ -98,35 +98,35 @@ def _nearest(db: Database, collection: str) -> str:
 
 
 def _shown(name: str, records: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    body = records[name]
+    backup = records[name]
     chain = [name]
     while (parent := records[chain[-1]]["parent"]) in records:
         chain.append(parent)
     chain.reverse()
-    parts = list(_parts(body["tables"]))
-    own, root = _bytes(body), _bytes(records[chain[0]])
+    parts = list(_parts(backup["tables"]))
+    own, root = _bytes(backup), _bytes(records[chain[0]])
     return {
         "name": name,
-        "kind": body["kind"],
+        "kind": backup["kind"],
         "root": chain[0],
-        "parent": body["parent"],
+        "parent": backup["parent"],
         "children": [other for other, record in records.items() if record["parent"] == name],
         "chain": chain,
         "chain_bytes": sum(_bytes(records[link]) for link in chain),
         "bytes": own,
-        "percent_saved": round(100 * (1 - own / root), 1) if body["kind"] == "incremental" and root else 0.0,
-        "after_step": body["after_step"],
-        "step": body["step"],
-        "time": moment(body["time"]),
-        "state": body["state"],
-        "pinned": body.get("pinned", False),
-        "merged": body.get("merged", []),
+        "percent_saved": round(100 * (1 - own / root), 1) if root else 0.0,
+        "after_step": backup["after_step"],
+        "step": backup["step"],
+        "time": moment(backup["time"]),
+        "state": backup["state"],
+        "pinned": backup.get("pinned", False),
+        "merged": backup.get("merged", []),
         "rows": sum(part["rows"] for part in parts if part["type"] == "table"),
         "tombstones": sum(part["tombstones"] for part in parts if part["type"] == "table"),
         "parts": parts,
         "changefeeds": [
             {**feed, "path": f"{path}/{feed['name']}"}
-            for path, table in body["tables"].items()
+            for path, table in backup["tables"].items()
             for feed in table.get("changefeeds", ())
         ],
     }
@@ -153,14 +153,14 @@ def _parts(tables: dict[str, Any]) -> Iterator[dict[str, Any]]:
             }
 
 
-def _slice(body: dict[str, Any] | None) -> dict[str, Any]:
-    if body is None:
+def _slice(held: dict[str, Any] | None) -> dict[str, Any]:
+    if held is None:
         return {"rows": 0, "tombstones": 0, "bytes": 0, "rows_after": None, "digest": None}
-    rows, digest = body["after"]
+    rows, digest = held["after"]
     return {
-        "rows": body["rows"],
-        "tombstones": body["tombstones"],
-        "bytes": body["bytes"],
+        "rows": held["rows"],
+        "tombstones": held["tombstones"],
+        "bytes": held["bytes"],
         "rows_after": rows,
         "digest": digest,
     }

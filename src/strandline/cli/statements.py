@@ -141,13 +141,13 @@ def tell_result(cli: Cli, result: Result) -> None:
             {"operation_id": result.operation_id}, lambda: output.line(f"operation {result.operation_id}")
         )
         return
-    body: dict[str, Any] = {"step": result.step}
+    answer: dict[str, Any] = {"step": result.step}
     said = "done" if result.step is None else f"done at step {result.step}"
     if result.rows_changed is not None:
-        body["rows_changed"] = result.rows_changed
+        answer["rows_changed"] = result.rows_changed
         changed = count(result.rows_changed, "row")
         said = f"{changed} changed" if result.step is None else f"{changed} changed at step {result.step}"
-    output.result(body, lambda: output.line(said))
+    output.result(answer, lambda: output.line(said))
 
 
 def _tell_file(output: Output, result: Result) -> None:
