@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 import strandline
-from strandline import Database, Settings
+from strandline import Database
 from strandline.clock import SystemClock
 from tests.test_layers import LEVEL, PACKAGE
 
@@ -35,6 +35,7 @@ EVERYWHERE = frozenset(
         "names",
         "records",
         "retry",
+        "threads",
         "work",
         "catalog/sqltables",
     }
@@ -52,7 +53,7 @@ CALLED_BACK = frozenset(
             "tables",
         ),  # a write asks its transaction for names, and tells it what it read
         ("storage/spark/write", "tables"),
-        ("retry", "operations"),  # work with a limit of time has a thread of its own
+        ("threads", "operations"),  # parts at once, and work with a limit of time, have threads of their own
         ("work", "storage"),  # what a thread works at is looked at, and ended, by what it was given for it
         ("lru", "catalog"),  # what is not remembered is loaded by whoever asks
         ("lru", "storage"),
@@ -155,7 +156,7 @@ class Stopped(SystemClock):
 
 def walks(folder: Path) -> dict[str, Walk]:
     found: dict[str, Walk] = {}
-    with strandline.connect(folder, settings=Settings(workers=1), clock=Stopped()) as db:
+    with strandline.connect(folder, clock=Stopped()) as db:
         db.runtime.catalog.engine.clear_compiled_cache()  # Other tests may have filled it.
         db.sql(
             "CREATE TABLE t (k Int64 NOT NULL, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL ON (v))"

@@ -34,7 +34,6 @@ from strandline.errors import (
     UnderOperation,
 )
 from strandline.operations.engine import Engine
-from strandline.operations.failure import part_failed, undo
 from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning
 from strandline.records import Newer, Nothing, Record, later
 from tests.claims import claim
@@ -315,9 +314,9 @@ def test_the_late_failure_of_an_earlier_attempt_is_ignored(orders: Catalog) -> N
     operation_id = engine.start("tried", Nothing())
     operation, (late, *_) = engine.runnable(operation_id)
     engine.advance(operation, late)
-    assert part_failed(engine, operation, late, Corrupted("long ago"))
+    assert engine.part_failed(operation, late, Corrupted("long ago"))
     now = parts_of(engine, operation_id)[0]
-    assert not part_failed(engine, operation, now, Corrupted("now")), "it has ended over it"
+    assert not engine.part_failed(operation, now, Corrupted("now")), "it has ended over it"
     assert engine.get(operation_id).state == FAILED
 
 
@@ -377,7 +376,7 @@ def test_a_report_for_a_forgotten_operation_is_ignored(orders: Catalog) -> None:
     before = state(orders)
     assert not engine.advance(operation, late)
     engine.finish(operation)
-    undo(engine, operation, FAILED, Corrupted("long ago"))
+    engine.undo(operation, FAILED, Corrupted("long ago"))
     assert state(orders) == before
 
 
@@ -473,7 +472,7 @@ def test_a_process_that_comes_back_after_its_lease_changes_nothing(
     before = state(orders)
     assert not engine.advance(operation, part)
     engine.finish(operation)
-    undo(engine, operation, FAILED, Internal("too late"))
+    engine.undo(operation, FAILED, Internal("too late"))
     assert not engine.step(operation_id)
     assert state(orders) == before
     assert other.run(operation_id).state == DONE
@@ -488,7 +487,7 @@ def test_a_process_that_comes_back_after_its_lease_writes_down_no_failure(
     operation, (part, *_) = engine.runnable(operation_id)
     clock.sleep(LEASE_SECONDS + 1)
     assert other.take_over() == [operation_id]
-    assert part_failed(engine, operation, part, Unavailable("busy")), "whoever has it now goes on"
+    assert engine.part_failed(operation, part, Unavailable("busy")), "whoever has it now goes on"
     assert [p.attempt for p in parts_of(other, operation_id)] == [0, 0, 0]
     assert other.run(operation_id).state == DONE
 

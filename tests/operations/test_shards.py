@@ -14,9 +14,8 @@ from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED
 from strandline.catalog.sessions import this_process
 from strandline.catalog.shards import ShardInfo
 from strandline.errors import Corrupted, TimedOut, Unavailable
-from strandline.operations.failure import LOOK_SECONDS
 from strandline.operations.kind import AnyRun, Part, PartPlan
-from strandline.operations.transitions import NOTED_SECONDS
+from strandline.operations.transitions import LOOK_SECONDS, NOTED_SECONDS
 from strandline.records import Nothing
 from tests.operations.worked import Work, Worked, running, shown, states, until_state
 from tests.world import LEASE_SECONDS, ManualClock, engine_of

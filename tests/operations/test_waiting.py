@@ -13,8 +13,7 @@ from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import CANCELLED, DONE, RUNNING, Operation, Part
 from strandline.errors import TimedOut, Unavailable
 from strandline.operations.engine import Engine
-from strandline.operations.failure import LOOK_SECONDS
-from strandline.operations.transitions import NOTED_SECONDS
+from strandline.operations.transitions import LOOK_SECONDS, NOTED_SECONDS
 from strandline.records import Nothing
 from tests.operations.worked import Work, Worked, hanging, on_sqlite, running
 from tests.world import ManualClock, Process, engine_of

@@ -18,9 +18,10 @@ from strandline.chunks import batches
 from strandline.errors import StrandlineError
 from strandline.model import Segment
 from strandline.operations.kind import pause_after
-from strandline.retry import tries, within
+from strandline.retry import tries
 from strandline.runtime import Runtime
 from strandline.storage.order import Finding
+from strandline.threads import within
 from strandline.work import phase
 
 T = TypeVar("T")

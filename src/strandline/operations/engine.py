@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,32 +14,28 @@ from sqlalchemy import Connection
 
 from strandline import records
 from strandline.catalog import operations, sessions, shards
-from strandline.catalog.operations import (
-    CANCELLED,
-    CANCELLING,
-    DONE,
-    FAILED,
-    RUNNING,
-    Operation,
-)
+from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, RUNNING, Operation, Part
 from strandline.catalog.writer import Writer
 from strandline.cycles import uncollected
-from strandline.errors import (
-    Corrupted,
-    PreconditionFailed,
-    TimedOut,
-    Unavailable,
-)
+from strandline.errors import Corrupted, PreconditionFailed, TimedOut, Unavailable
 from strandline.metrics import event
-from strandline.operations.failure import Cancelling, Lost, as_ours, cancelled, undo
+from strandline.operations.failure import Cancelling, Lost, as_ours, cancelled
 from strandline.operations.kind import Planning, read_part
 from strandline.operations.transitions import Transitions
-from strandline.operations.workers import run_parallel
 from strandline.records import Newer, Record
 from strandline.retry import tries
+from strandline.threads import Workers
 from strandline.work import Interrupted, ended_by, phase
 
 _POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """Parts on a thread: one, or some that share their work."""
+
+    operation: Operation
+    parts: Sequence[Part]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -124,11 +120,51 @@ class Engine(Transitions):
     def _run(self, operation_id: str, workers: int, after_step: Callable[[], None]) -> Operation:
         with self._driving(operation_id) as is_ours:
             if is_ours and workers > 1:
-                run_parallel(self, operation_id, workers, after_step)
+                self._run_on_threads(operation_id, workers, after_step)
             elif is_ours:
                 while not self.stopping.is_set() and self.step(operation_id):
                     after_step()
         return self.get(operation_id) if is_ours else self.wait(operation_id)
+
+    def _run_on_threads(self, operation_id: str, most: int, after_step: Callable[[], None]) -> None:
+        """Carry an operation to its end with up to so many parts, or some that share their work, at once."""
+
+        def work(task: _Task) -> None:
+            self.advance(task.operation, *task.parts)
+
+        at_work = Workers(work, most, f"strandline-{operation_id}-worker")
+        try:
+            while not self.stopping.is_set() and self._step_on_threads(operation_id, at_work):
+                after_step()
+            # What still works is let come to its end, so that nothing touches files after this call; what
+            # hangs is given up in time.
+            while at_work.busy:
+                at_work.collect()
+        finally:
+            at_work.end()
+
+    def _step_on_threads(self, operation_id: str, at_work: Workers[_Task]) -> bool:
+        """Do the same as ``step``, and give slow work to threads: then one of these is waited for."""
+        operation, runnable = self.runnable(operation_id)
+        if operation.is_over or operation.session_id != self.lease.id:
+            return False
+        is_wanted = operation.state != CANCELLING
+        if not at_work.busy and not (runnable and is_wanted):
+            return self.step(operation_id)
+        taken = {part.id for task in at_work.busy for part in task.parts}
+        idle = [part for part in runnable if part.id not in taken] if is_wanted else []
+        slow = [part for part in idle if not self.is_quick(operation, part)]
+        if idle and not slow:
+            # Transactions follow one another anyway, so those who are nothing else need no thread.
+            self.advance(operation, *self.bunch(operation, idle))
+            return True
+        while slow and not at_work.is_full:
+            parts = self.bunch(operation, slow)
+            slow = [part for part in slow if part not in parts]
+            at_work.give(_Task(operation, parts))
+        # Nothing else becomes possible in between, and to look at an operation of many tables takes its time.
+        at_work.collect()
+        return True
 
     def step(self, operation_id: str) -> bool:
         """Make one transition of parts that go on together, or the end of the operation; False when there is
@@ -137,7 +173,7 @@ class Engine(Transitions):
         if operation.is_over or operation.session_id != self.lease.id:
             return False
         if operation.state == CANCELLING:
-            undo(self, operation, CANCELLED, cancelled(operation))
+            self.undo(operation, CANCELLED, cancelled(operation))
         elif runnable:
             return self.advance(operation, *self.bunch(operation, runnable))
         else:
@@ -163,9 +199,9 @@ class Engine(Transitions):
         except Lost:
             return
         except Cancelling:
-            return undo(self, operation, CANCELLED, cancelled(operation))
+            return self.undo(operation, CANCELLED, cancelled(operation))
         except Exception as error:
-            return undo(self, operation, FAILED, as_ours(error))
+            return self.undo(operation, FAILED, as_ours(error))
         run.flush()
         self.metrics.publication_delay.observe(max(0.0, self.catalog.clock.now() - last))
         self.ended(operation, DONE)

@@ -18,19 +18,21 @@ from sqlalchemy import Connection
 
 from strandline.catalog import operations, sessions, shards
 from strandline.catalog.connection import Catalog
-from strandline.catalog.operations import CANCELLING, Operation, Part
+from strandline.catalog.operations import CANCELLING, FAILED, Failure, Operation, Part
 from strandline.catalog.versions import VersionRegistry
 from strandline.cycles import uncollected
 from strandline.errors import Corrupted, InvalidArgument, OperationNotFound, StrandlineError
 from strandline.metrics import Metrics, event
-from strandline.operations.failure import LOOK_SECONDS, Cancelling, Lost, part_failed
+from strandline.operations.failure import Cancelling, Lost, as_ours, save_failed
 from strandline.operations.kind import AnyRun, Handler, Kind, Run, read_part
 from strandline.operations.kind import Part as TypedPart
 from strandline.operations.parameters import Lease, Scheduler
-from strandline.retry import within
+from strandline.threads import within
 
 _WINDOW = 64
 """So many of the parts that can go on are looked at, at least, to choose from."""
+LOOK_SECONDS = 0.5
+"""Whoever waits asks this often whether what he waits for is still wanted."""
 NOTED_SECONDS = 1.0
 """A part whose work takes longer than this is written down as being in progress."""
 
@@ -114,7 +116,7 @@ class Transitions:
         is_on = not able or self._advance(operation, *zip(*able, strict=True))
         for part, error in both:
             if is_on and isinstance(error, Exception):
-                is_on = self._failed(operation, part, error)
+                is_on = self.part_failed(operation, part, error)
         return is_on
 
     def _work(self, operation: Operation, parts: Sequence[Part], began: float) -> Sequence[Any]:
@@ -193,7 +195,7 @@ class Transitions:
         except Exception as error:
             if len(parts) > 1 and not isinstance(error, Lost | Cancelling):
                 return all(self.advance(operation, part) for part in parts)
-            return self._failed(operation, parts[0], error)
+            return self.part_failed(operation, parts[0], error)
         run.flush()
         for before, after in changed:
             self.metrics.part_transitions.labels(after.state).inc()
@@ -207,11 +209,60 @@ class Transitions:
             )
         return True
 
-    def _failed(self, operation: Operation, part: Part, error: Exception) -> bool:
-        """Do what follows when a part cannot go on; False when the operation ended over it."""
+    def part_failed(self, operation: Operation, part: Part, error: Exception) -> bool:
+        """Try the part again later if its handler thinks that this may help; otherwise fail the operation and
+        undo it. The failure of an attempt that was given up before is not news. False when the operation has
+        ended."""
         if isinstance(error, Lost | Cancelling):
             return isinstance(error, Cancelling)
-        return part_failed(self, operation, part, error)
+        with self.catalog.read() as conn:
+            if not self._is_present(conn, part):
+                return True
+        pause = self.handler_of(operation, part).retry_after(error, part.attempt + 1)
+        if pause is None:
+            self.undo(operation, FAILED, as_ours(error), part)
+            return False
+        with contextlib.suppress(Lost, Cancelling), self.catalog.write() as tx:
+            self.fence(tx.conn, operation.id)
+            if self._is_present(tx.conn, part):
+                save_failed(tx, part, as_ours(error))
+        self.metrics.part_retries.labels(part.kind).inc()
+        event(
+            "part retried",
+            operation=operation.id,
+            part=part.id,
+            kind=part.kind,
+            attempt=part.attempt + 1,
+            error=str(error),
+        )
+        self._pause(operation.id, pause)
+        return True
+
+    def _pause(self, operation_id: str, seconds: float) -> None:
+        """Wait before another try, as long as one is wanted."""
+        clock = self.catalog.clock
+        until = clock.now() + seconds
+        with contextlib.suppress(Lost, Cancelling):
+            while (left := until - clock.now()) > 0:
+                clock.sleep(min(left, LOOK_SECONDS))
+                self.ask_if_wanted(operation_id)
+
+    def undo(
+        self, operation: Operation, state: str, error: StrandlineError, failed: Part | None = None
+    ) -> None:
+        """Roll back all that the operation did, in one transaction. ``failed``: the part that it ends
+        over."""
+        run = self.run_of(operation)
+        try:
+            with uncollected(), self.catalog.write() as tx:
+                run.renew(self.fence(tx.conn, operation.id, cancelling=True))
+                operations.roll_back(tx, operation.id, self.registry, run.body.directories)
+                if failed is not None:
+                    save_failed(tx, failed, error)
+                operations.save(tx, operation.id, state=state, error=Failure.of(error), ended=tx.now)
+        except Lost:
+            return
+        self.ended(operation, state, error)
 
     def _transition(
         self, handler: Handler[Any, Any], run: AnyRun, parts: Sequence[TypedPart[Any]], made: Sequence[Any]
@@ -257,7 +308,7 @@ class Transitions:
             due.append(part)
         return due
 
-    def is_present(self, conn: Connection, part: Part) -> bool:
+    def _is_present(self, conn: Connection, part: Part) -> bool:
         """Return whether a part is as it was read."""
         return _is_same(operations.present_parts(conn, part.operation_id, [part.id]).get(part.id), part)
 

@@ -18,9 +18,9 @@ from strandline.clock import SystemClock
 from strandline.errors import TimedOut
 from strandline.operations.kind import AnyRun, Part
 from strandline.records import Nothing
-from strandline.retry import within
 from strandline.storage.spark.jobs import _Hush
 from strandline.storage.spark.session import inheriting, working
+from strandline.threads import within
 from strandline.work import Interrupted, Work, current, doing
 from tests.operations.test_shards import Work as Worker
 from tests.operations.test_shards import Worked
