@@ -10,6 +10,7 @@ import pytest
 
 from strandline.sql.evaluate.literals import NotConstant, literal
 from strandline.sql.syntax import parse_expression
+from tests.sql.translated import for_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -116,7 +117,7 @@ def test_everything_else_is_left_to_spark(text: str) -> None:
 
 def test_spark_agrees(spark: SparkSession) -> None:
     listed = ", ".join(
-        f"{parse_expression(text).spark} AS c{i}" for i, (text, _) in enumerate(CONSTANTS + YQL)
+        f"{for_spark(parse_expression(text))} AS c{i}" for i, (text, _) in enumerate(CONSTANTS + YQL)
     )
     row = spark.sql(f"SELECT {listed}").collect()[0]
     for (text, expected), found in zip(CONSTANTS + YQL, row, strict=True):

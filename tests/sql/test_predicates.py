@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from strandline.sql.evaluate.predicates import predicate
 from strandline.sql.syntax import parse_expression
 from strandline.types import parse_type
+from tests.sql.translated import for_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -242,7 +243,7 @@ def test_spark_agrees(spark: SparkSession) -> None:
         for row in ROWS
     ]
     spark.createDataFrame(rows, schema).createOrReplaceTempView("r")
-    listed = ", ".join(f"({parse_expression(text).spark})" for text in CONDITIONS)
+    listed = ", ".join(f"({for_spark(parse_expression(text))})" for text in CONDITIONS)
     # One row per condition would lose which row of the table it is about, so each is matched by its own
     # values.
     for row, key in zip(ROWS, ("i = 1", "i = 2", "i IS NULL", "i = -5"), strict=True):

@@ -13,6 +13,7 @@ from strandline.errors import SyntaxFault
 from strandline.sql.parser import parse
 from strandline.sql.statements import Explain, Update
 from strandline.sql.syntax import parse_expression
+from tests.sql.translated import for_spark
 
 
 @pytest.mark.parametrize(
@@ -36,15 +37,15 @@ from strandline.sql.syntax import parse_expression
     ],
 )
 def test_for_spark(text: str, expected: str) -> None:
-    assert parse_expression(text).spark == expected
+    assert for_spark(parse_expression(text)) == expected
 
 
 def test_what_stands_behind_other_text_is_rewritten_where_it_stands() -> None:
     (update,) = parse("UPDATE t SET n = 5u + CAST(n AS Int64) WHERE k = 1u")
     assert isinstance(update, Update)
     assert update.where is not None
-    assert [value.spark for _, value in update.assignments] == ["5 + CAST(n AS BIGINT)"]
-    assert update.where.spark == "k = 1"
+    assert [for_spark(value) for _, value in update.assignments] == ["5 + CAST(n AS BIGINT)"]
+    assert for_spark(update.where) == "k = 1"
     (explain,) = parse("EXPLAIN SELECT 5u + CAST(t.n AS Int64) FROM t JOIN u USING (k)")
     assert isinstance(explain, Explain)
     spark = "SELECT 5 + CAST(t.n AS BIGINT) FROM {a} AS `t` JOIN {b} AS `u` USING (k)"

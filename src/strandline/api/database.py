@@ -12,13 +12,11 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from strandline import names
 from strandline.catalog import owners, paths, sessions, tables
 from strandline.catalog.stale import Stale
-from strandline.catalog.tables import TableInfo
 from strandline.catalog.writer import current_step
 from strandline.errors import (
     Conflict,
@@ -145,12 +143,7 @@ class Database:
         ``owner`` says whose that is: ``process`` (``host:pid``), ``is_alive`` and ``seen``, when that one was
         last heard of. It is what the catalog says now, whatever this process remembers."""
         with self.guard(), self.runtime.catalog.read() as conn:
-            found = describe.describe(conn, paths.require(conn, path))
-            operation_id = found["operation_id"]
-            if operation_id is not None:
-                known = owners.owners(conn, [operation_id], self.runtime.clock.now())
-                found["owner"] = asdict(known[operation_id]) if operation_id in known else None
-            return found
+            return describe.describe(conn, paths.require(conn, path), self.runtime.clock.now())
 
     def files(
         self,
@@ -336,22 +329,8 @@ class Database:
         anything to fold."""
         with self.guard():
             from strandline.tables import housekeeping
-            from strandline.tables.snapshot import repeat
 
-            path = names.normalize(path)
-            with self.runtime.catalog.read() as conn:
-                info = TableInfo.of(paths.require(conn, path, "table"))
-            done = False
-            for part in (path, *(f"{path}/{ref.definition.name}/{paths.IMPL_TABLE}" for ref in info.indexes)):
-                try:
-                    done = repeat(self.runtime, partial(housekeeping.compact, self.runtime, part)) or done
-                except StrandlineError:
-                    with self.runtime.catalog.read() as conn:
-                        paths.require(conn, path, "table")
-                        if paths.find(conn, part) is not None:
-                            raise
-                    # An index that was dropped meanwhile has nothing left to compact.
-            return done
+            return housekeeping.compact_all(self.runtime, names.normalize(path))
 
     def collect(self) -> Report:
         """Remove segments that nothing refers to, and files without a commit whose writer is gone."""
@@ -532,8 +511,8 @@ class Database:
     ) -> tuple[int | None, int]:
         """Run changes in the open transaction, or in one of their own that is repeated when it is stale
         (``before_abort`` is then called while what it wrote is still there). ``named``: the tables it is
-        about. Return the step of the commit
-        (None inside an open transaction, or if nothing changed) and the number of rows changed."""
+        about. Return the step of the commit (None inside an open transaction, or if nothing changed) and the
+        number of rows changed."""
         from strandline.tables.snapshot import once, repeat
 
         open_one = self.current_transaction()

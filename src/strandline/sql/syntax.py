@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.errors import SyntaxFault
 from strandline.names import backticked
 from strandline.sql.binding import Params, bind, named_text, values_of
-from strandline.sql.spark import UINT64, edits_of, rewrites, splice
+from strandline.sql.spark import UINT64, rewrites
 from strandline.sql.tokens import (
     BOUND,
     HEX,
@@ -75,11 +75,6 @@ class Expression:
     @property
     def params(self) -> dict[str, Any]:
         return values_of(self.tokens)
-
-    @property
-    def spark(self) -> str:
-        """The text for Spark, with YQL's literals and type names translated."""
-        return splice(self.text, edits_of(self.tokens))
 
     @property
     def names(self) -> frozenset[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from sqlalchemy import Connection
 
 from strandline import records
-from strandline.catalog import chains, commits, paths, sizes, tables
+from strandline.catalog import chains, commits, owners, paths, sizes, tables
 from strandline.catalog.paths import Path
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableInfo
@@ -16,8 +16,17 @@ from strandline.catalog.writer import current_step
 from strandline.model import IndexDef
 
 
-def describe(conn: Connection, row: Path) -> dict[str, Any]:
-    """Return what there is to know about a path, all from one snapshot of the catalog."""
+def describe(conn: Connection, row: Path, now: float) -> dict[str, Any]:
+    """Return what there is to know about a path, all from one snapshot of the catalog. ``owner``:
+    who carries out the operation that works on it, if one does."""
+    found = _described(conn, row)
+    if row.operation_id is not None:
+        known = owners.owners(conn, [row.operation_id], now)
+        found["owner"] = asdict(known[row.operation_id]) if row.operation_id in known else None
+    return found
+
+
+def _described(conn: Connection, row: Path) -> dict[str, Any]:
     common: dict[str, Any] = {
         "path": row.path,
         "type": row.type,

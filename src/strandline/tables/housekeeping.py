@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from strandline.catalog import collect, commits, history, maintenance, paths, sessions, tables
 from strandline.catalog.stale import Stale
@@ -23,7 +24,7 @@ from strandline.runtime import Runtime
 from strandline.storage import staging
 from strandline.tables import indexes
 from strandline.tables.publish import publishing
-from strandline.tables.snapshot import Snapshot, once
+from strandline.tables.snapshot import Snapshot, once, repeat
 from strandline.work import phase
 
 log = logging.getLogger("strandline")
@@ -81,6 +82,24 @@ def _merge(runtime: Runtime, info: TableInfo, segments: Sequence[Segment]) -> No
     with contextlib.suppress(Stale), publishing(runtime, [merged]) as tx:
         commits.replace_segments(tx, info.id, segments, [merged], "merge")
         collect.drop_superseded(tx, info.id, grace_seconds=runtime.settings.grace_seconds)
+
+
+def compact_all(runtime: Runtime, path: str) -> bool:
+    """Compact a table and its indexes, each of them again when it is stale, and return whether there was
+    anything to fold."""
+    with runtime.catalog.read() as conn:
+        info = TableInfo.of(paths.require(conn, path, "table"))
+    done = False
+    for part in (path, *(f"{path}/{ref.name}/{paths.IMPL_TABLE}" for ref in info.indexes)):
+        try:
+            done = repeat(runtime, partial(compact, runtime, part)) or done
+        except StrandlineError:
+            with runtime.catalog.read() as conn:
+                paths.require(conn, path, "table")
+                if paths.find(conn, part) is not None:
+                    raise
+            # An index that was dropped meanwhile has nothing left to compact.
+    return done
 
 
 def compact(runtime: Runtime, path: str) -> bool:

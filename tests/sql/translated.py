@@ -1,0 +1,10 @@
+"""What Spark gets of an expression that is part of a query."""
+
+from __future__ import annotations
+
+from strandline.sql.spark import edits_of, splice
+from strandline.sql.syntax import Expression
+
+
+def for_spark(expression: Expression) -> str:
+    return splice(expression.text, edits_of(expression.tokens))
