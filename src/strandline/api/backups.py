@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from strandline.api.result import Result
+from strandline.api.result import Result, moment
 from strandline.backups import lifecycle
 from strandline.backups.attach import attach, name_in
 from strandline.backups.collection import (
@@ -143,7 +142,7 @@ def verify(db: Database, statement: st.Verify) -> Result:
     given = verify_settings(statement.settings)
     report = db.verify(statement.collection, at=statement.at_backup, **given)
     rows: list[tuple[Any, ...]] = [
-        (b.backup, b.level, b.objects, b.bytes, b.problems, b.restorable, _moment(b.verified_at), b.because)
+        (b.backup, b.level, b.objects, b.bytes, b.problems, b.restorable, moment(b.verified_at), b.because)
         for b in report.backups
     ]
     for problem in report:
@@ -151,10 +150,6 @@ def verify(db: Database, statement: st.Verify) -> Result:
             rows.append((None, report.level, 0, 0, 1, None, None, problem.message))
     columns = ("backup", "level", "objects", "bytes", "problems", "restorable", "verified_at", "because")
     return Result(columns, rows)
-
-
-def _moment(time: float | None) -> datetime | None:
-    return None if time is None else datetime.fromtimestamp(time, timezone.utc)
 
 
 def _operation(db: Database, kind: str, request: Record, *, nowait: bool = False) -> Result:

@@ -180,4 +180,4 @@ def _streams(conn: Connection, held: Mapping[int, int], now: float) -> Iterator[
     for path_id, lag in sorted(watch.lags(conn).items(), key=lambda pair: pair[1].stream):
         yield STREAM_HELD, (lag.stream,), held.get(path_id, 0)
         yield LAG_STEPS, (lag.stream,), lag.steps
-        yield LAG_SECONDS, (lag.stream,), 0.0 if lag.since is None else max(0.0, now - lag.since)
+        yield LAG_SECONDS, (lag.stream,), lag.age(now)

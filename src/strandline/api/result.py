@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 
     from strandline.tables.plain import PlainScan
     from strandline.types import Type
+
+
+def moment(epoch: float | None) -> datetime | None:
+    """Return a time of the catalog as a value of a row."""
+    return None if epoch is None else datetime.fromtimestamp(epoch, timezone.utc)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

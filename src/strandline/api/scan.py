@@ -86,6 +86,5 @@ class Scan(Tabular):
 
     def _looked(self, run: Callable[[Reader], T]) -> T:
         ref = self._table
-        is_now = ref.version is None and ref.timestamp is None
         with self._database.guard():
-            return self._database.look(run, [Named(ref.path, ref.index)] if is_now else [])
+            return self._database.look(run, [Named(ref.path, ref.index)] if ref.is_now else [])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from strandline.api.result import Result
+from strandline.api.result import Result, moment
 from strandline.backups.collection import Collection
-from strandline.backups.record import ROOT, BackupRecord, require_collection
+from strandline.backups.record import BackupRecord, collections, require_collection
 from strandline.catalog import paths
 from strandline.catalog.paths import Path
 from strandline.catalog.tables import TableInfo
@@ -41,7 +40,7 @@ def operation(db: Database, statement: st.ShowOperation) -> Result:
             s.kind,
             s.state,
             s.attempt,
-            _moment(s.since),
+            moment(s.since),
             s.seconds,
             s.process,
             s.bytes,
@@ -56,7 +55,7 @@ def operation(db: Database, statement: st.ShowOperation) -> Result:
 def versions(db: Database, statement: st.ShowVersions) -> Result:
     rows = [
         (
-            _moment(e.time),
+            moment(e.time),
             e.event,
             e.version,
             e.step,
@@ -80,10 +79,6 @@ def versions(db: Database, statement: st.ShowVersions) -> Result:
         "details",
     )
     return Result(columns, rows)
-
-
-def _moment(epoch: float | None) -> datetime | None:
-    return None if epoch is None else datetime.fromtimestamp(epoch, timezone.utc)
 
 
 def create_table(db: Database, statement: st.ShowCreateTable) -> Result:
@@ -121,10 +116,7 @@ def _create_statement(row: Path) -> str:
 def backup_collections(db: Database, statement: st.ShowBackupCollections) -> Result:
     rows = []
     with db.runtime.catalog.read() as conn:
-        root = paths.find(conn, ROOT)
-        for path in paths.children(conn, root) if root is not None else []:
-            if path.type != "backup_collection":
-                continue
+        for path in collections(conn):
             collection = path.record(Collection)
             members = "DATABASE" if collection.tables is None else ", ".join(collection.tables)
             given, count = collection.settings, len(paths.backups(conn, path))

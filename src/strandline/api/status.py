@@ -160,17 +160,13 @@ def look(runtime: Runtime, thresholds: Thresholds) -> Status:
             )
             for o in unfinished
         ),
-        streams=tuple(StreamStatus(path=lag.stream, steps=lag.steps, age=_lag(lag, now)) for lag in lags),
+        streams=tuple(StreamStatus(path=lag.stream, steps=lag.steps, age=lag.age(now)) for lag in lags),
         attention=tuple(attention),
     )
 
 
 def _age(time: float, now: float) -> float:
     return max(0.0, now - time)
-
-
-def _lag(lag: Lag, now: float) -> float:
-    return 0.0 if lag.since is None else _age(lag.since, now)
 
 
 def _last(head: BackupHead | None, now: float) -> LastBackup | None:
@@ -278,7 +274,7 @@ def _of_failure(failed: Failed) -> Attention:
 
 
 def _of_stream(lag: Lag, thresholds: Thresholds, now: float) -> Iterator[Attention]:
-    age = _lag(lag, now)
+    age = lag.age(now)
     if age > thresholds.stream_warning:
         yield Attention(
             level="warning",

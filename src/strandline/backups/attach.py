@@ -81,12 +81,12 @@ def attach(runtime: Runtime, name: str, root: str, *, take_over: bool) -> tuple[
     with runtime.catalog.write() as tx:
         _check_free(tx.conn, path)
         parent = many.make_parent(tx, path)
-        attached = not take_over and (foreign or writer_of(tx.conn, parent, name, root) is not None)
+        attached = not take_over and (foreign or writer_of(tx.conn, name, root) is not None)
         tx.skip_to(max(manifest.backup.step for manifest in usable))
         last = usable[-1]
         settings = replace(last.settings, storage=root, encryption=is_encrypted)
         collection = Collection(tables=last.tables, settings=settings, attached=attached)
-        check_one_writer(tx.conn, parent, name, collection)
+        check_one_writer(tx.conn, name, collection)
         row = many.add_one(tx, NewPath(parent, name, "backup_collection", collection))
         tables.publish(tx, [row.id])
         for manifest in usable:

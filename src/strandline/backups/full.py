@@ -22,6 +22,7 @@ from strandline.backups.collection import (
     Retained,
     SendRequest,
 )
+from strandline.backups.expiry import retain
 from strandline.backups.record import (
     STREAM_SUFFIX,
     BackupRecord,
@@ -33,7 +34,6 @@ from strandline.backups.record import (
     require_collection,
     stream_name,
 )
-from strandline.backups.retain import retain
 from strandline.catalog import chains, many, paths, sizes
 from strandline.catalog.many import NewPath
 from strandline.catalog.operations import CREATED_STATES, Operation

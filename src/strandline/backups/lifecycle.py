@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 from strandline import names
 from strandline.backups.collection import CLUSTER, Collection, CollectionRequest
 from strandline.backups.pins import refuse_pinned
-from strandline.backups.record import backup_records, collection_path, require_collection
+from strandline.backups.record import backup_records, collection_path, collections, require_collection
 from strandline.backups.repository import of_another
 from strandline.catalog import many, paths, tables, warehouse
 from strandline.catalog.connection import Catalog
@@ -35,7 +35,7 @@ def create_collection(catalog: Catalog, name: str, collection: Collection) -> in
             )
         check_apart(tx.conn, collection.settings.storage)
         parent = many.make_parent(tx, path)
-        check_one_writer(tx.conn, parent, name, collection)
+        check_one_writer(tx.conn, name, collection)
         row = many.add_one(tx, NewPath(parent, name, "backup_collection", collection))
         tables.publish(tx, [row.id])
         return tx.step
@@ -55,20 +55,20 @@ def check_apart(conn: Connection, storage: str) -> None:
         )
 
 
-def check_one_writer(conn: Connection, parent: Path, name: str, collection: Collection) -> None:
+def check_one_writer(conn: Connection, name: str, collection: Collection) -> None:
     """Refuse a collection whose repository another one of this warehouse adds to: each would take the
     other's backups for its own, and what it removes by its rules would be theirs, too."""
     root = collection.settings.storage
-    other = None if collection.attached else writer_of(conn, parent, name, root)
+    other = None if collection.attached else writer_of(conn, name, root)
     if other is not None:
         raise of_another(root, other)
 
 
-def writer_of(conn: Connection, parent: Path, name: str, storage: str) -> str | None:
+def writer_of(conn: Connection, name: str, storage: str) -> str | None:
     """Return the collection of this warehouse other than ``name`` that adds to a repository."""
     if storage == CLUSTER:
         return None
-    for other in (path for path in paths.children(conn, parent) if path.type == "backup_collection"):
+    for other in collections(conn):
         known = other.record(Collection)
         if known.settings.storage == storage and not known.attached and other.name != name:
             return other.name
@@ -83,7 +83,7 @@ def alter_collection(catalog: Catalog, name: str, change: Callable[[Collection],
         before = row.record(Collection)
         changed = change(before)
         _check_place(tx.conn, row, before, changed)
-        check_one_writer(tx.conn, paths.require_id(tx.conn, row.parent_id), name, changed)
+        check_one_writer(tx.conn, name, changed)
         paths.set_body(tx, row.id, changed)
         paths.set_version(tx, row.id, row.version + 1)
         tables.publish(tx, [row.id])

@@ -178,6 +178,13 @@ def stream_name(backup: str) -> str:
     return backup.split("_", 1)[0] + STREAM_SUFFIX
 
 
+def collections(conn: Connection) -> list[Path]:
+    """Return all backup collections, by name."""
+    root = paths.find(conn, ROOT)
+    below = paths.children(conn, root) if root is not None else []
+    return [path for path in below if path.type == "backup_collection"]
+
+
 def require_collection(conn: Connection, name: str) -> Path:
     found = paths.find(conn, collection_path(name))
     if found is None or found.type != "backup_collection":

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from strandline.backups.collection import Collection
-from strandline.backups.record import ROOT
+from strandline.backups.record import collections
 from strandline.catalog import definitions, paths
 from strandline.catalog.writer import Writer
 from strandline.runtime import Runtime
@@ -23,11 +23,8 @@ def rename_table(runtime: Runtime, path: str, to: str) -> int:
 
 
 def _follow(tx: Writer, old: str, new: str) -> None:
-    root = paths.find(tx.conn, ROOT)
     changed = {}
-    for row in paths.children(tx.conn, root) if root is not None else ():
-        if row.type != "backup_collection":
-            continue
+    for row in collections(tx.conn):
         collection = row.record(Collection)
         if collection.tables is not None and old in collection.tables:
             paths.check_ready(row)  # A backup that is under way has decided what its members are.

@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 
 from strandline.backups.collection import CLUSTER, Collection, Retained, SendRequest
 from strandline.backups.compact_plan import compaction
+from strandline.backups.expiry import retain
 from strandline.backups.lease import RepositoryLease
 from strandline.backups.lifecycle import check_apart, writer_of
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
@@ -31,7 +32,6 @@ from strandline.backups.record import (
 from strandline.backups.repository import Repository, of_another
 from strandline.backups.repository_writer import Leases, WritingPart, avoided, publish
 from strandline.backups.restore_plan import RestoreRequest, find_chain
-from strandline.backups.retain import retain
 from strandline.catalog import chains, paths
 from strandline.catalog.operations import Operation
 from strandline.catalog.paths import require_id
@@ -157,7 +157,7 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
             )
         if root != storage:
             check_apart(tx.conn, root)
-        other = writer_of(tx.conn, require_id(tx.conn, path.parent_id), path.name, root)
+        other = writer_of(tx.conn, path.name, root)
         if other is not None:
             raise of_another(root, other)
         chain = find_chain(tx.conn, path, RestoreRequest(collection=path.name, at=request.backup))

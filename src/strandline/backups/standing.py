@@ -10,9 +10,8 @@ from sqlalchemy import Connection
 
 from strandline.backups import verified
 from strandline.backups.collection import CLUSTER, Collection
-from strandline.backups.record import ROOT, BackupHead, backup_heads
+from strandline.backups.record import BackupHead, backup_heads, collections
 from strandline.backups.verified import LEVELS, BackupReport, Level
-from strandline.catalog import paths
 from strandline.catalog.paths import READY, Path
 
 
@@ -55,10 +54,8 @@ class Standing:
 
 def standings(conn: Connection) -> Iterator[Standing]:
     """Yield how each collection stands, by name."""
-    root = paths.find(conn, ROOT)
-    for collection in paths.children(conn, root) if root is not None else ():
-        if collection.type == "backup_collection":
-            yield _standing(conn, collection)
+    for collection in collections(conn):
+        yield _standing(conn, collection)
 
 
 def _standing(conn: Connection, collection: Path) -> Standing:

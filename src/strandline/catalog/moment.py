@@ -125,7 +125,7 @@ class Moments:
     def index(self, moment: Moment, table: TableInfo, ref: IndexRef) -> TableAt:
         """Return the implementation table of an index that a table of the moment lists: found by its id,
         whatever is at its path now."""
-        path = _impl_path(table, ref)
+        path = impl_path(table, ref)
         if path not in moment.tables:
             with self._catalog.read() as conn:
                 self._see_index(conn, moment, table, ref)
@@ -159,7 +159,7 @@ class Moments:
 
     def _see_index(self, conn: Connection, moment: Moment, table: TableInfo, ref: IndexRef) -> None:
         info = moment.known.get(ref.impl_id) or self._listed(conn, moment, ref)
-        self._note(moment, _impl_path(table, ref), self._loaded(conn, moment, info))
+        self._note(moment, impl_path(table, ref), self._loaded(conn, moment, info))
 
     def _note(self, moment: Moment, path: str, found: TableAt) -> None:
         moment.tables[path] = found
@@ -205,5 +205,6 @@ class Moments:
         return TableAt(info, chains.load_kept(conn, info.id, moment.step))
 
 
-def _impl_path(table: TableInfo, ref: IndexRef) -> str:
-    return f"{table.path}/{ref.definition.name}/{IMPL_TABLE}"
+def impl_path(table: TableInfo, ref: IndexRef) -> str:
+    """Return where the entries of a table's index are."""
+    return f"{table.path}/{ref.name}/{IMPL_TABLE}"

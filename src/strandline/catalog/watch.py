@@ -20,6 +20,10 @@ class Lag:
     steps: int
     since: float | None
 
+    def age(self, now: float) -> float:
+        """Return how old that change is; 0 if there is none."""
+        return 0.0 if self.since is None else max(0.0, now - self.since)
+
 
 @dataclass(frozen=True)
 class Unfinished:

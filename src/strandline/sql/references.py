@@ -45,6 +45,11 @@ class TableRef:
     alias_at: int = 0
 
     @property
+    def is_now(self) -> bool:
+        """Whether it is the table as it is now."""
+        return self.version is None and self.timestamp is None and self.backup is None
+
+    @property
     def qualifier(self) -> str:
         """What columns of this table may be qualified with in the query."""
         return self.alias if self.alias is not None else self.name
@@ -83,7 +88,7 @@ def read_reference(cursor: TokenCursor) -> TableRef:
         changed = _read_time(cursor, ref)
         if changed is None:
             break
-        if not (ref.version is None and ref.timestamp is None and ref.backup is None):
+        if not ref.is_now:
             raise cursor.fault("a table is read at one point in time or from one backup", token=token)
         ref = changed
     end = cursor.tokens[cursor.at - 1].end

@@ -159,7 +159,7 @@ class Store:
     def folds_here(self, state: State, among: int) -> bool:
         """Return whether the rows of a state may pass through this process, as ``is_read_here`` does, in
         the order of their keys."""
-        through = arrow.passing.passing(state)
+        through = arrow.passage.passing(state)
         kept = [s for s in visible(state.chain) if s not in through]
         return (
             among <= COPIED * self.settings.bulk_bytes

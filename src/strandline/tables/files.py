@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from strandline.catalog.moment import Named
-from strandline.errors import Unsupported
 from strandline.runtime import Runtime
 from strandline.sql.references import TableRef
 from strandline.storage.recipe import Recipe
-from strandline.tables.portions import keep
-from strandline.tables.read import resolve
-from strandline.tables.snapshot import Reader, Snapshot, repeat
+from strandline.tables.portions import held_rows, keep
+from strandline.tables.snapshot import repeat
 
 
 def files_of(runtime: Runtime, ref: TableRef) -> Recipe:
@@ -17,15 +14,7 @@ def files_of(runtime: Runtime, ref: TableRef) -> Recipe:
     becomes of this process."""
 
     def attempt() -> Recipe:
-        is_now = ref.version is None and ref.timestamp is None and ref.backup is None
-        reader, view = resolve(
-            Reader(runtime, Snapshot(runtime, named=[Named(ref.path)] if is_now else [])), ref
-        )
-        if view.increment:
-            raise Unsupported(
-                f"{ref.path} is an incremental backup, which holds changes and not rows",
-                "Name the table by its own path, and its collection in backup.",
-            )
+        reader, view = held_rows(runtime, ref)
         found = runtime.store.recipe(ref.path, view.state)
         keep(runtime, reader.snapshot.step)
         return found

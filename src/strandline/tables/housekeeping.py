@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from strandline.catalog import collect, commits, history, maintenance, paths, sessions, tables
+from strandline.catalog.moment import impl_path
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
 from strandline.catalog.versions import unit_above
@@ -90,7 +91,7 @@ def compact_all(runtime: Runtime, path: str) -> bool:
     with runtime.catalog.read() as conn:
         info = TableInfo.of(paths.require(conn, path, "table"))
     done = False
-    for part in (path, *(f"{path}/{ref.name}/{paths.IMPL_TABLE}" for ref in info.indexes)):
+    for part in (path, *(impl_path(info, ref) for ref in info.indexes)):
         try:
             done = repeat(runtime, partial(compact, runtime, part)) or done
         except StrandlineError:

@@ -19,7 +19,7 @@ from strandline.tables.snapshot import Reader, Snapshot, TableView, repeat
 
 def described(runtime: Runtime, ref: TableRef, columns: Sequence[str] | None = None) -> TableSchema:
     """Return the columns of the table that a reference means: all of them, or some by name."""
-    return repeat(runtime, lambda: _schema(_found(runtime, ref)[1], columns))
+    return repeat(runtime, lambda: _schema(held_rows(runtime, ref)[1], columns))
 
 
 def portions(
@@ -32,7 +32,7 @@ def portions(
     def attempt() -> Sequence[Portion]:
         if constraints.impossible:
             return []
-        reader, view = _found(runtime, ref)
+        reader, view = held_rows(runtime, ref)
         for told, now in zip(schema.columns, _schema(view, columns).columns, strict=True):
             if told.type != now.type:
                 raise Conflict(
@@ -55,14 +55,15 @@ def portions(
     return repeat(runtime, attempt)
 
 
-def _found(runtime: Runtime, ref: TableRef) -> tuple[Reader, TableView]:
-    is_now = ref.version is None and ref.timestamp is None and ref.backup is None
-    named = [Named(ref.path, ref.index)] if is_now else []
+def held_rows(runtime: Runtime, ref: TableRef) -> tuple[Reader, TableView]:
+    """Return the table that a reference means, whose rows are to be read elsewhere, and where it was read
+    from."""
+    named = [Named(ref.path, ref.index)] if ref.is_now else []
     reader, view = resolve(Reader(runtime, Snapshot(runtime, named=named)), ref)
     if view.increment:
         raise Unsupported(
             f"{ref.path} is an incremental backup, which holds changes and not rows",
-            "Name its collection in the option backup, and the table by its own path.",
+            "Name the table by its own path, and its collection in backup.",
         )
     if ref.index is not None:
         view.info.index(ref.index)

@@ -53,11 +53,7 @@ class Selected:
 
 def named(query: Query) -> list[Named]:
     """Return the tables that a query reads as they are now."""
-    return [
-        Named(ref.path, ref.index)
-        for ref in query.tables
-        if ref.version is None and ref.timestamp is None and ref.backup is None
-    ]
+    return [Named(ref.path, ref.index) for ref in query.tables if ref.is_now]
 
 
 def select(reader: Reader, query: Query) -> Selected:
@@ -330,9 +326,8 @@ def resolve(reader: Reader, ref: TableRef) -> tuple[Reader, TableView]:
     if ref.backup is not None:
         stored = reader.runtime.open_backup(reader.runtime, *ref.backup)
         return stored, stored.view(ref.path)
-    if ref.version is None and ref.timestamp is None:
-        view = reader.view(ref.path)
-        return reader, view
+    if ref.is_now:
+        return reader, reader.view(ref.path)
     step = ref.version
     if ref.timestamp is not None:
         with reader.runtime.catalog.read() as conn:

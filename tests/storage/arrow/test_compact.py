@@ -19,7 +19,7 @@ from strandline.storage import segment as segments
 from strandline.storage.arrow.compact import fold
 from strandline.storage.arrow.digest import digests
 from strandline.storage.arrow.merge import ObjectSink
-from strandline.storage.arrow.passing import passing
+from strandline.storage.arrow.passage import passing
 from strandline.storage.arrow.scan import scan
 from strandline.storage.keys import keys_of
 from strandline.storage.order import examine_segment

@@ -9,7 +9,7 @@ import pyarrow as pa
 from strandline.model import STEP, Digest, State
 from strandline.storage.arrow.base import write_base, write_in_order
 from strandline.storage.arrow.merge import ObjectSink
-from strandline.storage.arrow.passing import in_order
+from strandline.storage.arrow.passage import in_order
 from strandline.storage.arrow.scan import scan
 from strandline.storage.compacted import Compacted
 from strandline.storage.digest import digest_of, row_digests, row_hashes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strandline.model import Digest, State, TableSchema
-from strandline.storage.arrow.passing import pieces
+from strandline.storage.arrow.passage import pieces
 from strandline.storage.digest import row_digests
 from strandline.storage.shelf import Shelf
 
