@@ -98,7 +98,6 @@ LATE = {
     "storage/spark/batches.py": "the function is sent to executors",
     "storage/store.py": "the door to Spark",
     "storage/stored.py": "what encryption needs",
-    "tables/read.py": "plain scans read with what is here",
     "types/": "names of types are told without Arrow; a function that is sent to executors",
 }
 """Where modules of ours are imported inside functions, and why. Elsewhere imports are at the top."""

@@ -14,7 +14,8 @@ from strandline.catalog.moment import Named
 from strandline.sql.references import TableRef
 from strandline.sql.syntax import Expression
 from strandline.storage.frames import batches
-from strandline.tables.plain import plain_scan, scan_frame
+from strandline.tables.plain import plain_scan
+from strandline.tables.read import scan_frame
 from strandline.tables.snapshot import Reader
 
 if TYPE_CHECKING:

@@ -8,12 +8,14 @@ import re
 import sys
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from strandline.cli.logs import json_line
-from strandline.cli.output import Output
 from strandline.errors import Cancelled, StrandlineError
 from strandline.work import Interrupted
+
+if TYPE_CHECKING:
+    from strandline.cli.output import Output
 
 USAGE = 2
 """The exit code of a command line that cannot be understood."""
@@ -56,9 +58,9 @@ def fault_of(error: StrandlineError | KeyboardInterrupt) -> Fault:
     return Fault(code=error.code, message=error.message, hint=hint, exit_code=error.exit_code)
 
 
-def body_of(error: StrandlineError | KeyboardInterrupt) -> dict[str, Any]:
-    """Return a failure as JSON has it."""
-    return {"error": asdict(fault_of(error))}
+def document(fault: Fault) -> str:
+    """Return a failure as JSON."""
+    return json.dumps({"error": asdict(fault)}, ensure_ascii=False)
 
 
 def tell(error: StrandlineError | KeyboardInterrupt, output: Output, *, as_json: bool = False) -> int:
@@ -70,14 +72,14 @@ def say(fault: Fault, output: Output, *, as_json: bool = False) -> int:
     """Say it on stderr; and on stdout as well, where programs expect a document and have not got one. Who has
     both in one place gets it once."""
     if as_json or output.as_json:
-        document = json.dumps({"error": asdict(fault)}, ensure_ascii=False) + "\n"
+        told = f"{document(fault)}\n"
         is_told = not output.answered and _are_one_place()
         if not output.answered:
-            sys.stdout.write(document)
+            sys.stdout.write(told)
             output.answered = True
         sys.stdout.flush()
         if not is_told:
-            sys.stderr.write(document)
+            sys.stderr.write(told)
     elif output.notes_as_json:
         sys.stdout.flush()
         sys.stderr.write(json_line("error", {"event": "error", **asdict(fault)}) + "\n")

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from strandline.cli.failures import document, fault_of
 from strandline.cli.logs import json_line
 from strandline.cli.values import plain, shown
 from strandline.errors import InvalidArgument, StrandlineError
@@ -76,10 +77,8 @@ class Output:
             for number, row in enumerate(itertools.chain(first, map(plain, coming))):
                 write((", " if number else "") + json.dumps(row, ensure_ascii=False))
         except (StrandlineError, KeyboardInterrupt) as error:
-            from strandline.cli.failures import body_of
-
             self.answered = True
-            write(f"], {json.dumps(body_of(error), ensure_ascii=False)[1:]}\n")
+            write(f"], {document(fault_of(error))[1:]}\n")
             raise
         self.answered = True
         write("]}\n")

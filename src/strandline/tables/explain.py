@@ -1,5 +1,5 @@
 """EXPLAIN: how a query will find its rows, without reading one of them and without a JVM. It is decided as it
-is for the query: by ``read.lookup_keys``, ``read.key_range`` and ``Store.estimate``."""
+is for the query: by ``read.lookup_keys``, ``Constraints.key_range`` and ``Store.estimate``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from strandline.sql.references import TableRef
 from strandline.storage.shards import cuts, ranges, spread
 from strandline.tables import read
 from strandline.tables.plain import plain_select
-from strandline.tables.snapshot import Reader, TableView
+from strandline.tables.snapshot import Reader, TableView, resolve
 from strandline.types import Type
 
 
@@ -48,14 +48,14 @@ def _streamed(reader: Reader, simple: SimpleSelect, why: str) -> Iterator[Step]:
         yield Step(1, "limit", str(simple.limit), "")
     if simple.where is not None:
         yield Step(1, "filter", simple.where.text, "")
-    yield _table(simple.table, read.resolve(reader, simple.table)[1])
+    yield _table(simple.table, resolve(reader, simple.table)[1])
     yield Step(2, "scan", "some rows at a time", why)
 
 
 def on_spark(reader: Reader, query: Query, why: str) -> Iterator[Step]:
     """Yield the plan of a query that Spark answers."""
     yield Step(0, "answer", "on Spark", why)
-    found = [read.resolve(reader, ref) for ref in query.tables]
+    found = [resolve(reader, ref) for ref in query.tables]
     read.check_columns(query, [view for _, view in found])
     for ref, (reader_, view) in zip(query.tables, found, strict=True):
         yield _table(ref, view)
@@ -71,7 +71,7 @@ def on_spark(reader: Reader, query: Query, why: str) -> Iterator[Step]:
 
 def _here(reader: Reader, simple: SimpleSelect) -> list[Step] | str:
     """Return the steps in the process, or why it is not the process that answers."""
-    reader, view = read.resolve(reader, simple.table)
+    reader, view = resolve(reader, simple.table)
     if view.increment:
         return "the changes of an incremental backup are read on Spark"
     types: Mapping[str, Type] = {c.name: c.type for c in view.info.schema.columns}
@@ -117,7 +117,7 @@ def find(reader: Reader, view: TableView, constraints: Constraints, level: int) 
     if keys is not None:
         most = "about 1 row" if len(keys) == 1 else f"at most {len(keys)} rows"
         return [Step(level, "look up", "1 key" if len(keys) == 1 else f"{len(keys)} keys", most)]
-    within = read.key_range(key, constraints)
+    within = constraints.key_range(key)
     part = view.state.narrowed(within)
     estimate = reader.runtime.store.estimate(part)
     if not estimate.is_little:
@@ -137,7 +137,7 @@ def most(reader: Reader, view: TableView, constraints: Constraints) -> int:
     keys = read.lookup_keys(key, constraints)
     if keys is not None:
         return len(keys)
-    return reader.runtime.store.estimate(view.state.narrowed(read.key_range(key, constraints))).rows
+    return reader.runtime.store.estimate(view.state.narrowed(constraints.key_range(key))).rows
 
 
 def _table(ref: TableRef, view: TableView) -> Step:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -16,20 +15,14 @@ from strandline.names import column
 from strandline.sql.evaluate.masks import Mask, mask
 from strandline.sql.evaluate.ranges import key_ranges
 from strandline.sql.evaluate.simple import SimpleSelect
-from strandline.sql.query import parse_query
 from strandline.sql.references import TableRef
 from strandline.sql.syntax import Expression
-from strandline.sql.tokens import quote
-from strandline.tables.read import key_range, query_frame, resolve
-from strandline.tables.snapshot import Reader, TableView, once
+from strandline.tables.snapshot import Reader, TableView, once, resolve
 from strandline.types import Type
 from strandline.types.arrays import outgoing, outgoing_type
 from strandline.work import check
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-__all__ = ["PlainScan", "Wanted", "plain_scan", "plain_select", "scan_frame"]
+__all__ = ["PlainScan", "Wanted", "plain_scan", "plain_select"]
 
 Wanted = Sequence[tuple[str, str]]
 """Columns of a table, each with its name in the result."""
@@ -144,7 +137,7 @@ def _planned(
     constraints = key_ranges(where, types, impl.info.schema.key, ref.qualifier)
     state = None
     if not constraints.impossible:
-        state = impl.state.narrowed(key_range(impl.info.schema.key, constraints))
+        state = impl.state.narrowed(constraints.key_range(impl.info.schema.key))
         if where is not None and not reader.runtime.store.passes_through(state):
             return None
     return PlainScan(
@@ -156,14 +149,3 @@ def _planned(
         keep=keep,
         limit=limit,
     )
-
-
-def scan_frame(
-    reader: Reader, ref: TableRef, columns: Sequence[str] | None, where: Expression | None
-) -> DataFrame:
-    """Return the same scan on Spark."""
-    items = "*" if columns is None else ", ".join(quote(name) for name in columns)
-    condition = "" if where is None else f" WHERE ({where.named})"
-    params = {} if where is None else where.params
-    source = f"{ref.text} AS {quote(ref.qualifier)}"
-    return query_frame(reader, parse_query(f"SELECT {items} FROM {source}{condition}", params))

@@ -13,8 +13,7 @@ from strandline.runtime import Runtime
 from strandline.sql.evaluate.ranges import Constraints
 from strandline.sql.references import TableRef
 from strandline.storage.portion import Portion
-from strandline.tables.read import key_range, resolve
-from strandline.tables.snapshot import Reader, Snapshot, TableView, repeat
+from strandline.tables.snapshot import Reader, Snapshot, TableView, repeat, resolve
 
 
 def described(runtime: Runtime, ref: TableRef, columns: Sequence[str] | None = None) -> TableSchema:
@@ -47,7 +46,7 @@ def portions(
             state, table = impl.state, state
             behind = None if all(name in impl.info.schema for name in columns) else table
         found = runtime.store.portions(
-            state.narrowed(key_range(state.schema.key, constraints)), columns, behind
+            state.narrowed(constraints.key_range(state.schema.key)), columns, behind
         )
         keep(runtime, reader.snapshot.step)
         return found

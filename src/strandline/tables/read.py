@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.catalog import commits
 from strandline.catalog.moment import Named
 from strandline.errors import InvalidArgument
-from strandline.model import Key, KeyRange, TableSchema
+from strandline.model import Key, TableSchema
 from strandline.names import did_you_mean
 from strandline.sql.columns import missing_column
 from strandline.sql.evaluate.predicates import predicate
-from strandline.sql.evaluate.ranges import Constraints, Range, key_ranges
+from strandline.sql.evaluate.ranges import Constraints, key_ranges
 from strandline.sql.evaluate.simple import SimpleSelect, sort_rows
 from strandline.sql.query import Query, parse_query
 from strandline.sql.references import TableRef
 from strandline.sql.syntax import Expression
 from strandline.sql.tokens import quote
 from strandline.storage.rows import Row
-from strandline.tables.snapshot import Reader, Snapshot, TableView
+from strandline.tables.plain import PlainScan, plain_select
+from strandline.tables.snapshot import Reader, TableView, resolve
 from strandline.types import Type, parse_type
 from strandline.types.arrays import column_to_python
 from strandline.work import phase
@@ -33,7 +33,6 @@ from strandline.work import phase
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from strandline.tables.plain import PlainScan
 
 MAX_LOOKUP_KEYS = 10_000
 _COUNTED = parse_type("Int64")
@@ -68,8 +67,6 @@ def _select(reader: Reader, query: Query) -> Selected:
     if found is not None:
         return Selected(lambda: query_frame(reader, query), *found)
     if query.simple is not None and reader.is_fixed:
-        from strandline.tables.plain import plain_select  # which reads with what is here
-
         plain = plain_select(reader, query.simple)
         if plain is not None:
             return Selected(lambda: query_frame(reader, query), plain.schema.names, plain=plain)
@@ -115,7 +112,7 @@ def _candidates(
     reader.read_whole(view)
     if not view.chain.segments:
         return []
-    rows = reader.runtime.store.scan(view.state.narrowed(key_range(key, constraints)), columns)
+    rows = reader.runtime.store.scan(view.state.narrowed(constraints.key_range(key)), columns)
     if rows is None:
         return None
     values = [column_to_python(view.info.schema[name].type, rows[name]) for name in columns]
@@ -138,25 +135,6 @@ def columns_used(simple: SimpleSelect, table: TableSchema) -> set[str] | None:
     shown = table.names if simple.columns is None else [column for column, _ in simple.columns]
     used = [name.lower() for name in (*shown, *(o.column for o in simple.order))]
     return {exact[name] for name in used} if all(name in exact for name in used) else None
-
-
-def key_range(key: Sequence[str], constraints: Constraints) -> KeyRange:
-    """Return a range in which all keys are that satisfy the constraints."""
-    prefix: list[Any] = []
-    for name in key:
-        allowed = constraints.columns.get(name)
-        if isinstance(allowed, frozenset) and len(allowed) == 1:
-            prefix.extend(allowed)
-            continue
-        lower, upper = list(prefix), list(prefix)
-        if isinstance(allowed, frozenset) and None not in allowed:
-            lower.append(min(allowed))
-            upper.append(max(allowed))
-        elif isinstance(allowed, Range):
-            lower += [] if allowed.low is None else [allowed.low]
-            upper += [] if allowed.high is None else [allowed.high]
-        return KeyRange(tuple(lower) or None, tuple(upper) or None, closed=True)
-    return KeyRange(tuple(prefix), tuple(prefix), closed=True)
 
 
 def _select_here(
@@ -321,20 +299,12 @@ def _reference_frame(
     return store.queries.declared(store.queries.through_index(view.state, impl.state, whole=whole), schema)
 
 
-def resolve(reader: Reader, ref: TableRef) -> tuple[Reader, TableView]:
-    """Return the table that a reference means, and where to read it from."""
-    if ref.backup is not None:
-        stored = reader.runtime.open_backup(reader.runtime, *ref.backup)
-        return stored, stored.view(ref.path)
-    if ref.is_now:
-        return reader, reader.view(ref.path)
-    step = ref.version
-    if ref.timestamp is not None:
-        with reader.runtime.catalog.read() as conn:
-            step = commits.step_at(conn, ref.timestamp.timestamp())
-    if step is None:
-        raise InvalidArgument(f"nothing had been committed at {ref.timestamp}", "Name a later time.")
-    past = Reader(reader.runtime, Snapshot(reader.runtime, step, [Named(ref.path, ref.index)]))
-    view = past.view(ref.path)
-    past.lend()  # Whoever has looked back once will do so again.
-    return past, view
+def scan_frame(
+    reader: Reader, ref: TableRef, columns: Sequence[str] | None, where: Expression | None
+) -> DataFrame:
+    """Return columns of the rows of a table (None: all), those that satisfy a condition, from Spark."""
+    items = "*" if columns is None else ", ".join(quote(name) for name in columns)
+    condition = "" if where is None else f" WHERE ({where.named})"
+    params = {} if where is None else where.params
+    source = f"{ref.text} AS {quote(ref.qualifier)}"
+    return query_frame(reader, parse_query(f"SELECT {items} FROM {source}{condition}", params))

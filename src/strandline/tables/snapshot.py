@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 
+from strandline.catalog import commits
 from strandline.catalog.moment import Mark, Moment, Named, TableAt
 from strandline.catalog.stale import Ended, Stale
 from strandline.catalog.tables import IndexRef, TableInfo
@@ -19,6 +20,8 @@ from strandline.runtime import Runtime
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from strandline.sql.references import TableRef
 
 Keys: TypeAlias = "Collection[Key] | pa.Table"
 """Keys one by one, or the key columns of a table."""
@@ -139,6 +142,25 @@ class Reader:
 
 
 # --- when the moment has passed ------------------------------------------------------------------------
+
+
+def resolve(reader: Reader, ref: TableRef) -> tuple[Reader, TableView]:
+    """Return the table that a reference means, and where to read it from."""
+    if ref.backup is not None:
+        stored = reader.runtime.open_backup(reader.runtime, *ref.backup)
+        return stored, stored.view(ref.path)
+    if ref.is_now:
+        return reader, reader.view(ref.path)
+    step = ref.version
+    if ref.timestamp is not None:
+        with reader.runtime.catalog.read() as conn:
+            step = commits.step_at(conn, ref.timestamp.timestamp())
+    if step is None:
+        raise InvalidArgument(f"nothing had been committed at {ref.timestamp}", "Name a later time.")
+    past = Reader(reader.runtime, Snapshot(reader.runtime, step, [Named(ref.path, ref.index)]))
+    view = past.view(ref.path)
+    past.lend()  # Whoever has looked back once will do so again.
+    return past, view
 
 
 @contextmanager

@@ -6,12 +6,13 @@ other way round.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from strandline.model import KeyRange
 from strandline.sql.evaluate.literals import Constant, NotConstant, constant
 from strandline.sql.evaluate.predicates import Beyond, aligned, column_of, comparison, flattened
 from strandline.sql.syntax import Expression
@@ -60,6 +61,24 @@ class Constraints:
         """Return the finite set of values of a column, if there is one."""
         allowed = self.columns.get(column)
         return allowed if isinstance(allowed, frozenset) else None
+
+    def key_range(self, key: Sequence[str]) -> KeyRange:
+        """Return a range in which all keys are that satisfy them."""
+        prefix: list[Any] = []
+        for name in key:
+            allowed = self.columns.get(name)
+            if isinstance(allowed, frozenset) and len(allowed) == 1:
+                prefix.extend(allowed)
+                continue
+            lower, upper = list(prefix), list(prefix)
+            if isinstance(allowed, frozenset) and None not in allowed:
+                lower.append(min(allowed))
+                upper.append(max(allowed))
+            elif isinstance(allowed, Range):
+                lower += [] if allowed.low is None else [allowed.low]
+                upper += [] if allowed.high is None else [allowed.high]
+            return KeyRange(tuple(lower) or None, tuple(upper) or None, closed=True)
+        return KeyRange(tuple(prefix), tuple(prefix), closed=True)
 
 
 def key_ranges(
