@@ -81,7 +81,8 @@ def run(db: Database, statements: Sequence[st.Statement]) -> Result:
 
 
 def groups(statements: Sequence[st.Statement]) -> Iterator[list[st.Statement]]:
-    """Consecutive changes are one commit, so they stay together; everything else runs by itself."""
+    """Return statements as they run: consecutive changes are one commit, so they stay together; everything
+    else runs by itself."""
     for changes, found in itertools.groupby(statements, key=lambda s: isinstance(s, st.Change)):
         if changes:
             yield list(found)

@@ -121,14 +121,14 @@ class Repository:
     # --- who writes ----------------------------------------------------------------------------------------
 
     def owner(self) -> RepositoryOwner | None:
-        """Who may add backups: the last one that took it."""
+        """Return who may add backups: the last one that took it."""
         names = self._owners()
         if not names:
             return None
         return from_bytes(RepositoryOwner, self.plain.read(names[-1]), f"the file {names[-1]} of {self.root}")
 
     def check_owners(self) -> RepositoryOwner:
-        """Who may add backups, if all that is said about it is there."""
+        """Return who may add backups, if all that is said about it is there."""
         names = self._owners()
         for number, name in enumerate(names or [""], start=1):
             if name != _owner_name(number):
@@ -177,7 +177,7 @@ class Repository:
         return sorted(self.listed())
 
     def listed(self) -> dict[str, list[str]]:
-        """For each backup its manifests: the one that counts, then those that it has made outdated."""
+        """Return for each backup its manifests: the one that counts, then those that it has made outdated."""
         found: dict[str, list[str]] = {}
         for file in sorted(self.plain.names(MANIFESTS), key=after_in):
             backup = backup_of(file)

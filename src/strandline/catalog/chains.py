@@ -194,7 +194,8 @@ def known(conn: Connection, ids: Iterable[int]) -> set[int]:
 
 
 def inline_rows(conn: Connection, ids: Iterable[int]) -> Iterator[tuple[int, bytes | None, str]]:
-    """Id, data and checksum of segments as the catalog has them now, whatever this process remembers."""
+    """Return id, data and checksum of segments as the catalog has them now, whatever this process
+    remembers."""
     at = sqltables.segments.c
     for chunk in chunks(ids):
         for row in conn.execute(select(at.id, at.data, at.checksum).where(at.id.in_(chunk))):
@@ -202,8 +203,9 @@ def inline_rows(conn: Connection, ids: Iterable[int]) -> Iterator[tuple[int, byt
 
 
 def insert_segments(tx: Writer, new: Sequence[Segment], step: int) -> list[int]:
-    """Rows for segments that have none yet; a pending one gets ``step`` as the step of its changes. Ended if
-    a file was written in the name of a session that has ended since: the collector may have removed it."""
+    """Make rows for segments that have none yet, and return their ids; a pending one gets ``step`` as the
+    step of its changes. Ended if a file was written in the name of a session that has ended since: the
+    collector may have removed it."""
     files = [s.file for s in new if s.file is not None]
     if files and (lost := sessions.ended_writer(tx.conn, files)):
         raise Ended(0, f"the session that wrote {lost} has ended")

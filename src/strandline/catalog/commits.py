@@ -99,7 +99,7 @@ def replace_segments(
     *,
     digest: Digest | None = None,
 ) -> int:
-    """A commit that changes no state: other segments that fold to the same rows. ``kind`` merge: the new log
+    """Commit what changes no state: other segments that fold to the same rows. ``kind`` merge: the new log
     segments hold the very same changes, so nothing needs the old ones; ``kind`` compact: streams may still
     need the old logs. A ``digest`` is given only by a rebuild, whose segments fold to other rows than the old
     ones."""

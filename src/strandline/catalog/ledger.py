@@ -88,7 +88,7 @@ class Ledger:
         return News([*self._notices], self.untold())
 
     def untold(self) -> dict[Count, float]:
-        """By how much counts have grown since they were told."""
+        """Return by how much counts have grown since they were told."""
         grown = ((count, value - self._told.get(count, 0.0)) for count, value in self.counted().items())
         return {count: more for count, more in grown if more}
 

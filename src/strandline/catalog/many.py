@@ -165,7 +165,7 @@ def add(
     state: str = READY,
     operation_id: str | None = None,
 ) -> list[Path]:
-    """New paths, there from ``step`` on (default: the writer's); their parents are there already."""
+    """Add paths, there from ``step`` on (default: the writer's); their parents are there already."""
     if not new:
         return []
     taken = set(_children(tx.conn, [(one.parent.id, one.name) for one in new]))

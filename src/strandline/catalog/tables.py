@@ -270,7 +270,7 @@ def at_step(conn: Connection, row: Path, step: int) -> TableInfo:
 
 
 def since(conn: Connection, path_ids: Sequence[int]) -> dict[int, int]:
-    """For each path the step from which on its present description holds."""
+    """Return for each path the step from which on its present description holds."""
     at = sqltables.descriptions.c
     found: dict[int, int] = {}
     for chunk in chunks(path_ids):

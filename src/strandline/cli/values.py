@@ -68,7 +68,7 @@ def _utc(moment: datetime, between: str) -> str:
 
 
 def size(number: int | float) -> str:
-    """So many bytes."""
+    """Return so many bytes as people read them."""
     for unit in ("B", "kB", "MB", "GB"):
         if abs(number) < 1000:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
@@ -111,7 +111,7 @@ def duration(seconds: float) -> str:
 
 
 def owned_by(owner: dict[str, Any], now: float) -> str:
-    """Who carries out an operation, and since when that one is silent."""
+    """Return who carries out an operation, and since when that one is silent."""
     process = owner["process"] or "a process that is gone"
     if owner["is_alive"]:
         return f"by {process}"

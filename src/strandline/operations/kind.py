@@ -263,8 +263,8 @@ class Handler(Generic[RunT, P]):
     """Whether one part is as much as should be in one transaction."""
 
     def work(self, run: RunT, part: Part[P]) -> Any:
-        """Slow work before the phase's transaction, outside any; its answer is handed to the phase. May be
-        repeated, or run for nothing when the operation is cancelled or the part times out."""
+        """Do slow work before the phase's transaction, outside any; what it returns is handed to the phase.
+        May be repeated, or run for nothing when the operation is cancelled or the part times out."""
         return None
 
     def share(self, run: RunT, parts: Iterator[Part[P]]) -> int:
@@ -349,7 +349,7 @@ class Kind(ABC, Generic[Q, B, G]):
         return self.handlers[part_kind]
 
     def first_rows(self, plans: Sequence[PartPlan]) -> list[NewPart]:
-        """New parts as the catalog takes them."""
+        """Return new parts as the catalog takes them."""
         first = {kind: self.handler(kind).phases[0] for kind in {plan.kind for plan in plans}}
         return [
             NewPart(

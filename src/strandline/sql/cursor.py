@@ -149,7 +149,7 @@ class TokenCursor:
             raise self.invalid(error, token) from None
 
     def name_list(self, what: str) -> tuple[str, ...]:
-        """``(a, b, ...)``, at least one."""
+        """Return the names of ``(a, b, ...)``, at least one."""
         self.expect("(")
         found = [self.name(what)]
         while self.accept(","):

@@ -24,7 +24,7 @@ _BUCKETS = ("DAILY", "WEEKLY", "MONTHLY", "YEARLY")
 
 
 def read_drop_backup(cursor: TokenCursor) -> DropBackup | DropBackupCollection:
-    """DROP BACKUP, of one backup or of a whole COLLECTION."""
+    """Read DROP BACKUP, of one backup or of a whole COLLECTION."""
     if cursor.sees("DROP", "BACKUP", "COLLECTION"):
         return read_drop_collection(cursor)
     cursor.form = DROP_FORM

@@ -12,7 +12,7 @@ __all__ = ["read_setting_value", "read_settings"]
 
 
 def read_settings(cursor: TokenCursor) -> tuple[Setting, ...]:
-    """At least one setting in parentheses, in order, duplicates included."""
+    """Return at least one setting in parentheses, in order, duplicates included."""
     cursor.expect("(")
     settings: list[Setting] = []
     while True:

@@ -100,7 +100,7 @@ def edits_of(tokens: Sequence[Token]) -> tuple[tuple[int, int, str], ...]:
 
 
 def splice(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
-    """``text`` with each (start, end) replaced; pieces do not overlap and come in order."""
+    """Return ``text`` with each (start, end) replaced; pieces do not overlap and come in order."""
     parts: list[str] = []
     at = 0
     for start, end, piece in pieces:

@@ -112,7 +112,8 @@ class Footer:
         ]
 
     def lows(self, column: Column) -> pa.Array:
-        """For each row group a value that is not above any of the column in it; NULL if none is known."""
+        """Return for each row group a value that is not above any of the column in it; NULL if none is
+        known."""
         return self._range(column).low
 
     def _range(self, column: Column) -> ColumnBounds:

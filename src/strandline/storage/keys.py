@@ -102,7 +102,8 @@ def _encode(column: pa.ChunkedArray) -> tuple[Ints, int]:
 
 
 def neighbours(columns: Sequence[pa.ChunkedArray]) -> tuple[Mask, Mask]:
-    """For each row but the first: whether it sorts before the row above it, and whether it is the same."""
+    """Return for each row but the first whether it sorts before the row above it, and whether it is the
+    same."""
     rows = len(columns[0])
     less, same = np.full(max(rows - 1, 0), False), np.full(max(rows - 1, 0), True)
     for column in columns:
@@ -114,7 +115,7 @@ def neighbours(columns: Sequence[pa.ChunkedArray]) -> tuple[Mask, Mask]:
 
 
 def firsts_and_lasts(columns: Sequence[pa.ChunkedArray]) -> tuple[Ints, Ints]:
-    """For each distinct row its first and its last row number."""
+    """Return for each distinct row its first and its last row number."""
     code, count = codes(columns)
     rows = np.arange(len(code))
     first, last = np.empty(count, np.int64), np.empty(count, np.int64)

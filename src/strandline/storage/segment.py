@@ -277,7 +277,7 @@ def is_small(segment: Segment) -> bool:
 
 
 def row_index(shelf: Shelf, schema: TableSchema, segment: Segment) -> dict[Key, int]:
-    """For a small segment: the number of the last row of each key."""
+    """Return, for a small segment, the number of the last row of each key."""
     small = _whole(shelf, segment)
     which = tuple(c.physical for c in schema.key_columns)
     if which not in small.indexes:

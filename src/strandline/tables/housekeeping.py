@@ -201,7 +201,7 @@ def _bulk_folder(file: str) -> str | None:
 
 
 def maintain(runtime: Runtime, path: str | None = None) -> Report:
-    """One round of housekeeping over all tables (or those at and below ``path``). Safe to run beside
+    """Do one round of housekeeping over all tables (or those at and below ``path``). Safe to run beside
     anything, also beside itself."""
     report = Report()
     failed: StrandlineError | None = None

@@ -35,8 +35,8 @@ _PHYSICAL = {
 
 
 def physical_type(spark: str) -> pa.DataType:
-    """Arrow's type for one of Spark's that types are stored as: the same bytes in files, whichever of them
-    writes."""
+    """Return Arrow's type for one of Spark's that types are stored as: the same bytes in files, whichever of
+    them writes."""
     if spark.startswith("decimal"):
         precision, scale = spark.removeprefix("decimal(").removesuffix(")").split(",")
         return pa.decimal128(int(precision), int(scale))

@@ -25,7 +25,7 @@ SHOWN = 60
 
 
 def show(value: object) -> str:
-    """``value`` for a message: never long, and never an error of its own."""
+    """Return ``value`` for a message: never long, and never an error of its own."""
     if isinstance(value, int) and abs(value) >= 10**SHOWN:
         return f"of {value.bit_length()} bits"
     if isinstance(value, (str, bytes, bytearray)) and len(value) > SHOWN:

@@ -38,8 +38,8 @@ _SOURCES: dict[str, tuple[type[T.DataType], ...]] = {
 
 
 def spark_cast(type_: Type, col: Column, from_type: T.DataType, name: str) -> Column:
-    """``col``, which has the type ``from_type``, in the physical type of ``type_``. ``name`` is the column to
-    name in errors."""
+    """Return ``col``, which has the type ``from_type``, in the physical type of ``type_``. ``name`` is the
+    column to name in errors."""
     if isinstance(from_type, T.NullType):
         return col.cast(type_.spark)
     if not isinstance(from_type, _SOURCES[type_.kind]):

@@ -109,13 +109,13 @@ def _plain(schema: TableSchema) -> bool:
 
 
 def refuse_present(schema: TableSchema, present: Column, value: Column) -> Column:
-    """``value``, unless the key is in the table, which an INSERT does not allow."""
+    """Return ``value``, unless the key is in the table, which an INSERT does not allow."""
     there = refuse(PreconditionFailed, _ONCE, "the key ", key_text(schema), " is already in the table")
     return F.when(present, there).otherwise(value)
 
 
 def not_null(schema: TableSchema, column: TableColumn, value: Column) -> Column:
-    """``value``, which must not be NULL where the column must not."""
+    """Return ``value``, which must not be NULL where the column must not."""
     if not column.not_null:
         return value
     said = f"column {column.name} is NOT NULL and has no value in the row with the key "
