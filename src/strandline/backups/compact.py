@@ -27,7 +27,7 @@ from strandline.backups.compact_parts import (
 from strandline.backups.compact_plan import sources
 from strandline.backups.full import check_ours
 from strandline.backups.record import BackupRecord, require_collection
-from strandline.backups.repository_writer import Leases
+from strandline.backups.repository_writer import Leases, WritingKind
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.catalog import chains, definitions, many, paths, tables
 from strandline.catalog.many import NewPath
@@ -35,7 +35,7 @@ from strandline.catalog.paths import Path
 from strandline.catalog.tables import TableBody
 from strandline.catalog.writer import Writer
 from strandline.errors import PreconditionFailed
-from strandline.operations.kind import Kind, PartPlan, Plan, Planning
+from strandline.operations.kind import PartPlan, Plan, Planning
 from strandline.records import Nothing, Record
 from strandline.runtime import Runtime
 
@@ -63,18 +63,18 @@ def refuse_unsent(path: Path, collection: Collection, backup: BackupRecord) -> N
         )
 
 
-class CompactChain(Kind[CompactRequest, CompactBody, CompactProgress]):
+class CompactChain(WritingKind[CompactRequest, CompactBody, CompactProgress]):
     """Let an increment become a full backup."""
 
     name = "compact backups"
     request, body, progress = CompactRequest, CompactBody, CompactProgress
 
     def __init__(self, runtime: Runtime, leases: Leases) -> None:
+        super().__init__(leases)
         self.handlers = {
             "fold": FoldPart(runtime, leases),
             "full manifest": FullManifestPart(runtime, leases),
         }
-        self._leases = leases
         self._shard_bytes = runtime.settings.shard_bytes
 
     def plan(self, tx: Writer, run: Planning[CompactRequest]) -> Plan[CompactBody, CompactProgress]:
@@ -121,9 +121,6 @@ class CompactChain(Kind[CompactRequest, CompactBody, CompactProgress]):
             for source, path in zip(folded, staging, strict=True)
             for number, shard in enumerate(source.shards(path.id, self._shard_bytes))
         ]
-
-    def let_go(self, operation_id: str) -> None:
-        self._leases.release(operation_id)
 
     def finish(self, tx: Writer, run: CompactRun) -> CompactResult:
         """The backup holds what was folded; what it held is free when those are done who read it."""

@@ -25,7 +25,7 @@ from strandline.backups.full import check_ours
 from strandline.backups.merge_parts import MergeBody, Merged, MergedManifestPart, MergePart, MergeRun, place
 from strandline.backups.merge_plan import MergedManifest, holder, merged_shards, runs
 from strandline.backups.record import BackupRecord, backup_heads, require_backup, require_collection
-from strandline.backups.repository_writer import Leases
+from strandline.backups.repository_writer import Leases, WritingKind
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.retention import named
 from strandline.catalog import definitions, many, paths, tables
@@ -34,7 +34,7 @@ from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import TableBody
 from strandline.catalog.writer import Writer
 from strandline.errors import InvalidArgument
-from strandline.operations.kind import Kind, PartPlan, Plan, Planning
+from strandline.operations.kind import PartPlan, Plan, Planning
 from strandline.records import Record
 from strandline.runtime import Runtime
 from strandline.sql.retention import parse_keep
@@ -49,18 +49,18 @@ class MergeResult(Record):
     bytes: int
 
 
-class MergeIncrements(Kind[MergeRequest, MergeBody, CompactProgress]):
+class MergeIncrements(WritingKind[MergeRequest, MergeBody, CompactProgress]):
     """Let neighbouring increments become one each."""
 
     name = "merge increments"
     request, body, progress = MergeRequest, MergeBody, CompactProgress
 
     def __init__(self, runtime: Runtime, leases: Leases) -> None:
+        super().__init__(leases)
         self.handlers = {
             "merge": MergePart(runtime, leases),
             "merged manifest": MergedManifestPart(runtime, leases),
         }
-        self._leases = leases
         self._shard_bytes = runtime.settings.shard_bytes
 
     def plan(self, tx: Writer, run: Planning[MergeRequest]) -> Plan[MergeBody, CompactProgress]:
@@ -120,9 +120,6 @@ class MergeIncrements(Kind[MergeRequest, MergeBody, CompactProgress]):
             for source in folded
         ]
         return many.add(tx, new, step=last.step, state="creating", operation_id=run.id)
-
-    def let_go(self, operation_id: str) -> None:
-        self._leases.release(operation_id)
 
     def finish(self, tx: Writer, run: MergeRun) -> MergeResult:
         """The last ones hold what was folded, and the others go."""

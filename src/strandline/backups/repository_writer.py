@@ -22,7 +22,7 @@ from strandline.backups.manifest import MANIFESTS, Manifest
 from strandline.backups.repository import OWNERS, TRASH, Repository
 from strandline.catalog import warehouse
 from strandline.errors import Conflict, Corrupted, PreconditionFailed, StrandlineError
-from strandline.operations.kind import Handler, P, Part, RunT, pause_after
+from strandline.operations.kind import B, G, Handler, Kind, P, Part, Q, RunT, pause_after
 from strandline.records import Record
 from strandline.runtime import Runtime
 from strandline.storage.elsewhere import OBJECTS
@@ -77,6 +77,16 @@ class Leases:
             lease = self._held.pop(operation_id, None)
         if lease is not None:
             lease.release()
+
+
+class WritingKind(Kind[Q, B, G]):
+    """An operation whose parts write to a repository, under one lease that ends with it."""
+
+    def __init__(self, leases: Leases) -> None:
+        self._leases = leases
+
+    def let_go(self, operation_id: str) -> None:
+        self._leases.release(operation_id)
 
 
 class WritingPart(Handler[RunT, P]):

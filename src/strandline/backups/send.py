@@ -30,7 +30,7 @@ from strandline.backups.record import (
     slice_segments,
 )
 from strandline.backups.repository import Repository, of_another
-from strandline.backups.repository_writer import Leases, WritingPart, avoided, publish
+from strandline.backups.repository_writer import Leases, WritingKind, WritingPart, avoided, publish
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.catalog import chains, paths
 from strandline.catalog.operations import Operation
@@ -43,7 +43,6 @@ from strandline.model import Segment, TableSchema
 from strandline.operations.engine import Engine
 from strandline.operations.kind import (
     Body,
-    Kind,
     Part,
     PartPlan,
     Plan,
@@ -128,19 +127,19 @@ class Listed(Record):
 SendRun: TypeAlias = Run[SendRequest, SendBody, SendProgress]
 
 
-class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
+class SendBackup(WritingKind[SendRequest, SendBody, SendProgress]):
     """Bring a backup, with all that it needs, to a repository."""
 
     name = "send backup"
     request, body, progress = SendRequest, SendBody, SendProgress
 
     def __init__(self, runtime: Runtime, leases: Leases) -> None:
+        super().__init__(leases)
         self.handlers = {
             "repository": RepositoryPart(runtime, leases),
             "objects": ObjectsPart(runtime, leases),
             "manifest": ManifestPart(runtime, leases),
         }
-        self._leases = leases
         self._shard_bytes = runtime.settings.shard_bytes
 
     def plan(self, tx: Writer, run: Planning[SendRequest]) -> Plan[SendBody, SendProgress]:
@@ -232,9 +231,6 @@ class SendBackup(Kind[SendRequest, SendBody, SendProgress]):
                 place_objects(tx, record, made, run.body.root)
                 paths.set_body(tx, sent[record.name].id, replace(record, stored=run.body.root))
         return result
-
-    def let_go(self, operation_id: str) -> None:
-        self._leases.release(operation_id)
 
     def follow(self, conn: Connection, run: SendRun) -> tuple[str, Record] | None:
         """Where backups are kept, those come as well that could not when they were taken. Then the chain is

@@ -13,14 +13,13 @@ from typing import TypeAlias
 
 from strandline.backups.collection import CLUSTER, Collection, CollectionRequest
 from strandline.backups.record import backup_heads, require_collection
-from strandline.backups.repository_writer import Leases, WritingPart, sweep
+from strandline.backups.repository_writer import Leases, WritingKind, WritingPart, sweep
 from strandline.catalog import paths
 from strandline.catalog.paths import require_id
 from strandline.catalog.writer import Writer
 from strandline.errors import InvalidArgument
 from strandline.operations.kind import (
     Body,
-    Kind,
     Part,
     PartPlan,
     Plan,
@@ -71,19 +70,19 @@ class SweptObjects(Record):
 SweepRun: TypeAlias = Run[CollectionRequest, SweepBody, Nothing]
 
 
-class SweepRepository(Kind[CollectionRequest, SweepBody, Nothing]):
+class SweepRepository(WritingKind[CollectionRequest, SweepBody, Nothing]):
     """Remove from a repository what its collection needs no more."""
 
     name = "sweep repository"
     request, body, progress = CollectionRequest, SweepBody, Nothing
 
     def __init__(self, runtime: Runtime, leases: Leases) -> None:
+        super().__init__(leases)
         self.handlers = {
             "outdated": OutdatedPart(runtime, leases),
             "manifest": UnlistPart(runtime, leases),
             "sweep": SweepPart(runtime, leases),
         }
-        self._leases = leases
 
     def plan(self, tx: Writer, run: Planning[CollectionRequest]) -> Plan[SweepBody, Nothing]:
         path = require_collection(tx.conn, run.request.collection)
@@ -118,9 +117,6 @@ class SweepRepository(Kind[CollectionRequest, SweepBody, Nothing]):
             objects=swept.objects or 0,
             waiting=swept.waiting or 0,
         )
-
-    def let_go(self, operation_id: str) -> None:
-        self._leases.release(operation_id)
 
 
 class OutdatedPart(WritingPart[SweepRun, Nothing]):
