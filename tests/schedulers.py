@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from strandline.catalog.operations import Part
+from strandline.catalog.operations import PartRow
 
 
 class Shuffled:
@@ -15,7 +15,7 @@ class Shuffled:
     def __init__(self, random_: random.Random) -> None:
         self._random = random_
 
-    def choose(self, runnable: Sequence[Part]) -> Part:
+    def choose(self, runnable: Sequence[PartRow]) -> PartRow:
         return self._random.choice(runnable)
 
 
@@ -25,5 +25,5 @@ class Explicit:
     def __init__(self, part_ids: Sequence[int]) -> None:
         self._rank = {part_id: rank for rank, part_id in enumerate(part_ids)}
 
-    def choose(self, runnable: Sequence[Part]) -> Part:
+    def choose(self, runnable: Sequence[PartRow]) -> PartRow:
         return min(runnable, key=lambda part: self._rank[part.id])

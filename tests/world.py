@@ -22,7 +22,7 @@ from strandline import records
 from strandline.catalog import cache, commits, definitions, operations, paths, sqltables
 from strandline.catalog.commits import TableChange
 from strandline.catalog.connection import Catalog, sqlite_url
-from strandline.catalog.operations import Operation, Part
+from strandline.catalog.operations import Operation, PartRow
 from strandline.catalog.sessions import HOST
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableBody, TableInfo
@@ -214,7 +214,7 @@ def listed(engine: Engine) -> list[Operation]:
         return operations.listed(conn)
 
 
-def parts_of(engine: Engine, operation_id: str) -> list[Part]:
+def parts_of(engine: Engine, operation_id: str) -> list[PartRow]:
     with engine.catalog.read() as conn:
         return operations.parts(conn, operation_id)
 

@@ -8,7 +8,7 @@ import sqlite3
 from sqlalchemy import select
 
 from strandline.catalog import operations, sqltables
-from strandline.catalog.operations import DONE, Part
+from strandline.catalog.operations import DONE, PartRow
 from strandline.records import Record
 from tests import world
 from tests.backups.branches import Branches
@@ -78,7 +78,7 @@ class Orders:
             level = following
         return ends
 
-    def _name(self, part: Part) -> str:
+    def _name(self, part: PartRow) -> str:
         """Which one it is, in any order; its table comes first."""
         at = sqltables.parts.c
         path = select(at.path).where(at.operation_id == "op", at.id == part.id)
@@ -86,7 +86,7 @@ class Orders:
             table = str(conn.execute(path).scalar_one()).split("/")[1]
         return f"{table} {part.kind} {part.stage} {part.body}"
 
-    def _followed(self, done: frozenset[str], runnable: list[Part], *, deaths: bool) -> list[Part]:
+    def _followed(self, done: frozenset[str], runnable: list[PartRow], *, deaths: bool) -> list[PartRow]:
         """Those of the first table; of others all when it is done, and else one."""
         names = {part.id: self._name(part) for part in runnable}
         first = min({name.split()[0] for name in self._planned})
@@ -103,14 +103,14 @@ class Orders:
         session = self.engine.get("op").session_id
         self.engine.lease = world.Process(self.branches.catalog, session)
 
-    def _carry_out(self, part: Part, *, deaths: bool) -> None:
+    def _carry_out(self, part: PartRow, *, deaths: bool) -> None:
         self.edges += 1
         while part.state != DONE:
             part = self._transition(part)
             if deaths:
                 self._die()
 
-    def _transition(self, part: Part) -> Part:
+    def _transition(self, part: PartRow) -> PartRow:
         assert self.engine.advance(self.engine.get("op"), part)
         with self.branches.catalog.read() as conn:
             return operations.present_parts(conn, "op", [part.id])[part.id]

@@ -13,7 +13,7 @@ from strandline.catalog import paths, sqltables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.paths import Path
 from strandline.catalog.tables import TableInfo
-from strandline.catalog.versions import Claimed, Conflict, Joined, VersionRegistry, Wish, sync_indexes
+from strandline.catalog.versions import Claimed, Joined, Taken, VersionRegistry, Wish, sync_indexes
 from strandline.errors import Internal
 from tests.claims import claim, move
 from tests.world import BY_V, create, disagreements
@@ -46,7 +46,7 @@ def test_the_first_claims_and_its_siblings_join(orders: Catalog) -> None:
             "no order of siblings can make it drift"
         )
         assert claim(tx, "op", 1, path(tx.conn)) == Claimed(2), "a repeat by the same part is harmless"
-        assert claim(tx, "other", 1, path(tx.conn)) == Conflict("op")
+        assert claim(tx, "other", 1, path(tx.conn)) == Taken("op")
 
 
 def test_who_claims_hears_which_siblings_have_come(orders: Catalog) -> None:
@@ -55,7 +55,7 @@ def test_who_claims_hears_which_siblings_have_come(orders: Catalog) -> None:
         claim(tx, "other", 1, index)
         wishes = [Wish(3, index), Wish(2, table), Wish(2, table), Wish(1, table)]
         conflict, *claims = registry.claim_all(tx, "op", wishes)
-        assert conflict == Conflict("other")
+        assert conflict == Taken("other")
         assert claims == [Claimed(2), Claimed(2), Joined(2, writer=2)]
         assert [claim.siblings for claim in claims] == [(), (), (2,)]  # type: ignore[union-attr]
         again = registry.claim_all(tx, "op", [Wish(1, table), Wish(2, table)])
@@ -135,10 +135,10 @@ def test_a_move_stops_at_a_conflict(orders: Catalog) -> None:
     with orders.write() as tx:
         claim(tx, "other", 1, path(tx.conn))
         claims = move(tx, "op", 1, path(tx.conn, IMPL))
-        assert [type(made) for made in claims] == [Claimed, Claimed, Conflict]
+        assert [type(made) for made in claims] == [Claimed, Claimed, Taken]
         registry.rollback(tx, "op")
         claim(tx, "other", 1, path(tx.conn, IMPL))
-        assert move(tx, "op", 1, path(tx.conn, IMPL)) == [Conflict("other")]
+        assert move(tx, "op", 1, path(tx.conn, IMPL)) == [Taken("other")]
 
 
 def test_versions_only_grow(orders: Catalog) -> None:

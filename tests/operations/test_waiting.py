@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from strandline.catalog.connection import Catalog
-from strandline.catalog.operations import CANCELLED, DONE, RUNNING, Operation, Part
+from strandline.catalog.operations import CANCELLED, DONE, RUNNING, Operation, PartRow
 from strandline.errors import TimedOut, Unavailable
 from strandline.operations.engine import Engine
 from strandline.operations.transitions import LOOK_SECONDS, NOTED_SECONDS
@@ -36,7 +36,7 @@ class Seen(Engine):
         super().__init__(catalog, Process(catalog), [Worked(handler)])
         self.did: list[str] = []
 
-    def _note_begun(self, parts: Sequence[Part], began: float) -> None:
+    def _note_begun(self, parts: Sequence[PartRow], began: float) -> None:
         self.did.append("noted")
         super()._note_begun(parts, began)
 

@@ -9,7 +9,7 @@ from strandline.catalog import paths
 from strandline.catalog.board import Publication
 from strandline.catalog.cache import Loader, SchemeCache
 from strandline.catalog.connection import Catalog
-from strandline.catalog.operations import Operation, Part
+from strandline.catalog.operations import Operation, PartRow
 from strandline.catalog.paths import Path
 from strandline.catalog.versions import Claim, Claimed, HeldClaim, VersionRegistry, Wish
 from strandline.catalog.writer import Writer
@@ -94,5 +94,5 @@ class Actor:
         )
         self.cache = SchemeCache(catalog, delivery=Post(random_), metrics=metrics)
         self.loader = Loader(self.cache, catalog.clock, metrics=metrics)
-        self.memory: tuple[Operation, Part] | None = None
+        self.memory: tuple[Operation, PartRow] | None = None
         """What it was about to do when it was last seen."""

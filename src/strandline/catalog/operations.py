@@ -76,7 +76,7 @@ is rolled back."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class PartRow:
     """One of the siblings. Parts of one stage run in any order; a stage begins when all parts of the earlier
     ones are done. ``attempt`` grows with each failure, so that a late report of an earlier try can be told
     from the present one. ``body`` is the text of what its handler keeps. ``began``, ``seconds`` and
@@ -206,13 +206,13 @@ def unfinished(conn: Connection) -> list[Operation]:
     return [_operation(row, {}) for row in rows]
 
 
-def parts(conn: Connection, operation_id: str, kind: str | None = None) -> list[Part]:
+def parts(conn: Connection, operation_id: str, kind: str | None = None) -> list[PartRow]:
     """Return all of its parts, or those of a kind."""
     query = _PARTS if kind is None else _PARTS.where(sqltables.parts.c.kind == kind)
     return [_part(row) for row in conn.execute(query, {"operation": operation_id})]
 
 
-def present_parts(conn: Connection, operation_id: str, part_ids: Iterable[int]) -> dict[int, Part]:
+def present_parts(conn: Connection, operation_id: str, part_ids: Iterable[int]) -> dict[int, PartRow]:
     """Return parts as they are now, by id; without those that are gone."""
     at = sqltables.parts.c
     return {
@@ -222,7 +222,7 @@ def present_parts(conn: Connection, operation_id: str, part_ids: Iterable[int]) 
     }
 
 
-def open_parts(conn: Connection, operation_id: str, most: int) -> list[Part]:
+def open_parts(conn: Connection, operation_id: str, most: int) -> list[PartRow]:
     """Return the first of those that may go on now: the unfinished ones of the first unfinished stage."""
     return [_part(row) for row in conn.execute(_OPEN_PARTS, {"operation": operation_id, "most": most})]
 
@@ -242,7 +242,7 @@ def last_change(conn: Connection, operation_id: str) -> float | None:
     return last
 
 
-def save_parts(tx: Writer, changed: Sequence[Part]) -> None:
+def save_parts(tx: Writer, changed: Sequence[PartRow]) -> None:
     """Parts that have gone on together, one at least, all after slow work or all without."""
     has_worked = changed[0].began is not None
     values = [
@@ -371,8 +371,8 @@ def _operation(row: Row[Any], counts: dict[str, tuple[int, int]]) -> Operation:
     )
 
 
-def _part(row: Any) -> Part:
-    return Part(
+def _part(row: Any) -> PartRow:
+    return PartRow(
         operation_id=row.operation_id,
         id=row.id,
         kind=row.kind,

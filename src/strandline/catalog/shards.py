@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, case, false, func, 
 
 from strandline import records
 from strandline.catalog import sqltables
-from strandline.catalog.operations import DONE, Operation, Part
+from strandline.catalog.operations import DONE, Operation, PartRow
 from strandline.catalog.writer import Writer
 from strandline.chunks import chunks
 from strandline.errors import StrandlineError
@@ -83,7 +83,7 @@ class StageInfo:
     seconds: float | None
 
 
-def save_failed(tx: Writer, part: Part, attempt: Attempt) -> None:
+def save_failed(tx: Writer, part: PartRow, attempt: Attempt) -> None:
     """Count one more try of a part that has failed."""
     is_it = (_AT.operation_id == part.operation_id) & (_AT.id == part.id)
     text: str | None = tx.conn.execute(select(_AT.errors).where(is_it)).scalar_one()

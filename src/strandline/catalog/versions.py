@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from sqlalchemy import Connection, Row, and_, bindparam, case, delete, null, select, update
 
@@ -68,8 +68,10 @@ _BODIES = select(_AT.id, _AT.body).where(sqltables.among(_AT.id, "tables"))
 
 @dataclass(frozen=True)
 class Claimed:
-    """This part was the first of its operation: it is the writer. ``siblings``: those who have joined."""
+    """This part was the first of its operation: it is the writer. ``siblings``: those who have joined.
+    ``result``: what is counted."""
 
+    result: ClassVar[str] = "claimed"
     version: int
     siblings: tuple[int, ...] = field(default=(), compare=False)
 
@@ -79,19 +81,21 @@ class Joined:
     """The sibling ``writer`` has claimed the path: use its version, write nothing. ``siblings``: all that
     have come before."""
 
+    result: ClassVar[str] = "joined"
     version: int
     writer: int
     siblings: tuple[int, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)
-class Conflict:
+class Taken:
     """Another operation holds the path."""
 
+    result: ClassVar[str] = "conflict"
     operation_id: str
 
 
-Claim: TypeAlias = Claimed | Joined | Conflict
+Claim: TypeAlias = Claimed | Joined | Taken
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,7 @@ class VersionRegistry:
                 held = known[wish.path.id] = _next(operation_id, wish)
                 new.append(held)
             if held.operation_id != operation_id:
-                claims.append(Conflict(held.operation_id))
+                claims.append(Taken(held.operation_id))
                 continue
             before = came[held.path_id]
             siblings = tuple(part_id for part_id in before if part_id != wish.part_id)
@@ -162,7 +166,7 @@ class VersionRegistry:
         above = units_above(tx.conn, [wish.path for wish in wishes])
         further: list[Wish] = []
         for wish, claim in claims:
-            if wish.path.id in above and not isinstance(claim, Conflict):
+            if wish.path.id in above and not isinstance(claim, Taken):
                 index, table = above[wish.path.id]
                 further += [Wish(wish.part_id, index, claim.version), Wish(wish.part_id, table)]
         return [*claims, *zip(further, self.claim_all(tx, operation_id, further), strict=True)]

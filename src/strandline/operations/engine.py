@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from strandline import records
 from strandline.catalog import operations, sessions, shards
-from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, RUNNING, Operation, Part
+from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, RUNNING, Operation, PartRow
 from strandline.catalog.writer import Writer
 from strandline.cycles import uncollected
 from strandline.errors import Corrupted, PreconditionFailed, TimedOut, Unavailable
@@ -35,7 +35,7 @@ class _Task:
     """Parts on a thread: one, or some that share their work."""
 
     operation: Operation
-    parts: Sequence[Part]
+    parts: Sequence[PartRow]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

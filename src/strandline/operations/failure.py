@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strandline.catalog import sessions, shards
-from strandline.catalog.operations import Operation, Part
+from strandline.catalog.operations import Operation, PartRow
 from strandline.catalog.writer import Writer
 from strandline.errors import Cancelled, Internal, StrandlineError
 
@@ -16,7 +16,7 @@ class Cancelling(Exception):
     """Somebody wants the operation to be undone."""
 
 
-def save_failed(tx: Writer, part: Part, error: StrandlineError) -> None:
+def save_failed(tx: Writer, part: PartRow, error: StrandlineError) -> None:
     """Write down one more try of a part that came to nothing."""
     began = tx.now if part.began is None else part.began
     now = began + (part.seconds or 0.0)

@@ -20,10 +20,9 @@ from sqlalchemy import Connection
 from strandline import records
 from strandline.catalog import many, operations, paths, sessions
 from strandline.catalog.ledger import Notice
-from strandline.catalog.operations import DONE, NewPart, Operation
-from strandline.catalog.operations import Part as PartRow
+from strandline.catalog.operations import DONE, NewPart, Operation, PartRow
 from strandline.catalog.paths import Path
-from strandline.catalog.versions import Claim, Conflict, Joined, VersionRegistry, Wish
+from strandline.catalog.versions import Claim, Joined, Taken, VersionRegistry, Wish
 from strandline.catalog.writer import Writer
 from strandline.errors import StrandlineError, TimedOut, Unavailable
 from strandline.metrics import Metrics, event, is_logged
@@ -172,7 +171,7 @@ class Run(Generic[Q, B, G]):
         claims = self.registry.move_all(tx, self.operation.id, wishes)
         self.after_commit(lambda: self._note_claims(claims))
         for wish, claim in claims:
-            if isinstance(claim, Conflict):
+            if isinstance(claim, Taken):
                 self.flush()
                 # The transaction that would say so is not going to take place.
                 self._notice(
@@ -208,13 +207,13 @@ class Run(Generic[Q, B, G]):
             act()
 
     def _note_claims(self, claims: Sequence[tuple[Wish, Claim]]) -> None:
-        for result, number in Counter(_result(claim) for _, claim in claims).items():
+        for result, number in Counter(claim.result for _, claim in claims).items():
             self._metrics.claims.labels(result).inc(number)
         if not is_logged():
             return  # There may be very many of them.
         for wish, claim in claims:
             fields: dict[str, Any]
-            if isinstance(claim, Conflict):
+            if isinstance(claim, Taken):
                 fields = {"holder": claim.operation_id}
             else:
                 writer = claim.writer if isinstance(claim, Joined) else wish.part_id
@@ -224,13 +223,9 @@ class Run(Generic[Q, B, G]):
                 operation=self.operation.id,
                 part=wish.part_id,
                 path=wish.path.path,
-                result=_result(claim),
+                result=claim.result,
                 **fields,
             )
-
-
-def _result(claim: Claim) -> str:
-    return type(claim).__name__.lower()
 
 
 AnyRun: TypeAlias = Run[Any, Any, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from strandline.catalog.operations import Part
+from strandline.catalog.operations import PartRow
 
 
 class Lease(Protocol):
@@ -22,4 +22,4 @@ class Scheduler(Protocol):
     """Which of the parts that could go on goes on next. The engine's answer to "in any order": the order is a
     parameter. Called for every transition with parts that are runnable at that moment, never with none."""
 
-    def choose(self, runnable: Sequence[Part]) -> Part: ...
+    def choose(self, runnable: Sequence[PartRow]) -> PartRow: ...

@@ -18,14 +18,13 @@ from sqlalchemy import Connection
 
 from strandline.catalog import operations, sessions, shards
 from strandline.catalog.connection import Catalog
-from strandline.catalog.operations import CANCELLING, FAILED, Failure, Operation, Part
+from strandline.catalog.operations import CANCELLING, FAILED, Failure, Operation, PartRow
 from strandline.catalog.versions import VersionRegistry
 from strandline.cycles import uncollected
 from strandline.errors import Corrupted, InvalidArgument, OperationNotFound, StrandlineError
 from strandline.metrics import Metrics, event
 from strandline.operations.failure import Cancelling, Lost, as_ours, save_failed
-from strandline.operations.kind import AnyRun, Handler, Kind, Run, read_part
-from strandline.operations.kind import Part as TypedPart
+from strandline.operations.kind import AnyRun, Handler, Kind, Part, Run, read_part
 from strandline.operations.parameters import Lease, Scheduler
 from strandline.threads import within
 
@@ -40,7 +39,7 @@ NOTED_SECONDS = 1.0
 class InOrder:
     """Each part to its end, in the order they were planned."""
 
-    def choose(self, runnable: Sequence[Part]) -> Part:
+    def choose(self, runnable: Sequence[PartRow]) -> PartRow:
         return runnable[0]
 
 
@@ -68,13 +67,13 @@ class Transitions:
     def __post_init__(self, of_kinds: Iterable[Kind[Any, Any, Any]]) -> None:
         self.kinds = {kind.name: kind for kind in of_kinds}
 
-    def runnable(self, operation_id: str) -> tuple[Operation, list[Part]]:
+    def runnable(self, operation_id: str) -> tuple[Operation, list[PartRow]]:
         """Return the operation, and the first of those of its parts that can go on now."""
         with self.catalog.read() as conn:
             found = operations.open_parts(conn, operation_id, max(_WINDOW, 2 * self.together))
             return operations.get(conn, operation_id), found
 
-    def bunch(self, operation: Operation, runnable: Sequence[Part]) -> list[Part]:
+    def bunch(self, operation: Operation, runnable: Sequence[PartRow]) -> list[PartRow]:
         """Return the part that is next, and those like it that go on with it: in the same transaction, or by
         slow work that they share. Those with slow work to do, and those that have failed before, go first: so
         that what comes after their work comes together again. Who has failed before goes alone."""
@@ -88,7 +87,7 @@ class Transitions:
         alike = [first, *(p for p in others if (p.kind, p.state) == (first.kind, first.state))]
         return alike[: self._sharing(operation, alike[: self.together]) if slow else self.together]
 
-    def _sharing(self, operation: Operation, parts: Sequence[Part]) -> int:
+    def _sharing(self, operation: Operation, parts: Sequence[PartRow]) -> int:
         """Return how many of the parts share their slow work, and then their transaction. One that cannot be
         read goes alone, and says so."""
         handler = self.handler_of(operation, parts[0])
@@ -97,11 +96,11 @@ class Transitions:
         except Corrupted:
             return 1
 
-    def is_quick(self, operation: Operation, part: Part) -> bool:
+    def is_quick(self, operation: Operation, part: PartRow) -> bool:
         """Return whether the present phase of a part is its transaction and nothing else."""
         return self.handler_of(operation, part).is_quick(part.state)
 
-    def advance(self, operation: Operation, *parts: Part) -> bool:
+    def advance(self, operation: Operation, *parts: PartRow) -> bool:
         """Carry out the present phase of parts of one kind and state, in one transaction; False when the
         operation ended over it. A part whose slow work has failed takes no other with it."""
         if self.is_quick(operation, parts[0]):
@@ -119,7 +118,7 @@ class Transitions:
                 is_on = self.part_failed(operation, part, error)
         return is_on
 
-    def _work(self, operation: Operation, parts: Sequence[Part], began: float) -> Sequence[Any]:
+    def _work(self, operation: Operation, parts: Sequence[PartRow], began: float) -> Sequence[Any]:
         """Return what the slow work of a part, or that of some which share it, has made for each of them, or
         its error."""
         handler = self.handler_of(operation, parts[0])
@@ -138,7 +137,7 @@ class Transitions:
     def _watched(
         self,
         handler: Handler[Any, Any],
-        parts: Sequence[Part],
+        parts: Sequence[PartRow],
         work: Callable[[], Sequence[Any]],
         time: tuple[float, float],
     ) -> Sequence[Any]:
@@ -172,7 +171,7 @@ class Transitions:
             while_waiting=look,
         )
 
-    def _note_begun(self, parts: Sequence[Part], began: float) -> None:
+    def _note_begun(self, parts: Sequence[PartRow], began: float) -> None:
         operation_id = parts[0].operation_id
         # Who looks on may miss it; the work does not.
         with contextlib.suppress(StrandlineError), self.catalog.write() as tx:
@@ -184,7 +183,7 @@ class Transitions:
         with contextlib.suppress(StrandlineError), self.catalog.read() as conn:
             self.fence(conn, operation_id)
 
-    def _advance(self, operation: Operation, parts: Sequence[Part], made: Sequence[Any]) -> bool:
+    def _advance(self, operation: Operation, parts: Sequence[PartRow], made: Sequence[Any]) -> bool:
         """Carry out the one transaction of parts, with what was ``made`` before it for each. If it fails,
         each of them is tried by itself, from its work on: one that cannot go on takes no other with it."""
         handler = self.handler_of(operation, parts[0])
@@ -209,7 +208,7 @@ class Transitions:
             )
         return True
 
-    def part_failed(self, operation: Operation, part: Part, error: Exception) -> bool:
+    def part_failed(self, operation: Operation, part: PartRow, error: Exception) -> bool:
         """Try the part again later if its handler thinks that this may help; otherwise fail the operation and
         undo it. The failure of an attempt that was given up before is not news. False when the operation has
         ended."""
@@ -248,7 +247,7 @@ class Transitions:
                 self.ask_if_wanted(operation_id)
 
     def undo(
-        self, operation: Operation, state: str, error: StrandlineError, failed: Part | None = None
+        self, operation: Operation, state: str, error: StrandlineError, failed: PartRow | None = None
     ) -> None:
         """Roll back all that the operation did, in one transaction. ``failed``: the part that it ends
         over."""
@@ -265,13 +264,13 @@ class Transitions:
         self.ended(operation, state, error)
 
     def _transition(
-        self, handler: Handler[Any, Any], run: AnyRun, parts: Sequence[TypedPart[Any]], made: Sequence[Any]
-    ) -> list[tuple[Part, Part]]:
+        self, handler: Handler[Any, Any], run: AnyRun, parts: Sequence[Part[Any]], made: Sequence[Any]
+    ) -> list[tuple[PartRow, PartRow]]:
         """Carry out the transaction of the parts' phase, and return those for which it took place, before and
         after it. What was made for one that it must not take place for is discarded. If the catalog does not
         say whether it took place, that stays: a file too many is an orphan, one too few is a table that
         cannot be read."""
-        changed: list[tuple[Part, Part]] = []
+        changed: list[tuple[PartRow, PartRow]] = []
         made_for = {part.id: each for part, each in zip(parts, made, strict=True)}
         try:
             # Writers are serialized anyway, and a thread wakes up sooner than a database that looks now and
@@ -291,9 +290,7 @@ class Transitions:
         _discard(handler, (each for id_, each in made_for.items() if id_ not in taken))
         return changed
 
-    def _due(
-        self, conn: Connection, operation_id: str, parts: Sequence[TypedPart[Any]]
-    ) -> list[TypedPart[Any]]:
+    def _due(self, conn: Connection, operation_id: str, parts: Sequence[Part[Any]]) -> list[Part[Any]]:
         """Return those that are as they were read, and whose stage has come."""
         present = operations.present_parts(conn, operation_id, [part.id for part in parts])
         stage = operations.first_open_stage(conn, operation_id)
@@ -308,7 +305,7 @@ class Transitions:
             due.append(part)
         return due
 
-    def _is_present(self, conn: Connection, part: Part) -> bool:
+    def _is_present(self, conn: Connection, part: PartRow) -> bool:
         """Return whether a part is as it was read."""
         return _is_same(operations.present_parts(conn, part.operation_id, [part.id]).get(part.id), part)
 
@@ -345,7 +342,7 @@ class Transitions:
             )
         return kind
 
-    def handler_of(self, operation: Operation, part: Part) -> Handler[Any, Any]:
+    def handler_of(self, operation: Operation, part: PartRow) -> Handler[Any, Any]:
         return self.kind_of(operation.kind).handler(part.kind)
 
     def run_of(self, operation: Operation) -> AnyRun:
@@ -365,5 +362,5 @@ def _discard(handler: Handler[Any, Any], made: Iterable[Any]) -> None:
             handler.discard(each)
 
 
-def _is_same(present: Part | None, part: Part) -> bool:
+def _is_same(present: PartRow | None, part: PartRow) -> bool:
     return present is not None and (present.state, present.attempt) == (part.state, part.attempt)
