@@ -130,7 +130,7 @@ def run_load(catalog: Catalog, url: str, stop: Path, *, readers: int, seconds: f
 def change(catalog: Catalog, engine: Engine, number: int) -> None:
     """One round: a copy with streams of two tables, DDL, the streams dropped again."""
     first, second = TABLES[number % 4], TABLES[(number + 1) % 4]
-    stream = StreamSpec(f"s{number}")
+    stream = StreamSpec(name=f"s{number}")
     execute(
         engine, "copy", copy_request((first, f"/copies{first}"), (second, f"/copies{second}"), stream=stream)
     )

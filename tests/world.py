@@ -46,7 +46,7 @@ SCHEMA = TableSchema.of(
 BY_V = IndexDef(name="by_v", kind="GLOBAL SYNC", columns=("v",))
 BY_N = IndexDef(name="by_n", kind="GLOBAL SYNC", columns=("n",), cover=("v",))
 LATER = IndexDef(name="later", kind="GLOBAL ASYNC", columns=("n",))
-STREAM = StreamSpec("20260101120000Z_continuousBackupImpl")
+STREAM = StreamSpec(name="20260101120000Z_continuousBackupImpl")
 
 
 _ALL = select(sqltables.paths).order_by(sqltables.paths.c.id)
@@ -195,7 +195,7 @@ def resume(engine: Engine) -> list[Operation]:
 
 def stream_on(table: str, stream: StreamSpec | str = STREAM) -> StreamRequest:
     """The request to create a stream."""
-    return StreamRequest(table=table, stream=StreamSpec(stream) if isinstance(stream, str) else stream)
+    return StreamRequest(table=table, stream=StreamSpec(name=stream) if isinstance(stream, str) else stream)
 
 
 def drop_of(*streams: str) -> StreamPaths:

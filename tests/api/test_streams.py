@@ -407,7 +407,7 @@ def test_only_what_should_move_moves(db: Database) -> None:
 
 def test_a_stream_that_is_still_being_created_says_so(db: Database) -> None:
     engine = db._running.engine
-    operation_id = engine.start("create stream", StreamRequest(table="/t", stream=StreamSpec("f")))
+    operation_id = engine.start("create stream", StreamRequest(table="/t", stream=StreamSpec(name="f")))
     engine.step(operation_id)
     for look in (
         lambda s: s.position,

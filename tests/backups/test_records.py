@@ -232,7 +232,7 @@ def test_what_is_not_done_yet_does_not_say_what_came_of_it() -> None:
         changes: dict[str, Any] = {missing: None}
         with pytest.raises(Internal, match="path 1 is not cut yet"):
             _ = replace(made, **changes).made
-    stream = StreamSpec("s", "NEW_IMAGE", "JSON", 9)
+    stream = StreamSpec(name="s", mode="NEW_IMAGE", format="JSON", owner=9)
     slice_ = CutSlice(
         table_id=1, target_id=2, after=3, step=4, whole=False, base=None, before=digest(1), stream=stream
     ).done(made.made)

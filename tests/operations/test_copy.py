@@ -95,7 +95,7 @@ def test_all_orders_of_the_three_parts_of_an_indexed_table(catalog: Catalog) -> 
     for number, order in enumerate(itertools.permutations((1, 2, 3))):
         before = versions(catalog)
         seen = watched(catalog)
-        request = copy_request(("/orders", f"/copies{number}/orders"), stream=StreamSpec(f"s{number}"))
+        request = copy_request(("/orders", f"/copies{number}/orders"), stream=StreamSpec(name=f"s{number}"))
         ended = execute(engine_of(catalog, scheduler=Explicit(order)), "copy", request)
         after = versions(catalog)
         assert ended.parts == ended.parts_done == 3
@@ -208,7 +208,7 @@ def test_orders_and_interleavings_of_two_tables(catalog: Catalog) -> None:
         execute(
             engine_of(catalog, scheduler=scheduler),
             "copy",
-            copy_request(*pairs, stream=StreamSpec(f"s{number}")),
+            copy_request(*pairs, stream=StreamSpec(name=f"s{number}")),
         )
         after = versions(catalog)
         assert seen == []
@@ -484,7 +484,9 @@ def test_old_streams_are_replaced_in_the_same_operation(catalog: Catalog) -> Non
     old = (f"/orders/{STREAM.name}", f"{IMPL}/{STREAM.name}")
     seen, before = watched(catalog), versions(catalog)
     execute(
-        engine, "copy", copy_request(("/orders", "/again/orders"), stream=StreamSpec("new"), drop_streams=old)
+        engine,
+        "copy",
+        copy_request(("/orders", "/again/orders"), stream=StreamSpec(name="new"), drop_streams=old),
     )
     after = versions(catalog)
     assert seen == []

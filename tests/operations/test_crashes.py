@@ -37,7 +37,7 @@ from tests.world import (
 )
 
 COPY = copy_request(("/orders", "/copies/orders"), ("/users", "/copies/users"), stream=STREAM)
-OLD = StreamSpec("old")
+OLD = StreamSpec(name="old")
 REPLACE = copy_request(
     ("/orders", "/copies/orders"),
     stream=STREAM,

@@ -184,7 +184,7 @@ def test_a_stream_keeps_the_state_of_its_table_only_if_it_shows_it(orders: Catal
     engine = engine_of(orders)
     kept_by = {}
     for mode in MODES:
-        spec = StreamSpec(mode.lower(), mode, "PARQUET", owner=7)
+        spec = StreamSpec(name=mode.lower(), mode=mode, format="PARQUET", owner=7)
         execute(engine, "create stream", StreamRequest(table="/orders", stream=spec))
         with orders.read() as conn:
             stream = paths.require(conn, f"/orders/{mode.lower()}")
@@ -205,7 +205,7 @@ class Beginning(Handler[AnyRun, Nothing]):
 
     def configure(self, tx: Writer, run: AnyRun, part: Part[Nothing], made: Any) -> Nothing:
         on = [paths.require(tx.conn, path) for path in ("/orders", IMPL)]
-        begin_streams(tx, run, part, on, StreamSpec("feed"), step=2)
+        begin_streams(tx, run, part, on, StreamSpec(name="feed"), step=2)
         return part.body
 
 
@@ -240,7 +240,7 @@ def test_streams_that_begin_at_once_are_seen_at_the_end(orders: Catalog) -> None
 
 
 def test_a_stream_that_is_to_show_what_was_needs_it(orders: Catalog) -> None:
-    spec = StreamSpec("feed", "NEW_IMAGE")
+    spec = StreamSpec(name="feed", mode="NEW_IMAGE")
     execute(engine_of(orders), "create stream", StreamRequest(table="/orders", stream=spec))
 
     def alter(mode: str | None) -> tuple[str, bool, int]:

@@ -201,7 +201,7 @@ class Simulation:
         number = next(self.ids)
         request = copy_request(
             *((s.path, f"/c{number}/{s.name}") for s in sources),
-            stream=StreamSpec(f"s{number}") if self.random.random() < 0.8 else None,
+            stream=StreamSpec(name=f"s{number}") if self.random.random() < 0.8 else None,
             omit_indexes=self.random.random() < 0.15,
             drop_streams=tuple(old) if self.random.random() < 0.3 else (),
         )
@@ -220,7 +220,7 @@ class Simulation:
     def create_stream(self, actor: Actor) -> None:
         table = self.pick("table")
         if table is not None:
-            spec = StreamSpec(f"s{next(self.ids)}")
+            spec = StreamSpec(name=f"s{next(self.ids)}")
             actor.engine.start("create stream", stream_on(table.path, spec))
 
     def drop_stream(self, actor: Actor) -> None:

@@ -191,7 +191,7 @@ def add_changefeed(database: Database, path: str, action: st.AddChangefeed) -> N
     settings = _settings(action)
     if "MODE" not in settings:
         raise InvalidArgument("a changefeed needs the setting MODE", f"It is one of {', '.join(MODES)}.")
-    spec = StreamSpec(action.name, settings["MODE"], settings.get("FORMAT", "JSON"), None)
+    spec = StreamSpec(name=action.name, mode=settings["MODE"], format=settings.get("FORMAT", "JSON"))
     database.run_operation("create stream", StreamRequest(table=path, stream=spec))
 
 

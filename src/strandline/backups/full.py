@@ -49,7 +49,10 @@ from strandline.operations.streams import StreamSpec, droppable_streams, plan_dr
 from strandline.records import Nothing, Record, later
 from strandline.runtime import Runtime
 
-STREAM_MODE = "NEW_IMAGE"
+
+def backup_stream(name: str, collection: Path) -> StreamSpec:
+    """Return the streams from which the next increment will read."""
+    return StreamSpec(name=name, mode="NEW_IMAGE", format="JSON", owner=collection.id)
 
 
 def member_tables(conn: Connection, collection: Collection) -> list[Path]:
@@ -207,11 +210,7 @@ class FullBackup(CollectionBackup[BackupBody, Nothing]):
         path, collection, members = self._begin(tx, run)
         step = current_step(tx.conn)
         backup = self._make_backup(tx, run, path, members, step)
-        stream = (
-            StreamSpec(stream_name(backup.name), STREAM_MODE, "JSON", path.id)
-            if collection.settings.incremental
-            else None
-        )
+        stream = backup_stream(stream_name(backup.name), path) if collection.settings.incremental else None
         request = CopyRequest(
             tuple((member.path, f"{backup.path}{member.path}") for member, _ in members),
             self._shard_bytes,

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from strandline.backups.collection import CollectionRequest
-from strandline.backups.full import STREAM_MODE, FullNeeded
+from strandline.backups.full import FullNeeded, backup_stream
 from strandline.backups.record import (
     META,
     BackupRecord,
@@ -259,7 +259,7 @@ class _Increment:
         for pair in zip(sources, targets, strict=True):
             same = _is_unchanged(pair[0], heads[pair[0].source.id])
             (unchanged if same else changed).append(pair)
-        stream = StreamSpec(stream_name(cut.backup.name), STREAM_MODE, "JSON", cut.collection.id)
+        stream = backup_stream(stream_name(cut.backup.name), cut.collection)
         parts = self._changed(changed, stream)
         for start in range(0, len(unchanged), UNCHANGED):
             slices = tuple(

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from strandline.backups.collection import Collection
-from strandline.backups.full import STREAM_MODE
+from strandline.backups.full import backup_stream
 from strandline.backups.record import BackupRecord, Continuation
 from strandline.backups.restore_parts import RestoreRun
 from strandline.backups.restore_plan import places
@@ -36,7 +36,7 @@ def begin_restored(tx: Writer, run: RestoreRun, under: Sequence[Path]) -> tuple[
     made = {path: tables[table_id] for path, table_id in run.body.tables.items()}
     wanted = places(run.request, record)
     feeds = {
-        f"{path}/{feed.name}": (made[path], StreamSpec(feed.name, feed.mode, feed.format))
+        f"{path}/{feed.name}": (made[path], StreamSpec(name=feed.name, mode=feed.mode, format=feed.format))
         for path, (_, table) in wanted.items()
         for feed in (table.changefeeds if run.request.changefeeds else ())
     }
@@ -45,7 +45,7 @@ def begin_restored(tx: Writer, run: RestoreRun, under: Sequence[Path]) -> tuple[
     is_last = paths.backups(tx.conn, collection, last=True)[0].id == backup.id
     if goes_on and is_last and record.stream is not None and in_place == set(record.tables):
         sources = _sources(record, made)
-        stream = StreamSpec(record.stream, STREAM_MODE, "JSON", collection.id)
+        stream = backup_stream(record.stream, collection)
         new += [(tables[now], stream) for now in sources.values()]
         continued = Continuation(step=tx.step, sources=tuple(sources.items()))
         paths.set_body(tx, backup.id, replace(record, continued=continued))

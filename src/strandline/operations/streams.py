@@ -28,7 +28,7 @@ from strandline.records import Nothing, Record, later
 from strandline.storage.feed import STATEFUL_MODES
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StreamSpec:
     """What a stream is asked to be. ``owner``: the id of the backup collection that it belongs to, None for a
     user's own."""
