@@ -234,11 +234,12 @@ with strandline.connect(sys.argv[1], spark=session, settings=settings) as db:
 @pytest.mark.xdist_group("jvm")
 def test_a_task_that_was_tried_twice_leaves_nothing_that_counts(tmp_path: Path) -> None:
     """Each try has a name of its own, and only the one that came back is known; the other file is an
-    orphan."""
+    orphan. A task copies two files at a time: where one has failed before the other was begun, a good copy
+    is made again with it."""
     process = run_quietly(AGAIN, str(tmp_path / "w"))
     tried, rows, ok, orphans, still, left = process.split()
     assert (tried, rows, ok) == ("3", "3", "True")
-    assert int(orphans) == 3 + 3, "copies of tries that failed, and marks"
+    assert int(orphans) in (3 + 3, 3 + 3 + 1), "copies of tries that failed, and marks"
     assert (still, left) == ("True", "6"), "the table's files and those of its copy"
 
 
