@@ -15,8 +15,8 @@ from typing import Any, Literal
 import pytest
 
 from strandline import records
-from strandline.backups.collection import Collection, CollectionRequest
-from strandline.backups.full import BackupBody, BackupResult
+from strandline.backups.collection import BackupResult, Collection, CollectionRequest
+from strandline.backups.full import BackupBody
 from strandline.backups.increment_plan import CutSlice
 from strandline.backups.incremental import IncrementBody, IncrementProgress
 from strandline.backups.record import BackupRecord

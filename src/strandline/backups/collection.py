@@ -63,6 +63,20 @@ class Retained(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BackupResult(Retained):
+    """``tables`` and ``rows`` count, ``rows`` without those of indexes. ``because``: why it is a full one,
+    though an increment was asked for."""
+
+    backup: str
+    step: int
+    tables: int
+    rows: int
+    bytes: int
+    because: str | None = later()
+    warning: str | None = later()
+
+
+@dataclass(frozen=True, kw_only=True)
 class CompactRequest(Record):
     """The chain of a backup is to be folded into it. ``backup`` None: the last one. ``limits`` None: those of
     the settings."""

@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from strandline import records
-from strandline.backups.collection import Retained
-from strandline.backups.full import BackupResult
+from strandline.backups.collection import BackupResult, Retained
 from strandline.backups.removal import DropBackups, DropRequest, DropResult, plan_removal
 from strandline.catalog import operations
 from strandline.catalog.operations import Operation

@@ -17,9 +17,9 @@ from strandline import names
 from strandline.backups.collection import (
     CLUSTER,
     BackupKind,
+    BackupResult,
     Collection,
     CollectionRequest,
-    Retained,
     SendRequest,
 )
 from strandline.backups.expiry import retain
@@ -103,20 +103,6 @@ class BackupBody(Body):
     step: int
     members: dict[str, int]
     retention: str | None = later()
-    warning: str | None = later()
-
-
-@dataclass(frozen=True, kw_only=True)
-class BackupResult(Retained):
-    """``tables`` and ``rows`` count, ``rows`` without those of indexes. ``because``: why it is a full one,
-    though an increment was asked for."""
-
-    backup: str
-    step: int
-    tables: int
-    rows: int
-    bytes: int
-    because: str | None = later()
     warning: str | None = later()
 
 

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, TypeAlias
 
 from sqlalchemy import Connection
 
-from strandline.backups.collection import Collection, CollectionRequest
+from strandline.backups.collection import BackupResult, Collection, CollectionRequest
 from strandline.backups.compact_plan import compaction
-from strandline.backups.full import BackupBody, BackupResult, CollectionBackup, FullNeeded, retention_here
+from strandline.backups.full import BackupBody, CollectionBackup, FullNeeded, retention_here
 from strandline.backups.increment_plan import (
     CutShard,
     CutSlice,
