@@ -28,7 +28,7 @@ SIZED_ROWS = 1000
 """So many rows say how wide columns are; a value further down that is wider sticks out."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Output:
     """The two streams of one run. Looked up at each use, because a test or a shell may replace them."""
 
