@@ -16,9 +16,10 @@ from strandline.backups.manifest import Contents, Manifest, ObjectRecord
 from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord
 from strandline.backups.repository import RepositoryOwner
 from strandline.backups.repository_writer import Trash
+from strandline.catalog import paths
 from strandline.model import IndexDef
 from strandline.storage.marker import Marker
-from tests.backups.reading import open_at
+from tests.backups.reading import TABLE, backups, open_at
 from tests.samples.repository import rows_of
 
 SAMPLES = Path(__file__).resolve().parent.parent / "samples"
@@ -63,9 +64,27 @@ def test_the_example_of_a_manifest_is_one() -> None:
     assert (found.after, found.upto) == (manifest.backup.after_step, manifest.backup.step)
 
 
-def test_no_manifest_says_what_only_a_catalog_knows() -> None:
-    for file in SAMPLES.glob("repository-1*/backups/*.json"):
-        assert not KEPT_HERE & json.loads(file.read_text("utf-8"))["backup"].keys()
+def manifests(repository: Path) -> dict[str, set[str]]:
+    """The fields that each manifest has of its backup."""
+    found = {file.name: json.loads(file.read_text("utf-8")) for file in (repository / "backups").iterdir()}
+    return {name: set(body["backup"]) for name, body in found.items()}
+
+
+def test_no_manifest_says_what_only_a_catalog_knows(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    with open_at(tmp_path / "warehouse") as db:
+        settings = f"STORAGE = '{first}', INCREMENTAL_BACKUP_ENABLED = 'true'"
+        db.sql(f"{TABLE}; CREATE BACKUP COLLECTION c (TABLE t) WITH ({settings}); BACKUP c")
+        db.sql("UPSERT INTO t (k, v, n) VALUES (1, 'a', 1); BACKUP c INCREMENTAL")
+        name = backups(db)[-1]
+        db.sql(f"PIN BACKUP c '{name}'; RESTORE c WITH (REPLACE = 'true')")
+        with db.runtime.catalog.read() as conn:
+            known = paths.require(conn, f"/.backups/collections/c/{name}").record(BackupRecord)
+        assert (known.pinned, known.stored) == (True, str(first)) and known.continued is not None
+        db.sql(f"COPY BACKUP '{name}' FROM c TO '{second}'; COMPACT c")
+    written = [*manifests(first).items(), *manifests(second).items()]
+    assert len(written) > 3
+    assert [(file, names & KEPT_HERE) for file, names in written if names & KEPT_HERE] == []
 
 
 @pytest.mark.parametrize("sample", ["repository-1", "repository-1-merged"])
