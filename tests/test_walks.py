@@ -9,7 +9,7 @@ import pytest
 
 import strandline
 from strandline import Settings
-from tests.walks import CALLED_BACK, PAGE, WALKS, Walk, on_the_page, recorded, walks
+from tests.walks import CALLED_BACK, PAGE, WALKS, Walk, on_the_page, open_connections, recorded, walks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,6 +60,7 @@ def test_the_page_lists_what_a_bulk_load_passes(tmp_path: Path, spark: SparkSess
         for name in ("before", "t"):
             db.sql(create.format(name))
         db.table("before").upsert(rows)
+        open_connections(db)
         with recorded() as walk:
             db.table("t").upsert(rows)
     assert set(walk.stations) == set(on_the_page("A bulk load"))

@@ -154,6 +154,13 @@ class Stopped(SystemClock):
         return min(super().now(), self._stopped)
 
 
+def open_connections(db: Database) -> None:
+    """Let the catalog have some: threads that meet by chance need a second one, which is there then."""
+    with ExitStack() as held:
+        for _ in range(4):
+            held.enter_context(db.runtime.catalog.engine.connect())
+
+
 def walks(folder: Path) -> dict[str, Walk]:
     found: dict[str, Walk] = {}
     with strandline.connect(folder, clock=Stopped()) as db:
@@ -168,11 +175,7 @@ def walks(folder: Path) -> dict[str, Walk]:
         db.sql("UPSERT INTO t (k, v, n) VALUES (1, 'x', 1)")
         db.sql("SELECT * FROM t VIEW by_v WHERE v = 'x'").rows()
         db.sql("BACKUP c")
-        with (
-            ExitStack() as held
-        ):  # Threads that meet by chance need a second connection, which is there then.
-            for _ in range(4):
-                held.enter_context(db.runtime.catalog.engine.connect())
+        open_connections(db)
         for title, act in WALKS.items():
             if title in WARM:
                 act(db)

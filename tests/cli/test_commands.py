@@ -244,7 +244,10 @@ def test_operations_are_listed_read_and_forgotten(shop: Run) -> None:
 
 def test_check_maintain_and_metrics(shop: Run) -> None:
     shop("backup", "nightly")
-    assert "/orders: ok, 2 rows" in shop("check").out
+    assert "/orders: ok, 2 rows, " in shop("check").out
+    shop("sql", "CREATE TABLE one (k Int64 NOT NULL, PRIMARY KEY (k)); UPSERT INTO one (k) VALUES (1)")
+    assert "/one: ok, 1 row, " in shop("check", "/one").out
+    shop("sql", "DROP TABLE one")
     assert shop("check", "/orders", "--json").json[0]["ok"] is True
     assert shop("check", "-c", "nightly", "--json").json == [
         {"collection": "nightly", "ok": True, "problems": []}

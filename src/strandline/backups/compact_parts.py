@@ -174,7 +174,7 @@ class FoldedManifestPart(WritingPart[RunT, P]):
     ) -> Manifest | None:
         """Write the manifest of what a backup of the collection at ``path`` is now. If an earlier try came as
         far and was undone, return what it has left, unless that is the same."""
-        record = replace(record, pinned=False, stored=None, continued=None)
+        record = record.for_a_repository()
         objects = {i: tuple(map(self._object, segments)) for i, segments in held.items()}
         contents = {name: Contents.of(table, objects) for name, table in record.tables.items()}
         standing = there.find(record)

@@ -4,7 +4,7 @@ looking at anything else; and the finished backups of a collection, as the catal
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from typing import Literal, TypeAlias
@@ -147,6 +147,11 @@ class BackupRecord(BackupHead):
     @property
     def bytes(self) -> int:
         return sum(s.bytes for s in self.slices)
+
+    def for_a_repository(self) -> BackupRecord:
+        """Return it without what one warehouse says of it: that it is pinned, where it is kept, and from
+        where increments go on."""
+        return replace(self, pinned=False, stored=None, continued=None)
 
 
 def collection_path(name: str) -> str:

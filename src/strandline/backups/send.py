@@ -366,7 +366,7 @@ class ManifestPart(WritingPart[SendRun, Listed]):
             collection=path.name,
             tables=collection.tables,
             settings=replace(collection.settings, storage=CLUSTER),
-            backup=replace(record, pinned=False, stored=None, continued=None),
+            backup=record.for_a_repository(),
             contents={path: Contents.of(table, made) for path, table in record.tables.items()},
         )
         publish(there, lease, manifest)

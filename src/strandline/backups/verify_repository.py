@@ -197,4 +197,4 @@ def _timeless(record: BackupRecord) -> BackupRecord:
         return replace(of, slice=slice_(of.slice), indexes=indexes)
 
     tables = {path: table(of) for path, of in record.tables.items()}
-    return replace(record, tables=tables, pinned=False, stored=None, continued=None)
+    return replace(record.for_a_repository(), tables=tables)

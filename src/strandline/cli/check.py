@@ -66,7 +66,7 @@ def _tell_reports(cli: Cli, reports: list[dict[str, Any]]) -> None:
     for report in reports:
         verdict = "ok" if report["ok"] else count(len(report["problems"]), "problem")
         about = [
-            f"{report['rows']:,} rows" if "rows" in report else "",
+            count(report["rows"], "row") if "rows" in report else "",
             f"digest {report['digest']}" if "digest" in report else "",
         ]
         cli.output.line(f"{_name(report)}: {verdict}" + "".join(f", {text}" for text in about if text))
