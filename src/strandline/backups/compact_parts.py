@@ -29,7 +29,9 @@ from strandline.model import Chain, Digest, Segment, State, is_elsewhere
 from strandline.operations.kind import Body, P, Part, Run, RunT
 from strandline.operations.transfer import Transfer
 from strandline.records import Nothing
+from strandline.settings import Limits
 from strandline.storage.elsewhere import Destination
+from strandline.storage.pace import Pace
 from strandline.storage.shards import lies_in
 from strandline.version import VERSION
 
@@ -117,7 +119,24 @@ class _Made:
     digest: Digest
 
 
-class FoldPart(WritingPart[CompactRun, FoldedShard]):
+class PacedPart(WritingPart[RunT, P]):
+    """A part of what folds backups, which keeps to the limits of its request. One that an older version has
+    begun has none there, and keeps to those of the settings."""
+
+    def limits(self, run: RunT) -> Limits:
+        asked: Limits | None = run.request.limits
+        return asked or self.runtime.limits
+
+    def pace(self, run: RunT) -> Pace:
+        return self.runtime.paces.of(run.operation.id, self.limits(run))
+
+    def time_for(self, run: RunT, size: int) -> float:
+        """Return how many seconds it may take to fold so many bytes."""
+        settings = self.runtime.settings
+        return settings.shard_seconds + settings.workers * self.limits(run).seconds_for(size)
+
+
+class FoldPart(PacedPart[CompactRun, FoldedShard]):
     """Folds a shard. One in which only the first backup of the chain has anything is read and not written:
     its segments are shared."""
 
@@ -132,7 +151,7 @@ class FoldPart(WritingPart[CompactRun, FoldedShard]):
         changed = [segment for segments in found[1:] for segment in segments]
         state = State(schema, Chain((*found[0], *changed), run.body.step), body.within)
         name = self.runtime.session.file_name(body.staging_id)
-        pace = self.runtime.paces.of(run.operation.id, run.request.limits or self.runtime.limits)
+        pace = self.pace(run)
         if not changed and all(lies_in(s, body.within) and is_at(s, root) for s in found[0]):
             (digest,) = store.checks.digests(state, [schema], among=among, name=name, pace=pace)
             return _Made(found[0], (), digest)
@@ -156,9 +175,7 @@ class FoldPart(WritingPart[CompactRun, FoldedShard]):
         return replace(body, digest=made.digest)
 
     def time_limit(self, run: CompactRun, part: Part[FoldedShard]) -> float | None:
-        settings = self.runtime.settings
-        limits = run.request.limits or self.runtime.limits
-        return settings.shard_seconds + settings.workers * limits.seconds_for(part.body.bytes)
+        return self.time_for(run, part.body.bytes)
 
     def discard(self, made: _Made) -> None:
         # An object that nothing needs goes when its repository is pruned.

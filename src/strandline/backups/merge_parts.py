@@ -14,7 +14,7 @@ from typing import TypeAlias
 from sqlalchemy import Connection
 
 from strandline.backups.collection import MergeRequest
-from strandline.backups.compact_parts import CompactProgress, FoldedManifestPart
+from strandline.backups.compact_parts import CompactProgress, FoldedManifestPart, PacedPart
 from strandline.backups.compact_plan import sources
 from strandline.backups.manifest import Manifest
 from strandline.backups.merge_plan import (
@@ -28,7 +28,7 @@ from strandline.backups.merge_plan import (
     merged_slice,
 )
 from strandline.backups.record import SliceRecord
-from strandline.backups.repository_writer import WritingPart, avoided
+from strandline.backups.repository_writer import avoided
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.send import as_objects
 from strandline.catalog import chains, paths
@@ -144,7 +144,7 @@ class Merged:
                 )
 
 
-class MergePart(WritingPart[MergeRun, MergedShard]):
+class MergePart(PacedPart[MergeRun, MergedShard]):
     """Folds a shard of what increments hold."""
 
     record = MergedShard
@@ -161,7 +161,7 @@ class MergePart(WritingPart[MergeRun, MergedShard]):
             window = Window(body.after, step, chain=Chain(segments, step), within=shard.within)
         else:
             window = Window(body.after, step, segments, within=shard.within)
-        pace = self.runtime.paces.of(run.operation.id, run.request.limits or self.runtime.limits)
+        pace = self.pace(run)
         made = store.slice(schema, window, self.runtime.session.file_name(shard.staging_id), pace)
         if root is None:
             return made
@@ -186,9 +186,7 @@ class MergePart(WritingPart[MergeRun, MergedShard]):
         return replace(body, shard=folded, rows=made.rows, tombstones=made.tombstones)
 
     def time_limit(self, run: MergeRun, part: Part[MergedShard]) -> float | None:
-        settings = self.runtime.settings
-        limits = run.request.limits or self.runtime.limits
-        return settings.shard_seconds + settings.workers * limits.seconds_for(part.body.shard.bytes)
+        return self.time_for(run, part.body.shard.bytes)
 
     def discard(self, made: Slice) -> None:
         # An object that nothing needs goes when its repository is pruned.
