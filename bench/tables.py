@@ -4,7 +4,7 @@ machine in the same run.
     python bench/tables.py [--rows 5000000] [--folder DIR] [--keep]
 
 Prints a table of figures. The exit code says nothing about them. Needs about 3 GB of disk for 5 million rows.
-What each further index costs: bench/indexes.py.
+In the end comes what each further index costs, up to 20 of them; bench/indexes.py measures that alone.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent)]
 import pyarrow as pa  # noqa: E402
 
 import strandline  # noqa: E402
+from bench.indexes import Indexes  # noqa: E402
 from bench.report import Report, folder_of, folder_options  # noqa: E402
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class Bench:
         self._lookup()
         self._many_commits()
         self.db.close()
+        Indexes(self.folder, self.report).run()
 
     # --- one section for each figure -----------------------------------------------------------------------
 

@@ -31,8 +31,10 @@ def on_post_build(config: Any) -> None:
 def commands() -> str:
     """The command line as Typer describes it, but for what is there twice: the options of every command are
     listed at the top only, and the commands are not listed before they come."""
-    typer = [sys.executable, "-m", "typer", "strandline.cli.app", "utils", "docs", "--name", "strandline"]
-    described = subprocess.run(typer, capture_output=True, text=True, check=True).stdout
+    typer = [sys.executable, "-m", "typer", "tools.commands", "utils", "docs", "--name", "strandline"]
+    described = subprocess.run(
+        typer, cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=True
+    ).stdout
     top, *others = re.split(r"(?=^## )", described.partition("\n")[2], flags=re.MULTILINE)
     shared = {line for line in top.splitlines() if line.startswith("* `-")}
     own = [line for other in others for line in other.splitlines() if line not in shared]

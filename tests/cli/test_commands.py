@@ -16,9 +16,10 @@ import strandline
 from strandline.backups.collection import CollectionRequest
 from strandline.catalog import sqltables
 from strandline.catalog.sessions import HOST
-from strandline.cli.app import app
+from strandline.cli import app
 from strandline.sql.tokens import quote
 from tests.cli.conftest import Run
+from tests.processes import SOURCE, run_python
 
 
 def test_init_creates_a_warehouse_once(run: Run) -> None:
@@ -348,11 +349,37 @@ def test_help_names_every_command(run: Run) -> None:
 
 
 def test_a_command_is_in_the_module_of_its_name() -> None:
+    every = vars(typer.main.get_command(app.app_with(app.COMMANDS)))["commands"]
     places = {
         name: {each.callback.__module__ for each in getattr(command, "commands", {name: command}).values()}
-        for name, command in vars(typer.main.get_command(app))["commands"].items()
+        for name, command in every.items()
     }
     assert places == {name: {f"strandline.cli.{name.replace('-', '_')}"} for name in COMMANDS.split()}
+
+
+def test_a_line_loads_the_commands_that_it_may_mean(run: Run, tmp_path: Path) -> None:
+    code = "import sys; from strandline.cli import main; main(sys.argv[1:]); print(*sys.modules)"
+    ran = run_python(
+        "-c",
+        code,
+        "-w",
+        "verify",
+        "ls",
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        cwd=tmp_path,
+        afresh=True,
+    )
+    loaded = {
+        m.rpartition(".")[2].replace("_", "-") for m in ran.stdout.split() if m.startswith("strandline.cli.")
+    }
+    assert loaded & set(app.COMMANDS) == {"ls", "verify"}
+
+    run("init", "tree")
+    assert run("-w", "tree", "ls", "--json").json == [], "the name of a command may be that of something else"
+    assert run("ls", "-w", "tree", "--json").json == []
+    for every in (["--help"], [], ["help"], ["--help", "ls"], ["-w", "tree", "help"]):
+        assert " rotate-key " in run(*every).out, every
+    assert "rotate-key" in run("rotate-keys").err
 
 
 def test_an_operation_is_told_with_its_stages_and_shards(shop: Run) -> None:

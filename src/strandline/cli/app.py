@@ -4,41 +4,12 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 
 import typer
 
-from strandline.cli import (
-    attach,
-    backup,
-    check,
-    compact_backups,
-    config,
-    copy_backup,
-    demo,
-    describe,
-    drop_backup,
-    export,
-    failures,
-    help,
-    init,
-    load,
-    logs,
-    ls,
-    maintain,
-    metrics,
-    operations,
-    options,
-    prune,
-    restore,
-    rotate_key,
-    show_backup,
-    sql,
-    status,
-    status_line,
-    tree,
-    verify,
-    version,
-)
+from strandline.cli import failures, logs, options, status_line
 from strandline.cli.failures import Fault
 from strandline.cli.output import Output, nobody_reads
 from strandline.cli.progress import LeftAlone
@@ -46,19 +17,7 @@ from strandline.cli.session import Cli
 from strandline.errors import Cancelled, Internal, StrandlineError, Unavailable
 from strandline.work import Interrupted
 
-app = typer.Typer(
-    name="strandline",
-    help="Keyed tables with global secondary indexes on Spark, "
-    "and incremental backup and restore of both as one consistent unit.",
-    epilog="Each command explains itself: strandline COMMAND --help",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["--help", "-h"]},
-)
 
-
-@app.callback()
 def _root(
     context: typer.Context,
     *,
@@ -86,37 +45,60 @@ def _root(
 
 
 COMMANDS = (
-    init,
-    demo,
-    version,
-    help,
-    sql,
-    load,
-    export,
-    ls,
-    tree,
-    describe,
-    status,
-    config,
-    backup,
-    restore,
-    show_backup,
-    copy_backup,
-    attach,
-    verify,
-    compact_backups,
-    drop_backup,
-    prune,
-    rotate_key,
-    operations,
-    check,
-    maintain,
-    metrics,
+    "init",
+    "demo",
+    "version",
+    "help",
+    "sql",
+    "load",
+    "export",
+    "ls",
+    "tree",
+    "describe",
+    "status",
+    "config",
+    "backup",
+    "restore",
+    "show-backup",
+    "copy-backup",
+    "attach",
+    "verify",
+    "compact-backups",
+    "drop-backup",
+    "prune",
+    "rotate-key",
+    "operations",
+    "check",
+    "maintain",
+    "metrics",
 )
 """In the order of ``--help``."""
 
-for module in COMMANDS:
-    module.register(app)
+
+def app_with(names: Iterable[str]) -> typer.Typer:
+    """Return the app with these commands, each from the module that is named like it."""
+    app = typer.Typer(
+        name="strandline",
+        help="Keyed tables with global secondary indexes on Spark, "
+        "and incremental backup and restore of both as one consistent unit.",
+        epilog="Each command explains itself: strandline COMMAND --help",
+        no_args_is_help=True,
+        rich_markup_mode="rich",
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )
+    app.callback()(_root)
+    for name in names:
+        import_module(f"strandline.cli.{name.replace('-', '_')}").register(app)
+    return app
+
+
+def _asked(args: Sequence[str]) -> Sequence[str]:
+    """Return the commands that a line may mean: to make all of them takes longer than most of them do. All
+    are needed where it names none, and where it asks what there is."""
+    named = [name for name in COMMANDS if name in args]
+    before = args[: min(map(args.index, named), default=0)]
+    return COMMANDS if not named or "help" in named or {"--help", "-h"} & set(before) else named
 
 
 def run(args: list[str]) -> int:
@@ -126,7 +108,7 @@ def run(args: list[str]) -> int:
     as_json, debug = "--json" in args, "--debug" in args
     try:
         with logs.as_before(), status_line.on_terminal(as_json=as_json):
-            command = typer.main.get_command(app)
+            command = typer.main.get_command(app_with(_asked(args)))
             code = command.main(args, prog_name="strandline", standalone_mode=False, obj=cli)
         sys.stdout.flush()
         if code == failures.INTERRUPTED:

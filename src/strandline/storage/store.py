@@ -52,7 +52,7 @@ FOLDED = 8
 """So many times more rows than others can are folded to a window here: in columns this takes microseconds for
 each, so a million of them take no longer than Spark to plan its jobs."""
 
-HASHED = 40
+HASHED = 100
 """So many times more rows than others can are added up to a digest here: they pass through a piece at a time,
 and hashing takes a tenth of a microsecond for each."""
 
