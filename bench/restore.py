@@ -7,7 +7,8 @@ against indexes that are built again on Spark. Prints a table of figures. The ex
 them. Needs about 6 GB of disk for 8 million rows.
 
 A copy is durable when the restore returns, so ``cp -r`` is followed by ``sync`` of each file and folder that
-it wrote. Both read files that the page cache has.
+it wrote. Both read files that the page cache has. Afterwards a restore by copy compares all rows with what
+was backed up, which ``cp`` does not: so its copying alone is held against it.
 """
 
 from __future__ import annotations
@@ -109,6 +110,7 @@ class Bench:
         size = self._same_files(here)
         plain: list[float] = []
         ours: list[float] = []
+        copying: list[float] = []
         for number in range(TIMES):  # In turns, so that whatever else the machine does hits both.
             there = self.folder / f"cp{number}"
             with clocked(plain):
@@ -117,10 +119,19 @@ class Bench:
             shutil.rmtree(there)
             with self._target() as target, clocked(ours):
                 self._restore("large", target, "MODE = 'copy'")
+            stages = self.db.operations()[-1].stages
+            copying.append(sum(stage.seconds or 0.0 for stage in stages if stage.increment is not None))
         self.copied = min(ours)
-        detail = f"{min(ours):.2f} s, cp -r and sync {min(plain):.2f} s, {size / 1e6:.0f} MB"
+        detail = f"{min(copying):.2f} s, cp -r and sync {min(plain):.2f} s, {size / 1e6:.0f} MB"
         self.report.at_most(
-            "restore by copy / cp -r of the same files", min(ours) / min(plain), 1.5, detail=detail
+            "copying in a restore by copy / cp -r of the same files",
+            min(copying) / min(plain),
+            1.5,
+            detail=detail,
+        )
+        self.report.note(
+            "restore by copy, with all rows compared with the backup's, and indexes with tables",
+            f"{self.copied:.2f} s",
         )
 
     def _indexes(self) -> None:
