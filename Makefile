@@ -86,10 +86,10 @@ lint: setup ## Lint the code and see that it is formatted
 types: setup ## Check the types, strictly in src, less so elsewhere
 	$(BIN)/mypy
 
-# Beside mypy, which has one thread: what pytest makes of the modules of tests is kept. In a new clone each worker
-# would make it for itself.
+# Beside mypy, which has one thread: what pytest makes of the modules of tests is kept, and what JVMs make of Spark's
+# classes. In a new clone each worker, and each JVM, would make it for itself.
 collected: setup
-	@$(BIN)/python -m pytest --collect-only -qq > /dev/null 2>&1 &
+	@{ $(BIN)/python -m tests.jvm; $(BIN)/python -m pytest --collect-only -qq; } > /dev/null 2>&1 &
 
 pytest: setup ## Run the tests alone, e.g. make pytest ARGS="-m 'not spark' -k catalog"
 	$(BIN)/python -m pytest $(ARGS)

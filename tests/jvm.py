@@ -1,14 +1,71 @@
-"""What makes a JVM cheaper that runs many small queries."""
+"""What makes a JVM cheaper that runs many small queries.
+
+python -m tests.jvm      # keep Spark's classes as JVMs can share them, for the tests that come
+"""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
-OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
+_SPARK = find_spec("pyspark")
+_PLACE = Path(_SPARK.origin).parent if _SPARK and _SPARK.origin else Path()
+
+CLASSES = (
+    Path(__file__).resolve().parent.parent
+    / "build"
+    / "jvm"
+    / (hashlib.sha256(str(_PLACE).encode()).hexdigest()[:16] + ".jsa")
+)
+"""Spark's classes, loaded and looked at: to do so takes a JVM longer than all else that it does before its
+first query. It depends on where Spark is; a JVM that finds anything else about it wrong does without it."""
+
+BASIC = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
 """A test asks many different queries of few rows each, and no code runs for long enough to earn back what the
 second compiler spends on it: more than half of the processor time. Nor is there a large heap to be collected
 beside the work. With one compiler there would be little room for its code, which would then be thrown away
 and made again."""
+
+OPTIONS = f"{BASIC} -XX:SharedArchiveFile={CLASSES} -Xshare:auto -Xlog:disable" if CLASSES.exists() else BASIC
+
+_SESSION = """
+import sys
+import pyarrow
+from pyspark import SparkContext
+from pyspark.sql import SparkSession, Window, functions as F
+
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+rows = spark.createDataFrame(pyarrow.table({"k": [1, 2, 3], "v": ["a", "b", None]}))
+rows.write.parquet(sys.argv[1])
+kept = spark.read.parquet(sys.argv[1]).where("k > 1")
+last = F.row_number().over(Window.partitionBy("v").orderBy("k"))
+kept.withColumn("n", last).join(rows.groupBy("v").count(), "v", "left").orderBy("k").toArrow()
+kept.mapInArrow(lambda batches: batches, kept.schema).collect()
+kept.createOrReplaceTempView("t")
+spark.sql("SELECT max(k), sum(xxhash64(k)) FROM t UNION ALL SELECT 1, 2").collect()
+spark.stop()
+jvm = SparkContext._gateway.proc
+jvm.stdin.close()  # Which ends it, and then it writes.
+jvm.wait()
+"""
+
+
+def keep_classes() -> None:
+    """Let a session tell which classes it needs, and keep them."""
+    CLASSES.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CLASSES.parent) as folder:
+        made = Path(folder, "classes.jsa")
+        options = f"{BASIC} -XX:ArchiveClassesAtExit={made} -Xlog:disable"
+        env = {**os.environ, "SPARK_SUBMIT_OPTS": options, "PYSPARK_PYTHON": sys.executable}
+        code = [sys.executable, "-c", _SESSION, str(Path(folder, "rows"))]
+        subprocess.run(code, env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        made.rename(CLASSES)
 
 
 def remember_names() -> None:
@@ -32,3 +89,7 @@ def remember_names() -> None:
 
     for kind in (JVMView, JavaPackage, JavaClass):
         kind.__getattr__ = remembering(kind.__getattr__)
+
+
+if __name__ == "__main__" and not CLASSES.exists():
+    keep_classes()

@@ -357,6 +357,12 @@ def test_a_command_is_in_the_module_of_its_name() -> None:
     assert places == {name: {f"strandline.cli.{name.replace('-', '_')}"} for name in COMMANDS.split()}
 
 
+def test_python_runs_it_where_the_command_is_not_on_the_path(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    ran = run_python("-m", "strandline", "-w", "nowhere", "ls", env=env, cwd=tmp_path, afresh=True)
+    assert ran.returncode == 15 and "nowhere is not a warehouse" in ran.stderr, ran
+
+
 def test_a_line_loads_the_commands_that_it_may_mean(run: Run, tmp_path: Path) -> None:
     code = "import sys; from strandline.cli import main; main(sys.argv[1:]); print(*sys.modules)"
     ran = run_python(
