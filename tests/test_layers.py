@@ -34,6 +34,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({ROOT}),
     frozenset({"demo", "dbapi", "duckdb"}),
     frozenset({"cli"}),
+    frozenset({"__main__"}),
 )
 """From bottom to top. A unit is a module or a folder of ``strandline``. It imports itself and the layers
 below its own, not its neighbours."""
