@@ -222,6 +222,17 @@ def test_changes_of_other_rows_are_in_memory_while_they_are_hashed(files: QuickF
         Here(files, Settings(bulk_bytes=50_000)).checks.digest(state)
 
 
+def test_changes_of_rows_of_other_shards_do_not_count(files: QuickFiles) -> None:
+    history = History(files, KV)
+    history.write("UPSERT", ["k"], [(i,) for i in range(40_000)], inline=False)
+    history.write("UPSERT", ["k", "v"], [(i, f"{i:0100}") for i in range(40_000)], inline=False)
+    state = State(KV, history.chain())
+    store = Here(files, Settings(bulk_bytes=2_000_000))
+    assert store.checks.digest(state.narrowed(KeyRange((5,), (7,), closed=True))).rows == 3
+    with pytest.raises(Asked):
+        store.checks.digest(state)
+
+
 def test_a_scan_of_too_many_rows_is_left_to_the_caller(files: QuickFiles) -> None:
     history = History(files, KV)
     history.write("UPSERT", ["k"], [(i,) for i in range(20_000)], inline=False)

@@ -147,14 +147,17 @@ class Store:
 
     def is_read_here(self, state: State, among: int | None) -> bool:
         """Return whether the rows of a state may pass through this process, a piece at a time. What changes
-        others is in memory as a whole."""
+        others is in memory as a whole, as far as it is in the state's range of keys."""
         segments, rows = visible(state.chain), self.settings.bulk_rows
         few = self.passes(segments) if among is None else among <= COPIED * self.settings.bulk_bytes
-        return (
-            few
-            and sum(s.rows for s in segments) <= HASHED * rows
-            and self.is_little(split(segments)[1], FOLDED * rows)
-        )
+        if not few or sum(s.rows for s in segments) > HASHED * rows:
+            return False
+        logs = tuple(split(segments)[1])
+        if not state.within.is_limited:
+            return self.is_little(logs, FOLDED * rows)
+        changes = replace(state, chain=replace(state.chain, segments=logs))
+        number, size = arrow.parts.needed(self.shelf, changes, self.settings.bulk_bytes)
+        return number <= FOLDED * rows and size <= self.settings.bulk_bytes
 
     def folds_here(self, state: State, among: int) -> bool:
         """Return whether the rows of a state may pass through this process, as ``is_read_here`` does, in
