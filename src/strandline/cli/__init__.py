@@ -21,8 +21,8 @@ def main(args: Sequence[str] | None = None) -> int:
     if args is not None:
         return _run(args)
     # Nearly all that a command makes lives as long as its process, so to look for garbage in it takes time
-    # and finds nothing.
-    gc.set_threshold(50_000)
+    # and finds nothing: not before it has made more than what it loads.
+    gc.set_threshold(500_000)
     _open_streams()
     code = _run(sys.argv[1:])
     if code == 130:

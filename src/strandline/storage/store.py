@@ -25,8 +25,6 @@ from strandline.storage import arrow, upkeep
 from strandline.storage.checks import Checks
 from strandline.storage.compacted import Compacted
 from strandline.storage.elsewhere import Destination, Everywhere
-from strandline.storage.external import Incoming
-from strandline.storage.external.typed import ParquetFiles
 from strandline.storage.feed import Feed
 from strandline.storage.files import Files
 from strandline.storage.memory import memory_of
@@ -45,6 +43,8 @@ from strandline.work import check, phase
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from strandline.storage.external import Incoming
 
 __all__ = ["Store"]
 
@@ -250,6 +250,8 @@ class Store:
     def external_frame(self, incoming: Incoming, types: Mapping[str, Type]) -> DataFrame | None:
         """Return the rows of files of others, for a table with columns of these types; None if they are
         better read here, some at a time."""
+        from strandline.storage.external.typed import ParquetFiles  # Only loads meet files of others.
+
         if not isinstance(incoming, ParquetFiles) or incoming.size <= COPIED * self.settings.bulk_bytes:
             return None
         from strandline.storage import spark
