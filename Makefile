@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup doctor demo docs fresh quick test cluster exhaustive lowest matrix s3 azure check format lint types collected pytest bench simulate mutants clean
+.PHONY: help setup doctor demo docs fresh quick test cluster exhaustive lowest matrix s3 azure check format lint types collected shared pytest bench simulate mutants clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,7 +42,7 @@ fresh: doctor ## Clone, install and try as a newcomer would: the README's three 
 quick: setup lint collected types ## Run what is fast: lint, types, and the tests that need no Spark and are not slow
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m 'not spark and not slow'
 
-test: doctor setup lint collected types ## Run all checks without changing a file: lint, format, types, tests
+test: doctor setup lint collected shared types ## Run all checks without changing a file: lint, format, types, tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 cluster: doctor setup ## Run all tests on a Spark cluster and over Spark Connect, both started on this machine
@@ -89,7 +89,10 @@ types: setup ## Check the types, strictly in src, less so elsewhere
 # Beside mypy, which has one thread: what pytest makes of the modules of tests is kept, and what JVMs make of Spark's
 # classes. In a new clone each worker, and each JVM, would make it for itself.
 collected: setup
-	@{ $(BIN)/python -m tests.jvm; $(BIN)/python -m pytest --collect-only -qq; } > /dev/null 2>&1 &
+	@$(BIN)/python -m pytest --collect-only -qq > /dev/null 2>&1 &
+
+shared: setup
+	@$(BIN)/python -m tests.jvm > /dev/null 2>&1 &
 
 pytest: setup ## Run the tests alone, e.g. make pytest ARGS="-m 'not spark' -k catalog"
 	$(BIN)/python -m pytest $(ARGS)

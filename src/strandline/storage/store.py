@@ -152,12 +152,8 @@ class Store:
         few = self.passes(segments) if among is None else among <= COPIED * self.settings.bulk_bytes
         if not few or sum(s.rows for s in segments) > HASHED * rows:
             return False
-        logs = tuple(split(segments)[1])
-        if not state.within.is_limited:
-            return self.is_little(logs, FOLDED * rows)
-        changes = replace(state, chain=replace(state.chain, segments=logs))
-        number, size = arrow.parts.needed(self.shelf, changes, self.settings.bulk_bytes)
-        return number <= FOLDED * rows and size <= self.settings.bulk_bytes
+        changes = replace(state, chain=replace(state.chain, segments=tuple(split(segments)[1])))
+        return self._needed(changes, FOLDED * rows).is_little
 
     def folds_here(self, state: State, among: int) -> bool:
         """Return whether the rows of a state may pass through this process, as ``is_read_here`` does, in
@@ -193,7 +189,11 @@ class Store:
 
     def estimate(self, state: State) -> Estimate:
         """Return how many rows ``scan`` would have to read at most, and whether it would."""
-        most = self.settings.scan_rows
+        return self._needed(state, self.settings.scan_rows)
+
+    def _needed(self, state: State, most: int) -> Estimate:
+        """Return how many rows have to be decoded at most to find those of a state, and whether they may all
+        be in this process at once, if up to ``most`` may."""
         if not state.within.is_limited:
             segments = state.chain.segments
             return Estimate(sum(s.rows for s in segments), self.is_little(segments, most))
