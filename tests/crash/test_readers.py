@@ -110,22 +110,25 @@ def wait_until_said(db: Database, step: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_keeps_its_files_for_as_long_as_it_exists(gently: Callable[..., Database]) -> None:
+def test_a_reader_keeps_its_files_for_as_long_as_it_exists(connect: Callable[..., Database]) -> None:
     clock = ManualClock()
+    # So long that no thread looks by itself while the test runs.
+    gently = partial(connect, settings=replace(FILES, grace_seconds=6_000.0, session_seconds=60_000.0))
     db = gently(clock=clock)
     reader = Reader(db.runtime)
     before = rows_of(reader)
-    for minute in range(1, 5):
-        replace_all(lambda: gently(clock=clock), minute).close()
-        clock.sleep(45.0)
-        db.runtime.session._extend()  # What its thread does every few seconds.
+    for turn in range(1, 5):
+        replace_all(lambda: gently(clock=clock), turn).close()
+        clock.sleep(4_500.0)
+        db.runtime.session.refresh()  # What its thread does several times in a grace period.
         gently(clock=clock).collect()
         assert rows_of(reader) == before
     kept = set(db.runtime.files.names("data"))
     del reader
     gc.collect()
-    db.runtime.session._extend()
     gently(clock=clock).collect()
+    assert set(db.runtime.files.names("data")) == kept  # The row still says that it is read.
+    db.collect()  # Whoever collects knows better of himself, without having to wait for his thread.
     assert set(db.runtime.files.names("data")) < kept
 
 

@@ -141,9 +141,7 @@ class Session:
             if self._is_closed:
                 return
             try:
-                with self._lock:
-                    if self._is_due():
-                        self._extend()
+                self.refresh()
                 if time.monotonic() >= tell_at:  # It may have been woken for a reader, which is urgent.
                     tell_at = time.monotonic() + pause
                     self.tell()
@@ -151,6 +149,13 @@ class Session:
                 Exception
             ) as error:  # A catalog that cannot be reached now may be reached in time for the lease.
                 log.warning("the session could not be renewed: %s", error)
+
+    def refresh(self) -> None:
+        """Let the session's row say what this process reads now, not what it read when its thread last
+        looked."""
+        with self._lock:
+            if self._is_due():
+                self._extend()
 
     def _is_due(self) -> bool:
         """Return whether the session's row should say something else, or should be there at all."""

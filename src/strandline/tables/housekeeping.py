@@ -146,6 +146,7 @@ def collect_garbage(runtime: Runtime, report: Report | None = None) -> Report:
     """Remove what nothing refers to: first from the catalog, then from the folder; then files that never got
     a commit."""
     report = report or Report()
+    runtime.session.refresh()  # What this process has read and left again keeps nothing.
     with runtime.catalog.write() as tx:
         collect.sweep(
             tx,
