@@ -11,11 +11,11 @@ SIZE = 500
 """A database limits how many values one statement may bind."""
 
 
-def chunks(items: Iterable[T]) -> Iterator[Sequence[T]]:
-    """Yield the items in lists that fit into one statement."""
+def chunks(items: Iterable[T], size: int = SIZE) -> Iterator[Sequence[T]]:
+    """Yield the items in lists that fit into one statement, or of another ``size``."""
     listed = list(items)
-    for start in range(0, len(listed), SIZE):
-        yield listed[start : start + SIZE]
+    for start in range(0, len(listed), size):
+        yield listed[start : start + size]
 
 
 def batches(

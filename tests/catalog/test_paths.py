@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import select
+from sqlalchemy import Connection, event, select
 
 from strandline import names
 from strandline.catalog import many, paths, sqltables
@@ -59,6 +60,37 @@ def test_a_path_is_found_under_the_name_it_was_given(catalog: Catalog, name: str
             f"/{name}/{name}",
             made.path,
         ]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5, 6, 7, 12, 13, 30])
+def test_a_path_is_found_however_deep_and_only_where_it_is(catalog: Catalog, depth: int) -> None:
+    path = "/same" * depth
+    with catalog.write() as tx:
+        made = many.add_one(tx, NewPath(many.make_parent(tx, path), "same", "table", Nothing()))
+        other = many.add_one(tx, NewPath(paths.require(tx.conn, "/"), "other", "table", Nothing()))
+    with catalog.read() as conn:
+        asked = _asked(conn)
+        assert paths.find(conn, path) == made
+        assert len(asked) == -(-depth // 6)  # Six names a statement.
+        del asked[:]
+        assert paths.by_id(conn, made.id) == made
+        assert paths.by_ids(conn, [other.id, made.id]) == [other, made]
+        assert len(asked) == 4  # The rows, and what is above them.
+        assert paths.find(conn, f"{path}/same") is None
+        assert paths.find(conn, f"{path}/other") is None
+        assert paths.find(conn, f"/none{path}") is None
+        assert paths.find(conn, f"{path[:-1]}E") is None
+
+
+def _asked(conn: Connection) -> list[str]:
+    """The statements from now on."""
+    said: list[str] = []
+
+    @event.listens_for(conn, "before_cursor_execute")
+    def note(_: Any, cursor: Any, statement: str, *more: Any) -> None:
+        said.append(statement)
+
+    return said
 
 
 def test_children_come_by_name_whatever_the_database_collates(catalog: Catalog) -> None:

@@ -64,6 +64,7 @@ _ALL_CHAINS = select(sqltables.chains.c.table_id, sqltables.chains.c.segment_id)
     sqltables.chains.c.added <= bindparam("at"),
     or_(sqltables.chains.c.removed.is_(None), sqltables.chains.c.removed > bindparam("at")),
 )
+_SEGMENTS = select(sqltables.segments).where(sqltables.among(sqltables.segments.c.id, "ids"))
 _NEW_SEGMENT = insert(sqltables.segments).returning(sqltables.segments.c.id)
 
 
@@ -179,8 +180,8 @@ def segments(conn: Connection, ids: Iterable[int]) -> list[Segment]:
     known = _cache_of(conn)
     found = {} if known is None else {i: s for i in wanted if (s := known.find(i)) is not None}
     missing = [i for i in wanted if i not in found]
-    for chunk in chunks(missing):
-        for row in conn.execute(select(sqltables.segments).where(sqltables.segments.c.id.in_(chunk))):
+    for chunk in chunks(missing):  # There may be rows in them, of which not too many should come at once.
+        for row in conn.execute(_SEGMENTS, {"ids": chunk}):
             found[row.id] = _segment(row)
             if known is not None:
                 known.put(row.id, found[row.id])

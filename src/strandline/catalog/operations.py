@@ -43,6 +43,16 @@ _PART = select(
     _AT_PART.body,
 )
 _PARTS = _PART.where(sqltables.parts.c.operation_id == bindparam("operation")).order_by(sqltables.parts.c.id)
+_PRESENT = _PARTS.where(sqltables.among(_AT_PART.id, "ids"))
+_COUNTS = select(_AT_PART.operation_id, _AT_PART.state, func.count()).group_by(
+    _AT_PART.operation_id, _AT_PART.state
+)
+_COUNTS_OF = _COUNTS.where(_AT_PART.operation_id == bindparam("operation"))
+_UNFINISHED = (
+    select(sqltables.operations)
+    .where(sqltables.operations.c.ended.is_(None))
+    .order_by(sqltables.operations.c.number)
+)
 _WAITING = (sqltables.parts.c.operation_id == bindparam("operation")) & sqltables.is_open
 _OPEN_STAGE = select(func.min(sqltables.parts.c.stage)).where(_WAITING)
 _OPEN_PARTS = (
@@ -198,12 +208,7 @@ def listed(conn: Connection) -> list[Operation]:
 
 
 def unfinished(conn: Connection) -> list[Operation]:
-    rows = conn.execute(
-        select(sqltables.operations)
-        .where(sqltables.operations.c.ended.is_(None))
-        .order_by(sqltables.operations.c.number)
-    ).all()
-    return [_operation(row, {}) for row in rows]
+    return [_operation(row, {}) for row in conn.execute(_UNFINISHED)]
 
 
 def parts(conn: Connection, operation_id: str, kind: str | None = None) -> list[PartRow]:
@@ -214,12 +219,8 @@ def parts(conn: Connection, operation_id: str, kind: str | None = None) -> list[
 
 def present_parts(conn: Connection, operation_id: str, part_ids: Iterable[int]) -> dict[int, PartRow]:
     """Return parts as they are now, by id; without those that are gone."""
-    at = sqltables.parts.c
-    return {
-        row.id: _part(row)
-        for chunk in chunks(part_ids)
-        for row in conn.execute(_PART.where(at.operation_id == operation_id, at.id.in_(chunk)))
-    }
+    found = conn.execute(_PRESENT, {"operation": operation_id, "ids": list(part_ids)})
+    return {row.id: _part(row) for row in found}
 
 
 def open_parts(conn: Connection, operation_id: str, most: int) -> list[PartRow]:
@@ -339,13 +340,9 @@ def _unlock(tx: Writer, operation_id: str, created_at: int | None = None) -> Non
 
 def _counts(conn: Connection, only: str | None = None) -> dict[str, tuple[int, int]]:
     """For each operation, how many of its parts are done, and how many there are."""
-    query = select(sqltables.parts.c.operation_id, sqltables.parts.c.state, func.count()).group_by(
-        sqltables.parts.c.operation_id, sqltables.parts.c.state
-    )
-    if only is not None:
-        query = query.where(sqltables.parts.c.operation_id == only)
+    found = conn.execute(_COUNTS) if only is None else conn.execute(_COUNTS_OF, {"operation": only})
     counts: dict[str, tuple[int, int]] = {}
-    for operation_id, state, number in conn.execute(query):
+    for operation_id, state, number in found:
         done, all_ = counts.get(operation_id, (0, 0))
         counts[operation_id] = (done + (number if state == DONE else 0), all_ + number)
     return counts

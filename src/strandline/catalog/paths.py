@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 from sqlalchemy import (
@@ -25,6 +27,7 @@ from sqlalchemy import (
 from strandline import names, records
 from strandline.catalog import sqltables
 from strandline.catalog.writer import Told, Writer
+from strandline.chunks import chunks
 from strandline.errors import Internal, InvalidArgument, PathNotFound, UnderOperation
 from strandline.records import R, Record, RecordType
 
@@ -36,7 +39,11 @@ IMPL_TABLE = "indexImplTable"
 _ROW = select(sqltables.paths).where(sqltables.paths.c.id == bindparam("row_id"))
 _LISTED = sqltables.among(sqltables.paths.c.id, "row_ids")
 _ROWS = select(sqltables.paths).where(_LISTED)
-_NAMES = select(sqltables.paths.c.id, sqltables.paths.c.parent_id, sqltables.paths.c.name).where(_LISTED)
+_NAME = (sqltables.paths.c.id, sqltables.paths.c.parent_id, sqltables.paths.c.name)
+_ABOVE = select(*_NAME).where(_LISTED).cte("above", recursive=True)
+_ABOVE = _ABOVE.union(select(*_NAME).where(sqltables.paths.c.id == _ABOVE.c.parent_id))
+_NAMES = select(_ABOVE)
+"""Of rows and of all that is above them: in one statement, each of them once."""
 _NAMES_BELOW = (
     select(sqltables.paths.c.name).distinct().where(sqltables.among(sqltables.paths.c.parent_id, "parents"))
 )
@@ -52,9 +59,8 @@ _UNDER = (
     .where(sqltables.paths.c.operation_id == bindparam("operation"))
     .order_by(sqltables.paths.c.id)
 )
-_CHILD = select(sqltables.paths).where(
-    sqltables.paths.c.parent_id == bindparam("parent"), sqltables.paths.c.name == bindparam("child")
-)
+_AT_ONCE = 6
+"""So many names of a path are followed by one statement: few are deeper, and every one of them is a join."""
 
 # A table in one of these states has no rows that a statement may see or change.
 CLOSED_STATES = frozenset({"creating", "dropping", "incoming restore"})
@@ -87,13 +93,26 @@ class Path(NamedTuple):
 
 def find(conn: Connection, path: str) -> Path | None:
     parts = names.split(path)
-    row = conn.execute(_ROW, {"row_id": ROOT_ID}).one()
-    for part in parts:
-        found = conn.execute(_CHILD, {"parent": row.id, "child": part}).one_or_none()
-        if found is None:
+    if not parts:
+        return of_row(conn.execute(_ROW, {"row_id": ROOT_ID}).one(), "/")
+    row: Any = None
+    for some in chunks(parts, _AT_ONCE):
+        above = ROOT_ID if row is None else row.id
+        followed = {f"name_{number}": name for number, name in enumerate(some)}
+        row = conn.execute(_followed(len(some)), {"parent": above, **followed}).one_or_none()
+        if row is None:
             return None
-        row = found
     return of_row(row, names.join(parts))
+
+
+@cache
+def _followed(count: int) -> Select[Any]:
+    """Return the statement that follows so many names, from a ``parent`` on, to a row."""
+    tables = [sqltables.paths.alias(f"at_{number}") for number in range(count - 1)] + [sqltables.paths]
+    found = select(sqltables.paths).where(tables[0].c.parent_id == bindparam("parent"))
+    for upper, lower in pairwise(tables):
+        found = found.where(lower.c.parent_id == upper.c.id)
+    return found.where(*(at.c.name == bindparam(f"name_{number}") for number, at in enumerate(tables)))
 
 
 def require(conn: Connection, path: str, type_: str | None = None) -> Path:
@@ -111,7 +130,7 @@ def require(conn: Connection, path: str, type_: str | None = None) -> Path:
 
 def by_id(conn: Connection, path_id: int) -> Path | None:
     row = conn.execute(_ROW, {"row_id": path_id}).one_or_none()
-    return None if row is None else of_row(row, full_path(conn, row))
+    return None if row is None else named(conn, [row])[0]
 
 
 def require_id(conn: Connection, path_id: int | None) -> Path:
@@ -150,10 +169,9 @@ def full_names(conn: Connection, rows: Sequence[Any]) -> dict[int, str]:
     parent is read once."""
     above: dict[int, tuple[int | None, str]] = {row[0]: (row[1], row[2]) for row in rows}
     missing = {parent for parent, _ in above.values() if parent is not None} - above.keys()
-    while missing:
+    if missing:
         more = conn.execute(_NAMES, {"row_ids": list(missing)}).all()
         above |= {id_: (parent, name) for id_, parent, name in more}
-        missing = {parent for _, parent, _ in more if parent is not None} - above.keys()
     known: dict[int, str] = {}
 
     def full(path_id: int) -> str:
@@ -164,14 +182,6 @@ def full_names(conn: Connection, rows: Sequence[Any]) -> dict[int, str]:
         return found
 
     return {row[0]: full(row[0]) or "/" for row in rows}
-
-
-def full_path(conn: Connection, row: Row[Any]) -> str:
-    parts: list[str] = []
-    while row.parent_id is not None:
-        parts.append(row.name)
-        row = conn.execute(_ROW, {"row_id": row.parent_id}).one()
-    return names.join(reversed(parts))
 
 
 def children(conn: Connection, parent: Path) -> list[Path]:

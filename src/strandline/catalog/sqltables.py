@@ -342,6 +342,11 @@ class _Among(FunctionElement[bool]):
     inherit_cache = True
     type = Boolean()
 
+    def self_group(self, against: Any = None) -> Any:
+        """Return it as it is. SQLite has no boolean values, so it would be compared with 1 otherwise, and no
+        index serves that: every row of the table is looked at."""
+        return self
+
 
 def among(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
     """Return whether a column has one of the values that are bound to ``name``. They go to the database as

@@ -123,6 +123,8 @@ class VersionRegistry:
 
     def claim_all(self, tx: Writer, operation_id: str, wishes: Sequence[Wish]) -> list[Claim]:
         """Claim what parts wish for, one after the other. Repeating it is harmless."""
+        if not wishes:
+            return []
         known = self.held(tx.conn, [wish.path.id for wish in wishes])
         came = self._who_came(tx.conn, operation_id, wishes)
         new: list[HeldClaim] = []
