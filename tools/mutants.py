@@ -5,9 +5,10 @@
     python -m tools.mutants --again                # find out anew which tests come to which lines
     python -m tools.mutants --tests tests/backups  # the other way round: see each test there fail
 
-The tests that come to the changed lines run, fastest first, until one fails. What survives is compared with
-the list in tests/mutants.md, which says why it may. A test is seen failing with one of the mutants that it
-comes to, and first those are tried that the fewest others come to.
+The tests that come to the changed lines run, fastest first and each once before any of them runs with other
+parameters, until one fails. What survives is compared with the list in tests/mutants.md, which says why it
+may. A test is seen failing with one of the mutants that it comes to, and first those are tried that the
+fewest others come to.
 
 How busy the machine is must not decide: a test that has noticed some must pass without them, in the end.
 """
@@ -44,7 +45,7 @@ TARGETS = (
 TESTS = ["tests", "-m", "not spark", "--ignore=tests/cluster", "--ignore=tests/cli", "--ignore=tests/sql"]
 TESTS += ["-k", "not postgres", "-o", "timeout=600"]
 """Those that may be asked: without Spark and without any other server, whose start takes too long."""
-SECONDS = 20.0
+SECONDS = 60.0
 """So much processor time of tests is spent on one that survives, unless the fastest takes longer."""
 TRIES = 30
 """So many mutants are tried on a test that none makes fail."""
@@ -102,10 +103,17 @@ def say(line: str) -> None:
 
 
 def trial_of(mutant: Mutant, reached: Reached, seconds: float) -> Trial:
-    """With the tests that come to it, as many as there is time for."""
+    """With the tests that come to it, as many as there is time for: each of them once, and then with its
+    other parameters, which seldom notice what the first ones have not."""
     asked: list[str] = []
     total = 0.0
+    turns = Counter[str]()
+    found = []
     for test in reached.by(mutant.file, mutant.lines):
+        function = reached.tests[test].partition("[")[0]
+        found.append((turns[function], test))
+        turns[function] += 1
+    for _, test in sorted(found, key=lambda each: each[0]):
         if asked and total + reached.seconds[test] > seconds:
             break
         asked.append(reached.tests[test])

@@ -22,7 +22,18 @@ from strandline.backups.verify_request import VerifyRequest
 from strandline.errors import Corrupted, InvalidArgument, PathNotFound, PreconditionFailed, UnderOperation
 from strandline.sql.retention import parse_keep
 from tests.backups.chains import TABLES, Story, Tell
-from tests.backups.reading import backups, changes, contents, last, leaks, open_at, records, streams
+from tests.backups.reading import (
+    TABLE,
+    backups,
+    changes,
+    collection,
+    contents,
+    last,
+    leaks,
+    open_at,
+    records,
+    streams,
+)
 from tests.backups.test_compact import (
     engine_of,
     engine_of_statement,
@@ -63,6 +74,17 @@ def assert_left(story: Story, names: list[str], db: Database | None = None) -> N
 
 def manifests(story: Story) -> list[str]:
     return sorted(file.name for file in (Path(story.storage) / "backups").iterdir())
+
+
+def test_what_was_made_to_be_sent_stays_nowhere_else(db: Database, repository: Path) -> None:
+    with open_at(Path(db.runtime.files.location), settings={"inline_rows": 0}) as writer:
+        writer.sql(f"{TABLE}; {collection(repository)}; BACKUP c")
+        for number in range(2):
+            writer.sql(f"UPSERT INTO t (k, v) VALUES ({number}, 'x'); BACKUP c INCREMENTAL")
+        before = {*writer.runtime.files.names("data")}
+        writer.sql("COMPACT c INCREMENTS")
+        assert len(backups(writer)) == 2
+        assert {*writer.runtime.files.names("data")} <= before != set()
 
 
 # --- what it becomes ----------------------------------------------------------------------------------------

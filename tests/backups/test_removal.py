@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import func, select, update
 
 from strandline import Database
-from strandline.backups.collection import CollectionRequest
+from strandline.backups.collection import Collection, CollectionRequest
+from strandline.backups.record import require_collection
 from strandline.backups.removal import DropRequest
 from strandline.backups.restore_plan import RestoreRequest
 from strandline.catalog import sqltables
@@ -76,6 +77,8 @@ def test_a_backup_goes_with_what_builds_on_it(on_both: Database, clock: ManualCl
     assert result(db, operation) == {"collection": "c", "removed": [two, three], "bytes": plan[-1][3]}
     assert before - held(db, clock) == plan[-1][3] > 0
     assert backups(db) == [first, one, second]
+    with db.runtime.catalog.read() as conn:
+        assert require_collection(conn, "c").record(Collection).leaving == (), "no repository has any"
     for name in backups(db):
         assert contents(db, name) == expected[name]
     assert db.verify("c") == []

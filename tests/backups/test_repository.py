@@ -377,6 +377,22 @@ def test_a_repository_is_not_in_the_warehouse_nor_that_in_it(
     db.sql(f"COPY BACKUP '{name}' FROM c TO '{repository}'")
 
 
+@pytest.mark.parametrize("changed", ["STORAGE = 'cluster'", "STORAGE = '{}'", "ENCRYPTION = 'true'"])
+@pytest.mark.parametrize("attached", [False, True])
+def test_backups_stay_where_they_are(
+    kept: Database, repository: Path, tmp_path: Path, changed: str, attached: bool
+) -> None:
+    kept.sql(f"ALTER BACKUP COLLECTION c SET (STORAGE = '{repository}2'); BACKUP c")  # There was none before.
+    with open_at(tmp_path / "other") as other:
+        if attached:
+            other.sql(f"ATTACH BACKUP COLLECTION c FROM '{repository}2'")
+        db = other if attached else kept
+        before = db.describe("/.backups/collections/c")
+        with pytest.raises(PreconditionFailed, match="has backups in"):
+            db.sql(f"ALTER BACKUP COLLECTION c SET ({changed.format(tmp_path / 'elsewhere')})")
+        assert db.describe("/.backups/collections/c") == before
+
+
 def test_nothing_that_others_have_becomes_a_part_of_a_new_repository(
     kept: Database, repository: Path, tmp_path: Path
 ) -> None:

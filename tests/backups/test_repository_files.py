@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from strandline.backups.lease import Fenced
-from strandline.backups.repository import TRIES, Repository, rotate_key
+from strandline.backups.repository import TRIES, Repository, RepositoryOwner, rotate_key
 from strandline.backups.repository_writer import KEPT_SECONDS, Swept, avoided, sweep
 from strandline.errors import Corrupted, PathNotFound, PreconditionFailed
 from strandline.settings import Settings
+from strandline.storage.marker import to_bytes
 from tests.backups.test_records import FULL, ONE, TWO
 from tests.tables.examples import QuickFiles
 
@@ -117,6 +118,26 @@ def test_whose_it_is(repository: Repository) -> None:
     repository.plain.remove("owners/00000001.json")
     with pytest.raises(Corrupted, match=r"has no file owners/00000001\.json"):
         repository.check_owners()
+
+
+class Overtaken(QuickFiles):
+    """Another warehouse becomes the owner just before the first one would."""
+
+    def write_if_absent(self, name: str, data: bytes) -> bool:
+        if name.startswith("owners/"):
+            super().write_if_absent(name, to_bytes(RepositoryOwner(warehouse="fast", since=1.5)))
+        return super().write_if_absent(name, data)
+
+
+@pytest.mark.parametrize("take_over", [False, True])
+def test_of_two_who_take_it_at_once_one_has_it(repository: Repository, take_over: bool) -> None:
+    if take_over:
+        repository.own("lost", 1.0)
+    slow = Repository(Overtaken(Path(repository.root)), repository.root)
+    with pytest.raises(PreconditionFailed, match="belongs to the warehouse fast"):
+        slow.own("slow", 2.0, take_over=take_over)
+    owner = repository.owner()
+    assert owner is not None and owner.warehouse == "fast"
 
 
 class Fleeting(QuickFiles):

@@ -64,6 +64,13 @@ def test_a_sample_is_of_what_has_waited_longest(sample: int, expected: list[str]
     assert due(known(), sample=sample) == expected
 
 
+@pytest.mark.parametrize(("sample", "expected"), [(1, 3), (50, 150), (99, 297), (100, 300)])
+def test_a_sample_has_as_many_percent_as_were_asked_for(sample: int, expected: int) -> None:
+    objects = Objects(cast(Any, None), 1, Looked(), "checksums")
+    objects.add("b", [segment(f"file {number}") for number in range(300)])
+    assert len(objects.due(sample=sample, again=False)) == expected
+
+
 def test_what_was_damaged_is_looked_at_each_time() -> None:
     assert due(known(files={OLD, "of others"}), sample=1) == [SEEN, OLD]
     assert due(known(checksums={NEVER}), "files") == [SEEN, NEVER]

@@ -77,6 +77,27 @@ def test_what_is_well_is_found_well(db: Database, kept: Kept, level: str) -> Non
     assert ends == ([False, False, True] if level == "restore" else [True] * 3)
 
 
+def test_the_report_can_be_written_down(db: Database, kept: Kept) -> None:
+    last = kept.backups[-1]
+    told = json.loads(json.dumps(db.verify("c", level="files").to_dict()))
+    assert {*told} == {
+        *("collection", "level", "ok", "newest_restorable"),
+        *("unnamed_objects", "backups", "problems"),
+    }
+    assert [told[name] for name in ("collection", "level", "ok", "newest_restorable")] == [
+        "c",
+        "files",
+        True,
+        last,
+    ]
+    assert [backup["backup"] for backup in told["backups"]] == kept.backups and told["problems"] == []
+    for file in objects_of(db)[last]:
+        file.unlink(missing_ok=True)
+    told = json.loads(json.dumps(db.verify("c", level="files", again=True).to_dict()))
+    assert not told["ok"] and told["problems"]
+    assert [backup["restorable"] for backup in told["backups"]][-1] is False
+
+
 def test_without_arguments_every_byte_is_read_each_time(db: Database) -> None:
     for _ in range(2):
         report = db.verify("c")
