@@ -32,7 +32,9 @@ second compiler spends on it: more than half of the processor time. Nor is there
 beside the work. With one compiler there would be little room for its code, which would then be thrown away
 and made again."""
 
-OPTIONS = f"{BASIC} -XX:SharedArchiveFile={CLASSES} -Xshare:auto -Xlog:disable" if CLASSES.exists() else BASIC
+OPTIONS = (
+    f"{BASIC} -XX:SharedArchiveFile={CLASSES} -Xshare:auto -Xlog:cds*=off" if CLASSES.exists() else BASIC
+)
 
 _SESSION = """
 import sys
@@ -61,7 +63,7 @@ def keep_classes() -> None:
     CLASSES.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CLASSES.parent) as folder:
         made = Path(folder, "classes.jsa")
-        options = f"{BASIC} -XX:ArchiveClassesAtExit={made} -Xlog:disable"
+        options = f"{BASIC} -XX:ArchiveClassesAtExit={made}"
         env = {**os.environ, "SPARK_SUBMIT_OPTS": options, "PYSPARK_PYTHON": sys.executable}
         code = [sys.executable, "-c", _SESSION, str(Path(folder, "rows"))]
         subprocess.run(code, env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

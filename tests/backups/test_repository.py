@@ -14,6 +14,8 @@ import strandline
 from strandline import Database
 from strandline.backups.collection import SendRequest
 from strandline.backups.manifest import Manifest
+from strandline.catalog import paths
+from strandline.catalog.tables import TableBody
 from strandline.errors import AlreadyExists, InvalidArgument, PreconditionFailed, Unavailable
 from strandline.settings import Settings
 from strandline.storage.marker import from_bytes
@@ -487,6 +489,31 @@ def test_dropping_a_collection_leaves_its_repository(kept: Database, repository:
     kept.collect()
     kept.sql(f"ATTACH BACKUP COLLECTION c FROM '{repository}'")
     assert contents(kept) == before
+
+
+def test_what_is_attached_is_described_as_where_it_was_made(
+    kept: Database, repository: Path, tmp_path: Path
+) -> None:
+    kept.sql("BACKUP c; UPSERT INTO t (k, v) VALUES (1, 'x'), (2, 'y'), (50, 'z'); DELETE FROM t WHERE k = 3")
+    kept.sql("BACKUP c INCREMENTAL; ALTER BACKUP COLLECTION c SET (OMIT_INDEXES = 'true'); BACKUP c")
+
+    def described(db: Database) -> dict[str, list[object]]:
+        tables = [e.path for e in db.ls("/.backups/collections/c", depth=None) if e.type == "table"]
+        shown = ("columns", "key", "rows", "digest", "indexes")
+        with db.runtime.catalog.read() as conn:
+            bodies = {path: paths.require(conn, path).record(TableBody) for path in tables}
+        return {
+            path: [
+                *(db.describe(path)[name] for name in shown),
+                [ref.omitted for ref in bodies[path].indexes],
+            ]
+            for path in tables
+        }
+
+    with open_at(tmp_path / "other", clock=ManualClock()) as other:
+        other.sql(f"ATTACH BACKUP COLLECTION c FROM '{repository}'")
+        assert described(other) == described(kept)
+        assert len(described(other)) > 4
 
 
 def test_a_repository_can_be_moved(kept: Database, repository: Path, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ from strandline.runtime import Runtime
 
 def backup_stream(name: str, collection: Path) -> StreamSpec:
     """Return the streams from which the next increment will read."""
-    return StreamSpec(name=name, mode="NEW_IMAGE", format="JSON", owner=collection.id)
+    return StreamSpec(name=name, mode="NEW_IMAGE", owner=collection.id)
 
 
 def member_tables(conn: Connection, collection: Collection) -> list[Path]:
