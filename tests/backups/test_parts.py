@@ -18,7 +18,8 @@ from strandline.catalog import operations
 from strandline.catalog.shards import ShardInfo
 from strandline.operations.kind import read_part
 from strandline.records import from_text
-from tests.backups.reading import backups, open_at
+from tests.backups.reading import CLUSTER, backups, open_at
+from tests.backups.reading import last as last_record
 from tests.world import ManualClock
 
 Told = tuple[str, int, int | None, str | None, int | None]
@@ -75,6 +76,17 @@ def test_each_part_says_what_it_is_about(tmp_path: Path) -> None:
         check_explained(db)
         check_restore(db, clock)
         check_folding(db)
+
+
+def test_nothing_is_cut_of_what_was_last_changed_at_the_very_step_of_the_backup(tmp_path: Path) -> None:
+    with open_at(tmp_path / "w") as db:
+        db.sql(TABLE)
+        db.sql(f"CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}")
+        fill(db, "a")
+        db.sql("BACKUP c")
+        assert db.describe("/t")["step"] == last_record(db).step
+        db.sql("BACKUP c INCREMENTAL")
+        assert {part.kind for part in last(db, "incremental backup").shards} == {"unchanged"}
 
 
 def check_increment(db: Database) -> None:
