@@ -21,6 +21,7 @@ from strandline.storage.files import LocalFiles
 from strandline.storage.location import files_at
 from strandline.storage.objects import ObjectFiles
 from tests.effort import EVERY
+from tests.processes import environment
 from tests.s3 import S3, Answer, Line, cut, reset, says, slow, unheard
 
 HASTY: dict[str, Any] = {"storage_retries": 2, "storage_retry_seconds": 20.0, "storage_timeout_seconds": 5.0}
@@ -364,6 +365,30 @@ def test_a_fork_is_refused(files: ObjectFiles) -> None:
             os._exit(0 if "forked" in error.message else 2)
         os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+_FORKS = """
+import os, pickle, sys
+import obstore.store
+from strandline.storage.objects import ObjectFiles
+
+files = pickle.load(sys.stdin.buffer)
+for _ in range(2):
+    child = os.fork()
+    if child == 0:
+        files.write(str(os.getpid()), b"1")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+print(len(list(files.names())))
+"""
+
+
+def test_who_was_forked_of_one_that_has_only_loaded_it_may_use_it(s3: S3) -> None:
+    """As a server does that loads its program once and forks for each worker."""
+    files = ObjectFiles(f"s3://{s3.new_bucket()}/w", s3.settings())
+    command = [sys.executable, "-c", _FORKS]
+    said = subprocess.run(command, input=pickle.dumps(files), capture_output=True, env=environment())
+    assert (said.stdout.decode().strip(), said.returncode) == ("2", 0), said.stderr.decode()
 
 
 def test_a_pickle_is_a_location_and_settings(files: ObjectFiles) -> None:

@@ -46,7 +46,8 @@ _REASONS = {
     "error sending request": "the connection failed",
     "error decoding response body": "the connection was cut",
 }
-_creator = os.getpid()
+_user: int | None = None
+"""The process that has begun to use object stores: threads come with it, which no fork takes along."""
 
 
 class ObjectFiles:
@@ -217,7 +218,9 @@ class ObjectFiles:
     # --- what it is made of --------------------------------------------------------------------------------
 
     def _store(self, retries: int | None = None) -> Any:
-        if os.getpid() != _creator:
+        global _user
+        _user = _user or os.getpid()
+        if os.getpid() != _user:
             raise PreconditionFailed(
                 f"{self.location} cannot be used in a process that was forked from one that used it",
                 "Start processes with multiprocessing's 'spawn', and connect in each of them.",
