@@ -62,17 +62,6 @@ _UNDER = (
 _AT_ONCE = 6
 """So many names of a path are followed by one statement: few are deeper, and every one of them is a join."""
 
-
-@cache
-def _followed(count: int) -> Select[Any]:
-    """Return the statement that follows so many names, from a ``parent`` on, to a row."""
-    tables = [sqltables.paths.alias(f"at_{number}") for number in range(count - 1)] + [sqltables.paths]
-    found = select(sqltables.paths).where(tables[0].c.parent_id == bindparam("parent"))
-    for upper, lower in pairwise(tables):
-        found = found.where(lower.c.parent_id == upper.c.id)
-    return found.where(*(at.c.name == bindparam(f"name_{number}") for number, at in enumerate(tables)))
-
-
 # A table in one of these states has no rows that a statement may see or change.
 CLOSED_STATES = frozenset({"creating", "dropping", "incoming restore"})
 DIRECTORIES = frozenset({"directory", "backup_collection", "backup"})
@@ -114,6 +103,16 @@ def find(conn: Connection, path: str) -> Path | None:
         if row is None:
             return None
     return of_row(row, names.join(parts))
+
+
+@cache
+def _followed(count: int) -> Select[Any]:
+    """Return the statement that follows so many names, from a ``parent`` on, to a row."""
+    tables = [sqltables.paths.alias(f"at_{number}") for number in range(count - 1)] + [sqltables.paths]
+    found = select(sqltables.paths).where(tables[0].c.parent_id == bindparam("parent"))
+    for upper, lower in pairwise(tables):
+        found = found.where(lower.c.parent_id == upper.c.id)
+    return found.where(*(at.c.name == bindparam(f"name_{number}") for number, at in enumerate(tables)))
 
 
 def require(conn: Connection, path: str, type_: str | None = None) -> Path:
