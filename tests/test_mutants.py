@@ -13,7 +13,7 @@ from types import FunctionType
 
 import pytest
 
-from tools.mutants import LIST, SOURCE, TARGETS, first_noticed, known, trials_of_tests
+from tools.mutants import LIST, SOURCE, TARGETS, by_turns, first_noticed, known, trials_of_tests
 from tools.mutations import mutants, mutated
 from tools.reached import Reached
 from tools.spending import Spending
@@ -160,6 +160,13 @@ def test_a_test_meets_first_what_the_fewest_others_come_to(tmp_path: Path) -> No
         [5, 5, 5, 5, 5, 4, 4],
         [6, 5, 5, 5, 5, 5, 4],
     ]
+
+
+def test_a_mutant_meets_one_test_of_each_file_first_and_other_parameters_last() -> None:
+    tests = ["a::one[1]", "a::one[2]", "a::two", "b::one", "a::three", "b::two[1]", "b::two[2]"]
+    reached = Reached(tests, [float(number) for number in range(len(tests))])
+    order = [tests[number] for number in by_turns(reached, range(len(tests)))]
+    assert order == ["a::one[1]", "b::one", "a::two", "b::two[1]", "a::three", "a::one[2]", "b::two[2]"]
 
 
 def test_the_tests_that_the_list_names_are_there() -> None:

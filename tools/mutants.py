@@ -5,10 +5,9 @@
     python -m tools.mutants --again                # find out anew which tests come to which lines
     python -m tools.mutants --tests tests/backups  # the other way round: see each test there fail
 
-The tests that come to the changed lines run, fastest first and each once before any of them runs with other
-parameters, until one fails. What survives is compared with the list in tests/mutants.md, which says why it
-may. A test is seen failing with one of the mutants that it comes to, and first those are tried that the
-fewest others come to.
+The tests that come to the changed lines run until one fails, the fastest of each file first. What survives is
+compared with the list in tests/mutants.md, which says why it may. A test is seen failing with one of the
+mutants that it comes to, and first those are tried that the fewest others come to.
 
 How busy the machine is must not decide: a test that has noticed some must pass without them, in the end.
 """
@@ -103,22 +102,29 @@ def say(line: str) -> None:
 
 
 def trial_of(mutant: Mutant, reached: Reached, seconds: float) -> Trial:
-    """With the tests that come to it, as many as there is time for: each of them once, and then with its
-    other parameters, which seldom notice what the first ones have not."""
+    """With the tests that come to it, as many as there is time for."""
     asked: list[str] = []
     total = 0.0
-    turns = Counter[str]()
-    found = []
-    for test in reached.by(mutant.file, mutant.lines):
-        function = reached.tests[test].partition("[")[0]
-        found.append((turns[function], test))
-        turns[function] += 1
-    for _, test in sorted(found, key=lambda each: each[0]):
+    for test in by_turns(reached, reached.by(mutant.file, mutant.lines)):
         if asked and total + reached.seconds[test] > seconds:
             break
         asked.append(reached.tests[test])
         total += reached.seconds[test]
     return Trial(SOURCE, mutant, tuple(asked), total)
+
+
+def by_turns(reached: Reached, found: Sequence[int]) -> list[int]:
+    """Tests, fastest first, in the order in which they are asked: one of each file, then another of each, and
+    only then any of them with other parameters. What is alike seldom notices what the first has not."""
+    of_file, of_function = Counter[str](), Counter[str]()
+    turns: dict[int, tuple[int, int]] = {}
+    for test in found:
+        function = reached.tests[test].partition("[")[0]
+        file = function.partition("::")[0]
+        turns[test] = of_function[function], of_file[file]
+        of_file[file] += not of_function[function]
+        of_function[function] += 1
+    return sorted(found, key=turns.__getitem__)
 
 
 def tried(trials: Sequence[Trial], workers: int, until: float) -> dict[Mutant, str]:
