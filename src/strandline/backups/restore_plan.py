@@ -159,15 +159,11 @@ class RestorePlan:
 
 
 def plan_restore(conn: Connection, request: RestoreRequest) -> RestorePlan:
-    """Check that the backup and its whole chain are there and fit, and find the targets."""
+    """Check that the backup and its whole chain are there, and find the targets. Whether its slices fit is
+    seen by whoever looks at them (``slices_of``): before anything is done, for a restore plans with them."""
     collection = require_collection(conn, request.collection)
     chain = find_chain(conn, collection, request)
     wanted = places(request, chain[-1])
-    # Looks at every slice of the chain, so that a broken one is refused now and not when half of it is done.
-    for source, record in wanted.values():
-        slices_of(chain, source)
-        for index in record.indexes:
-            slices_of(chain, source, index.definition.name)
     there = many.find(conn, [found for path in wanted for found in (path, *names.above(path))])
     targets = [
         _target(source, path, record, _in_the_way(there, path), replace=request.replace)

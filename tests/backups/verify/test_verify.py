@@ -18,7 +18,8 @@ from strandline.catalog import chains, paths, sqltables
 from strandline.errors import Corrupted, InvalidArgument, PathNotFound, Unavailable
 from strandline.model import Digest, Segment
 from strandline.storage.files import fault
-from tests.backups.reading import backups, records
+from strandline.work import Phase, Work, watched_by
+from tests.backups.reading import backups, open_at, records
 from tests.backups.verify.repository import Kept, keep, more, opened, state
 from tests.memory import forget
 from tests.tables.examples import QuickFiles
@@ -96,6 +97,35 @@ def test_the_report_can_be_written_down(db: Database, kept: Kept) -> None:
     told = json.loads(json.dumps(db.verify("c", level="files", again=True).to_dict()))
     assert not told["ok"] and told["problems"]
     assert [backup["restorable"] for backup in told["backups"]][-1] is False
+
+
+class Watching:
+    """Keeps the phases of all work."""
+
+    def __init__(self) -> None:
+        self.phases: dict[str, Phase] = {}
+
+    def begun(self, work: Work) -> None:
+        kept = self.phases
+
+        class Keeping(list[Phase]):
+            def append(self, phase: Phase) -> None:
+                kept[phase.name] = phase
+                super().append(phase)
+
+        work.phases = Keeping()
+
+    def ended(self, work: Work) -> None: ...
+
+
+@pytest.mark.parametrize("shard_bytes", [1, 1 << 20])
+def test_how_far_it_has_come_is_told_in_bytes(tmp_path: Path, shard_bytes: int) -> None:
+    with open_at(tmp_path / "w", settings={"shard_bytes": shard_bytes}) as db:
+        keep(db, tmp_path / "w", None)
+        with watched_by(watching := Watching()):
+            report = db.verify("c")
+    verifying = watching.phases["verifying"]
+    assert verifying.done == verifying.total == sum(backup.bytes for backup in report.backups) > 0
 
 
 def test_without_arguments_every_byte_is_read_each_time(db: Database) -> None:
