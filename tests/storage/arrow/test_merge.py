@@ -47,6 +47,13 @@ def test_rows_lie_by_key_then_step(history: History) -> None:
     assert found == {"k": [1, 1, 2], "v": ["a", "b", "a"], STEP: [1, 2, 1]}
 
 
+def test_a_merge_covers_the_steps_of_what_it_was_made_of_and_no_others(history: History) -> None:
+    for number in range(4):
+        history.write("UPSERT", ["k"], [(number,)])
+    merged = merge_logs(history.shelf, KV, history.segments[1:3], "m")
+    assert (merged.after, merged.upto, merged.role, merged.stepped) == (1, 3, "log", True)
+
+
 def test_fresh_logs_stay_fresh_when_no_key_repeats(history: History) -> None:
     history.write("INSERT", ["k"], [(1,)])
     history.write("INSERT", ["k"], [(2,)])
