@@ -79,7 +79,6 @@ def attach(runtime: Runtime, name: str, root: str, *, take_over: bool) -> tuple[
             found, usable = _all(repository)
     foreign = owner is not None and owner.warehouse != here
     with runtime.catalog.write() as tx:
-        _check_free(tx.conn, path)
         parent = many.make_parent(tx, path)
         attached = not take_over and (foreign or writer_of(tx.conn, name, root) is not None)
         tx.skip_to(max(manifest.backup.step for manifest in usable))

@@ -155,6 +155,16 @@ def test_only_what_is_new_is_looked_at(db: Database, kept: Kept, level: str, clo
     assert all(not objects for _, objects, _, _ in rows(db, "WITH (LEVEL = 'files')"))
 
 
+def test_a_damaged_chain_does_not_keep_others_from_being_restored(db: Database, kept: Kept) -> None:
+    db.sql("BACKUP c")
+    found, (*_, end, other) = objects_of(db), backups(db)
+    for file in {*found[end]} - {*found[other]}:
+        file.unlink()
+    report = {backup.backup: backup for backup in db.verify("c", level="restore", again=True).backups}
+    assert (report[end].restorable, report[other].restorable) == (False, True)
+    assert report[end].verified_at is None and report[other].verified_at is not None
+
+
 def test_the_chain_reads_no_object(db: Database, kept: Kept) -> None:
     for files in objects_of(db).values():
         for file in files:
