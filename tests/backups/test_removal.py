@@ -396,6 +396,7 @@ def test_a_backup_that_goes_while_it_is_read_stays_until_then(
     other = connect(clock=clock, files=files)
 
     def drop_and_collect() -> None:
+        other.runtime.session.refresh()  # What its thread does, whenever it gets to it.
         db.sql(f"DROP BACKUP c '{record.parent}' CONFIRM")
         clock.sleep(1)
         db.collect()
