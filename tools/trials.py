@@ -88,6 +88,8 @@ class _Failures:
 
 def _run(tests: Sequence[str], pipe: int, *more: str) -> int:
     options = ["-q", "-n", "0", "-p", "no:cacheprovider", "-p", "no:randomly", "-o", "timeout=0", *more]
+    # It looks through all objects again and again in the end, and very many are not the test's.
+    options += ["-p", "no:unraisableexception"]
     return int(pytest.main([*options, *tests], plugins=[_Failures(pipe)]))
 
 
