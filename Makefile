@@ -1,6 +1,7 @@
 PYTHON ?= python3
 SEEDS ?= 100
-WORKERS ?= 4
+# As many as there are cores: more of them take the memory's caches from each other, and a third of the time more.
+WORKERS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 BIN := .venv/bin
 STAMP := .venv/.installed
 LOWEST := build/lowest
