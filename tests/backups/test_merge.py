@@ -3,7 +3,7 @@ were swallowed are gone, and what has to stay apart stays apart."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from strandline.backups.repository import Repository
 from strandline.backups.retention import named
 from strandline.backups.verify import _Verification
 from strandline.backups.verify_request import VerifyRequest
+from strandline.catalog import operations
 from strandline.errors import Corrupted, InvalidArgument, PathNotFound, PreconditionFailed, UnderOperation
 from strandline.sql.retention import parse_keep
 from tests.backups.chains import TABLES, Story, Tell
@@ -43,7 +44,7 @@ from tests.backups.test_compact import (
     steps,
 )
 from tests.effort import EVERY
-from tests.tables.examples import content, picture, rows
+from tests.tables.examples import QuickFiles, content, picture, rows
 from tests.world import ManualClock
 
 pytestmark = pytest.mark.slow
@@ -85,6 +86,38 @@ def test_what_was_made_to_be_sent_stays_nowhere_else(db: Database, repository: P
         writer.sql("COMPACT c INCREMENTS")
         assert len(backups(writer)) == 2
         assert {*writer.runtime.files.names("data")} <= before != set()
+
+
+class Cancelling(QuickFiles):
+    """Lets something happen when a file is written."""
+
+    act: Callable[[], None] | None = None
+
+    def store(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
+        if self.act is not None:
+            act, self.act = self.act, None
+            act()
+        return super().store(name, chunks)
+
+
+def test_what_was_made_when_it_was_cancelled_goes(connect: Callable[..., Database], tmp_path: Path) -> None:
+    files = Cancelling(tmp_path / "warehouse")
+    db = connect(files=files, settings={"inline_rows": 0})
+    db.sql(f"{TABLE}; {collection('cluster')}; BACKUP c")
+    for number in range(2):
+        db.sql(f"UPSERT INTO t (k, v) VALUES ({number}, 'x'); BACKUP c INCREMENTAL")
+    before = {*files.names("data")}
+    operation_id = engine_of(db).start("merge increments", MergeRequest(collection="c"))
+
+    def cancel() -> None:
+        with db.runtime.catalog.write() as tx:
+            operations.save(tx, operation_id, state=operations.CANCELLING)
+
+    files.act = cancel
+    engine_of(db).run(operation_id)
+    assert files.act is None and db.operation(operation_id).state == "cancelled"
+    assert {*files.names("data")} == before
+    assert len(backups(db)) == 3
 
 
 # --- what it becomes ----------------------------------------------------------------------------------------

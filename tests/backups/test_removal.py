@@ -383,6 +383,33 @@ class Meanwhile(QuickFiles):
             act()
 
 
+@pytest.mark.parametrize("of", ["t", "t VIEW by_v"])
+def test_what_was_collected_while_it_was_read_is_gone_and_not_damaged(
+    connect: Callable[..., Database], clock: ManualClock, tmp_path: Path, of: str
+) -> None:
+    """The other process keeps nothing for the grace period that this one counts on."""
+    db = connect(clock=clock, settings={"inline_rows": 0})
+    make(db)
+    take(db, clock, "fif")
+    record = records(db)[1]
+    files = Meanwhile(tmp_path / "warehouse")
+    table = record.tables["/t"]
+    read = table.slice if of == "t" else table.indexes[0].slice
+    assert read is not None
+    files.folder = f"data/{read.target_id}/"
+    other = connect(clock=clock, files=files, settings={"grace_seconds": 1_000.0})
+
+    def drop_and_collect() -> None:
+        db.sql(f"DROP BACKUP c '{record.parent}' CONFIRM")
+        clock.sleep(1)
+        db.collect()
+
+    files.act = drop_and_collect
+    with pytest.raises(PathNotFound, match="has no backup"):
+        other.sql(f"SELECT k, v FROM {of} IN BACKUP c AT '{record.name}'").rows()
+    assert files.act is None
+
+
 @pytest.mark.parametrize("what", ["verified", "read"])
 def test_a_backup_that_goes_while_it_is_read_stays_until_then(
     connect: Callable[..., Database], clock: ManualClock, tmp_path: Path, what: str

@@ -473,6 +473,8 @@ def test_each_collection_has_a_repository_of_its_own(kept: Database, repository:
     for place in (repository, copy):
         with pytest.raises(PreconditionFailed, match="is that of the collection 'c'"):
             db.sql(f"COPY BACKUP '{name}' FROM d TO '{place}'")
+    # That of a collection which is known here is refused before anything has begun.
+    assert [operation.state for operation in db.operations()].count("failed") == 1
     db.sql(f"ATTACH BACKUP COLLECTION reads FROM '{repository}'")
     for statement in ("BACKUP reads", "PRUNE reads KEEP LAST 1 FULL CONFIRM"):
         with pytest.raises(PreconditionFailed, match="to another warehouse"):
