@@ -1,6 +1,6 @@
 PYTHON ?= python3
 SEEDS ?= 100
-# As many as there are cores: more of them take the memory's caches from each other, and a third of the time more.
+# As many as there are cores: tests seldom wait, and each worker loads and collects all of them for itself.
 WORKERS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 BIN := .venv/bin
 STAMP := .venv/.installed

@@ -140,15 +140,19 @@ class Seen:
     """Notes the phases of all work."""
 
     def __init__(self) -> None:
-        self.names: list[str] = []
+        self.phases: list[Phase] = []
         self.works: list[Work] = []
 
+    @property
+    def names(self) -> list[str]:
+        return [phase.name for phase in self.phases]
+
     def begun(self, work: Work) -> None:
-        notes = self.names
+        notes = self.phases
 
         class Noting(list[Phase]):
             def append(self, phase: Phase) -> None:
-                notes.append(phase.name)
+                notes.append(phase)
                 super().append(phase)
 
         work.phases = Noting()

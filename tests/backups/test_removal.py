@@ -4,6 +4,7 @@ holds any more is freed."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -383,60 +384,72 @@ class Meanwhile(QuickFiles):
             act()
 
 
+@dataclass
+class Beside:
+    """A warehouse in which a backup is dropped and collected as soon as somebody reads it. ``name``: the
+    backup. ``files``: those of ``other``, who reads it."""
+
+    db: Database
+    other: Database
+    name: str
+    files: Meanwhile
+    clock: ManualClock
+
+    def drop(self) -> None:
+        self.db.sql(f"DROP BACKUP c '{records(self.db)[0].name}' CONFIRM")
+        self.clock.sleep(1)
+        self.db.collect()
+
+
+@pytest.fixture
+def beside(connect: Callable[..., Database], clock: ManualClock, tmp_path: Path) -> Callable[..., Beside]:
+    def make_it(index: bool = False, **settings: float) -> Beside:
+        db = connect(clock=clock, settings={"inline_rows": 0})
+        make(db)
+        take(db, clock, "fif")
+        record = records(db)[1]
+        table = record.tables["/t"]
+        read = table.indexes[0].slice if index else table.slice
+        assert read is not None
+        files = Meanwhile(tmp_path / "warehouse")
+        files.folder = f"data/{read.target_id}/"
+        return Beside(db, connect(clock=clock, files=files, settings=settings), record.name, files, clock)
+
+    return make_it
+
+
 @pytest.mark.parametrize("of", ["t", "t VIEW by_v"])
 def test_what_was_collected_while_it_was_read_is_gone_and_not_damaged(
-    connect: Callable[..., Database], clock: ManualClock, tmp_path: Path, of: str
+    beside: Callable[..., Beside], of: str
 ) -> None:
     """The other process keeps nothing for the grace period that this one counts on."""
-    db = connect(clock=clock, settings={"inline_rows": 0})
-    make(db)
-    take(db, clock, "fif")
-    record = records(db)[1]
-    files = Meanwhile(tmp_path / "warehouse")
-    table = record.tables["/t"]
-    read = table.slice if of == "t" else table.indexes[0].slice
-    assert read is not None
-    files.folder = f"data/{read.target_id}/"
-    other = connect(clock=clock, files=files, settings={"grace_seconds": 1_000.0})
-
-    def drop_and_collect() -> None:
-        db.sql(f"DROP BACKUP c '{record.parent}' CONFIRM")
-        clock.sleep(1)
-        db.collect()
-
-    files.act = drop_and_collect
+    found = beside(index=of != "t", grace_seconds=1_000.0)
+    found.files.act = found.drop
     with pytest.raises(PathNotFound, match="has no backup"):
-        other.sql(f"SELECT k, v FROM {of} IN BACKUP c AT '{record.name}'").rows()
-    assert files.act is None
+        found.other.sql(f"SELECT k, v FROM {of} IN BACKUP c AT '{found.name}'").rows()
+    assert found.files.act is None
 
 
 @pytest.mark.parametrize("what", ["verified", "read"])
 def test_a_backup_that_goes_while_it_is_read_stays_until_then(
-    connect: Callable[..., Database], clock: ManualClock, tmp_path: Path, what: str
+    beside: Callable[..., Beside], what: str
 ) -> None:
-    db = connect(clock=clock, settings={"inline_rows": 0})
-    make(db)
-    take(db, clock, "fif")
-    record = records(db)[1]
-    files = Meanwhile(tmp_path / "warehouse")
-    files.folder = f"data/{record.tables['/t'].slice.target_id}/"
-    other = connect(clock=clock, files=files)
+    found = beside()
+    db, other, files = found.db, found.other, found.files
 
     def drop_and_collect() -> None:
         other.runtime.session.refresh()  # What its thread does, whenever it gets to it.
-        db.sql(f"DROP BACKUP c '{record.parent}' CONFIRM")
-        clock.sleep(1)
-        db.collect()
+        found.drop()
 
     files.act = drop_and_collect
     assert list(db.runtime.files.names(files.folder.rstrip("/")))
     if what == "verified":
         assert other.verify("c") == []
     else:
-        assert len(rows(other, f"SELECT k, v FROM t IN BACKUP c AT '{record.name}'")) == 2
+        assert len(rows(other, f"SELECT k, v FROM t IN BACKUP c AT '{found.name}'")) == 2
     assert files.act is None
     assert len(backups(db)) == 1
     other.close()
-    held(db, clock)
+    held(db, found.clock)
     assert list(db.runtime.files.names(files.folder.rstrip("/"))) == []
     assert leaks(db) == []

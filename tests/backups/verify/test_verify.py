@@ -18,11 +18,12 @@ from strandline.catalog import chains, paths, sqltables
 from strandline.errors import Corrupted, InvalidArgument, PathNotFound, Unavailable
 from strandline.model import Digest, Segment
 from strandline.storage.files import fault
-from strandline.work import Phase, Work, watched_by
+from strandline.work import watched_by
 from tests.backups.reading import backups, open_at, records
 from tests.backups.verify.repository import Kept, keep, more, opened, state
 from tests.memory import forget
 from tests.tables.examples import QuickFiles
+from tests.test_work import Seen
 from tests.world import ManualClock
 
 pytestmark = pytest.mark.slow
@@ -99,32 +100,13 @@ def test_the_report_can_be_written_down(db: Database, kept: Kept) -> None:
     assert [backup["restorable"] for backup in told["backups"]][-1] is False
 
 
-class Watching:
-    """Keeps the phases of all work."""
-
-    def __init__(self) -> None:
-        self.phases: dict[str, Phase] = {}
-
-    def begun(self, work: Work) -> None:
-        kept = self.phases
-
-        class Keeping(list[Phase]):
-            def append(self, phase: Phase) -> None:
-                kept[phase.name] = phase
-                super().append(phase)
-
-        work.phases = Keeping()
-
-    def ended(self, work: Work) -> None: ...
-
-
 @pytest.mark.parametrize("shard_bytes", [1, 1 << 20])
 def test_how_far_it_has_come_is_told_in_bytes(tmp_path: Path, shard_bytes: int) -> None:
     with open_at(tmp_path / "w", settings={"shard_bytes": shard_bytes}) as db:
         keep(db, tmp_path / "w", None)
-        with watched_by(watching := Watching()):
+        with watched_by(seen := Seen()):
             report = db.verify("c")
-    verifying = watching.phases["verifying"]
+    (verifying,) = [phase for phase in seen.phases if phase.name == "verifying"]
     assert verifying.done == verifying.total == sum(backup.bytes for backup in report.backups) > 0
 
 
