@@ -1,7 +1,8 @@
 PYTHON ?= python3
 SEEDS ?= 100
-# As many as there are cores: tests seldom wait, and each worker loads and collects all of them for itself.
-WORKERS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+# One more than there are cores: some test always waits, for a server, for the disk or for another process.
+CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+WORKERS ?= $(shell expr $(CORES) + 1)
 BIN := .venv/bin
 STAMP := .venv/.installed
 LOWEST := build/lowest

@@ -24,6 +24,7 @@ from strandline.catalog import sqltables
 from tests import azure as azure_server
 from tests.effort import EVERY, FACTOR
 from tests.jvm import OPTIONS, remember_names
+from tests.processes import COMPILED, joined
 from tests.s3 import S3, server
 from tests.statements import share_compiled
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 # Said in the environment, it holds for the JVMs of other processes as well, and nobody prints it.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", OPTIONS)
+os.environ["PYTHONPATH"] = joined(COMPILED, *filter(None, [os.environ.get("PYTHONPATH")]))
 
 # How long an example takes depends on what else the machine does, and says nothing about the law.
 settings.register_profile(

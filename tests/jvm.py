@@ -26,11 +26,15 @@ CLASSES = (
 """Spark's classes, loaded and looked at: to do so takes a JVM longer than all else that it does before its
 first query. It depends on where Spark is; a JVM that finds anything else about it wrong does without it."""
 
-BASIC = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
+BASIC = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m "
+    "-XX:+UseSerialGC -XX:NewRatio=1 -XX:InitialRAMPercentage=50"
+)
 """A test asks many different queries of few rows each, and no code runs for long enough to earn back what the
-second compiler spends on it: more than half of the processor time. Nor is there a large heap to be collected
-beside the work. With one compiler there would be little room for its code, which would then be thrown away
-and made again."""
+second compiler spends on it: more than half of the processor time. With one compiler there would be little
+room for its code, which would then be thrown away and made again. Nor is there a large heap to be collected
+beside the work: what a query leaves is garbage when the next one begins, and where all of the heap is taken
+at once, half of it for what is new, it is seldom looked through."""
 
 OPTIONS = (
     f"{BASIC} -XX:SharedArchiveFile={CLASSES} -Xshare:auto -Xlog:cds*=off" if CLASSES.exists() else BASIC

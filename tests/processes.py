@@ -16,11 +16,16 @@ from typing import Any
 
 SOURCE = Path(__file__).resolve().parent.parent / "src"
 LIGHT = Path(__file__).resolve().parent / "light"
+COMPILED = Path(__file__).resolve().parent / "compiled"
 
 
 def environment(*folders: Path) -> dict[str, str]:
     """The environment of a process with the same code; ``folders`` have modules that it needs beside it."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (SOURCE, LIGHT, *folders)))}
+    return {**os.environ, "PYTHONPATH": joined(SOURCE, LIGHT, COMPILED, *folders)}
+
+
+def joined(*folders: Path | str) -> str:
+    return os.pathsep.join(map(str, folders))
 
 
 def start(script: str, *arguments: str) -> subprocess.Popen[str]:

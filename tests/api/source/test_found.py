@@ -11,7 +11,7 @@ from pyspark.sql import datasource
 
 import strandline
 from tests.jvm import OPTIONS
-from tests.processes import SOURCE, run_python
+from tests.processes import COMPILED, SOURCE, joined, run_python
 
 TYPED = """
 import sys
@@ -41,7 +41,7 @@ def test_a_session_that_was_told_of_nothing_knows_the_format(tmp_path: Path) -> 
         db.sql(f"CREATE TABLE t {columns}; CREATE TABLE u {columns}")
         db.sql("UPSERT INTO t (k, v) VALUES (1, 'a'), (2, 'b'), (3, 'c')")
         around = {
-            "PYTHONPATH": str(SOURCE),
+            "PYTHONPATH": joined(SOURCE, COMPILED),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_SUBMIT_ARGS": f"--master local[1] --conf spark.ui.enabled=false --driver-java-options '{OPTIONS}' pyspark-shell",
         }
