@@ -21,7 +21,7 @@ from strandline.backups.verify import _Verification
 from strandline.backups.verify_request import VerifyRequest
 from strandline.catalog import operations
 from strandline.errors import Corrupted, InvalidArgument, PathNotFound, PreconditionFailed, UnderOperation
-from strandline.sql.retention import parse_keep
+from strandline.sql.keep import parse_keep
 from tests.backups.chains import TABLES, Story, Tell
 from tests.backups.reading import (
     TABLE,

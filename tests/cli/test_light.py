@@ -67,6 +67,13 @@ def test_who_looks_into_no_record_does_not_load_what_reads_them(shop: Run) -> No
     )
 
 
+def test_who_reads_no_statement_does_not_load_all_of_them(shop: Run) -> None:
+    load_nothing_of(
+        ("strandline.sql.statements",),
+        ["ls"], ["tree"], ["describe", "/orders"], ["show-backup", "nightly"], ["operations", "list"],
+    )  # fmt: skip
+
+
 def test_what_looks_at_no_warehouse_loads_no_database(shop: Run) -> None:
     load_nothing_of((*DATA, *HEAVY, "sqlalchemy"), ["version"], ["--help"])
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.errors import InvalidArgument, SyntaxFault
+from strandline.sql.keep import Keep, parse_keep
 from strandline.sql.parser import parse
-from strandline.sql.retention import parse_keep
-from strandline.sql.statements import DropBackup, DropBackupCollection, Keep, PinBackup, Prune
+from strandline.sql.statements import DropBackup, DropBackupCollection, PinBackup, Prune
 
 COUNTS = st.none() | st.integers(1, 400)
 TIMES = st.builds("{}{}".format, st.integers(1, 400), st.sampled_from("mhdw"))

@@ -15,7 +15,7 @@ from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound
 from strandline.names import did_you_mean
 from strandline.records import Record, kept, later
 from strandline.settings import Limits
-from strandline.sql.retention import parse_keep
+from strandline.sql.keep import parse_keep
 from strandline.storage.bucket import SCHEMES, bucket_of, is_url
 
 BackupKind: TypeAlias = Literal["full", "incremental"]

@@ -37,7 +37,7 @@ from strandline.errors import InvalidArgument
 from strandline.operations.kind import PartPlan, Plan, Planning
 from strandline.records import Record
 from strandline.runtime import Runtime
-from strandline.sql.retention import parse_keep
+from strandline.sql.keep import parse_keep
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPl
 from strandline.operations.streams import DropStreamPart, droppable_streams, plan_drops
 from strandline.records import Nothing, Record, later
 from strandline.runtime import Runtime
-from strandline.sql.retention import parse_keep
+from strandline.sql.keep import parse_keep
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 
 from strandline.backups.collection import CLUSTER
 from strandline.backups.record import BackupHead
-from strandline.sql.statements import Keep
+from strandline.sql.keep import Keep
 
 _SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _BUCKETS: Mapping[str, Callable[[datetime], str]] = {

@@ -14,6 +14,7 @@ from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
 from strandline.model import IndexDef
+from strandline.sql.keep import Keep
 from strandline.sql.query import Query
 from strandline.sql.references import TableRef
 from strandline.sql.syntax import Expression
@@ -448,27 +449,6 @@ class PinBackup(Statement):
     collection: str
     backup: str
     pinned: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Keep:
-    """Rules by which backups are kept; one that any of them keeps stays. ``last``: so many full ones, with
-    what builds on them; ``within``: those that are younger than that, as written (``30d``); the others: the
-    newest of each of so many days, weeks, months and years that have one."""
-
-    last: int | None = None
-    within: str | None = None
-    daily: int | None = None
-    weekly: int | None = None
-    monthly: int | None = None
-    yearly: int | None = None
-
-    def __str__(self) -> str:
-        """Return the rules as they are written."""
-        rules = [f"LAST {self.last} FULL"] if self.last is not None else []
-        named = ("within", "daily", "weekly", "monthly", "yearly")
-        rules += [f"{n.upper()} {getattr(self, n)}" for n in named if getattr(self, n) is not None]
-        return f"KEEP {' '.join(rules)}"
 
 
 @dataclass(frozen=True)
