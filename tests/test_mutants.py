@@ -137,6 +137,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     del sys.modules["looked_at"]
 
 
+@pytest.mark.slow
 def test_a_test_is_seen_failing_with_the_first_mutant_that_it_notices(small: Path) -> None:
     changes = ("a < b -> a <= b", "b + 1 -> b - 1", "return dict(least=a, most=b + 1) -> return None")
     found = {mutant.name.split(": ", 1)[1]: mutant for mutant in mutants(small, small / "looked_at.py")}

@@ -432,6 +432,7 @@ def changes(number: int) -> list[str]:
     return [kinds[n % 5].format(a=n * 7 % 11, b=n * 5 % 13, n=n) for n in range(number)]
 
 
+@pytest.mark.slow
 def test_many_statements_of_one_transaction_are_as_good_as_many_transactions(
     filled: Database, connect: Callable[..., Database]
 ) -> None:
