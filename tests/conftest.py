@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 # Said in the environment, it holds for the JVMs of other processes as well, and nobody prints it.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", OPTIONS)
-os.environ["PYTHONPATH"] = joined(COMPILED, *filter(None, [os.environ.get("PYTHONPATH")]))
+if str(COMPILED) not in (found := os.environ.get("PYTHONPATH", "")):  # A worker has it of who started it.
+    os.environ["PYTHONPATH"] = joined(COMPILED, *filter(None, [found]))
 
 # How long an example takes depends on what else the machine does, and says nothing about the law.
 settings.register_profile(
