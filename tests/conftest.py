@@ -211,24 +211,12 @@ _SEND_AWAY = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
-# To empty a table takes several new files, so only those that have rows are emptied.
+# TRUNCATE would make several new files for each table.
 _EMPTY = f"""
 DO $$
-DECLARE
-    name text;
-    filled boolean;
-    found text[];
 BEGIN
     IF to_regclass('clock') IS NOT NULL THEN
-        FOREACH name IN ARRAY ARRAY[{", ".join(f"'{name}'" for name in sqltables.metadata.tables)}] LOOP
-            EXECUTE 'SELECT EXISTS (SELECT FROM ' || quote_ident(name) || ')' INTO filled;
-            IF filled THEN
-                found = found || quote_ident(name);
-            END IF;
-        END LOOP;
-        IF found IS NOT NULL THEN
-            EXECUTE 'TRUNCATE ' || array_to_string(found, ', ') || ' CASCADE';
-        END IF;
+        {" ".join(f"DELETE FROM {table.name};" for table in reversed(sqltables.metadata.sorted_tables))}
         PERFORM setval(oid::regclass, 1, false) FROM pg_class
         WHERE relkind = 'S' AND relnamespace = current_schema()::regnamespace;
     END IF;

@@ -21,6 +21,7 @@ from strandline import Database, Settings
 from strandline.errors import StrandlineError
 from tests.effort import EVERY
 from tests.tables.examples import NoSpark, QuickFiles, picture
+from tests.world import place_catalog
 
 CASES: list[dict[str, Any]] = yaml.load(
     Path(__file__).with_name("conformance.yaml").read_text(),
@@ -121,9 +122,10 @@ def connect(tmp_path: Path) -> Iterator[Callable[..., Database]]:
     opened: list[Database] = []
 
     def make(**options: Any) -> Database:
-        opened.append(
-            strandline.connect(tmp_path / "warehouse", files=QuickFiles(tmp_path / "warehouse"), **options)
-        )
+        folder = tmp_path / "warehouse"
+        if options.get("catalog") is None:
+            place_catalog(folder / "catalog.sqlite")
+        opened.append(strandline.connect(folder, files=QuickFiles(folder), **options))
         return opened[-1]
 
     yield make

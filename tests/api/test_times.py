@@ -3,11 +3,8 @@ is in."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,9 +13,6 @@ from hypothesis import strategies as st
 
 from strandline import Database
 from strandline.errors import InvalidArgument, PreconditionFailed
-from tests.conftest import ZONES
-from tests.effort import EVERY
-from tests.processes import environment
 from tests.tables.examples import ARROW, SPARK
 
 if TYPE_CHECKING:
@@ -165,41 +159,3 @@ def test_an_error_shows_a_time_in_utc(
         db.sql("INSERT INTO t (k) VALUES ('2024-11-03T05:30:00Z')")
     with pytest.raises(InvalidArgument, match=r"2024-11-03 05:30:00\.5(00000)?\+00:00"):
         db.sql("UPSERT INTO t (k, s) SELECT k, TIMESTAMP '2024-11-03T05:30:00.5Z' FROM t")
-
-
-SCRIPT = """
-import sys
-from datetime import datetime, timezone
-import strandline
-from strandline.settings import Settings
-
-times = [datetime.fromisoformat(text) for text in sys.argv[2:]]
-options = {"spark.sql.session.timeZone": "Australia/Lord_Howe"}
-with strandline.connect(sys.argv[1], settings=Settings(bulk_rows=0, scan_rows=0, spark=options)) as db:
-    db.sql("CREATE TABLE t (k Int32, t Timestamp, PRIMARY KEY (k))")
-    db.table("t").upsert([{"k": k, "t": t} for k, t in enumerate(times)])
-    for _ in range(2):
-        result = db.sql("SELECT k, t, array(t) AS l FROM t ORDER BY k")
-        assert not result.is_here
-        for rows in (result.rows(), result.collect(), list(result)):
-            assert [repr(tuple(row)) for row in rows] == [repr((k, t, [t])) for k, t in enumerate(times)], rows
-        db.table("t").upsert([{"k": row.k, "t": row.t} for row in result.collect()])
-print("the same")
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-@pytest.mark.xdist_group("jvm")
-@pytest.mark.parametrize("name", ZONES if EVERY else ZONES[:1])
-def test_a_machine_in_another_zone(tmp_path: Path, name: str) -> None:
-    """The JVM is in that zone as well."""
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "w"), *(t.isoformat() for t in CORNERS)]
-    found = subprocess.run(
-        command,
-        env={**environment(), "TZ": name},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (found.returncode, found.stdout) == (0, "the same\n"), found.stderr

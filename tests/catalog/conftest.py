@@ -10,6 +10,7 @@ import pytest
 
 from strandline.catalog.connection import Catalog
 from strandline.catalog.sessions import Session
+from tests.world import place_catalog
 
 
 class Clock:
@@ -34,6 +35,7 @@ def clock() -> Clock:
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where an empty catalog is, on SQLite and on PostgreSQL."""
     if request.param == "sqlite":
+        place_catalog(tmp_path / "catalog.sqlite")
         return f"sqlite:///{tmp_path / 'catalog.sqlite'}"
     emptied: str = request.getfixturevalue("emptied_database")
     return emptied

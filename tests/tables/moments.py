@@ -21,7 +21,7 @@ from strandline.errors import Conflict, PathNotFound, StrandlineError
 from tests.backups.reading import CLUSTER, hurry
 from tests.memory import forget
 from tests.tables.examples import NoSpark, QuickFiles, rows
-from tests.world import ManualClock
+from tests.world import ManualClock, place_catalog
 
 FILES = Settings(
     bulk_rows=10**9, scan_rows=10**9, workers=1, history_seconds=0.0, inline_rows=0, inline_bytes=0
@@ -63,6 +63,8 @@ class Pair:
 def paired(folder: Path, url: str | None) -> Iterator[Pair]:
     clock = ManualClock()
     opened: list[Database] = []
+    if url is None:
+        place_catalog(folder / "catalog.sqlite")
     for settings in (replace(FILES, inline_rows=100, inline_bytes=10_000), FILES, FILES):
         options: dict[str, Any] = {"clock": clock, "files": QuickFiles(folder), "spark": NoSpark()}
         opened.append(strandline.connect(folder, catalog=url, settings=settings, **options))

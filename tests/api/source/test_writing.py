@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,7 +24,6 @@ from strandline.errors import (
 )
 from strandline.storage import staging
 from strandline.storage.arrow import staged
-from tests import processes
 from tests.api.source.sparkless import save, sent, source
 from tests.effort import EVERY
 from tests.tables.examples import ARROW, assert_sound, content, picture, rows
@@ -291,23 +289,3 @@ def test_spark_writes_it(connect: Callable[..., Database], spark: SparkSession) 
     assert "\tat " not in said
     assert len(said.splitlines()) <= 15
     assert left(db) == []
-
-
-WRITTEN = """
-import sys
-import strandline
-
-with strandline.connect(sys.argv[1]) as db:
-    db.sql("CREATE TABLE t (k Int64, PRIMARY KEY (k))")
-    rows = db.spark.range(10).withColumnRenamed("id", "k")
-    rows.write.format("strandline").option("warehouse", sys.argv[1]).mode("append").save("/t")
-    print(db.describe("/t")["rows"])
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-@pytest.mark.xdist_group("jvm")
-def test_the_first_thing_that_a_session_of_ours_does_is_a_write(tmp_path: Path) -> None:
-    """Another thread has started the session, and Spark asks the one that is active in this thread."""
-    assert processes.run(WRITTEN, str(tmp_path / "warehouse")) == "10\n"

@@ -64,17 +64,21 @@ def warehouse(in_files: Told, copy_of: Callable[[Told], Told]) -> tuple[Path, St
 
 
 class Unreliable(QuickFiles):
-    """One operation in a hundred fails. Some reads and writes seem to succeed, with a byte flipped or the end
-    missing."""
+    """A share of all operations fails. Some reads and writes seem to succeed, with a byte flipped or the end
+    missing.
 
-    def __init__(self, root: Path, seed: int, lies: float) -> None:
+    Whether an operation fails depends on how many there were before it and on nothing else: however threads
+    take turns, the same number of operations has the same number of faults."""
+
+    def __init__(self, root: Path, seed: int, faults: float, lies: float) -> None:
         super().__init__(root)
-        self._random = random.Random(seed)
-        self._lies = lies
+        self._turn = random.Random(seed)
+        self._random = random.Random(f"lies {seed}")
+        self._faults, self._lies = faults, lies
         self.failed = self.lied = 0
 
     def _may_fail(self) -> None:
-        if self._random.random() < 0.01:
+        if self._turn.random() < self._faults:
             self.failed += 1
             raise self._random.choice(
                 [OSError(errno.EIO, "Input/output error"), OSError(errno.ENOSPC, "No space left on device")]
@@ -100,7 +104,7 @@ class Unreliable(QuickFiles):
             yield self._may_lie(bytes(chunk))
 
     def size(self, name: str) -> int:
-        if self._random.random() < 0.01:
+        if self._turn.random() < self._faults:
             self.failed += 1
             raise Unavailable(f"Cannot look at the file {name}.")
         return super().size(name)
@@ -138,11 +142,14 @@ def attempt(db: Database, target: str) -> StrandlineError | None:
 
 
 @pytest.mark.parametrize(
-    ("lies", "workers", "seeds"), [(0.001, 1, 8 if EVERY else 4), (0.001, 3, 3), (0.01, 1, 5)]
+    ("faults", "lies", "workers", "seeds"),
+    [(0.01, 0.001, 1, 8 if EVERY else 4), (0.01, 0.001, 3, 3), (0.03, 0.001, 1, 2), (0.01, 0.01, 1, 5)],
 )
-def test_unreliable_storage(warehouse: tuple[Path, Story], lies: float, workers: int, seeds: int) -> None:
-    """Restores, each with other faults: the first many as often as storage might have them, the last ones
-    with ten times as many lies."""
+def test_unreliable_storage(
+    warehouse: tuple[Path, Story], faults: float, lies: float, workers: int, seeds: int
+) -> None:
+    """Restores, each with other faults: the first many as often as storage might have them, then more than
+    attempts overcome, the last ones with ten times as many lies."""
     folder, story = warehouse
     outcomes: dict[str, int] = {"restored": 0, "CORRUPTED": 0}
     failed = lied = 0
@@ -150,7 +157,7 @@ def test_unreliable_storage(warehouse: tuple[Path, Story], lies: float, workers:
         with open_at(folder, clock=ManualClock(TOLD_AT)) as db:
             db.collect()
             files = set(db.runtime.files.names("data"))
-        unreliable = Unreliable(folder, seed, lies)
+        unreliable = Unreliable(folder, seed, faults, lies)
         with open_at(folder, clock=ManualClock(TOLD_AT), files=unreliable, workers=workers) as db:
             error = attempt(db, f"r{seed}")
             assert db.operations()[-1].state == ("done" if error is None else "failed")
@@ -172,8 +179,11 @@ def test_unreliable_storage(warehouse: tuple[Path, Story], lies: float, workers:
                 db.describe(f"/r{seed}")
             assert set(db.runtime.files.names("data")) == files, f"seed {seed} left something"
     assert failed > seeds
-    assert outcomes["restored"] >= seeds // 5
     assert outcomes["CORRUPTED"] <= lied
+    if faults > 0.01:
+        assert outcomes["UNAVAILABLE"] > 0
+    else:
+        assert outcomes["restored"] >= seeds // 5
     if lies > 0.001:
         assert outcomes["CORRUPTED"] >= seeds // 5
 

@@ -99,32 +99,6 @@ def run_python(text: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=environment)
 
 
-START = """
-from pyspark.sql import functions as F
-from strandline.errors import InvalidArgument
-from strandline.storage.spark.failures import spark_errors
-from strandline.storage.spark.session import get_session
-spark = get_session(None, {"spark.master": "local[1]", "spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-Dx=y"})
-assert get_session() is spark
-for wrong in (lambda: spark.range(1).select("nope"), lambda: spark.range(9).repartition(2).select(F.raise_error(F.lit("x"))).collect()):
-    try:
-        with spark_errors():
-            wrong()
-    except InvalidArgument:
-        pass
-    else:
-        raise AssertionError
-print(spark.conf.get("spark.sql.session.timeZone"), spark.conf.get("spark.driver.memory"))
-"""
-
-
-@pytest.mark.slow
-def test_our_own_session_starts_and_fails_without_noise() -> None:
-    # In a process of its own, because a process has one JVM.
-    run = run_python(START)
-    assert (run.stderr, run.stdout) == ("", "UTC 1g\n")
-
-
 BROKEN = """
 from strandline.errors import Unavailable
 from strandline.storage.spark.session import get_session
