@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path as File
@@ -217,6 +218,16 @@ def listed(engine: Engine) -> list[Operation]:
 def parts_of(engine: Engine, operation_id: str) -> list[PartRow]:
     with engine.catalog.read() as conn:
         return operations.parts(conn, operation_id)
+
+
+def until_alone(catalog: Catalog, operation_id: str) -> None:
+    """Wait until one part is all that is left of its stage: if time passes then, it does so for that one."""
+    for _ in range(30_000):
+        with catalog.read() as conn:
+            if len(operations.open_parts(conn, operation_id, 2)) == 1:
+                return
+        time.sleep(0.01)
+    raise AssertionError("there are others")
 
 
 def counted(metrics: Metrics, name: str, **labels: str) -> float:

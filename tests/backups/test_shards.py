@@ -17,7 +17,7 @@ from strandline.catalog.writer import current_step
 from strandline.errors import Corrupted, Unavailable
 from tests.backups.reading import CLUSTER, contents, last, leaks, open_at
 from tests.tables.examples import QuickFiles, assert_sound, rows
-from tests.world import ManualClock
+from tests.world import ManualClock, until_alone
 
 pytestmark = pytest.mark.slow
 
@@ -202,9 +202,10 @@ class Hanging(QuickFiles):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.asked, self.hangs, self.let_go = threading.Event(), threading.Event(), threading.Event()
+        self._first = threading.Lock()
 
     def chunks(self, name: str) -> Iterator[bytes | memoryview]:
-        if self.asked.is_set() and not self.hangs.is_set():
+        if self.asked.is_set() and self._first.acquire(blocking=False):
             self.hangs.set()
             assert self.let_go.wait(300)
         return super().chunks(name)
@@ -220,7 +221,14 @@ def test_a_shard_that_hangs_is_tried_again_by_itself(tmp_path: Path, clock: Manu
         fill(db, value="w")
     with open_at(tmp_path, clock=clock, files=files, settings=settings) as db:
         files.asked.set()
-        later = threading.Thread(target=lambda: clock.sleep(11) if files.hangs.wait(300) else None)
+
+        def pass_by() -> None:
+            assert files.hangs.wait(300)
+            # Whoever is slow has not answered either.
+            until_alone(db.runtime.catalog, db.operations()[-1].id)
+            clock.sleep(11)
+
+        later = threading.Thread(target=pass_by)
         later.start()
         ended = db.sql("BACKUP c INCREMENTAL")
         later.join()

@@ -33,7 +33,7 @@ from tests.backups.restore.story import (
     unknown_files,
 )
 from tests.effort import EVERY
-from tests.world import ManualClock, counted, leaks, parts_of
+from tests.world import ManualClock, counted, leaks, parts_of, until_alone
 
 pytestmark = pytest.mark.slow
 
@@ -399,12 +399,12 @@ class Hanging(QuickFiles):
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.hangs, self.let_go, self.went_on = threading.Event(), threading.Event(), threading.Event()
+        self._first = threading.Lock()
 
     def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
-        if self.hangs.is_set():
-            return super().copy(source, source_name, name, checksum)
-        self.hangs.set()
-        assert self.let_go.wait(300)
+        if self._first.acquire(blocking=False):
+            self.hangs.set()
+            assert self.let_go.wait(300)
         return super().copy(source, source_name, name, checksum)
 
     def remove(self, name: str) -> None:
@@ -419,6 +419,15 @@ def when(happened: threading.Event, act: Callable[[], None]) -> threading.Thread
     return thread
 
 
+def let_go(files: Hanging, operation_id: str) -> None:
+    """What was given up comes to its end, and removes what it made."""
+    given_up = [t for t in threading.enumerate() if t.name.startswith(f"strandline-{operation_id}-")]
+    files.let_go.set()
+    for thread in given_up:
+        thread.join(300)
+    assert files.went_on.is_set(), "the files of the late shard were not removed"
+
+
 def test_a_shard_that_hangs_is_tried_again_and_its_late_report_is_ignored(
     warehouse: tuple[Path, Story],
 ) -> None:
@@ -427,14 +436,14 @@ def test_a_shard_that_hangs_is_tried_again_and_its_late_report_is_ignored(
     with open_at(folder, clock=clock, files=files, shard_seconds=10.0, session_seconds=1e6) as db:
         db.collect()
         engine, operation = started(db, COPY)
-        later = when(files.hangs, lambda: clock.sleep(11))
+        # Whoever is slow has not answered either.
+        later = when(files.hangs, lambda: (until_alone(engine.catalog, operation), clock.sleep(11))[1])
         ended = engine.run(operation, workers=2)
         later.join()
         assert ended.state == "done"
         parts = parts_of(engine, operation)
         assert sorted(p.attempt for p in parts) == [0] * (len(parts) - 1) + [1]
-        files.let_go.set()
-        assert files.went_on.wait(300), "the files of the late shard were not removed"
+        let_go(files, operation)
         assert parts_of(engine, operation) == parts
         assert unknown_files(db) == set()
         assert state(db, "/r") == story.states[story.backups[-1]]
@@ -456,8 +465,7 @@ def test_a_shard_that_hangs_does_not_outlast_the_deadline(warehouse: tuple[Path,
         assert isinstance(ended.failure(), TimedOut)
         with pytest.raises(PathNotFound):
             db.describe("/r")
-        files.let_go.set()
-        assert files.went_on.wait(300)
+        let_go(files, operation)
         db.collect()
         assert unknown_files(db) == set()
         with db.runtime.catalog.read() as conn:
