@@ -27,7 +27,7 @@ from tests.world import BY_N, BY_V, counted, create, drop, drop_of, execute, kin
 
 TABLES = ("/a", "/b", "/c", "/d")
 ROUNDS = 4
-"""So many rounds of changes there are at least."""
+"""So many rounds of changes there are at least while all readers are at work."""
 WATCHED = tuple(
     itertools.chain(TABLES, (f"{t}/{i.name}/indexImplTable" for t in TABLES for i in (BY_V, BY_N)))
 )
@@ -64,7 +64,7 @@ def prepare(catalog: Catalog) -> None:
 
 def read(url: str, seconds: float, seed: int, stop: Path | None = None) -> Readings:
     """One process: a cache, a loader, and no pause between plans; for so many seconds, and until there is a
-    file ``stop``."""
+    file ``stop``. Each path is read before it says that it has begun, and once more in the end."""
     random_ = random.Random(seed)
     catalog = Catalog(url)
     catalog.open()
@@ -74,22 +74,36 @@ def read(url: str, seconds: float, seed: int, stop: Path | None = None) -> Readi
     order = [random_.choice(WATCHED) for _ in range(997)]
     versions: set[tuple[str, int]] = set()
     errors: list[str] = []
-    plans, start, cpu = 0, time.perf_counter(), time.process_time()
-    while (spent := time.perf_counter() - start) < seconds or not (stop is None or stop.exists()):
-        path = order[plans % len(order)]
-        plans += 1
+
+    def plan_of(path: str) -> None:
         try:
             (plan,) = planned(loader, [path])
         except StrandlineError as error:
             errors.append(str(error))
-            continue
+            return
         if [r.version for r in plan.table.indexes] != [i.version for i in plan.impls]:
             errors.append(f"mismatched plan of {path}")
         versions.add((path, plan.table.version))
+
+    for path in WATCHED:
+        plan_of(path)
+    if stop is not None:
+        _begun(stop, seed).touch()
+    plans, start, cpu = 0, time.perf_counter(), time.process_time()
+    while (spent := time.perf_counter() - start) < seconds or not (stop is None or stop.exists()):
+        plan_of(order[plans % len(order)])
+        plans += 1
     cpu = time.process_time() - cpu
+    for path in WATCHED:
+        plan_of(path)
     catalog.close()
     seen, cured = (int(counted(metrics, "schema_mismatches_total", result=r)) for r in ("seen", "cured"))
     return Readings(plans, spent, cpu, len(versions), tuple(errors), seen, cured, delays(metrics))
+
+
+def _begun(stop: Path, seed: int) -> Path:
+    """The file that says that a reader is at work."""
+    return stop.with_name(f"{stop.name}-{seed}")
 
 
 def delays(metrics: Metrics) -> tuple[float, ...]:
@@ -104,18 +118,20 @@ def delays(metrics: Metrics) -> tuple[float, ...]:
 
 def run_load(catalog: Catalog, url: str, stop: Path, *, readers: int, seconds: float) -> Load:
     """Readers in processes of their own, changes in this one, for so many seconds; on a busy machine for
-    longer, until there were a few rounds of changes. ``stop`` is a file that is not there yet."""
+    longer, until there were a few rounds of changes beside all of them. ``stop`` is a file that is not there
+    yet."""
     session = Session(catalog, 60.0, 60.0)
     engine = Engine(catalog, session, kinds())
-    changes = 0
+    changes = beside = 0
     with ProcessPoolExecutor(readers, mp_context=get_context("spawn")) as pool:
         # Processes take their time to start; what is measured begins when each of them is there.
         futures = [pool.submit(read, url, seconds, seed, stop) for seed in range(readers)]
         for number in itertools.count():
             if all(f.done() for f in futures):
                 break
-            if number == ROUNDS:
+            if beside == ROUNDS:
                 stop.touch()
+            beside += all(f.done() or _begun(stop, seed).exists() for seed, f in enumerate(futures))
             change(catalog, engine, number)
             changes += 1
         seen = tuple(f.result() for f in futures)
