@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ import typer
 from typer.core import TyperCommand
 
 import strandline
+from strandline.api.progress import OperationInfo
 from strandline.backups.collection import CollectionRequest
 from strandline.cli import completion, progress
 from strandline.cli.values import bytes_of
+from strandline.storage.files import LocalFiles
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.slow
@@ -139,7 +142,22 @@ def test_what_follows_a_backup_is_in_sight(
     for name in ("PATIENCE_SECONDS", "LINE_SECONDS"):
         monkeypatch.setattr(progress, name, 0.0)
     monkeypatch.setattr(progress, "POLL_SECONDS", 0.001)
-    said = shop("operations", "wait", operation)
+    is_shown, words, create = threading.Event(), progress.words, LocalFiles._create
+
+    def noted(of: OperationInfo) -> str:
+        if of.kind == "send backup":
+            is_shown.set()
+        return words(of)
+
+    def held(files: LocalFiles, path: str) -> int:
+        assert is_shown.wait(300)
+        return create(files, path)
+
+    with monkeypatch.context() as patch:
+        # Else it might be sent before anybody has looked.
+        patch.setattr(progress, "words", noted)
+        patch.setattr(LocalFiles, "_create", held)
+        said = shop("operations", "wait", operation)
     assert "send backup: " in said.err
     assert said.out.startswith(f"operation  {operation}\nkind       backup")
     assert f"where     {place}\n" in shop("show-backup", "away", "last").out
