@@ -76,17 +76,12 @@ def test_the_hint_has_the_name_that_was_meant(db: Database) -> None:
     assert (told.value.message, told.value.hint) == ("there is no column t.vv in /t, /u", "Did you mean 'v'?")
 
 
-def _closed_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        port: int = made.getsockname()[1]
-        return port
-
-
 def test_a_missing_postgresql_server(tmp_path: Path) -> None:
-    port = _closed_port()
-    with pytest.raises(Unavailable, match=f"port {port} failed: Connection refused") as told:
-        strandline.connect(tmp_path / "wh", catalog=f"postgresql://user@127.0.0.1:{port}/db")
+    with socket.socket() as taken:  # Nobody listens there, and nobody else can begin to.
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(Unavailable, match=f"port {port} failed: Connection refused") as told:
+            strandline.connect(tmp_path / "wh", catalog=f"postgresql://user@127.0.0.1:{port}/db")
     assert "catalog's address" in told.value.hint
 
 

@@ -91,5 +91,8 @@ def test_files_of_a_web_server(shop: Run, address: str, monkeypatch: pytest.Monk
         silent = f"http://127.0.0.1:{busy.getsockname()[1]}/x.csv"
         monkeypatch.setattr(web, "SILENT_SECONDS", 0.2)
         assert "no answer for" in shop("load", "orders", silent).err
-    assert "Connection refused" in shop("load", "orders", silent).err
+    with socket.socket() as taken:  # Nobody listens there, and nobody else can begin to.
+        taken.bind(("127.0.0.1", 0))
+        closed = f"http://127.0.0.1:{taken.getsockname()[1]}/x.csv"
+        assert "Connection refused" in shop("load", "orders", closed).err
     assert shop("describe", "orders", "--json").json["rows"] == 6

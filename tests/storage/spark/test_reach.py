@@ -15,11 +15,12 @@ from strandline.storage.spark.reach import reach
 from strandline.storage.spark.session import _start
 
 
-def closed_port() -> int:
-    with socket.socket() as made:
-        made.bind(("127.0.0.1", 0))
-        port: int = made.getsockname()[1]
-        return port
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port at which nobody listens. It is taken, so that no other process begins to."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
 
 
 @contextlib.contextmanager
@@ -43,11 +44,11 @@ def answering(answer: bytes | None) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("answer", [b"x", b""], ids=["answers", "closes the line"])
-def test_a_server_that_is_there(answer: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_there(answer: bytes, closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reaching, "SECONDS", 600.0)
     with answering(answer) as port:
         reach(f"sc://127.0.0.1:{port}/;token=secret", 15002, "it")
-        reach(f"spark://127.0.0.1:{closed_port()},127.0.0.1:{port}", 7077, "it")
+        reach(f"spark://127.0.0.1:{closed_port},127.0.0.1:{port}", 7077, "it")
         reach("sc://127.0.0.1", port, "it")
 
 
@@ -63,9 +64,11 @@ def test_somebody_listens_and_says_nothing(scheme: str, monkeypatch: pytest.Monk
     ("setting", "scheme", "what"),
     [("spark.remote", "sc", "Spark Connect server"), ("spark.master", "spark", "Spark master")],
 )
-def test_nobody_listens(setting: str, scheme: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_listens(
+    setting: str, scheme: str, what: str, closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
-    url = f"{scheme}://127.0.0.1:{closed_port()}"
+    url = f"{scheme}://127.0.0.1:{closed_port}"
     with pytest.raises(Unavailable) as told:
         _start({setting: url})
     assert (
