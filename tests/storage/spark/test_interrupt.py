@@ -69,11 +69,19 @@ def until(happens: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+@pytest.fixture
+def idle(spark: SparkSession) -> SparkSession:
+    """A session that knows that the jobs of the tests before have ended: it is told so a little later than
+    those who wait for them."""
+    until(lambda: running(spark) == 0)
+    return spark
+
+
 @pytest.mark.parametrize("thread", ["its own", "another one"])
 def test_work_that_takes_too_long_leaves_no_job_behind(
-    spark: SparkSession, tmp_path: Path, thread: str
+    idle: SparkSession, tmp_path: Path, thread: str
 ) -> None:
-    ended = threading.Event()
+    spark, ended = idle, threading.Event()
 
     def work() -> None:
         try:
@@ -102,8 +110,8 @@ def test_work_that_takes_too_long_leaves_no_job_behind(
         assert beside.result() == 1, "another one was ended as well"
 
 
-def test_an_operation_that_is_cancelled_leaves_no_job_behind(spark: SparkSession, tmp_path: Path) -> None:
-    ended = threading.Event()
+def test_an_operation_that_is_cancelled_leaves_no_job_behind(idle: SparkSession, tmp_path: Path) -> None:
+    spark, ended = idle, threading.Event()
 
     class OnSpark(Worker):
         def work(self, run: AnyRun, part: Part[Nothing]) -> Any:
