@@ -147,8 +147,8 @@ class Stranger(Worker):
         self.db.sql("DROP TABLE IF EXISTS t; DROP BACKUP COLLECTION IF EXISTS c")
 
     def _attach(self) -> dict[str, Any]:
+        begun = time.monotonic()  # Before it reads which backups there are: they may go from then on.
         self.db.sql(f"ATTACH BACKUP COLLECTION c FROM '{self.repository}'")
-        begun = time.monotonic()
         # What is old is about to go.
         record = records(self.db)[0]
         try:

@@ -25,6 +25,8 @@ NAMES = ("taker-1", "taker-2", "keeper-1", "keeper-2", "restorer-1", "stranger-1
 AT_LEAST = ("increment", "prune", "compact", "merge", "verify", "restore", "attach")
 """What must have been done."""
 PRUNE = "PRUNE c KEEP LAST 2 FULL CONFIRM"
+PATIENCE = 300.0
+"""So many seconds more it may take until everything was done at least once."""
 
 
 class History:
@@ -68,7 +70,7 @@ def mix(folder: Path, url: str | None, logs: Path) -> None:
     while process.poll() is None and len(list(logs.glob("*.log"))) < len(NAMES):
         time.sleep(0.05)
     begun = time.monotonic()
-    while process.poll() is None and time.monotonic() < begun + 20 * SECONDS:
+    while process.poll() is None and time.monotonic() < begun + SECONDS + PATIENCE:
         # On a machine that has other things to do, until enough was done.
         time.sleep(0.2)
         if time.monotonic() > begun + SECONDS and all(map(History(logs).counts.get, AT_LEAST)):
