@@ -436,8 +436,12 @@ def test_a_shard_that_hangs_is_tried_again_and_its_late_report_is_ignored(
     with open_at(folder, clock=clock, files=files, shard_seconds=10.0, session_seconds=1e6) as db:
         db.collect()
         engine, operation = started(db, COPY)
-        # Whoever is slow has not answered either.
-        later = when(files.hangs, lambda: (until_alone(engine.catalog, operation), clock.sleep(11))[1])
+
+        def pass_by() -> None:
+            until_alone(engine.catalog, operation)  # Whoever is slow has not answered either.
+            clock.sleep(11)
+
+        later = when(files.hangs, pass_by)
         ended = engine.run(operation, workers=2)
         later.join()
         assert ended.state == "done"
