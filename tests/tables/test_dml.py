@@ -3,22 +3,27 @@ carried out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
-from strandline import Database
+from strandline import Database, Settings
 from strandline.catalog import chains
 from strandline.catalog.writer import current_step
 from strandline.model import OP
 from strandline.storage.arrow import changes as logs_of
+from strandline.storage.files import LocalFiles
 from tests.effort import EVERY
-from tests.tables.examples import ARROW, SPARK, assert_sound, content, read_with, refused, rows
+from tests.tables.examples import ARROW, SPARK, QuickFiles, assert_sound, content, read_with, refused, rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ONE_INDEX = (
     "CREATE TABLE t (k Int32, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n))"
@@ -466,9 +471,43 @@ def test_a_commit_too_large_for_the_catalog_goes_to_a_file(db: Database) -> None
     assert_sound(db, "/t")
 
 
-def test_bulk_writes_are_carried_out_on_spark(connect: Callable[..., Database], spark: object) -> None:
-    from strandline import Settings
+class Seen(QuickFiles):
+    """Knows which files were read in this process."""
 
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.seen: set[str] = set()
+
+    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
+        self.seen.add(name)
+        return super().chunks(name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LocalFiles, (self.root,)  # Executors have no tests.
+
+
+def test_files_of_a_load_are_described_here_unless_they_are_large(
+    connect: Callable[..., Database], spark: SparkSession, tmp_path: Path
+) -> None:
+    """Up to eight times of what else passes through the process: the Python of executors takes longer to
+    start."""
+
+    def loaded(folder: str, bulk_bytes: int) -> tuple[set[str], int]:
+        files = Seen(tmp_path / folder)
+        db = connect(folder, files=files, spark=spark, settings=Settings(bulk_rows=0, bulk_bytes=bulk_bytes))
+        db.sql("CREATE TABLE t (k Int64, PRIMARY KEY (k))")
+        db.table("t").upsert(spark.range(1000).withColumnRenamed("id", "k"))
+        read = set(files.seen)
+        assert_sound(db, "/t")
+        return read, db.describe("/t")["bytes"]
+
+    read, size = loaded("some", 1 << 20)
+    assert read
+    assert loaded("as many as may be", -(-size // 8))[0]
+    assert not loaded("too many", size // 8 - 1)[0]
+
+
+def test_bulk_writes_are_carried_out_on_spark(connect: Callable[..., Database], spark: object) -> None:
     small = connect(settings=Settings(bulk_rows=10**9))
     large = connect(settings=Settings(bulk_rows=50), spark=spark)
     for db in (small, large):

@@ -57,8 +57,8 @@ HASHED = 100
 and hashing takes a tenth of a microsecond for each."""
 
 COPIED = 8
-"""So many times more bytes than others pass through this process are copied here: that takes no longer than a
-job takes to begin."""
+"""So many times more bytes than others pass through this process are copied or described here: that takes no
+longer than a job takes to begin."""
 
 SHARED = 4 << 30
 """So many bytes are copied by one job at most: it takes seconds then, and what failed takes no more than that
@@ -294,11 +294,17 @@ class Store:
             rows = self.spark.createDataFrame(rows)
         from strandline.storage import spark
 
-        few = spark.write.Few(self.settings.bulk_rows, self.settings.bulk_bytes)
+        few = spark.write.Few(self.settings.bulk_rows, self.settings.bulk_bytes, self._described)
         made = spark.write.write(self.shelf, target, mode, rows, few)
         if isinstance(made, Outcome):
             return made
         return replace(arrow.write.write(self.shelf, target, mode, made, self._inline), given=made)
+
+    @property
+    def _described(self) -> int:
+        """So many bytes of files that a job wrote are read again in this process, to describe them. The first
+        job that does so on executors has their Python to start."""
+        return COPIED * self.settings.bulk_bytes
 
     def writes_here(self, state: State, rows: int, size: int = 0) -> bool:
         """Return whether ``write`` changes so many rows, of ``size`` bytes, in this process."""
@@ -329,7 +335,7 @@ class Store:
             return arrow.write.collapse(self.shelf, schema, segments, name, self._inline)
         from strandline.storage import spark
 
-        here = self.settings.bulk_bytes
+        here = self._described
         return spark.write.collapse(self.spark, self.shelf, schema, segments, name(), here=here)
 
     def entries(self, state: State, impl: TableSchema, name: str) -> Written:
@@ -338,7 +344,7 @@ class Store:
             return arrow.entries.entries(self.shelf, state, impl, name)
         from strandline.storage import spark
 
-        here, shards = self.settings.bulk_bytes, len(state.schema.bounds) + 1
+        here, shards = self._described, len(state.schema.bounds) + 1
         size = sum(s.bytes for s in state.chain.segments)
         pieces = None if shards == 1 else max(shards, round(size / self.settings.target_file_bytes))
         return spark.entries.entries(self.spark, self.shelf, state, impl, name, pieces=pieces, here=here)
@@ -367,7 +373,7 @@ class Store:
             return arrow.changes.write_slice(self.shelf, schema, window, name, self._inline)
         from strandline.storage import spark
 
-        here = self.settings.bulk_bytes
+        here = self._described
         with self.unsealed(segments, name, pace) as found:
             if window.chain is None:
                 window = replace(window, logs=found)
@@ -467,7 +473,7 @@ class Store:
             return arrow.compact.compact(self.shelf, state, name, least=least)
         from strandline.storage import spark
 
-        target, here = self.settings.target_file_bytes, self.settings.bulk_bytes
+        target, here = self.settings.target_file_bytes, self._described
         return spark.compact.compact(self.spark, self.shelf, state, name, target, least=least, here=here)
 
     def fold(self, state: State, name: str, *, among: int) -> Written:
@@ -477,7 +483,7 @@ class Store:
             return arrow.compact.fold(self.shelf, state, name, most=self.settings.bulk_bytes)
         from strandline.storage import spark
 
-        target, here = self.settings.target_file_bytes, self.settings.bulk_bytes
+        target, here = self.settings.target_file_bytes, self._described
         return spark.compact.fold(self.spark, self.shelf, state, name, target, here=here)
 
     def fold_into(self, target: Destination, state: State, name: str, pace: Pace, *, among: int) -> Written:

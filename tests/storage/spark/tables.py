@@ -255,7 +255,7 @@ def log_of(df: DataFrame, schema: TableSchema) -> list[Row]:
 def write_on_spark(target: Target, shelf: Shelf, mode: Mode, rows: DataFrame, *, here: int = HERE) -> Outcome:
     """A write on Spark that brings no rows here, however few they are. Up to ``here`` bytes of files are
     described in this process, more by executors, which takes another job."""
-    made = write(shelf, target, mode, rows, Few(-1, here))
+    made = write(shelf, target, mode, rows, Few(-1, here, here))
     assert isinstance(made, Outcome)
     return made
 

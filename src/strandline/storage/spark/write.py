@@ -58,10 +58,11 @@ _COUNT, _SIZE, _ENDS = "__strandline_count", "__strandline_size", "__strandline_
 @dataclass(frozen=True)
 class Few:
     """So many rows, with at most so many bytes of text in them, are brought into the process; so many bytes
-    of files are read in it."""
+    of files are ``described`` in it."""
 
     rows: int
     bytes: int
+    described: int
 
 
 def write(shelf: Shelf, target: Target, mode: Mode, incoming: DataFrame, few: Few) -> Outcome | pa.Table:
@@ -85,7 +86,7 @@ def write(shelf: Shelf, target: Target, mode: Mode, incoming: DataFrame, few: Fe
             incoming=incoming,
             indexes=tuple((target.name(index), index, impl) for index, impl in target.indexes().items()),
             name=target.name(None),
-            here=few.bytes,
+            here=few.described,
         )
         with _undone(shelf.files, [work.name, *(name for name, _, _ in work.indexes)]):
             return _into_rows(work, few) if visible(target.state.chain) else _into_nothing(work)
