@@ -1,7 +1,7 @@
 """A Spark session that the library starts by itself, in a process that has none and is in another time zone.
 
 A process has one JVM, and to start one takes longer than all that is asked of it here: one process answers
-for all tests."""
+for all tests. A task is tried three times in it, as on a cluster."""
 
 from __future__ import annotations
 
@@ -19,16 +19,29 @@ from tests.processes import environment, run_python
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.xdist_group("jvm")]
 
 SCRIPT = """
-import json, sys
+import json, os, sys
 from datetime import datetime
 from pyspark.sql import functions as F
 import strandline
 from strandline.errors import InvalidArgument
+from strandline.storage.files import LocalFiles
 from strandline.storage.spark.failures import spark_errors
 from strandline.storage.spark.session import get_session
 
+class Forgetful(LocalFiles):
+    "The first try of each copy fails when all of it is written."
+    def __reduce__(self):
+        return Forgetful, (self.root,)
+    def copy(self, source, source_name, name, checksum):
+        size = super().copy(source, source_name, name, checksum)
+        try:
+            os.close(os.open(self.path(source_name + ".tried"), os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return size
+        raise RuntimeError("the executor is lost")
+
 warehouse, zone, *texts = sys.argv[1:]
-options = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-Dx=y"}
+options = {"spark.master": "local[2,3]", "spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-Dx=y"}
 settings = strandline.Settings(bulk_rows=0, scan_rows=0, spark=options)
 found = {}
 
@@ -63,6 +76,21 @@ with strandline.connect(warehouse, settings=settings) as db:
         for rows in (result.rows(), result.collect(), list(result)):
             found["times"].append([repr(tuple(row)) for row in rows])
         db.table("times").upsert([{"k": row.k, "t": row.t} for row in result.collect()])
+
+elsewhere = warehouse + "-again"
+settings = strandline.Settings(bulk_bytes=0, bulk_rows=10**6, inline_rows=0, history_seconds=0, grace_seconds=0)
+with strandline.connect(elsewhere, spark=spark, settings=settings) as db:
+    db.runtime.files = Forgetful(elsewhere)
+    db.sql("CREATE TABLE t (k Int64, v Utf8, PRIMARY KEY (k)); CREATE BACKUP COLLECTION c (TABLE t)"
+           " WITH (STORAGE = 'cluster')")
+    for k in range(3):
+        db.sql(f"UPSERT INTO t (k, v) VALUES ({k}, 'v')")
+    db.sql("BACKUP c; RESTORE c INTO 'r' WITH (MODE = 'copy')")
+    found["tried"] = sum(name.endswith(".tried") for name in db.runtime.files.names())
+    found["copied"] = [db.sql("SELECT count(*) FROM `r/t`").collect()[0][0], db.check("/r/t").ok]
+with strandline.connect(elsewhere, spark=spark, settings=settings) as db:
+    found["orphans"] = db.maintain().removed_orphans
+    found["left"] = [db.check("/r/t").ok, len(list(db.runtime.files.names("data")))]
 print(json.dumps(found))
 """
 
@@ -92,3 +120,13 @@ def test_it_starts_with_what_was_asked_for_and_fails_without_noise(found: dict[s
 def test_a_machine_in_another_zone(found: dict[str, Any]) -> None:
     """Times that a query brought and that were written again are the same ones."""
     assert found["times"] == [[repr((k, t, [t])) for k, t in enumerate(CORNERS)]] * 6
+
+
+def test_a_task_that_was_tried_twice_leaves_nothing_that_counts(found: dict[str, Any]) -> None:
+    """Each try has a name of its own, and only the one that came back is known; the other file is an
+    orphan. A task copies two files at a time: where one has failed before the other was begun, a good copy
+    is made again with it."""
+    assert found["tried"] == 3
+    assert found["copied"] == [3, True]
+    assert found["orphans"] in (3 + 3, 3 + 3 + 1), "copies of tries that failed, and marks"
+    assert found["left"] == [True, 6], "the table's files and those of its copy"

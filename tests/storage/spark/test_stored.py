@@ -27,7 +27,7 @@ from strandline.storage.shelf import Shelf
 from strandline.storage.spark.stored import copy, damages, describe, losses
 from strandline.storage.spark.tasks import FEW, on_executors
 from strandline.storage.stored import Copies, Form
-from tests.processes import environment, finish, start, start_python
+from tests.processes import environment, finish, start_python
 from tests.storage.spark.tables import SMALL, Table
 
 PACE = Pace(Limits(), SystemClock())
@@ -187,68 +187,6 @@ def archives(_: int) -> int:
 
 def test_a_task_leaves_no_archive_to_be_read_again_before_the_next_one(spark: SparkSession) -> None:
     assert on_executors(spark, archives, range(2)) == [0, 0]
-
-
-AGAIN = """
-import os, sys
-from pyspark.sql import SparkSession
-import strandline
-os.environ["PYSPARK_PYTHON"] = sys.executable
-from strandline.storage.files import Files, LocalFiles
-
-class Forgetful(LocalFiles):
-    "The first try of each copy fails when all of it is written."
-    def __reduce__(self):
-        return Forgetful, (self.root,)
-    def copy(self, source, source_name, name, checksum):
-        size = super().copy(source, source_name, name, checksum)
-        try:
-            os.close(os.open(self.path(source_name + ".tried"), os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return size
-        raise RuntimeError("the executor is lost")
-
-session = (
-    SparkSession.builder.master("local[2,3]").config("spark.ui.enabled", "false")
-    .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
-)
-session.sparkContext.setLogLevel("OFF")
-settings = strandline.Settings(bulk_bytes=0, bulk_rows=10**6, inline_rows=0, history_seconds=0, grace_seconds=0)
-with strandline.connect(sys.argv[1], spark=session, settings=settings) as db:
-    db.runtime.files = Forgetful(sys.argv[1])
-    db.sql("CREATE TABLE t (k Int64, v Utf8, PRIMARY KEY (k)); CREATE BACKUP COLLECTION c (TABLE t)"
-           " WITH (STORAGE = 'cluster')")
-    for k in range(3):
-        db.sql(f"UPSERT INTO t (k, v) VALUES ({k}, 'v')")
-    db.sql("BACKUP c; RESTORE c INTO 'r' WITH (MODE = 'copy')")
-    print(sum(name.endswith(".tried") for name in db.runtime.files.names()))
-    print(db.sql("SELECT count(*) FROM `r/t`").collect()[0][0], db.check("/r/t").ok)
-with strandline.connect(sys.argv[1], spark=session, settings=settings) as db:
-    print(db.maintain().removed_orphans)
-    print(db.check("/r/t").ok, len(list(db.runtime.files.names("data"))))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-@pytest.mark.xdist_group("jvm")
-def test_a_task_that_was_tried_twice_leaves_nothing_that_counts(tmp_path: Path) -> None:
-    """Each try has a name of its own, and only the one that came back is known; the other file is an
-    orphan. A task copies two files at a time: where one has failed before the other was begun, a good copy
-    is made again with it."""
-    process = run_quietly(AGAIN, str(tmp_path / "w"))
-    tried, rows, ok, orphans, still, left = process.split()
-    assert (tried, rows, ok) == ("3", "3", "True")
-    assert int(orphans) in (3 + 3, 3 + 3 + 1), "copies of tries that failed, and marks"
-    assert (still, left) == ("True", "6"), "the table's files and those of its copy"
-
-
-def run_quietly(script: str, *arguments: str) -> str:
-    """What a script prints. Spark's own warnings do not count."""
-    process = start(script, *arguments)
-    out, err = process.communicate(timeout=600)
-    assert process.returncode == 0, err
-    return out
 
 
 def test_no_more_tasks_run_at_once_than_are_allowed(spark: SparkSession) -> None:
