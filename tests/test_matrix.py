@@ -18,6 +18,7 @@ def test_another_python_meets_all_that_is_quick_and_another_pyspark_only_what_is
     assert all((matrix.ROOT / path).exists() for path in pyspark["tests on Spark"])
 
 
+@pytest.mark.slow
 def test_without_a_package_index_nothing_is_said_to_have_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", "")

@@ -82,6 +82,7 @@ print(found.tests, found.lines)
 """
 
 
+@pytest.mark.slow
 def test_a_line_is_noted_for_every_test_that_comes_to_it(tmp_path: Path) -> None:
     pytest.importorskip("coverage", reason="make mutants installs it")
     (tmp_path / "m.py").write_text("def f():\n    return 1\n", "utf-8")
@@ -100,6 +101,7 @@ def test_a_line_is_noted_for_every_test_that_comes_to_it(tmp_path: Path) -> None
     assert last == "['test_m.py::test_a', 'test_m.py::test_b'] {'m.py': {'1': [], '2': [0, 1]}}"
 
 
+@pytest.mark.slow
 def test_what_the_list_has_a_reason_for_is_there() -> None:
     there = {m.name for pattern in TARGETS for file in SOURCE.glob(pattern) for m in mutants(SOURCE, file)}
     assert known() <= there, "its function has changed: try it again"

@@ -274,6 +274,7 @@ db.close()
 """
 
 
+@pytest.mark.slow
 def test_neither_small_nor_large_tables_need_pyspark(
     connect: Callable[..., Database], tmp_path: Path
 ) -> None:

@@ -165,6 +165,7 @@ def test_deltalake_reads_a_delta_table_and_a_new_version_replaces_it(db: Databas
     assert deltalake.DeltaTable(place, version=0).to_pyarrow_table().num_rows == 2
 
 
+@pytest.mark.slow
 def test_pyiceberg_reads_an_iceberg_table_and_its_files(db: Database, tmp_path: Path) -> None:
     pytest.importorskip("pyiceberg", reason="the package pyiceberg is not installed")
     from pyiceberg.table import StaticTable

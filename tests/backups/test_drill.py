@@ -174,6 +174,7 @@ def run(db: Database, statements: str) -> None:
         db.sql(statement)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("places", "files", "catalog_url", "how"),
     [_param(form) for form in (FORMS if EVERY else FEW)],

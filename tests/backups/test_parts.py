@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from strandline import Database
 from strandline.api.progress import OperationInfo
 from strandline.backups.collection import Collection
@@ -54,6 +56,7 @@ def shards(kind: str, path: str, number: int, stage: int = 0, first: int = 0) ->
     return [(kind, stage, None, path, shard) for shard in range(first, first + number)]
 
 
+@pytest.mark.slow
 def test_each_part_says_what_it_is_about(tmp_path: Path) -> None:
     """Of an increment, of sending it to a repository, of a restore from there, and of folding the chain."""
     settings = {"inline_rows": 0, "shard_bytes": SHARD_BYTES, "shard_seconds": 100.0, "parts_together": 1}

@@ -87,6 +87,7 @@ def test_no_manifest_says_what_only_a_catalog_knows(tmp_path: Path) -> None:
     assert [(file, names & KEPT_HERE) for file, names in written if names & KEPT_HERE] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sample", ["repository-1", "repository-1-merged"])
 def test_the_first_format_is_attached_and_restored(tmp_path: Path, sample: str) -> None:
     place = tmp_path / "repository"

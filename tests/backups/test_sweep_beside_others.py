@@ -24,6 +24,7 @@ from tests.world import ManualClock
 PRUNE = "PRUNE c KEEP LAST 1 FULL CONFIRM"
 
 
+@pytest.mark.slow
 def test_who_has_lost_a_repository_removes_nothing_from_it(
     kept: Database, repository: Path, tmp_path: Path, clock: ManualClock
 ) -> None:

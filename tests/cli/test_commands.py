@@ -363,6 +363,7 @@ def test_python_runs_it_where_the_command_is_not_on_the_path(tmp_path: Path) -> 
     assert ran.returncode == 15 and "nowhere is not a warehouse" in ran.stderr, ran
 
 
+@pytest.mark.slow
 def test_a_line_loads_the_commands_that_it_may_mean(run: Run, tmp_path: Path) -> None:
     code = "import sys; from strandline.cli import main; main(sys.argv[1:]); print(*sys.modules)"
     ran = run_python(

@@ -43,6 +43,7 @@ def shell(shop: Run, env: dict[str, str]) -> Iterator[Terminal]:
         yield terminal
 
 
+@pytest.mark.slow
 def test_a_session(shop: Run, shell: Terminal, tmp_path: Path) -> None:
     # A statement goes on until its semicolon.
     shell.send(f"SELECT id, customer{ENTER}")

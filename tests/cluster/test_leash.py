@@ -38,6 +38,7 @@ def test_a_command_ends_with_all_that_it_started(tmp_path: Path, how: str) -> No
     process.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_a_command_ends_when_the_tests_are_interrupted(tmp_path: Path, number: int) -> None:
     tests = subprocess.Popen(

@@ -174,6 +174,7 @@ ROW = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(TREES, st.lists(ROW, min_size=10, max_size=30))
 @settings(deadline=None, max_examples=300)
 def test_every_row_that_satisfies_the_condition_satisfies_the_constraints(

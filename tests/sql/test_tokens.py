@@ -139,6 +139,7 @@ def test_tokens_are_pieces_of_the_text_in_order(text: str) -> None:
             value(token)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

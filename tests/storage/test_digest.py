@@ -133,6 +133,7 @@ def test_hashes_never_change(name: str, value: Any, expected: str) -> None:
     assert f"{hash_of(parse_type(name), value):032x}" == expected
 
 
+@pytest.mark.slow
 def test_many_rows_have_the_hashes_that_each_has_alone() -> None:
     schema = every_type()
     columns = arrays(schema, generated(schema, 2 * FEW))

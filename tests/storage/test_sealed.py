@@ -251,6 +251,7 @@ def test_content_goes_in_and_out_by_copies(tmp_path: Path, plain: LocalFiles, fi
     assert list(plain.names()) == ["objects/x"]
 
 
+@pytest.mark.slow
 def test_arrow_reads_few_chunks_of_a_large_file(files: SealedFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = pa.BufferOutputStream()
     table = pa.table({"k": range(1_000_000), "v": [os.urandom(8) for _ in range(1_000_000)]})

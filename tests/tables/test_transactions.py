@@ -454,6 +454,7 @@ def test_many_statements_of_one_transaction_are_as_good_as_many_transactions(
     assert_sound(db, "/t")
 
 
+@pytest.mark.slow
 def test_what_a_statement_looks_through_does_not_grow_with_those_before_it(filled: Database) -> None:
     db = filled
     with db.transaction():

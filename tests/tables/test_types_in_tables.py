@@ -306,6 +306,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 def test_nothing_is_rounded_wrapped_cut_or_cast(db: Database) -> None:
     for number, name in enumerate(sorted({name for name, _ in REFUSED})):
         db.sql(f"CREATE TABLE t{number} (k Int32, v {name}, PRIMARY KEY (k))")

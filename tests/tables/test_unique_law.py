@@ -151,6 +151,7 @@ class History:
         assert self.refusals, "nothing was refused, which is no proof of anything"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40 if EVERY else 2))
 def test_in_the_process(connect: Callable[..., Database], tmp_path: Path, seed: int) -> None:
     settings = Settings(

@@ -361,6 +361,7 @@ def test_a_second_key_column_narrows_the_search_where_the_first_does_not(files: 
     assert footer.groups_between(table, KeyRange(("one", 8_192), ("one", 16_383))) == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"write_statistics": False}, {}])
 def test_keys_whose_statistics_are_missing_or_left_out_are_found(
     files: QuickFiles, options: dict[str, Any]

@@ -59,6 +59,7 @@ def expected(history: History, mode: str, after: int, upto: int) -> list[dict[st
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @settings(deadline=None, max_examples=25)
 @given(data=st.data())

@@ -80,6 +80,7 @@ def test_every_window_of_every_history(tmp_path_factory: pytest.TempPathFactory,
         )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(st.data())
 def test_a_whole_state_as_a_slice(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
@@ -101,6 +102,7 @@ BOUNDS: list[tuple[str, list[list[tuple[Any]]]]] = [
 ]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=80)
 @given(st.data())
 def test_no_segment_has_keys_of_two_shards(
@@ -138,6 +140,7 @@ def test_no_segment_has_keys_of_two_shards(
     assert sum(s.rows for s in made.segments) == len(keys)
 
 
+@pytest.mark.slow
 def test_ten_thousand_shards_are_cut_at_once(tmp_path: Path) -> None:
     bounds = tuple((i * 10,) for i in range(1, 10_000))
     history = History(QuickFiles(tmp_path), replace(KV, bounds=bounds))

@@ -34,6 +34,7 @@ sys.stdout.write(shipping._zipped().hex())
 """
 
 
+@pytest.mark.slow
 def test_a_package_that_is_in_an_archive_itself_is_shipped_as_well(tmp_path: Path) -> None:
     path = tmp_path / "installed.zip"
     path.write_bytes(shipping._zipped())
