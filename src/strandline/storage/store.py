@@ -58,7 +58,7 @@ and hashing takes a tenth of a microsecond for each."""
 
 COPIED = 8
 """So many times more bytes than others pass through this process are copied or described here: that takes no
-longer than a job takes to begin."""
+longer than a job takes to begin, and far less than executors take to start the Python of the first one."""
 
 SHARED = 4 << 30
 """So many bytes are copied by one job at most: it takes seconds then, and what failed takes no more than that
@@ -130,6 +130,11 @@ class Store:
             and sum(map(self._memory, segments)) <= self.settings.bulk_bytes
         )
 
+    @property
+    def _passing(self) -> int:
+        """So many bytes altogether may be copied, folded or described here, a piece at a time."""
+        return COPIED * self.settings.bulk_bytes
+
     def passes(self, segments: Iterable[Segment]) -> bool:
         """Return whether the files of segments may pass through this process, a piece at a time."""
         return sum(s.bytes for s in segments if s.file is not None) <= self.settings.bulk_bytes
@@ -149,7 +154,7 @@ class Store:
         """Return whether the rows of a state may pass through this process, a piece at a time. What changes
         others is in memory as a whole, as far as it is in the state's range of keys."""
         segments, rows = visible(state.chain), self.settings.bulk_rows
-        few = self.passes(segments) if among is None else among <= COPIED * self.settings.bulk_bytes
+        few = self.passes(segments) if among is None else among <= self._passing
         if not few or sum(s.rows for s in segments) > HASHED * rows:
             return False
         changes = replace(state, chain=replace(state.chain, segments=tuple(split(segments)[1])))
@@ -161,7 +166,7 @@ class Store:
         through = arrow.passage.passing(state)
         kept = [s for s in visible(state.chain) if s not in through]
         return (
-            among <= COPIED * self.settings.bulk_bytes
+            among <= self._passing
             and sum(s.rows for s in through) <= HASHED * self.settings.bulk_rows
             and self.is_little(kept, FOLDED * self.settings.bulk_rows)
         )
@@ -240,7 +245,7 @@ class Store:
     def passes_through(self, state: State) -> bool:
         """Return whether it is worth it to look through all rows of a state here, where perhaps few of them
         are wanted."""
-        rows, size = HASHED * self.settings.scan_rows, COPIED * self.settings.bulk_bytes
+        rows, size = HASHED * self.settings.scan_rows, self._passing
         if state.within.is_limited:
             needed = arrow.parts.needed(self.shelf, state, size)
             return needed[0] <= rows and needed[1] <= size
@@ -252,7 +257,7 @@ class Store:
         better read here, some at a time."""
         from strandline.storage.external.typed import ParquetFiles  # Only loads meet files of others.
 
-        if not isinstance(incoming, ParquetFiles) or incoming.size <= COPIED * self.settings.bulk_bytes:
+        if not isinstance(incoming, ParquetFiles) or incoming.size <= self._passing:
             return None
         from strandline.storage import spark
 
@@ -294,17 +299,11 @@ class Store:
             rows = self.spark.createDataFrame(rows)
         from strandline.storage import spark
 
-        few = spark.write.Few(self.settings.bulk_rows, self.settings.bulk_bytes, self._described)
+        few = spark.write.Few(self.settings.bulk_rows, self.settings.bulk_bytes, self._passing)
         made = spark.write.write(self.shelf, target, mode, rows, few)
         if isinstance(made, Outcome):
             return made
         return replace(arrow.write.write(self.shelf, target, mode, made, self._inline), given=made)
-
-    @property
-    def _described(self) -> int:
-        """So many bytes of files that a job wrote are read again in this process, to describe them. The first
-        job that does so on executors has their Python to start."""
-        return COPIED * self.settings.bulk_bytes
 
     def writes_here(self, state: State, rows: int, size: int = 0) -> bool:
         """Return whether ``write`` changes so many rows, of ``size`` bytes, in this process."""
@@ -335,7 +334,7 @@ class Store:
             return arrow.write.collapse(self.shelf, schema, segments, name, self._inline)
         from strandline.storage import spark
 
-        here = self._described
+        here = self._passing
         return spark.write.collapse(self.spark, self.shelf, schema, segments, name(), here=here)
 
     def entries(self, state: State, impl: TableSchema, name: str) -> Written:
@@ -344,7 +343,7 @@ class Store:
             return arrow.entries.entries(self.shelf, state, impl, name)
         from strandline.storage import spark
 
-        here, shards = self._described, len(state.schema.bounds) + 1
+        here, shards = self._passing, len(state.schema.bounds) + 1
         size = sum(s.bytes for s in state.chain.segments)
         pieces = None if shards == 1 else max(shards, round(size / self.settings.target_file_bytes))
         return spark.entries.entries(self.spark, self.shelf, state, impl, name, pieces=pieces, here=here)
@@ -373,7 +372,7 @@ class Store:
             return arrow.changes.write_slice(self.shelf, schema, window, name, self._inline)
         from strandline.storage import spark
 
-        here = self._described
+        here = self._passing
         with self.unsealed(segments, name, pace) as found:
             if window.chain is None:
                 window = replace(window, logs=found)
@@ -406,7 +405,7 @@ class Store:
 
     def copied_together(self, among: int) -> int:
         """Return how many bytes of a copy of so many altogether should be asked for in one call."""
-        return SHARED if among > COPIED * self.settings.bulk_bytes else 0
+        return SHARED if among > self._passing else 0
 
     def copy(
         self, wanted: Sequence[Copies], pace: Pace, *, among: int
@@ -414,7 +413,7 @@ class Store:
         """Return segments with their files under other names, or why it could not be done; their bytes are
         checked on the way. There are no files of those that failed. ``among``: how many bytes the caller has
         to copy altogether, so that a large copy does not pass through this process piece by piece."""
-        if among <= COPIED * self.settings.bulk_bytes or self.passes(s for w in wanted for s in w.segments):
+        if among <= self._passing or self.passes(s for w in wanted for s in w.segments):
             return arrow.stored.copy(self.shelf, wanted, pace)
         from strandline.storage import spark
 
@@ -426,7 +425,7 @@ class Store:
     ) -> list[Segment]:
         """Return segments with their files as objects of a repository, under their names there; their bytes
         are checked on the way. ``among``: how many bytes the caller has to send altogether."""
-        if self.passes(segments) or among <= COPIED * self.settings.bulk_bytes:
+        if self.passes(segments) or among <= self._passing:
             return arrow.stored.send(self.files, segments, target, pace)
         from strandline.storage import spark
 
@@ -473,7 +472,7 @@ class Store:
             return arrow.compact.compact(self.shelf, state, name, least=least)
         from strandline.storage import spark
 
-        target, here = self.settings.target_file_bytes, self._described
+        target, here = self.settings.target_file_bytes, self._passing
         return spark.compact.compact(self.spark, self.shelf, state, name, target, least=least, here=here)
 
     def fold(self, state: State, name: str, *, among: int) -> Written:
@@ -483,7 +482,7 @@ class Store:
             return arrow.compact.fold(self.shelf, state, name, most=self.settings.bulk_bytes)
         from strandline.storage import spark
 
-        target, here = self.settings.target_file_bytes, self._described
+        target, here = self.settings.target_file_bytes, self._passing
         return spark.compact.fold(self.spark, self.shelf, state, name, target, here=here)
 
     def fold_into(self, target: Destination, state: State, name: str, pace: Pace, *, among: int) -> Written:
