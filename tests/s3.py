@@ -170,6 +170,16 @@ class Line:
 
         self._fails = fails
 
+    def deny_removal(self) -> None:
+        """Let the bucket refuse to remove objects, as one does that keeps them for good."""
+        answer = says("403 Forbidden")
+
+        def fails(head: bytes) -> Answer | None:
+            first = head.split(b"\r\n", 1)[0]
+            return answer if first.startswith(b"DELETE") or b"?delete" in first else None
+
+        self._fails = fails
+
     def heal(self) -> None:
         self._fails = lambda head: None
 

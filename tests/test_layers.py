@@ -81,6 +81,7 @@ SLOW_OR_OPTIONAL = {
 LATE = {
     "__init__.py": "help and version need no database",
     "api/": "what is answered from the catalog alone loads neither Arrow nor operations nor SQL",
+    "backups/place_check.py": "what encryption needs",
     "backups/repository.py": "what encryption needs",
     "catalog/connection.py": "Alembic, which only a catalog needs that is made or older",
     "catalog/forks.py": "what only a fork needs",
@@ -98,7 +99,6 @@ LATE = {
     "storage/queries.py": "the door to Spark",
     "storage/spark/batches.py": "the function is sent to executors",
     "storage/store.py": "the door to Spark",
-    "storage/stored.py": "what encryption needs",
     "types/": "names of types are told without Arrow; a function that is sent to executors",
 }
 """Where modules of ours are imported inside functions, and why. Elsewhere imports are at the top."""
@@ -117,6 +117,7 @@ PROCESS_WIDE = {
     "storage/objects.py _user": "a fork copies the whole process",
     "storage/pieces.py _spare": "memory, with nothing in it, of at most 16 pieces",
     "storage/spark/jobs.py _tags": "a note on a Work, which ends with it",
+    "storage/spark/probe.py _probed": "a Spark session is one for the process; weak",
     "storage/spark/session.py _lent": "a Spark session is one for the process; weak",
     "storage/spark/shipping.py _archive": "executors fetch it as long as the process lives",
     "storage/spark/shipping.py _shipped": "a Spark session is one for the process; weak",

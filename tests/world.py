@@ -79,6 +79,10 @@ class Process:
         self._catalog = catalog
         self._known = False
 
+    @property
+    def is_held(self) -> bool:
+        return self._known
+
     def ensure(self) -> str:
         if not self._known:
             with self._catalog.write() as tx:

@@ -239,6 +239,7 @@ def check(page: Path, *, write: bool = False, replace: dict[str, str] | None = N
                 os.environ.pop(name, None)
             os.environ["PATH"] = f"{_commands_for_bash(bin_)}:{os.environ['PATH']}"
             os.environ["PYTHONPATH"] = str(_package())
+            os.environ["XDG_STATE_HOME"] = str(Path(bin_, "state"))
             changed = []
             for block in blocks_of(text):
                 new, found = runner.run(block)

@@ -7,7 +7,8 @@ is generated from it.
 
 from __future__ import annotations
 
-from typing import ClassVar
+import re
+from typing import ClassVar, TypeVar
 
 __all__ = [
     "AlreadyExists",
@@ -28,6 +29,41 @@ __all__ = [
     "Unsupported",
 ]
 
+_SECRETS = (
+    (re.compile(r"(?i)\b((?:https?|s3a?|gs)://)[^/?#\s\"'<>]*@"), r"\1***@"),
+    (re.compile(r"(://[^/@:\s]*):[^/@\s]+@"), r"\1:***@"),
+    (re.compile(r"(?i)(\bhttps?://[^\s?#\"'<>]*)[?#][^\s\"'<>]*[^\s\"'<>,.:;)\]]"), r"\1?***"),
+    (re.compile(r"(\b\w+://[^\s?#\"'<>]*)[?#][^\s\"'<>=]*=[^\s\"'<>]*[^\s\"'<>,.:;)\]]"), r"\1?***"),
+    (
+        re.compile(r"(?i)\b(sig|(?:x-(?:amz|goog)-)?(?:signature|credential|security-token))=[^&\s\"']+"),
+        r"\1=***",
+    ),
+)
+"""Users, passwords and queries of URLs. A query as a whole: which of its parameters are secret is up to the
+server, and a signature is as good as a password."""
+
+
+def masked(text: str) -> str:
+    """Return a text without the secrets of the URLs in it. Every error, log line and metric passes through
+    this."""
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    return text
+
+
+E = TypeVar("E", bound="StrandlineError")
+
+UNDONE = "undone"
+"""Outcome: nothing of the operation is left, and nothing of it will happen."""
+BEING_UNDONE = "being undone"
+"""Outcome: the operation will be undone; none of its effects become visible."""
+GOES_ON = "goes on"
+"""Outcome: the operation continues, in this process or in another one."""
+HAPPENED = "done"
+"""Outcome: the operation is done. What failed came after it."""
+UNKNOWN = "unknown"
+"""Outcome: the catalog could not be asked whether the operation took place."""
+
 
 class StrandlineError(Exception):
     """The base of every error that reaches a caller."""
@@ -39,9 +75,20 @@ class StrandlineError(Exception):
     )
 
     def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint or self.default_hint
+        self.message = masked(message)
+        self.hint = masked(hint or self.default_hint)
+        super().__init__(self.message)
+        self.operation: str | None = None
+        """The operation that the failed request began or waited for, if there is one."""
+        self.outcome: str | None = None
+        """What becomes of ``operation``: UNDONE, BEING_UNDONE, GOES_ON, HAPPENED or UNKNOWN."""
+
+    def about(self: E, operation: str, outcome: str, advice: str | None = None) -> E:
+        """Name the operation and what becomes of it; ``advice`` is added to the hint. Return this error."""
+        self.operation, self.outcome = operation, outcome
+        if advice is not None:
+            self.hint = f"{self.hint} {advice}"
+        return self
 
     def __str__(self) -> str:
         return f"{self.message} [{self.code}]\n  hint: {self.hint}"
@@ -121,7 +168,10 @@ class Corrupted(StrandlineError):
 
     code = "CORRUPTED"
     exit_code = 11
-    default_hint = "Run db.check(path) for details, and restore the table from a backup."
+    default_hint = (
+        "Of a table: run db.check(path) for details, and restore it from a backup. Of a backup: VERIFY its "
+        "collection, then REPAIR it."
+    )
 
 
 class OperationNotFound(StrandlineError):
@@ -171,6 +221,13 @@ class Internal(StrandlineError):
     exit_code = 70
     default_hint = "Please report it with the statement that caused it."
 
+
+PYTHON_HINT = (
+    "Name a Python that has what Strandline depends on in PYSPARK_PYTHON, before Spark starts; in a "
+    "notebook: os.environ['PYSPARK_PYTHON'] = sys.executable. A Spark Connect server has it in its own "
+    "environment."
+)
+"""What to do when Spark runs a Python that cannot load this package."""
 
 BY_CODE = {kind.code: kind for kind in StrandlineError.__subclasses__()}
 """What an error was that has come from elsewhere as text: from an executor, or from the catalog."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from strandline.errors import masked
 
 log = logging.getLogger("strandline")
 
@@ -79,20 +80,6 @@ class Metrics:
             for sample in family.samples:
                 if not sample.name.endswith("_created"):  # No count: when it began to be counted here.
                     yield sample.name, sample.labels, sample.value
-
-
-_SECRETS = (
-    (re.compile(r"(://[^/@:\s]*):[^/@\s]+@"), r"\1:***@"),
-    (re.compile(r"(?i)\b(sig|x-amz-(?:signature|credential|security-token))=[^&\s\"']+"), r"\1=***"),
-)
-"""Passwords and signatures in URLs, as messages of drivers may show them."""
-
-
-def masked(text: str) -> str:
-    """Return the text without what is secret in it."""
-    for pattern, instead in _SECRETS:
-        text = pattern.sub(instead, text)
-    return text
 
 
 def is_logged() -> bool:

@@ -12,6 +12,7 @@ logs after that, whose keys are all new.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
@@ -353,9 +354,12 @@ class Digest:
         return Digest(rows, int(text, 16))
 
 
+_HEX = re.compile("[0-9a-f]{32}", re.ASCII)
+
+
 def _read_digest(body: Any) -> Digest:
     rows, text = body
-    if type(rows) is not int or type(text) is not str:
+    if type(rows) is not int or type(text) is not str or _HEX.fullmatch(text) is None:
         raise ValueError(f"{body!r} is not a number of rows and a digest")
     return Digest.parse(rows, text)
 
@@ -415,10 +419,15 @@ def _encode(value: Any) -> Any:
 
 
 def _decode(value: Any) -> Any:
+    if isinstance(value, list):
+        raise ValueError(f"{value!r} is no value of a key")
     if not isinstance(value, dict):
         return value
     ((kind, text),) = value.items()
-    return _DECODERS[kind](text)
+    try:
+        return _DECODERS[kind](text)
+    except (ArithmeticError, LookupError, TypeError) as error:
+        raise ValueError(f"{value!r} is no value of a key") from error
 
 
 def order(key: Key) -> tuple[Any, ...]:

@@ -12,11 +12,19 @@ from strandline.model import RESERVED_PREFIXES
 MAX_NAME = 255
 BACKUPS = "/.backups"
 """The directory that backups live in, and nothing else."""
+COLLECTIONS = f"{BACKUPS}/collections"
+"""The directory of backup collections."""
 REPLACED = "/.replaced"
 """The directory where tables are kept that a restore has replaced, and nothing else."""
+BIN = "/.bin"
+"""Where dropped paths are kept for a while, and nothing else. No name leads there."""
 _NO_NAMES = frozenset({"", ".", ".."})
 MARKER = "strandline.json"
 """The file by which a warehouse folder is known."""
+REPOSITORY = "repository.json"
+"""The file by which a backup repository is known."""
+DATA = "data"
+"""The folder of a warehouse that holds the files of its tables."""
 
 
 def split(path: str) -> tuple[str, ...]:
@@ -100,9 +108,18 @@ def is_replaced(path: str) -> bool:
     return path == REPLACED or path.startswith(f"{REPLACED}/")
 
 
+def is_binned(path: str) -> bool:
+    """Return whether a path is where only dropped paths are kept."""
+    return path == BIN or path.startswith(f"{BIN}/")
+
+
 def check_place(path: str) -> None:
-    """Refuse a path for a user's own table that is where backups live, or what was replaced."""
+    """Refuse a path for a user's own table that is where backups live, or what was replaced or dropped."""
     check_no_backup(path)
+    if is_binned(path):
+        raise InvalidArgument(
+            f"{path} is inside {BIN}, where only dropped paths are kept", "Choose a path outside it."
+        )
     if is_replaced(path):
         raise InvalidArgument(
             f"{path} is inside {REPLACED}, where tables are kept that a restore has replaced",
@@ -123,10 +140,16 @@ def check_not_reserved(name: str, what: str) -> None:
         )
 
 
+def closest(name: str, candidates: Iterable[str]) -> str | None:
+    """Return the existing name that is most like a name, if one is."""
+    found = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
 def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
     """Return a hint that offers the closest existing name, if there is one."""
-    close = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)
-    return f"Did you mean {close[0]!r}?" if close else None
+    close = closest(name, candidates)
+    return f"Did you mean {close!r}?" if close else None
 
 
 def count(number: int, thing: str, many: str | None = None) -> str:

@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from functools import cache
+from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, get_args, get_origin
 
 from strandline.errors import Corrupted, PreconditionFailed, StrandlineError
@@ -22,6 +23,8 @@ from strandline.errors import Corrupted, PreconditionFailed, StrandlineError
 if TYPE_CHECKING:
     from cattrs import Converter
 
+SHOWN = 200
+"""Maximum number of characters of a value in a message."""
 NUMBER = "record_format"
 """The name under which a text has the number of its format. ``format`` is what a stream calls something
 else."""
@@ -137,10 +140,10 @@ def plain(value: Any) -> Any:
 def _parsed(text: str, what: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _unreadable(what, f"it is not JSON ({error})") from error
     if type(value) is not dict:
-        raise _unreadable(what, f"{value!r} is not an object")
+        raise _unreadable(what, f"{_short(value)} is not an object")
     return value
 
 
@@ -179,13 +182,23 @@ def _converter(*, exact: bool = True) -> Converter:
     return converter
 
 
+def _short(value: Any) -> str:
+    """Return a value for a message, of which it may be only a small part."""
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
 def _exactly(*kinds: type) -> Callable[[Any, Any], Any]:
     """Return a value of the type itself: cattrs would turn the text '1' into a number, and anything into a
     text."""
 
     def read(value: Any, _: Any) -> Any:
         if type(value) not in kinds:
-            raise _Misfit(f"{value!r} is not of type {kinds[0].__name__}")
+            raise _Misfit(f"{_short(value)} is not of type {kinds[0].__name__}")
+        if kinds[0] is float and not isfinite(value):
+            raise _Misfit(f"{_short(value)} is no finite number")
+        if kinds[0] is str and not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
+            raise _Misfit("a text has half of a character in it")
         return value
 
     return read
@@ -213,7 +226,7 @@ def _reader(kind: Any, converter: Converter) -> Callable[[Any, Any], Any]:
 
     def read(value: Any, _: Any) -> Any:
         if type(value) is not dict:
-            raise _Misfit(f"{value!r} is not an object")
+            raise _Misfit(f"{_short(value)} is not an object")
         if (*value,) not in shapes:  # As it is written, they are in order.
             _refuse(sorted(needed - value.keys()), "the field {} is missing")
             _refuse(sorted(value.keys() - names.keys()), "the field {} is not known")
@@ -279,9 +292,9 @@ def _items(kind: Any, converter: Converter) -> Callable[[Any, Any], Any]:
 
     def read(value: Any, _: Any) -> Any:
         if type(value) is not list:
-            raise _Misfit(f"{value!r} is not a list")
+            raise _Misfit(f"{_short(value)} is not a list")
         if not alike and len(value) != len(items):
-            raise _Misfit(f"{value!r} does not have {len(items)} items")
+            raise _Misfit(f"{_short(value)} does not have {len(items)} items")
         if alike:
             read_one, of = hooks[0], items[0]
             return make([read_one(item, of) for item in value])

@@ -114,7 +114,7 @@ class Runtime:
     @property
     def spark(self) -> SparkSession:
         """The Spark session: the caller's own, or one that is started."""
-        return self.store.spark
+        return self.store.session
 
     def _made_once(self, name: str, make: Callable[[], T]) -> T:
         """What all threads share, also those that ask for it first at the same time: from Python 3.12 on

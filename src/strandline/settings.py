@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from strandline.errors import InvalidArgument
@@ -20,6 +21,16 @@ _LEAST: dict[str, float] = {
     "storage_timeout_seconds": 0.01,
 }
 """The least value of a setting where it is not 0."""
+SHARED: Mapping[str, float] = {
+    "history_seconds": 24 * 3600.0,
+    "version_history_seconds": 30 * 24 * 3600.0,
+    "operation_history_seconds": 30 * 24 * 3600.0,
+    "grace_seconds": 60.0,
+    "bin_seconds": 24 * 3600.0,
+    "repository_grace_seconds": 24 * 3600.0,
+}
+"""Settings that all processes of a warehouse rely on, with their defaults. They are stored in the catalog
+(``catalog/warehouse_settings.py``)."""
 _TEXTS = {"spark": "spark.some.option", "storage_options": "region"}
 """Settings that are texts by name, with an example of a name."""
 
@@ -64,15 +75,24 @@ class Settings:
     """... or more segments than this."""
     target_file_bytes: int = 128 * 1024 * 1024
     """About how large a file of a base is made; more rows than fit go into several files."""
-    history_seconds: float = 24 * 3600.0
-    """Steps younger than this stay readable by ``df(at=step)``; older ones only while something pins them."""
-    version_history_seconds: float = 30 * 24 * 3600.0
-    """What happened to the versions of paths, as SHOW VERSIONS tells it, is kept for this long."""
+    history_seconds: float | None = None
+    """Steps younger than this stay readable by ``df(at=step)``; older ones only while something pins them.
+    Default: a day. Stored in the warehouse: None takes the stored value, a larger value raises it for all
+    processes, a smaller value has no effect."""
+    version_history_seconds: float | None = None
+    """What happened to the versions of paths, as SHOW VERSIONS tells it, is kept for this long. Default: 30
+    days. Stored in the warehouse."""
+    operation_history_seconds: float | None = None
+    """Operations that have ended are kept for this long, with their parts; then ``maintain()`` deletes them.
+    Default: 30 days. Stored in the warehouse."""
+    bin_seconds: float | None = None
+    """A dropped backup collection can be brought back by UNDROP for this long. Default: a day; 0: it is
+    deleted at once. Stored in the warehouse."""
     session_seconds: float = 60.0
     """A process that has not renewed its session for this long counts as dead."""
-    grace_seconds: float = 60.0
-    """What is no longer part of a table stays for this long, for those who read it already. Give the same to
-    all processes of a warehouse, and at least twice as much as the clocks of their machines may differ."""
+    grace_seconds: float | None = None
+    """What is no longer part of a table stays for this long, for those who read it already. Make it at least
+    twice as long as the clocks of the machines may differ. Default: a minute. Stored in the warehouse."""
     read_seconds: float = 3600.0
     """A data frame may use the files it was planned with for this long."""
     shard_bytes: int = 256 * 1024 * 1024
@@ -113,20 +133,36 @@ class Settings:
     storage_timeout_seconds: float = 60.0
     """How long a request to an object store may take."""
 
+    scratch_tables: str | None = None
+    """Tables that need no backup: patterns of their paths with commas between them, such as ``/scratch/*,
+    /tmp_*``. ``status`` warns of all other tables that no collection backs up."""
+
     copy_bytes_per_second: float = 0.0
     """How many bytes in a second an operation sends to a repository, or copies from one or within the
     warehouse; 0: as many as it can. A statement may say it for itself: MAX_BYTES_PER_SECOND."""
     copies: int = 8
     """How many files it copies at the same time, also on executors: a large cluster can do more. A statement
     may say it for itself: COPIES."""
-    repository_grace_seconds: float = 24 * 3600.0
-    """What no backup in a repository needs any more stays there for this long."""
+    repository_grace_seconds: float | None = None
+    """What no backup in a repository needs any more stays there for this long. Default: a day. Stored in the
+    warehouse."""
     repository_key_file: str | None = None
     """Where the key of an encrypted backup repository is: a file with 32 bytes in base64 or hex ..."""
     repository_key_env: str | None = None
     """... or the name of a variable of the environment that holds them ..."""
     repository_key_command: str | None = field(default=None, repr=False)
     """... or a command that prints them, which is run without a shell. The key itself is kept nowhere."""
+
+    @property
+    def has_repository_key(self) -> bool:
+        """Whether a key for encrypted repositories is configured."""
+        return bool(self.repository_key_file or self.repository_key_env or self.repository_key_command)
+
+    @property
+    def shared(self) -> dict[str, float]:
+        """Those of ``SHARED`` that this process asks for itself."""
+        given = {name: getattr(self, name) for name in SHARED}
+        return {name: float(value) for name, value in given.items() if value is not None}
 
     @property
     def pauses(self) -> tuple[float, ...]:
@@ -155,9 +191,16 @@ class Settings:
                         f"the setting {name} is not a text", "Leave it out, or give a text."
                     )
                 continue
-            least, what = _LEAST.get(name, 0), "a whole number" if setting.type == "int" else "a number"
-            kinds = int if setting.type == "int" else (int, float)
-            if isinstance(value, bool) or not isinstance(value, kinds) or not value >= least:
-                raise InvalidArgument(
-                    f"the setting {name} cannot be {value!r}", f"Give {what} that is at least {least:g}."
-                )
+            if name in SHARED and value is None:
+                continue
+            check_number(name, value, whole=setting.type == "int")
+
+
+def check_number(name: str, value: object, *, whole: bool = False) -> None:
+    """Refuse a value of a setting that is not a number, or is too small."""
+    least, what = _LEAST.get(name, 0), "a whole number" if whole else "a number"
+    kinds = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not value >= least:
+        raise InvalidArgument(
+            f"the setting {name} cannot be {value!r}", f"Give {what} that is at least {least:g}."
+        )

@@ -9,17 +9,19 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from strandline.clock import Clock
 from strandline.errors import TimedOut
-from strandline.work import Work, check, doing
+from strandline.work import PATIENCE_SECONDS, Work, check, doing, shared
 
 _POLL_SECONDS = 0.05
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Workers(Generic[T]):
@@ -75,6 +77,13 @@ class _Report(Generic[T]):
     error: BaseException | None
 
 
+def in_parallel(act: Callable[..., R], *arguments: Iterable[Any], threads: int) -> list[R]:
+    """Return what ``act`` returns for each of the arguments, called on up to so many threads at a time. They
+    leave when the work of this thread is to end, and none of them is left when this returns or raises."""
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(shared(act), *arguments))
+
+
 class _TookTooLong(Exception):
     """Work has not answered in time."""
 
@@ -107,16 +116,18 @@ class _Watched(Generic[T]):
             self._late(self._made)
 
     def result(self, clock: Clock, until: float, while_waiting: Callable[[], None]) -> T:
-        """Return what the work returns or raises, if it does so in time. Whoever stops waiting, for whatever
-        reason, leaves it alone."""
+        """Return what the work returns or raises, if it does so in time. A caller that stops waiting for
+        another reason gives the work a moment to remove what it has begun, and then leaves it alone."""
         try:
             while not self._is_over.wait(_POLL_SECONDS):
                 check()
                 if clock.now() >= until:
                     raise _TookTooLong
                 while_waiting()
-        except BaseException:
+        except BaseException as error:
             self._leave()
+            if not isinstance(error, _TookTooLong):
+                self._is_over.wait(PATIENCE_SECONDS)
             raise
         if self._error is not None:
             raise self._error

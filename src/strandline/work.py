@@ -21,7 +21,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 PATIENCE_SECONDS = 1.0
 """For so long a thread may look for a good place to leave."""
@@ -154,9 +157,48 @@ def current() -> Work | None:
 
 def check() -> None:
     """Leave, with ``Interrupted``, if the work of this thread is to end."""
-    work = current()
+    work = current() or getattr(_local, "share", None)
     if work is not None and work.is_ending:
         work.check()
+
+
+def may_end() -> bool:
+    """Return whether the work of this thread may have to end before it is done."""
+    return current() is not None or getattr(_local, "share", None) is not None
+
+
+class _Share:
+    """What one more thread does for the work of another one. It leaves when that is to end, once."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._is_leaving = False
+
+    @property
+    def is_ending(self) -> bool:
+        return self._work.is_ending
+
+    def check(self) -> None:
+        if not self._is_leaving and not self._work.shields:
+            self._is_leaving = True
+            raise Interrupted
+
+
+def shared(act: Callable[P, T]) -> Callable[P, T]:
+    """Return a function for other threads that does ``act`` as a share of the work of this thread."""
+    work = current()
+    if work is None:
+        return act
+
+    def share(*args: P.args, **kwargs: P.kwargs) -> T:
+        before = getattr(_local, "share", None)
+        _local.share = _Share(work)
+        try:
+            return act(*args, **kwargs)
+        finally:
+            _local.share = before
+
+    return share
 
 
 @contextlib.contextmanager

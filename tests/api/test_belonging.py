@@ -280,12 +280,13 @@ def _make_older(url: str) -> None:
     """The catalog as it was before it knew of places: what came since is undone."""
     engine = create_engine(url)
     with engine.begin() as conn:
-        for index in ("parts_open", "parts_begun", "paths_by_owner", "holds_by_table"):
+        for index in ("parts_open", "parts_begun", "paths_by_owner", "holds_by_table", "operations_by_end"):
             conn.execute(text(f"DROP INDEX {index}"))
-        for table in ("verified", "claimed", "noticed", "counts", "applied"):
+        for table in ("verified", "claimed", "noticed", "counts", "applied", "settings"):
             conn.execute(text(f"DROP TABLE {table}"))
         for undone in (
             "board DROP COLUMN step",
+            "descriptions DROP COLUMN time",
             "board DROP COLUMN operation_id",
             *(f"parts DROP COLUMN {name}" for name in SEEN),
             "operations DROP COLUMN process",

@@ -128,6 +128,8 @@ def test_what_a_dead_process_was_to_undo_is_undone(folder: Path, catalog_url: st
                 .where(sqltables.operations.c.id == operation)
                 .values(state="cancelling")
             )
+        (attention,) = [a for a in db.status().attention if a.about == operation]
+        assert attention.hint == f"It is being undone. Complete that with db.wait({operation!r})."
         db.sql("CREATE TABLE `r/t` (k Int64 NOT NULL, PRIMARY KEY (k))")
         assert db.operation(operation).state == "cancelled"
         assert leaks(db) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import strandline
-from strandline.errors import InvalidArgument, Unavailable
+from strandline.errors import InvalidArgument, PathNotFound, Unavailable
 from tests.processes import environment, without_power
 
 NO_FOLDERS = [
@@ -51,7 +51,7 @@ def test_what_is_no_folder(bad: object, tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(InvalidArgument) as refused:
         strandline.connect(bad)  # type: ignore[arg-type]
     assert len(refused.value.message) < 300
-    with pytest.raises((InvalidArgument, Unavailable)):
+    with pytest.raises((InvalidArgument, PathNotFound)):
         strandline.connect(bad, create=False)  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 

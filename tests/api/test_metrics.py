@@ -13,6 +13,7 @@ from strandline import Database
 from strandline.backups.collection import CollectionRequest
 from strandline.backups.verified import BackupReport, Level
 from strandline.catalog import paths, verified
+from strandline.errors import PreconditionFailed
 from tests.backups.reading import backups, open_at
 from tests.world import ManualClock, is_session
 
@@ -107,7 +108,7 @@ def test_the_state_of_backups(opened: Callable[..., Database]) -> None:
     assert seen["backup_timestamp_seconds", "c"] == times[-1]
     last = db.sql("SHOW BACKUPS IN c").rows()[-1]
     assert seen["backup_bytes", "c"] == last[6] > 0
-    assert seen["backup_restorable_until_timestamp_seconds", "c"] == times[-1]
+    assert seen["backup_restorable_here_until_timestamp_seconds", "c"] == times[-1]
     assert not [key for key in seen if key[0] == "backup_verified_timestamp_seconds"]
     assert seen["operations_listed", "backup", "done"] == 1
     assert seen["operations_listed", "incremental backup", "done"] == 2
@@ -119,12 +120,46 @@ def test_the_state_of_backups(opened: Callable[..., Database]) -> None:
     report(db, backups(db)[-1], "checksums", restorable=False)
     seen = samples(opened())
     assert seen["backups_not_restorable", "c", "checksums"] == 1
-    assert seen["backup_restorable_until_timestamp_seconds", "c"] == times[-2]
+    assert seen["backup_restorable_here_until_timestamp_seconds", "c"] == times[-2]
     clock.sleep(60)
     report(db, backups(db)[-1], "chain", restorable=True)
-    assert samples(db)["backup_restorable_until_timestamp_seconds", "c"] == times[-2], "it promises less"
+    assert samples(db)["backup_restorable_here_until_timestamp_seconds", "c"] == times[-2], "it promises less"
     report(db, backups(db)[-1], "restore", restorable=True)
-    assert samples(db)["backup_restorable_until_timestamp_seconds", "c"] == times[-1]
+    assert samples(db)["backup_restorable_here_until_timestamp_seconds", "c"] == times[-1]
+
+
+@pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
+def test_backups_that_do_not_leave_the_machine(opened: Callable[..., Database], tmp_path: Path) -> None:
+    db, place = opened(), tmp_path / "repository"
+    clock = db.runtime.clock
+    db.sql(f"{CREATE}; {COLLECTION}; BACKUP c")
+    seen = samples(db)
+    assert ("backup_restorable_until_timestamp_seconds", "c") not in seen, "it is lost with the warehouse"
+    assert ("backups_unsent", "c") not in seen, "there is no repository"
+    db.sql(f"ALTER BACKUP COLLECTION c SET (STORAGE = '{place}')")
+    assert samples(db)["backups_unsent", "c"] == 1
+    clock.sleep(3600)
+    db.sql("BACKUP c INCREMENTAL")
+    sent, seen = clock.now(), samples(db)
+    assert seen["backup_restorable_until_timestamp_seconds", "c"] == sent
+    assert seen["backups_unsent", "c"] == 0
+    assert ("backup_unsent_since_timestamp_seconds", "c") not in seen
+    place.rename(tmp_path / "away")
+    times = []
+    for _ in range(2):
+        clock.sleep(24 * 3600)
+        times.append(clock.now())
+        with pytest.raises(PreconditionFailed):
+            db.sql("BACKUP c INCREMENTAL")
+    seen = samples(opened())
+    assert seen["backup_restorable_until_timestamp_seconds", "c"] == sent
+    assert seen["backup_restorable_here_until_timestamp_seconds", "c"] == times[-1]
+    assert seen["backup_timestamp_seconds", "c"] == times[-1]
+    assert seen["backups_unsent", "c"] == 2
+    assert seen["backup_unsent_since_timestamp_seconds", "c"] == times[0]
+    assert seen["tables_unprotected",] == 0
+    db.sql("CREATE TABLE u (k Int64 NOT NULL, PRIMARY KEY (k))")
+    assert samples(db)["tables_unprotected",] == 1
 
 
 def report(db: Database, backup: str, level: Level, *, restorable: bool) -> None:

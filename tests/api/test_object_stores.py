@@ -18,6 +18,7 @@ from strandline import Database
 from strandline.errors import (
     Corrupted,
     InvalidArgument,
+    PathNotFound,
     PreconditionFailed,
     StrandlineError,
     Unavailable,
@@ -190,7 +191,7 @@ def test_a_warehouse_moves_to_another_bucket(db: Database, s3: S3, bucket: str, 
 
 
 def test_what_is_not_there_is_not_made(s3: S3, bucket: str, catalog: str, tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match=f"s3://{bucket}/w is not a warehouse"):
+    with pytest.raises(PathNotFound, match=f"s3://{bucket}/w is not a warehouse"):
         strandline.connect(f"s3://{bucket}/w", catalog=catalog, settings=s3.settings(), create=False)
     with pytest.raises(Unavailable, match="there is no bucket no-such-bucket"):
         strandline.connect("s3://no-such-bucket/w", catalog=catalog, settings=s3.settings())

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from strandline import Database
+from strandline import Database, names
 from strandline.catalog import operations
 from strandline.errors import StrandlineError
 from tests import world
@@ -103,8 +103,9 @@ def picture(db: Database) -> Any:
     over, locked or does not fit is in it as well."""
     runtime = db.runtime
     with runtime.catalog.read() as conn:
-        there = [p for p in world.all_paths(conn) if p.type == "table" and not p.path.startswith("/.backups")]
-        collections = [p.name for p in world.all_paths(conn) if p.type == "backup_collection"]
+        every = [p for p in world.all_paths(conn) if not names.is_binned(p.path)]
+        there = [p for p in every if p.type == "table" and not p.path.startswith("/.backups")]
+        collections = [p.name for p in every if p.type == "backup_collection"]
         wrong = world.leaks(conn) + world.disagreements(conn)
         wrong += [f"{o.kind} is {o.state}" for o in operations.unfinished(conn)]
     tables = {}

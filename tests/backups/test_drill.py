@@ -212,7 +212,8 @@ def test_everything_comes_back(
     place = places.move() if how == "moved" else places.repository
 
     new = open_("new", catalog_url)
-    attach(new, place, names, " WITH (TAKE_OVER = 'true')")
+    plain = "" if encrypted else "ENCRYPTION = 'false'"  # A key is configured in any case.
+    attach(new, place, names, ", ".join(filter(None, ["TAKE_OVER = 'true'", plain])))
     assert_files(new, place, encrypted=encrypted)
     assert new.verify("again") == []
     settings = {"STORAGE": place, "INCREMENTAL_BACKUP_ENABLED": True, "OMIT_INDEXES": omitted}
@@ -238,7 +239,7 @@ def test_everything_comes_back(
     lose(new, tmp_path / "new", catalog_url)
 
     third = open_("third", catalog_url)
-    attach(third, place, [*names, made.name])
+    attach(third, place, [*names, made.name], plain)
     assert_files(third, place, encrypted=encrypted)
     restore(third, made.name, after)
     assert third.verify("again") == []
@@ -251,7 +252,8 @@ def everything(db: Database) -> dict[str, Any]:
 
 def attach(db: Database, place: str, names: list[str], options: str = "") -> None:
     quoted = place.replace("'", "\\'")
-    found = db.sql(f"ATTACH BACKUP COLLECTION again FROM '{quoted}'{options}").rows()
+    how = f" WITH ({options})" if options else ""
+    found = db.sql(f"ATTACH BACKUP COLLECTION again FROM '{quoted}'{how}").rows()
     assert [(row[0], row[4]) for row in found] == [(name, "attached") for name in names]
 
 

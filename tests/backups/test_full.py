@@ -177,7 +177,7 @@ def test_a_member_that_is_gone_is_missed(db: Database) -> None:
     for statement in ("BACKUP d", "BACKUP d INCREMENTAL", "BACKUP d INCREMENTAL OR FULL"):
         with pytest.raises(PathNotFound, match="no table /u, which is one of the collection's") as caught:
             db.sql(statement)
-        assert "DROP TABLE table" in caught.value.hint
+        assert "ALTER BACKUP COLLECTION d DROP TABLE u" in caught.value.hint
 
 
 def test_two_backups_in_one_second_differ_and_are_in_order(db: Database) -> None:

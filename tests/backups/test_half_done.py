@@ -76,7 +76,10 @@ def test_operations_of_an_earlier_version_come_to_the_same_end(half_done: Path) 
             # Into how many parts work is cut is up to the version that does it.
             ended[kind].progress.pop("ends", None)  # What it thinks of its end is not what it did.
             kept = {name: value for name, value in end.items() if name not in ("parts", "parts_done")}
-            assert {name: getattr(ended[kind], name) for name in kept} == kept, kind
+            there = {name: getattr(ended[kind], name) for name in kept}
+            if isinstance(there.get("result"), dict):  # A later version may say more.
+                there["result"] = {name: there["result"].get(name) for name in kept["result"]}
+            assert there == kept, kind
             assert ended[kind].parts == ended[kind].parts_done, kind
         assert shown(db) == expected["paths"]
         assert leaks(db) == []

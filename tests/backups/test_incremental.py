@@ -555,3 +555,12 @@ def test_a_full_one_is_not_taken_where_it_would_not_help(db: Database, tmp_path:
     with pytest.raises(PreconditionFailed, match="belongs to the warehouse another"):
         db.sql("BACKUP c INCREMENTAL OR FULL")
     assert [record.kind for record in records(db)] == ["full", "incremental"]
+
+
+def test_a_collection_without_increments_says_how_to_switch_them_on(db: Database) -> None:
+    db.sql(f"{TABLE}; {collection('cluster', incremental=False)}; BACKUP c")
+    with pytest.raises(PreconditionFailed, match="does not take incremental backups") as fault:
+        db.sql("BACKUP c INCREMENTAL")
+    statements = fault.value.hint.removeprefix("Switch them on, and take a full backup: ").removesuffix(".")
+    db.sql(f"{statements}; BACKUP c INCREMENTAL")
+    assert [head.kind for head in records(db)] == ["full", "full", "incremental"]

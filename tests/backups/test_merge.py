@@ -44,6 +44,7 @@ from tests.backups.test_compact import (
     steps,
 )
 from tests.effort import EVERY
+from tests.s3 import S3, Line
 from tests.tables.examples import QuickFiles, content, picture, rows
 from tests.world import ManualClock
 
@@ -345,7 +346,7 @@ def test_a_chain_that_is_too_long_may_be_merged(db: Database) -> None:
     )
     with pytest.raises(PreconditionFailed, match="MAX_CHAIN allows 3") as refused:
         db.sql("BACKUP c INCREMENTAL")
-    assert "COMPACT collection INCREMENTS" in refused.value.hint
+    assert "COMPACT c INCREMENTS" in refused.value.hint
     db.sql("COMPACT c INCREMENTS; BACKUP c INCREMENTAL")
     assert len(backups(db)) == 3
 
@@ -488,3 +489,28 @@ def test_a_copy_that_has_what_was_swallowed(here: Story, tmp_path: Path) -> None
         other.sql(f"ATTACH BACKUP COLLECTION c FROM '{place}'")
         assert_left(story, [*story.names, last(db).name], other)
         assert other.verify("c") == []
+
+
+@pytest.mark.slow
+def test_a_bucket_that_refuses_removal_is_warned_of(s3: S3, connect: Callable[..., Database]) -> None:
+    """The increments are merged. What could not be removed goes with the next removal that is allowed."""
+    line = Line(s3)
+    bucket = s3.new_bucket()
+    db = connect(settings={"storage_options": line.s3.options, "storage_retries": 0, "part_retries": 0})
+    db.sql(TABLE)
+    db.sql(collection(f"s3://{bucket}/kept"))
+    for number in range(3):
+        db.sql(f"UPSERT INTO t (k, v) VALUES ({number}, 'x'); BACKUP c INCREMENTAL OR FULL")
+    swallowed = backups(db)[1]
+    line.deny_removal()
+    done = db.operation(str(db.sql("COMPACT c INCREMENTS").operation_id))
+    assert done.state == "done"
+    assert done.result is not None
+    assert "denies access" in done.result["warning"]
+    assert len(backups(db)) == 2
+    assert any(swallowed in name for name in s3.objects(bucket))
+    assert db.verify("c") == []
+    line.heal()
+    db.sql("UPSERT INTO t (k, v) VALUES (3, 'x'); BACKUP c INCREMENTAL; COMPACT c INCREMENTS")
+    assert not any(swallowed in name for name in s3.objects(bucket))
+    line.close()

@@ -215,11 +215,20 @@ def test_the_head_of_a_backup_is_read_without_its_tables(db: Database) -> None:
 
 def test_the_names_of_manifests_tell_from_where_on_a_backup_holds_changes() -> None:
     """Of several manifests of one backup the one with the least counts."""
-    swallowed = replace(TWO, merged=("2_incremental",), after_step=10)
-    forms = [replace(TWO, synthetic=True), swallowed, TWO]
+    name = "20260103120000Z_incremental"
+    last = replace(TWO, name=name)
+    swallowed = replace(last, merged=("20260102120000Z_incremental",), after_step=10)
+    forms = [replace(last, synthetic=True), swallowed, last]
     files = [file_of(record) for record in forms]
-    assert files == [f"backups/3_incremental{form}.json" for form in (".full", ".after-10", "")]
-    assert [backup_of(file) for file in files] == ["3_incremental"] * 3
+    assert files == [f"backups/{name}{form}.json" for form in (".full", ".after-10", "")]
+    assert [backup_of(file) for file in files] == [name] * 3
+    for other in (
+        "backups/x.json",
+        f"backups/{name}.txt",
+        f"backups/{name}.after-.json",
+        f"a/backups/{name}.json",
+    ):
+        assert backup_of(other) is None
     assert [after_in(file) for file in files] == [-1, 10, inf]
     assert (backup_of("owners/1.json"), after_in("owners/1.json")) == (None, inf)
 

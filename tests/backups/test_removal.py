@@ -114,7 +114,7 @@ def test_no_increment_continues_what_was_dropped(db: Database, clock: ManualCloc
     assert leaks(db) == []
     with pytest.raises(PreconditionFailed) as refused:
         db.sql("BACKUP c INCREMENTAL")
-    assert "BACKUP collection" in refused.value.hint
+    assert "BACKUP c" in refused.value.hint
     db.sql("UPSERT INTO t (k, v) VALUES (999, 'x')")
     told = result(db, db.sql("BACKUP c INCREMENTAL OR FULL").operation_id)
     assert told["backup"].endswith("full")
@@ -422,9 +422,14 @@ def beside(connect: Callable[..., Database], clock: ManualClock, tmp_path: Path)
 def test_what_was_collected_while_it_was_read_is_gone_and_not_damaged(
     beside: Callable[..., Beside], of: str
 ) -> None:
-    """The other process keeps nothing for the grace period that this one counts on."""
-    found = beside(index=of != "t", grace_seconds=1_000.0)
-    found.files.act = found.drop
+    """This process is stopped for longer than its session and the grace period last."""
+    found = beside(index=of != "t")
+
+    def sleep_and_drop() -> None:
+        found.clock.sleep(1_000.0)
+        found.drop()
+
+    found.files.act = sleep_and_drop
     with pytest.raises(PathNotFound, match="has no backup"):
         found.other.sql(f"SELECT k, v FROM {of} IN BACKUP c AT '{found.name}'").rows()
     assert found.files.act is None

@@ -39,7 +39,7 @@ from tests.tables.examples import NoSpark, content
 from tests.world import Death, ManualClock
 
 PRUNE = "PRUNE c KEEP LAST 1 FULL CONFIRM"
-ATTACH = "ATTACH BACKUP COLLECTION c FROM '{repository}'"
+ATTACH = "ATTACH BACKUP COLLECTION c FROM '{repository}' WITH (ENCRYPTION = 'false')"
 STATEMENTS = {
     "full": ("BACKUP c", 47),
     "increment": ("BACKUP c INCREMENTAL", 45),
@@ -48,7 +48,7 @@ STATEMENTS = {
     "merge": ("COMPACT c INCREMENTS", 71),
     "verify": ("VERIFY c WITH (AGAIN = 'true')", 47),
     "attach": (ATTACH, 17),
-    "take over": (f"{ATTACH} WITH (TAKE_OVER = 'true')", 16),
+    "take over": (f"{ATTACH.removesuffix(')')}, TAKE_OVER = 'true')", 16),
     "new repository": ("BACKUP c", 41),
 }
 """What is done, and of how many requests one fails where not everything is tried."""
@@ -260,7 +260,8 @@ class Story:
     def attach(self) -> None:
         """Whoever knows nothing but the repository finds the same."""
         self.elsewhere.sql("DROP BACKUP COLLECTION IF EXISTS c")
-        self.elsewhere.sql(f"ATTACH BACKUP COLLECTION c FROM '{self.repository}'")
+        encrypted = str((self.repository / "keys").exists()).lower()
+        self.elsewhere.sql(ATTACH.format(repository=self.repository).replace("'false'", f"'{encrypted}'"))
         assert backups(self.elsewhere) == backups(self.db)
         for name in backups(self.db):
             assert contents(self.elsewhere, name) == contents(self.db, name)

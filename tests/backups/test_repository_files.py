@@ -9,15 +9,21 @@ from pathlib import Path
 import pytest
 
 from strandline.backups.lease import Fenced
-from strandline.backups.repository import TRIES, Repository, RepositoryOwner, rotate_key
+from strandline.backups.repository import TRIES, Repository, RepositoryOwner
 from strandline.backups.repository_writer import KEPT_SECONDS, Swept, avoided, sweep
+from strandline.backups.rotate_key import rotate_key
 from strandline.errors import Corrupted, PathNotFound, PreconditionFailed
 from strandline.settings import Settings
 from strandline.storage.marker import to_bytes
-from tests.backups.test_records import FULL, ONE, TWO
+from tests.backups import test_records as made
 from tests.tables.examples import QuickFiles
 
 GRACE = 10.0
+DAY_0, DAY_1, DAY_2, DAY_2A, DAY_3 = (f"2026010{day}120000Z" for day in (1, 2, 3, 4, 5))
+FULL = replace(made.FULL, name=f"{DAY_1}_full")
+ONE = replace(made.ONE, name=f"{DAY_2}_incremental")
+TWO = replace(made.TWO, name=f"{DAY_3}_incremental")
+A, B, C = (f"objects/{letter * 2}/{letter * 32}.parquet" for letter in "abc")
 
 
 @pytest.fixture
@@ -47,57 +53,64 @@ def names(repository: Repository, folder: str) -> list[str]:
 def test_a_backup_is_nothing_but_what_it_is_now(repository: Repository) -> None:
     """What a merge that was undone has left goes, if what it builds on does not stay."""
     forms = ["", ".after-10", ".after-15", ".after-20", ".full"]
-    put(repository, "backups/2_incremental.json", *(f"backups/3_incremental{form}.json" for form in forms))
-    away = replace(ONE, name="0_incremental", step=11)
-    merged = replace(TWO, merged=("2a_incremental",), after_step=20)
+    put(
+        repository,
+        f"backups/{DAY_2}_incremental.json",
+        *(f"backups/{DAY_3}_incremental{form}.json" for form in forms),
+    )
+    away = replace(ONE, name=f"{DAY_0}_incremental", step=11)
+    merged = replace(TWO, merged=(f"{DAY_2A}_incremental",), after_step=20)
     with pytest.raises(Fenced):
         repository.forget_outdated([FULL, away, ONE, merged], lost)
     assert len(names(repository, "backups")) == 6
     repository.forget_outdated([FULL, away, ONE, merged], allowed)
     assert names(repository, "backups") == [
-        "2_incremental.json",
-        *(f"3_incremental{form}.json" for form in (".after-10", ".after-20", ".full")),
+        f"{DAY_2}_incremental.json",
+        *(f"{DAY_3}_incremental{form}.json" for form in (".after-10", ".after-20", ".full")),
     ]
     repository.forget_outdated([ONE, merged], allowed)
-    assert names(repository, "backups")[1:] == ["3_incremental.after-20.json", "3_incremental.full.json"]
+    assert names(repository, "backups")[1:] == [
+        f"{DAY_3}_incremental.after-20.json",
+        f"{DAY_3}_incremental.full.json",
+    ]
     repository.forget_outdated([replace(TWO, synthetic=True)], allowed)
-    assert names(repository, "backups")[1:] == ["3_incremental.full.json"]
+    assert names(repository, "backups")[1:] == [f"{DAY_3}_incremental.full.json"]
 
 
 def test_what_nothing_refers_to_goes_when_its_time_is_over(repository: Repository) -> None:
-    put(repository, "objects/a", "objects/b")
+    put(repository, A, B)
     with pytest.raises(Fenced):
         sweep(repository, 100.0, GRACE, lost)
     assert names(repository, "trash") == []
-    both = ("objects/a", "objects/b")
+    both = (A, B)
     assert sweep(repository, 100.0, GRACE, allowed) == Swept((), both)
     assert names(repository, "trash") == ["00000001.json"]
     assert avoided(repository) == set(both)
-    put(repository, "objects/c")
-    assert sweep(repository, 109.5, GRACE, allowed) == Swept((), (*both, "objects/c"))
+    put(repository, C)
+    assert sweep(repository, 109.5, GRACE, allowed) == Swept((), (*both, C))
     with pytest.raises(Fenced):
         sweep(repository, 110.0, GRACE, lost)
-    assert names(repository, "objects") == ["a", "b", "c"]
-    assert sweep(repository, 110.0, GRACE, allowed) == Swept(both, ("objects/c",))
-    assert names(repository, "objects") == ["c"]
+    assert names(repository, "objects") == [name.removeprefix("objects/") for name in (A, B, C)]
+    assert sweep(repository, 110.0, GRACE, allowed) == Swept(both, (C,))
+    assert names(repository, "objects") == [C.removeprefix("objects/")]
     assert names(repository, "trash") == ["00000001.json", "00000002.json"], "their names must not be used"
-    assert sweep(repository, 119.5, GRACE, allowed) == Swept(("objects/c",), ())
+    assert sweep(repository, 119.5, GRACE, allowed) == Swept((C,), ())
     for now, left in ((110.0 + KEPT_SECONDS - 0.5, 2), (110.0 + KEPT_SECONDS, 1), (119.5 + KEPT_SECONDS, 0)):
         assert sweep(repository, now, GRACE, allowed) == Swept((), ())
         assert len(names(repository, "trash")) == left
 
 
 def test_without_a_grace_period_it_goes_at_once(repository: Repository) -> None:
-    put(repository, "objects/a")
-    assert sweep(repository, 100.0, 0.0, allowed) == Swept(("objects/a",), ())
+    put(repository, A)
+    assert sweep(repository, 100.0, 0.0, allowed) == Swept((A,), ())
     assert names(repository, "objects") == []
 
 
 def test_a_list_that_cannot_be_read_is_passed_over(repository: Repository) -> None:
-    put(repository, "trash/00000007.json", "trash/00000008.json.part", "objects/a")
-    assert sweep(repository, 100.0, GRACE, allowed).waiting == ("objects/a",)
+    put(repository, "trash/00000007.json", "trash/00000008.json.part", A)
+    assert sweep(repository, 100.0, GRACE, allowed).waiting == (A,)
     assert "00000009.json" in names(repository, "trash"), "the names of others are not free"
-    assert avoided(repository) == {"objects/a"}
+    assert avoided(repository) == {A}
 
 
 def test_whose_it_is(repository: Repository) -> None:
@@ -148,14 +161,14 @@ class Fleeting(QuickFiles):
     def names(self, folder: str = "") -> Iterator[str]:
         yield from super().names(folder)
         if folder == "backups":
-            yield "backups/1_full.json"
+            yield f"backups/{DAY_1}_full.json"
 
     def find(self, name: str) -> bytes | None:
-        self.read_so_often += name == "backups/1_full.json"
+        self.read_so_often += name == f"backups/{DAY_1}_full.json"
         return super().find(name)
 
     def read(self, name: str) -> bytes:
-        self.read_so_often += name == "backups/1_full.json"
+        self.read_so_often += name == f"backups/{DAY_1}_full.json"
         return super().read(name)
 
 
@@ -164,19 +177,19 @@ def test_a_manifest_that_goes_while_it_is_looked_for_is_looked_for_again(
 ) -> None:
     files = Fleeting(tmp_path)
     with pytest.raises(Corrupted):
-        Repository(files, repository.root).manifest("1_full")
+        Repository(files, repository.root).manifest(f"{DAY_1}_full")
     assert files.read_so_often == TRIES
-    put(repository, "backups/1_full.json")
+    put(repository, f"backups/{DAY_1}_full.json")
     with pytest.raises(Corrupted):
-        Repository(files, repository.root).manifest("1_full")
+        Repository(files, repository.root).manifest(f"{DAY_1}_full")
     assert files.read_so_often == TRIES + 1, "it is there, and damaged"
 
 
 def test_what_is_not_there(repository: Repository, tmp_path: Path) -> None:
-    put(repository, "backups/2_incremental.json")
-    with pytest.raises(PathNotFound, match="has no backup '2_incrementl'") as refused:
-        repository.manifest("2_incrementl")
-    assert "2_incremental" in refused.value.hint
+    put(repository, f"backups/{DAY_2}_incremental.json")
+    with pytest.raises(PathNotFound, match=r"has no backup '\d+Z_incrementl'") as refused:
+        repository.manifest(f"{DAY_2}_incrementl")
+    assert f"{DAY_2}_incremental" in refused.value.hint
     with pytest.raises(PreconditionFailed, match="is not encrypted"):
         rotate_key(str(tmp_path), Settings(), Settings())
     with pytest.raises(PreconditionFailed, match="is not a backup repository"):

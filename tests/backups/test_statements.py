@@ -29,8 +29,8 @@ def test_created_shown_and_described(on_both: Database) -> None:
     options = "STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = true, OMIT_INDEXES = 'True'"
     db.sql(f"CREATE BACKUP COLLECTION a (TABLE t, TABLE `/dir/u`) WITH ({options})")
     assert rows(db, "SHOW BACKUP COLLECTIONS") == [
-        ("a", "/t, /dir/u", True, True, 0, "ready"),
-        ("b", "DATABASE", False, False, 0, "ready"),
+        ("a", "/t, /dir/u", True, True, 0, "ready", "cluster", False, None),
+        ("b", "DATABASE", False, False, 0, "ready", "cluster", False, None),
     ]
     assert db.sql("SHOW BACKUP COLLECTIONS").columns == (
         "name",
@@ -39,6 +39,9 @@ def test_created_shown_and_described(on_both: Database) -> None:
         "omit_indexes",
         "backups",
         "state",
+        "storage",
+        "encryption",
+        "retention",
     )
     assert settings(db, "a") == {
         **{"version": 1, "tables": ["/t", "/dir/u"]},
@@ -197,7 +200,7 @@ def test_dropped_with_all_that_is_its_own(on_both: Database, clock: ManualClock)
     assert len(streams(db, "/t")) == 3
     db.sql("RESTORE c INTO restored")
     versions = {path: db.describe(path)["version"] for path in ("/t", "/t/by_v", "/t/by_v/indexImplTable")}
-    db.sql("DROP BACKUP COLLECTION c")
+    db.sql("DROP BACKUP COLLECTION c PURGE")
     assert len(streams(db, "/t")) == 2
     assert "20200101000000Z_continuousBackupImpl" in streams(db, "/t")
     assert len(streams(db, "/t/by_v/indexImplTable")) == 1
@@ -213,7 +216,7 @@ def test_dropped_with_all_that_is_its_own(on_both: Database, clock: ManualClock)
     assert rows(db, "SELECT k FROM `restored/t` VIEW by_v WHERE v = 'y'") == [(1,)]
     db.sql("BACKUP other INCREMENTAL")
     assert last(db, "other").rows == 1
-    db.sql("DROP BACKUP COLLECTION other; DROP TABLE t; DROP TABLE `restored/t`")
+    db.sql("DROP BACKUP COLLECTION other PURGE; DROP TABLE t; DROP TABLE `restored/t`")
     clock.sleep(2 * HERE.read_seconds)  # what was read is not read any more
     db.collect()
     assert list(db.runtime.files.names("data")) == []
@@ -245,7 +248,7 @@ def test_nothing_else_happens_to_a_collection_while_it_is_backed_up(db: Database
     ):
         with pytest.raises(UnderOperation, match=operation):
             _in_another_process(db, statement)
-    assert rows(db, "SHOW BACKUP COLLECTIONS")[0][-1] == "copying"
+    assert rows(db, "SHOW BACKUP COLLECTIONS")[0][5] == "copying"
     assert [row[-1] for row in rows(db, "SHOW BACKUPS IN c")] == ["creating"]
     db.sql("UPSERT INTO t (k, v) VALUES (1, 'not stopped')")
     db.wait(operation)

@@ -29,7 +29,9 @@ def test_who_has_lost_a_repository_removes_nothing_from_it(
     kept: Database, repository: Path, tmp_path: Path, clock: ManualClock
 ) -> None:
     take_chains(kept, clock, 2)
-    (repository / "objects" / "stray").write_bytes(b"x")
+    stray = repository / "objects" / "ab" / f"{'ab' * 16}.parquet"
+    stray.parent.mkdir(exist_ok=True)
+    stray.write_bytes(b"x")
     with open_at(tmp_path / "other", clock=clock) as other:
         other.sql(f"ATTACH BACKUP COLLECTION c FROM '{repository}' WITH (TAKE_OVER = 'true'); RESTORE c")
         other.sql("UPSERT INTO t (k) VALUES (77); BACKUP c INCREMENTAL")

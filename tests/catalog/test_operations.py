@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 
 from strandline import records
 from strandline.catalog import board, cache, chains, many, operations, paths, sessions, sqltables, tables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.many import NewPath
-from strandline.catalog.operations import DONE, RUNNING, Failure, NewPart, Operation
+from strandline.catalog.operations import DONE, FAILED, RUNNING, Failure, NewPart, Operation, OperationFilter
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableBody
 from strandline.catalog.versions import VersionRegistry
@@ -37,6 +38,54 @@ def operation(operation_id: str = "op") -> Operation:
         session_id="session",
         created=1.0,
     )
+
+
+def test_the_catalog_finds_those_that_are_wanted(catalog: Catalog) -> None:
+    kinds = ["backup", "restore", "backup", "backup"]
+    with catalog.write() as tx:
+        for number, kind in enumerate(kinds):
+            made = replace(operation(f"op{number}"), kind=kind, created=float(number))
+            operations.add(tx, made)
+            operations.add_parts(tx, made.id, [NewPart("part", 1, state, "") for state in ("done", "begin")])
+        operations.save(tx, "op2", state=FAILED)
+    statements: list[str] = []
+
+    def note(conn: object, cursor: object, statement: str, *_: object) -> None:
+        statements.append(statement)
+
+    def found(**wanted: Any) -> list[str]:
+        with catalog.read() as conn:
+            listed = operations.listed(conn, OperationFilter(**wanted))
+        assert all((each.parts_done, each.parts) == (1, 2) for each in listed)
+        return [each.id for each in listed]
+
+    assert found() == ["op0", "op1", "op2", "op3"]
+    assert found(limit=2) == ["op2", "op3"]
+    assert found(kind="backup", limit=2) == ["op2", "op3"]
+    assert found(since=1.0, kind="backup") == ["op2", "op3"]
+    assert found(state="failed") == ["op2"]
+    event.listen(catalog.engine, "before_cursor_execute", note)
+    assert found(state="running", kind="restore", since=0.5, limit=5) == ["op1"]
+    event.remove(catalog.engine, "before_cursor_execute", note)
+    (query,) = [each for each in statements if "FROM operations" in each]
+    for condition in ("operations.state = ", "operations.kind = ", "operations.created >= ", "LIMIT"):
+        assert condition in query
+    (counted,) = [each for each in statements if "FROM parts" in each]
+    assert "WHERE" in counted, "only the parts of these are counted"
+
+
+def test_all_that_have_failed_are_forgotten_together(catalog: Catalog) -> None:
+    with catalog.write() as tx:
+        for number, state in enumerate((DONE, FAILED, RUNNING, FAILED)):
+            operations.add(tx, replace(operation(f"op{number}"), state=state))
+            operations.add_parts(tx, f"op{number}", [NewPart("part", 1, "begin", "")])
+    with catalog.write() as tx:
+        assert operations.forget_failed(tx) == 2
+    with catalog.write() as tx:
+        assert operations.forget_failed(tx) == 0
+        left = [(each.id, each.parts) for each in operations.listed(tx.conn)]
+        assert left == [("op0", 1), ("op2", 1)]
+        assert operations.parts(tx.conn, "op1") == []
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,8 +63,8 @@ def test_no_warehouse_is_named(run: Run, args: list[str]) -> None:
 def test_the_folder_is_no_warehouse(run: Run, args: list[str]) -> None:
     Path("rows.csv").write_text("id\n1\n")
     Path("empty").mkdir()
-    refused(run(*args, "-w", "empty"), 15)
-    refused(run(*args, "-w", "nowhere"), 15)
+    refused(run(*args, "-w", "empty"), 3)
+    refused(run(*args, "-w", "nowhere"), 3)
     assert not Path("nowhere").exists()
     assert not list(Path("empty").iterdir())
 
@@ -254,4 +254,4 @@ def test_stdout_is_closed_or_full_or_nobody_reads_it(tmp_path: Path) -> None:
 
 def test_a_folder_that_vanished(shop: Run) -> None:
     shutil.rmtree("wh")
-    refused(shop("ls"), 15)
+    refused(shop("ls"), 3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from strandline.catalog.sessions import HOST
 from strandline.cli import app
 from strandline.sql.tokens import quote
 from tests.cli.conftest import Run
+from tests.cli.terminal import Terminal
 from tests.processes import SOURCE, run_python
 
 
@@ -235,12 +237,18 @@ def test_operations_are_listed_read_and_forgotten(shop: Run) -> None:
     made = shop("backup", "nightly", "--json").json["id"]
     assert [o["id"] for o in shop("operations", "list", "--json").json] == [made]
     assert made in shop("operations", "list").out
+    assert shop("operations", "list", "--state", "done", "--since", "1h", "--limit", "1", "--json").json
     assert "state      done" in shop("operations", "get", made).out
     assert shop("operations", "wait", made, "--json").json["state"] == "done"
     assert shop("operations", "wait", made, "--timeout", "300", "--json").json["percent"] == 100
     assert shop("operations", "cancel", made).code == 6
     assert shop("operations", "forget", made, "--json").json == {"forgotten": made}
     assert shop("operations", "forget", made).code == 12
+    assert shop("operations", "forget").code == 7
+    assert shop("operations", "forget", "--failed").out == "forgot 0 operations that had failed\n"
+    assert shop("operations", "list", "--kind", "restore", "--since", "2999-01-01", "--json").json == []
+    refused = shop("operations", "list", "--state", "faild")
+    assert (refused.code, "Did you mean 'failed'?" in refused.err) == (7, True)
 
 
 def test_check_maintain_and_metrics(shop: Run) -> None:
@@ -338,8 +346,8 @@ def test_verify_says_which_backups_can_be_restored(shop: Run, tmp_path: Path) ->
 
 
 COMMANDS = (
-    "init demo version help sql load export ls tree describe status config backup restore show-backup copy-backup attach verify "
-    "compact-backups drop-backup prune rotate-key operations check maintain metrics"
+    "init demo version help sql load export ls tree describe status config trust backup restore show-backup copy-backup attach verify repair "
+    "compact-backups drop-backup bin undrop prune rotate-key operations check maintain metrics"
 )
 
 
@@ -360,7 +368,7 @@ def test_a_command_is_in_the_module_of_its_name() -> None:
 def test_python_runs_it_where_the_command_is_not_on_the_path(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(SOURCE)}
     ran = run_python("-m", "strandline", "-w", "nowhere", "ls", env=env, cwd=tmp_path, afresh=True)
-    assert ran.returncode == 15 and "nowhere is not a warehouse" in ran.stderr, ran
+    assert ran.returncode == 3 and "nowhere is not a warehouse" in ran.stderr, ran
 
 
 @pytest.mark.slow
@@ -454,3 +462,56 @@ def test_who_works_on_a_path_is_told_where_it_is_listed(shop: Run) -> None:
         with db.runtime.catalog.write() as tx:
             tx.conn.execute(delete(sqltables.sessions))
         assert f"by {process}, which has ended" in shop("describe", "/orders").out
+
+
+def test_a_dropped_collection_is_brought_back(shop: Run) -> None:
+    assert shop("backup", "nightly").code == 0
+    said = shop("sql", "DROP BACKUP COLLECTION nightly")
+    assert said.code == 0, "a script is not asked"
+    assert "the backup collection nightly (1 backup, 0 B) is dropped" in said.out
+    assert "UNDROP BACKUP COLLECTION `nightly`" in said.out
+    (entry,) = shop("bin", "--json").json
+    assert (entry["name"], entry["type"], entry["bytes"]) == ("nightly", "backup collection", 0)
+    assert "nightly | backup collection | " in shop("bin").out
+    said = shop("undrop", "nightly", "--as", "other")
+    assert said.out == (
+        "the backup collection other is back with 1 backup\n"
+        "its next backup is full: its streams ended when it was dropped\n"
+    )
+    assert shop("bin", "--json").json == []
+    answer = shop("sql", "DROP BACKUP COLLECTION other PURGE", "--json").json
+    assert next(iter(answer)) == "operation_id" and answer["until"] is None
+    assert shop("undrop", "other").code == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("args", [[], ["--yes"]], ids=["asked", "yes"])
+def test_on_a_terminal_a_drop_is_asked_about(shop: Run, args: list[str]) -> None:
+    command = [sys.executable, "-m", "strandline", "sql", "DROP BACKUP COLLECTION nightly", *args]
+    if not args:
+        with Terminal(command, {}) as terminal:
+            terminal.expect("(0 backups, 0 B) would be dropped")
+            terminal.expect("Drop the backup collection nightly? [y/N]")
+            terminal.send("n\r")
+            terminal.expect("nothing was dropped")
+        assert shop("bin", "--json").json == []
+    with Terminal(command, {}) as terminal:
+        if not args:
+            terminal.expect("[y/N]")
+            terminal.send("y\r")
+        terminal.expect("is dropped")
+        terminal.expect("it can be brought back until")
+    assert [entry["name"] for entry in shop("bin", "--json").json] == ["nightly"]
+
+
+def test_a_collection_is_checked_when_it_is_made(shop: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    text = f"CREATE BACKUP COLLECTION c (TABLE ordrs) WITH (STORAGE = '{tmp_path}/file/r')"
+    assert shop("sql", text).code == 15
+    said = shop("sql", "--no-check", text)
+    assert (said.code, said.err) == (0, "warning: there is no table ordrs yet; did you mean orders?\n")
+    text = "CREATE BACKUP COLLECTION d (TABLE ordrs) WITH (STORAGE = 'cluster')"
+    assert shop("sql", text, "--json").json["warnings"] == [
+        "there is no table ordrs yet; did you mean orders?"
+    ]
+    assert "path          /.backups/collections/d" in shop("describe", "d").out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -43,6 +44,7 @@ def files(run: Run) -> Run:
     Path("config/strandline").mkdir(parents=True)
     Path("config/strandline/strandline.toml").write_text(USER)
     Path("strandline.toml").write_text(HERE)
+    assert run("trust").code == 0
     return run
 
 
@@ -112,10 +114,11 @@ def test_a_process_in_the_background_has_no_password_in_its_arguments(
     monkeypatch.setenv("STRANDLINE_CATALOG_PASSWORD_FILE", "password")
     started: list[tuple[list[str], dict[str, str]]] = []
     monkeypatch.setattr(subprocess, "Popen", lambda command, env, **_: started.append((command, env)))
-    progress.run_in_background(Cli(profile="prod", assigned=["workers=2"]), "an-id")
+    progress.run_in_background(Cli(profile="prod", assigned=["spark.ssl.keyPassword=hunter2"]), "an-id")
     ((command, env),) = started
     assert "hunter2" not in " ".join(command) and command[-3:] == ["operations", "wait", "an-id"]
     assert env["STRANDLINE_CATALOG"] == "postgresql+psycopg://ada:hunter2@db/x"
+    assert json.loads(env["STRANDLINE_BACKGROUND"]) == ["--set", "spark.ssl.keyPassword=hunter2"]
 
 
 @pytest.mark.parametrize(
@@ -147,3 +150,30 @@ def test_a_command_is_not_taken_from_a_file_that_others_can_write(run: Run) -> N
     said = run("ls")
     assert (said.code, "others than you can write to it" in said.err) == (6, True)
     assert not Path("ran").exists()
+
+
+def test_settings_of_the_warehouse_are_shown_and_changed(shop: Run) -> None:
+    assert "history_seconds" not in held(shop)
+    assert held(shop, "--all")["history_seconds"] == ("86400.0", "default")
+    said = shop("config", "set", "history_seconds", "2592000")
+    assert (said.code, said.out) == (0, "history_seconds is 2592000\n")
+    assert held(shop)["history_seconds"] == ("2592000.0", "warehouse")
+    Path("strandline.toml").write_text("[settings]\nhistory_seconds = 60\nbin_seconds = 172800\n")
+    less = "warehouse (strandline.toml asks for less: 60)"
+    assert held(shop)["history_seconds"] == ("2592000.0", less)
+    assert held(shop)["bin_seconds"] == ("172800.0", "strandline.toml")
+    assert shop("config", "unset", "HISTORY_SECONDS", "--json").json == {
+        "name": "history_seconds",
+        "value": 86400.0,
+    }
+    assert held(shop)["history_seconds"] == ("86400.0", "default (strandline.toml asks for less: 60)")
+    until = "grace_seconds is 60, and 5 when that time has passed\n"
+    assert shop("config", "set", "grace_seconds", "5").out == until
+    assert shop("config", "set", "workers", "8").code == 7
+    assert "of each process" in shop("config", "set", "workers", "8").err
+
+
+def test_configuration_is_shown_where_there_is_no_warehouse(run: Run) -> None:
+    Path("strandline.toml").write_text('warehouse = "nowhere"\n[settings]\nhistory_seconds = 60\n')
+    assert held(run)["history_seconds"] == ("60", "strandline.toml")
+    assert not Path("nowhere").exists()

@@ -165,6 +165,8 @@ def test_what_follows_a_backup_is_in_sight(
     assert shop("backup", "away").code == 6
     shown = shop("show-backup", "away", "--json").json
     assert [(b["stored"], b["waiting"]) for b in shown] == [(str(place), False), (None, True)]
+    assert [(b["restorable_elsewhere"], b["restorable_here"]) for b in shown] == [(True, True), (False, True)]
+    assert "restore   here only\n" in shop("show-backup", "away", "last").out
     assert shop("show-backup", "away").out.count("1 backup, not sent yet") == 1
     assert "where     the warehouse, not sent yet\n" in shop("show-backup", "away", "last").out
     away.rename(place)
@@ -179,10 +181,10 @@ def test_an_encrypted_repository_and_another_key_for_it(
         keys.append(tmp_path / f"key{number}")
         keys[-1].write_bytes(base64.b64encode(os.urandom(32)))
     place = tmp_path / "repo"
-    shop(
-        "sql",
-        f"CREATE BACKUP COLLECTION away (TABLE orders) WITH (STORAGE = '{place}', ENCRYPTION = 'true')",
-    )
+    make = f"CREATE BACKUP COLLECTION away (TABLE orders) WITH (STORAGE = '{place}', ENCRYPTION = 'true')"
+    refused = shop("sql", make)
+    assert refused.code == 6 and "repository_key_file" in refused.err
+    assert shop("sql", "--no-check", make).code == 0
     refused = shop("backup", "away")
     assert refused.code == 6 and "repository_key_file" in refused.err
     monkeypatch.setenv("STRANDLINE_REPOSITORY_KEY_FILE", str(keys[0]))
@@ -201,7 +203,7 @@ def test_an_encrypted_repository_and_another_key_for_it(
     assert tells == [False, False, True], "a copy is as open as it is asked for, and no more"
     assert shop("rotate-key", str(place), "--new-key-file", str(keys[0])).code == 7
     turned = shop("rotate-key", str(place), "--new-key-file", str(keys[1]), "--json")
-    assert turned.json == {"repository": str(place), "generation": 2, "left": []}
+    assert turned.json == {"repository": str(place), "generation": 2, "new_master": False, "left": []}
     old = shop("attach", str(place), "--as", "again")
     assert old.code == 6 and "does not open" in old.err
     monkeypatch.setenv("STRANDLINE_REPOSITORY_KEY_FILE", str(keys[1]))

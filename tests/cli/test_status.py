@@ -23,6 +23,59 @@ def test_the_exit_code_is_for_monitoring(shop: Run) -> None:
     assert (refused.code, "'soon' is not a time" in refused.err) == (7, True)
 
 
+def test_a_cron_job_hears_of_failures_only(shop: Run, tmp_path: Path) -> None:
+    place = tmp_path / "repository"
+    settings = f"STORAGE = '{place}', INCREMENTAL_BACKUP_ENABLED = 'true', MAX_CHAIN = 3"
+    shop(
+        "sql",
+        f"CREATE BACKUP COLLECTION away (TABLE orders) WITH ({settings}); DROP BACKUP COLLECTION nightly",
+    )
+    for command in (
+        "backup away",
+        "backup away --full-if-needed",
+        "backup away --json",
+        "verify away",
+        "prune away --keep-last 3 --confirm",
+        "maintain",
+        "restore away --into beside",
+        "operations forget --failed",
+        "status --set scratch_tables=beside/*",
+    ):
+        said = shop(*command.split(), "--quiet")
+        assert (said.code, said.out, said.err) == (0, "", ""), command
+    said = shop("status", "-q", "--backup-warning", "0s")
+    assert (said.code, "warning: away: its last backup" in said.out) == (1, True), (
+        "all of it, if it is not fine"
+    )
+    shop("backup", "away", "-i")
+    said = shop("backup", "away", "--incremental", "--quiet")
+    assert (said.code, said.out, said.err) == (0, "", "warning: the chain has 3 of at most 3 backups\n")
+    said = shop("backup", "none", "--quiet")
+    assert (said.code, said.out, "there is no backup collection 'none'" in said.err) == (3, "", True)
+    assert shop("backup", "none", "--quiet", "--json").json["error"]["code"] == "PATH_NOT_FOUND"
+    for damaged in (place / "objects").rglob("*.parquet"):
+        damaged.write_bytes(b"damaged")
+    said = shop("verify", "away", "--quiet", "--again")
+    assert (said.code, "cannot be restored" in said.out, "error: " in said.err) == (11, True, True)
+    assert shop("sql", "SHOW TABLES", "--quiet").code == 2, "a question has an answer"
+
+
+def test_the_crontab_of_the_page_runs_and_is_silent(shop: Run) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "nightly-backup.md").read_text("utf-8")
+    crontab = page.split("```text\n")[1].split("```")[0].splitlines()
+    jobs = [line.split(maxsplit=5)[5] for line in crontab if line[0].isdigit()]
+    commands = [command.split()[1:] for job in jobs for command in job.split(";")]
+    assert [command[0] for command in commands] == ["backup", "backup", "maintain", "verify", "status"]
+    assert ["--full-if-needed" in command for command in commands[:2]] == [False, True]
+    for command in (*commands, *commands):
+        said = shop(*command)
+        assert (said.code, said.out, said.err) == (0, "", ""), command
+        if command[0] == "backup":  # The tables are others from then on.
+            shop("restore", "nightly", "--replace")
+    names = [line.split("=")[0] for line in crontab if line[0].isalpha()]
+    assert {"PATH", "STRANDLINE_WAREHOUSE", "STRANDLINE_REPOSITORY_KEY_FILE"} <= set(names)
+
+
 def test_version_and_help(run: Run) -> None:
     assert run("--version").out == f"strandline {strandline.__version__}\n"
     for args in (["help", "backup"], ["backup", "--help"], ["backup", "-h"]):

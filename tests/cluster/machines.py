@@ -22,6 +22,7 @@ import pyspark
 
 from strandline.errors import Unavailable
 from strandline.storage.spark.reach import reach
+from tests import blind
 
 HOST = "127.0.0.1"
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -45,6 +46,9 @@ EXECUTORS = {
     "spark.shuffle.io.retryWait": "1s",
 }
 """What an application on the cluster is set to."""
+
+APART = 'echo $$ > pid; exec "$@"'
+"""A command that says its number in its folder, as ``blind`` wants to know it."""
 
 T = TypeVar("T")
 
@@ -176,6 +180,10 @@ class Cluster:
         self.url = f"spark://{HOST}:{self._port}"
         self.ui = free_port()
         """Where the one application tells of its executors."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.never_blind = blind.why_not(folder)
+        """Why workers cannot be made blind; None if they can."""
+        self._apart = () if self.never_blind else ("sh", "-c", APART, "sh", *blind.IN_A_NAMESPACE)
         self._master = self._start(
             "master.Master",
             folder / "master",
@@ -189,8 +197,13 @@ class Cluster:
             self.stop()
             raise
 
-    def _start(self, kind: str, folder: Path, *arguments: str) -> Process:
-        command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{kind}", *arguments]
+    def _start(self, kind: str, folder: Path, *arguments: str, inside: Sequence[str] = ()) -> Process:
+        command = [
+            *inside,
+            str(SPARK_HOME / "bin" / "spark-class"),
+            f"org.apache.spark.deploy.{kind}",
+            *arguments,
+        ]
         mine = {
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_LOCAL_DIRS": str(folder / "scratch"),
@@ -201,6 +214,14 @@ class Cluster:
     @property
     def settings(self) -> dict[str, str]:
         return EXECUTORS | {"spark.ui.port": str(self.ui), "spark.port.maxRetries": "0"}
+
+    @contextlib.contextmanager
+    def blinded(self, folder: Path, count: int) -> Iterator[None]:
+        """So many workers find a folder empty, and keep for themselves what they write there."""
+        with contextlib.ExitStack() as stack:
+            for worker in [worker for worker in self._workers if worker.lives][:count]:
+                stack.enter_context(blind.hidden(worker.folder, folder))
+            yield
 
     def fill(self) -> None:
         """Have two workers again, and wait until the master knows both and nobody else."""
@@ -216,6 +237,7 @@ class Cluster:
                     "worker.Worker",
                     self.folder / f"worker-{number}",
                     *("--host", HOST, "--cores", "1", "--memory", "1g", "--webui-port", "0", self.url),
+                    inside=self._apart,
                 )
             )
 

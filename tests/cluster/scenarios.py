@@ -6,18 +6,20 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import strandline
 from strandline import Database, Settings, cli
+from strandline.errors import StrandlineError
 from strandline.operations.kind import AnyRun, Part, PartPlan
 from strandline.records import Nothing
 from strandline.storage.files import Files, LocalFiles
@@ -51,7 +53,7 @@ def _opened(
     folder: str, settings: Settings = EVERYTHING, files: Files | None = None
 ) -> Iterator[tuple[Database, SparkSession]]:
     with strandline.connect(folder, settings=replace(settings, spark=OPTIONS), files=files) as db:
-        yield db, db.runtime.store.spark
+        yield db, db.runtime.store.session
 
 
 def _frame(spark: SparkSession, value: Column | None = None) -> DataFrame:
@@ -157,6 +159,63 @@ def smoke(folder: str, gate: str) -> None:
         assert db.verify("c") == []
         db.sql("RESTORE c WITH (MODE = 'copy')")
         _assert_whole(db, model)
+
+
+def load(folder: str) -> None:
+    """A load into a new warehouse, or into the one that is there."""
+    with _opened(folder) as (db, spark):
+        if not db.ls("/"):
+            db.sql(f"{TABLE}; {COLLECTION}")
+        db.table("t").upsert(_frame(spark))
+        _assert_whole(db, _model())
+
+
+def kinds_of_jobs() -> list[str]:
+    """Return which jobs ``says`` knows."""
+    return list(_JOBS)
+
+
+_JOBS: dict[str, Callable[[Database, SparkSession], Any]] = {
+    "load": lambda db, spark: db.table("t").upsert(_frame(spark)),
+    "query": lambda db, _: db.sql("SELECT v, count(*) AS n FROM t GROUP BY v").collect(),
+    "index build": lambda db, _: db.sql("ALTER TABLE t ADD INDEX by_n GLOBAL SYNC ON (n)"),
+    "backup": lambda db, _: db.sql("BACKUP c; UPDATE t SET n = n + 1 WHERE k < 300; BACKUP c INCREMENTAL"),
+    "compaction": lambda db, _: db.compact("/t"),
+    "verification": lambda db, _: db.check("/t").ok,
+    "data source, read": lambda db, spark: _source_of(spark, db).load("/t").collect(),
+    "data source, write": lambda db, spark: (
+        _frame(spark)
+        .write.format("strandline")
+        .option("warehouse", db.runtime.files.location)
+        .mode("append")
+        .save("/t")
+    ),
+}
+
+
+def _source_of(spark: SparkSession, db: Database) -> Any:
+    return spark.read.format("strandline").option("warehouse", db.runtime.files.location)
+
+
+def says(folder: str, job: str) -> str:
+    """Return what a job says that may be refused; nothing if it was not."""
+    with _opened(folder) as (db, spark):
+        assert db.spark is spark  # And knows the data source.
+        before = db.describe("/t") if db.ls("/") else None
+        if before is None:
+            db.sql(f"{TABLE}; {COLLECTION}")
+        try:
+            _JOBS[job](db, spark)
+        except StrandlineError as error:
+            said = f"{error.code} {error.message}"
+        except PySparkException as error:
+            said = str(error)
+        else:
+            return ""
+        if before is not None:
+            now = db.describe("/t")
+            assert (now["rows"], now["digest"]) == (before["rows"], before["digest"])
+        return said
 
 
 def source(folder: str) -> None:

@@ -22,7 +22,8 @@ from tests.crash.mix import SETTINGS
 from tests.crash.mix_worker import connect
 from tests.tables.examples import content
 
-GRACE = replace(SETTINGS, repository_grace_seconds=1.0)
+GRACE_SECONDS = 1.0
+GRACE = replace(SETTINGS, repository_grace_seconds=GRACE_SECONDS)
 KEYS = 20
 COLUMNS = "(k Int64 NOT NULL, v Utf8, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v))"
 REFUSED = ("UNDER_OPERATION",)
@@ -154,7 +155,7 @@ class Stranger(Worker):
         try:
             self.db.sql(f"RESTORE c AT '{record.name}' WITH (VERIFY = 'data')")
         except Corrupted:
-            if time.monotonic() - begun > GRACE.repository_grace_seconds:
+            if time.monotonic() - begun > GRACE_SECONDS:
                 return {"refused": "too late"}
             raise
         return {"at": record.step, "rows": content(self.db, "/t")}

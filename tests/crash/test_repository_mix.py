@@ -16,7 +16,7 @@ from strandline import Database
 from tests.backups.reading import backups, contents, leaks, records
 from tests.backups.test_sweep import files, needed
 from tests.crash.mix_worker import connect
-from tests.crash.repository_mix import COLUMNS, GRACE
+from tests.crash.repository_mix import COLUMNS, GRACE, GRACE_SECONDS
 from tests.effort import EVERY
 from tests.effort import REPOSITORY_MIX_SECONDS as SECONDS
 from tests.processes import SOURCE, environment, start_python
@@ -114,7 +114,7 @@ def assert_right(db: Database, history: History, repository: Path) -> None:
     assert db.verify("c") == []
     for _ in range(2):
         db.sql(PRUNE)
-        time.sleep(GRACE.repository_grace_seconds + 0.1)
+        time.sleep(GRACE_SECONDS + 0.1)
     db.sql(PRUNE)
     assert files(repository, "objects") == needed(repository), "no orphan survives"
     assert {name.partition(".")[0] for name in files(repository, "backups")} == {

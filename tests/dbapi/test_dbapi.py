@@ -18,7 +18,7 @@ from tests.world import place_catalog
 @pytest.fixture
 def connection(tmp_path: Path) -> Iterator[Connection]:
     place_catalog(tmp_path / "catalog.sqlite")
-    connection = dbapi.connect(str(tmp_path), files=QuickFiles(tmp_path), spark=NoSpark())
+    connection = dbapi.connect(str(tmp_path), files=QuickFiles(tmp_path), spark=NoSpark(), create=True)
     connection.cursor().execute("CREATE TABLE t (k Uint64 NOT NULL, v Utf8, at Timestamp, PRIMARY KEY (k))")
     yield connection
     connection.close()

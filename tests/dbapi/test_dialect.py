@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def engine(tmp_path: Path) -> Iterator[sa.Engine]:
     registry.register("strandline", dialect.__name__, "StrandlineDialect")
     place_catalog(tmp_path / "catalog.sqlite")
-    engine = sa.create_engine(f"strandline:///{tmp_path}")
+    engine = sa.create_engine(f"strandline:///{tmp_path}?create=true")
     yield engine
     engine.dispose()
 

@@ -6,12 +6,15 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import pickle
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from strandline.errors import Unavailable
+from strandline.errors import Corrupted, Unavailable
 from strandline.storage.exchange import exchange
 from strandline.storage.files import LocalFiles
 from tests.crash.mortal import Fate, MortalFiles
@@ -172,3 +175,73 @@ def test_where_folders_cannot_change_places_the_old_one_is_kept_beside(tmp_path:
     with pytest.raises(Unavailable) if fails else nullcontext():
         files.move_folder("ready", "folder", replace=True)
     assert sorted(files.names()) == (["folder/old", "ready/new"] if fails else ["folder/new"])
+
+
+# --- links ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> LocalFiles:
+    """A folder with a link to another one, in which somebody else has a file."""
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "thesis").write_bytes(b"years of work")
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root" / "data").symlink_to(tmp_path / "home")
+    (tmp_path / "root" / "file").symlink_to(tmp_path / "home" / "thesis")
+    return LocalFiles(tmp_path / "root")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda files: files.read("data/thesis"),
+        lambda files: files.read("file"),
+        lambda files: files.find("data/thesis"),
+        lambda files: files.size("file"),
+        lambda files: files.exists("data/thesis"),
+        lambda files: files.checksum("data/thesis"),
+        lambda files: files.readable("data/thesis"),
+        lambda files: files.readable("file"),
+        lambda files: list(files.names("data")),
+        lambda files: files.remove("data/thesis"),
+        lambda files: files.remove_tree("data"),
+        lambda files: files.write("data/new", b"x"),
+        lambda files: files.write("data/deep/new", b"x"),
+        lambda files: files.write_if_absent("data/new", b"x"),
+        lambda files: files.seal(["data/thesis"]),
+    ],
+)
+def test_no_link_below_the_root_is_followed(linked: LocalFiles, use: Callable[[LocalFiles], Any]) -> None:
+    with pytest.raises(Corrupted, match=r"symbolic link '(?:data|file)'"):
+        use(linked)
+    assert os.listdir(linked.path("data")) == ["thesis"]
+    assert Path(linked.path("data/thesis")).read_bytes() == b"years of work"
+
+
+def test_what_links_lead_to_is_not_listed_and_a_link_itself_may_go(linked: LocalFiles) -> None:
+    linked.write("own/inner/a", b"x")
+    os.symlink(linked.path("data"), linked.path("own/inner/link"))
+    assert list(linked.names()) == ["file", "own/inner/a"]
+    linked.remove("file")
+    linked.remove_tree("own")
+    assert os.listdir(linked.root) == ["data"]
+    assert Path(linked.path("data/thesis")).read_bytes() == b"years of work"
+
+
+def test_the_root_may_be_a_link_and_what_users_name_as_well(linked: LocalFiles, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "home")
+    own = LocalFiles(tmp_path / "link")
+    own.write("a/b", b"x")
+    assert sorted(own.names()) == ["a/b", "thesis"] and own.read("thesis") == b"years of work"
+    theirs = pickle.loads(pickle.dumps(LocalFiles(linked.root, follows=True)))
+    assert theirs.read("file") == theirs.read("data/thesis") == b"years of work"
+    assert sorted(theirs.names("data")) == ["data/a/b", "data/thesis"]
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    files = LocalFiles(tmp_path)
+    for use in (files.read, files.find, files.size, files.checksum):
+        with pytest.raises(Corrupted, match="pipe"):
+            use("pipe")
+    assert not files.exists("pipe")

@@ -92,7 +92,7 @@ def test_a_name_tells_the_content_only_to_who_has_the_key(folder: LocalFiles) ->
 
 def test_keys_for_different_purposes_differ() -> None:
     ring = Ring(1, OLD.secret)
-    assert len({ring.id, ring._names[:16], ring.master[:16], bytes.fromhex(OLD.fingerprint) * 2}) == 4
+    assert len({ring.id, ring._names[0][:16], ring.master[:16], bytes.fromhex(OLD.fingerprint) * 2}) == 4
 
 
 def test_what_was_sealed_stays_readable_when_the_key_is_changed(files: Files) -> None:

@@ -31,18 +31,28 @@ def derived(key: bytes, info: str) -> bytes:
 
 
 def master_of(root: Path, user: bytes) -> bytes:
+    """The only one."""
+    (master,) = masters_of(root, user)
+    return master
+
+
+def masters_of(root: Path, user: bytes) -> list[bytes]:
+    """Newest first."""
     newest = max((root / "keys").iterdir(), key=lambda path: int(path.stem))
     kept = json.loads(newest.read_bytes())
-    assert kept.pop("record_format") == 1
+    since = [str(kept["since"])] if "since" in kept else []
+    assert kept.pop("record_format") == 1 + len(since)
     order = ("generation", "key_id", "opens_with", "nonce", "wrapped")
-    values = "".join(f"{kept[name]} " for name in order)
+    values = " ".join([*(str(kept[name]) for name in order), *since, ""])
     assert kept["check"] == hashlib.sha256(values.encode()).hexdigest()[:16]
     assert kept["opens_with"] == derived(user, "fingerprint of a user's key")[:8].hex()
-    bound = f"{kept['generation']} {kept['key_id']} {kept['opens_with']}".encode()
+    bound = " ".join([str(kept["generation"]), kept["key_id"], kept["opens_with"], *since]).encode()
     cipher = AESGCM(derived(user, "wrapping of a master key"))
-    master = cipher.decrypt(bytes.fromhex(kept["nonce"]), bytes.fromhex(kept["wrapped"]), bound)
-    assert kept["key_id"] == derived(master, "id of a master key")[:16].hex()
-    return master
+    found = cipher.decrypt(bytes.fromhex(kept["nonce"]), bytes.fromhex(kept["wrapped"]), bound)
+    masters = [found[at : at + 32] for at in range(0, len(found), 32)]
+    assert kept["key_id"] == derived(masters[0], "id of a master key")[:16].hex()
+    assert (len(masters) > 1) == bool(since)
+    return masters
 
 
 def content_of(root: Path, name: str, master: bytes) -> tuple[int, bytes]:

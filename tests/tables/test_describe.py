@@ -9,7 +9,13 @@ import pytest
 
 import strandline
 from strandline import Database, Entry
-from strandline.errors import InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
+from strandline.errors import (
+    InvalidArgument,
+    PathNotFound,
+    PreconditionFailed,
+    StrandlineError,
+    Unavailable,
+)
 from tests.tables.examples import refused, rows
 
 
@@ -154,7 +160,7 @@ def test_a_warehouse_is_found_again(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_warehouse_is_not_made_one_on_request(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable):
+    with pytest.raises(PathNotFound):
         strandline.connect(tmp_path / "w", create=False)
     assert not (tmp_path / "w").exists()
 

@@ -3,14 +3,17 @@ does."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import func, select, update
 
+import strandline
 from strandline import Database, Settings
 from strandline.catalog import sqltables
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed
@@ -19,6 +22,7 @@ from tests.tables.examples import ARROW, assert_sound, content, data_files, refu
 from tests.tables.test_queries import Moving
 from tests.world import is_session
 
+FILES = Settings(inline_rows=0)
 TABLE = "CREATE TABLE t (k Int32, v Utf8, n Int64, PRIMARY KEY (k), INDEX i GLOBAL ON (v) COVER (n), INDEX late GLOBAL ASYNC ON (n))"
 
 
@@ -322,6 +326,48 @@ def test_compaction_of_a_table_that_is_dropped_meanwhile_says_so(connect: Callab
             return
 
 
+@pytest.mark.parametrize("kind", ["SYNC", "ASYNC"])
+def test_an_index_build_whose_table_is_dropped_meanwhile_is_no_damage(
+    connect: Callable[..., Database],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
+) -> None:
+    """Its files are gone as well when it comes to read them."""
+    db, other = connect("shared", settings=FILES), connect("shared", settings=FILES)
+    other.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX late GLOBAL ASYNC ON (v))")
+    other.table("t").upsert([{"k": k, "v": "v"} for k in range(20)])
+    entries = db.runtime.store.entries
+
+    def drop_first(state: Any, *args: Any) -> Any:
+        other.sql("DROP TABLE t")
+        other.runtime.store.discard(state.chain.segments)
+        return entries(state, *args)
+
+    monkeypatch.setattr(db.runtime.store, "entries", drop_first)
+    with pytest.raises(PathNotFound, match="there is no table /t"):
+        db.sql(f"ALTER TABLE t ADD INDEX i GLOBAL {kind} ON (v)")
+    assert not [record for record in caplog.records if record.levelname != "INFO"]
+
+
+def test_maintenance_of_an_index_whose_table_is_dropped_meanwhile_logs_no_error(
+    connect: Callable[..., Database], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    db, other = connect("shared", settings=FILES), connect("shared", settings=FILES)
+    other.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX late GLOBAL ASYNC ON (v))")
+    other.table("t").upsert([{"k": k, "v": "v"} for k in range(20)])
+    follow = db.runtime.store.follow
+
+    def drop_first(before: Any, after: Any, logs: Any, *args: Any, **options: Any) -> Any:
+        other.sql("DROP TABLE t")
+        other.runtime.store.discard(logs)
+        return follow(before, after, logs, *args, **options)
+
+    monkeypatch.setattr(db.runtime.store, "follow", drop_first)
+    assert db.maintain().followed == []
+    assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+
+
 def _at_transaction(db: Database, number: int, act: Callable[[], object]) -> Callable[[], bool]:
     """Lets something happen right after the n-th write transaction of a connection from now on; answers how
     to ask whether it did."""
@@ -382,3 +428,19 @@ def test_the_policy_compacts_by_itself(connect: Callable[..., Database]) -> None
     assert set(db.maintain().compacted) >= {"/t", "/t/i/indexImplTable"}
     assert db.maintain().compacted == []
     assert_sound(db, "/t")
+
+
+@pytest.mark.parametrize("folder", ["data", "staged", "data/7"])
+def test_the_collector_follows_no_link(tmp_path: Path, folder: str) -> None:
+    """A folder of somebody else in the place of one of ours is left alone, whatever its files are called."""
+    home, root = tmp_path / "home", tmp_path / "w"
+    names = ("thesis.txt", "1-aaaaaaaaaaaaaaaa/x.parquet", "7/gone-1/x.parquet", "gone-1/x.parquet")
+    for name in names:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("years of work")
+    with strandline.connect(root, settings=Settings(grace_seconds=0.0, history_seconds=0.0)) as db:
+        (root / folder).parent.mkdir(exist_ok=True)
+        (root / folder).symlink_to(home)
+        with contextlib.suppress(PreconditionFailed):
+            db.collect()
+    assert all((home / name).read_text() == "years of work" for name in names)

@@ -15,8 +15,7 @@ except ModuleNotFoundError as error:
     # Spark was sent this package, and runs it with a Python that has not what it depends on.
     raise errors.Unavailable(
         f"Spark runs {sys.executable}, where there is no module {error.name}",
-        "Name a Python that has what Strandline depends on in PYSPARK_PYTHON, before Spark starts; in a "
-        "notebook: os.environ['PYSPARK_PYTHON'] = sys.executable.",
+        errors.PYTHON_HINT,
     ) from None
 
 __all__ = ["Database", "Entry", "connect"]

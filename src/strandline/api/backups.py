@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,34 +11,79 @@ from strandline.api.result import Result, moment
 from strandline.backups import lifecycle
 from strandline.backups.attach import attach, name_in
 from strandline.backups.collection import (
+    CHECK,
+    CLUSTER,
     ENCRYPTION,
+    REPOSITORY,
     Collection,
     CollectionRequest,
     CompactRequest,
     MergeRequest,
     SendRequest,
     boolean,
+    repository_id,
     repository_of,
 )
 from strandline.backups.full import FullNeeded
+from strandline.backups.lifecycle import (
+    DropCollection,
+    DropCollectionRequest,
+    DroppedCollection,
+    what_goes,
+)
+from strandline.backups.lifecycle import undrop_collection as undrop
 from strandline.backups.options import LIMITS, limits_of, options_of
 from strandline.backups.record import collection_path
 from strandline.backups.restore_request import restore_request
 from strandline.backups.verify_request import verify_settings
 from strandline.catalog import paths
+from strandline.errors import InvalidArgument, Unavailable
 from strandline.records import Record
 from strandline.sql import statements as st
+from strandline.storage.marker import Expected
 
 if TYPE_CHECKING:
     from strandline.api.database import Database
 
 
 def create_collection(db: Database, statement: st.CreateBackupCollection) -> Result:
-    made = Collection.of(statement.tables, statement.settings)
-    return Result(step=lifecycle.create_collection(db.runtime.catalog, statement.name, made))
+    settings, check = _with_check(statement.settings)
+    made = Collection.of(statement.tables, settings)
+    given = {name for name, _ in settings}
+    if (
+        ENCRYPTION not in given
+        and made.settings.storage != CLUSTER
+        and db.runtime.settings.has_repository_key
+    ):
+        # One that is plain and was not meant to be is refused here. Without a key nobody expects another one.
+        # Without a check the place need not be there yet.
+        with nullcontext() if check else suppress(Unavailable):
+            db.runtime.files.open_anew(made.settings.storage)
+    step = lifecycle.create_collection(db.runtime, statement.name, made, check=check)
+    return Result(step=step, warnings=_missing_tables(db, made))
+
+
+def _with_check(settings: Sequence[st.Setting]) -> tuple[list[st.Setting], bool]:
+    """Return settings without CHECK, which no collection keeps, and whether its place is to be checked."""
+    said = [boolean(CHECK, value) for name, value in settings if name == CHECK]
+    if len(said) > 1:
+        raise InvalidArgument(f"the setting {CHECK} is given twice", "Give each setting once.")
+    return [setting for setting in settings if setting[0] != CHECK], all(said)
+
+
+def _missing_tables(db: Database, collection: Collection) -> list[str]:
+    with db.runtime.catalog.read() as conn:
+        return lifecycle.missing_tables(conn, collection)
 
 
 def alter_collection(db: Database, statement: st.AlterBackupCollection) -> Result:
+    added = [action.path for action in statement.actions if isinstance(action, st.AddTable)]
+    given = {
+        id(action): _with_check(action.settings)
+        for action in statement.actions
+        if isinstance(action, st.SetSettings)
+    }
+
     def change(collection: Collection) -> Collection:
         for action in statement.actions:
             match action:
@@ -45,12 +92,14 @@ def alter_collection(db: Database, statement: st.AlterBackupCollection) -> Resul
                 case st.RemoveTable():
                     collection = collection.without_table(action.path)
                 case st.SetSettings():
-                    collection = collection.with_settings(action.settings)
+                    collection = collection.with_settings(given[id(action)][0])
                 case st.ResetSettings():
                     collection = collection.without_settings(action.names)
         return collection
 
-    return Result(step=lifecycle.alter_collection(db.runtime.catalog, statement.name, change))
+    check = all(checked for _, checked in given.values())
+    step = lifecycle.alter_collection(db.runtime, statement.name, change, check=check)
+    return Result(step=step, warnings=_missing_tables(db, Collection(tables=tuple(added))))
 
 
 def drop_collection(db: Database, statement: st.DropBackupCollection) -> Result:
@@ -58,7 +107,32 @@ def drop_collection(db: Database, statement: st.DropBackupCollection) -> Result:
         with db.runtime.catalog.read() as conn:
             if paths.find(conn, collection_path(statement.name)) is None:
                 return Result()
-    return _operation(db, "drop collection", CollectionRequest(collection=statement.name))
+    request = DropCollectionRequest(collection=statement.name, purge=statement.purge)
+    operation_id = db.run_operation(DropCollection.name, request)
+    found = db.operation(operation_id).result or {}
+    columns = ("collection", "backups", "bytes", "until", "repository", "kept", "unsent")
+    values = {**found, "until": moment(found["until"])}
+    row = (operation_id, *(values[name] for name in columns))
+    return Result(("operation_id", *columns), [row], operation_id=operation_id)
+
+
+def about_to_drop(db: Database, statement: st.DropBackupCollection) -> DroppedCollection | None:
+    """Return what the statement would do; None if there is no such collection."""
+    runtime = db.runtime
+    with db.guard(), runtime.catalog.read() as conn:
+        path = paths.find(conn, collection_path(statement.name))
+        if path is None:
+            return None
+        return what_goes(conn, path, runtime.clock.now(), purge=statement.purge)
+
+
+def undrop_collection(db: Database, statement: st.UndropBackupCollection) -> Result:
+    found, step = undrop(db.runtime, statement.name, statement.as_name)
+    with db.runtime.catalog.read() as conn:
+        count = len(paths.backups(conn, found))
+    is_incremental = found.record(Collection).settings.incremental
+    ended = "full: its streams ended when it was dropped" if is_incremental and count else "full"
+    return Result(("collection", "backups", "next_backup"), [(found.name, count, ended)], step=step)
 
 
 def backup(db: Database, statement: st.Backup) -> Result:
@@ -111,9 +185,14 @@ def requested(db: Database, statement: st.Statement) -> tuple[str, Any]:
 
 def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Result:
     """Return what was found in the repository, backup by backup."""
-    given = options_of("ATTACH", statement.settings, ("TAKE_OVER",))
+    given = options_of("ATTACH", statement.settings, ("TAKE_OVER", ENCRYPTION, REPOSITORY))
     take_over = boolean("TAKE_OVER", given.get("TAKE_OVER", False))
-    step, found = attach(db.runtime, statement.name, repository_of(statement.url), take_over=take_over)
+    expected = Expected(
+        boolean(ENCRYPTION, given[ENCRYPTION]) if ENCRYPTION in given else None,
+        repository_id(REPOSITORY, given[REPOSITORY]) if REPOSITORY in given else None,
+    )
+    root = repository_of(statement.url)
+    step, found = attach(db.runtime, statement.name, root, expected, take_over=take_over)
     rows = [
         (
             each.name,
@@ -127,10 +206,10 @@ def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Res
     return Result(("backup", "kind", "tables", "rows", "state"), rows, step=step)
 
 
-def collection_in(db: Database, url: str) -> str:
+def collection_in(db: Database, url: str, expected: Expected) -> str:
     """Return the name of the collection whose backups a repository holds."""
     with db.guard():
-        return name_in(db.runtime, repository_of(url))
+        return name_in(db.runtime, repository_of(url), expected)
 
 
 def restore(db: Database, statement: st.Restore) -> Result:
@@ -150,6 +229,22 @@ def verify(db: Database, statement: st.Verify) -> Result:
             rows.append((None, report.level, 0, 0, 1, None, None, problem.message))
     columns = ("backup", "level", "objects", "bytes", "problems", "restorable", "verified_at", "because")
     return Result(columns, rows)
+
+
+def repair(db: Database, statement: st.Repair) -> Result:
+    """Return what became of each damaged object; and of which backups nothing else can be healed."""
+    report = db.repair(statement.collection, source=statement.url)
+    rows: list[tuple[Any, ...]] = [
+        (o.object, o.backup, o.bytes, o.healed_from is not None, o.healed_from or o.problem)
+        for o in report.repaired
+    ]
+    told = {o.backup for o in report.not_repaired}
+    rows += [
+        (None, b.backup, 0, False, b.because)
+        for b in report.backups
+        if not b.restorable and b.backup not in told
+    ]
+    return Result(("object", "backup", "bytes", "healed", "how"), rows)
 
 
 def _operation(db: Database, kind: str, request: Record, *, nowait: bool = False) -> Result:

@@ -10,19 +10,26 @@ it is the right one if the files are there.
 from __future__ import annotations
 
 import json
+import logging
 import os
 
+from strandline.api.new_warehouse import check_place
 from strandline.catalog import warehouse
 from strandline.catalog.connection import Catalog
 from strandline.catalog.warehouse import Warehouse
 from strandline.errors import Corrupted, PreconditionFailed
 from strandline.names import MARKER
+from strandline.settings import Settings
 from strandline.storage.files import Files
+
+log = logging.getLogger("strandline")
 
 FORMAT = 1
 
 
-def join(catalog: Catalog, files: Files, folder: str, *, create: bool, adopt: bool) -> None:
+def join(
+    catalog: Catalog, files: Files, folder: str, settings: Settings, *, create: bool, adopt: bool
+) -> None:
     """Open the catalog for a folder that exists, as the user calls it; refuses those that do not belong
     together, and then changes neither."""
     marked = read_marker(files)
@@ -41,6 +48,7 @@ def join(catalog: Catalog, files: Files, folder: str, *, create: bool, adopt: bo
                 raise PreconditionFailed(
                     f"the catalog {catalog.address} holds no warehouse", "Create one with strandline init."
                 )
+            check_place(files, folder, catalog.file_name if is_embedded else None, settings)
             return
         is_recorded = _is_same(found.location, here)
         if is_embedded or (is_recorded and marked is not None):
@@ -54,13 +62,15 @@ def join(catalog: Catalog, files: Files, folder: str, *, create: bool, adopt: bo
             )
         _check_files(catalog, files, folder, found)
 
-    joined = catalog.open(here, admit)
-    if not _is_same(joined.location, here):
+    joined = catalog.open(here, admit, settings.shared)
+    if not _is_same(joined.location, here) and not catalog.is_read_only:
         with catalog.write() as tx:
             warehouse.move(tx, here)
     if marked is None:
         # After the catalog: if we die here, its record lets this folder in again.
-        files.write_if_absent(MARKER, json.dumps({"format": FORMAT, "warehouse": joined.id}).encode() + b"\n")
+        marker = json.dumps({"format": FORMAT, "warehouse": joined.id}).encode() + b"\n"
+        if files.write_if_absent(MARKER, marker):
+            log.info("%s is now the folder of the warehouse %s", folder, joined.id)
         marked = read_marker(files)
         admit(joined)  # Another process may have made it the warehouse of another catalog.
 

@@ -8,13 +8,16 @@ import logging
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from strandline.api.belonging import join, read_marker
 from strandline.api.database import Database
+from strandline.api.new_warehouse import not_a_warehouse
 from strandline.catalog.connection import Catalog, sqlite_url
+from strandline.catalog.warehouse_settings import raise_settings, settings_at
 from strandline.clock import Clock, SystemClock
 from strandline.errors import InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
 from strandline.runtime import Runtime
@@ -41,9 +44,10 @@ def connect(
     create: bool = True,
     adopt: bool = False,
 ) -> Database:
-    """Open a warehouse; with ``create``, make it if it is not there.
+    """Open a warehouse; with ``create``, create it if the folder is missing or empty.
 
-    ``warehouse`` is a folder, or a URL such as ``s3://bucket/folder``. ``catalog`` is a URL such as
+    ``warehouse`` is a folder, or a URL such as ``s3://bucket/folder``. A folder that holds other files, or
+    that lies inside a backup repository, is refused. ``catalog`` is a URL such as
     ``postgresql+psycopg://user@host/database``; without it the catalog is a SQLite file in the folder. A
     catalog is of one folder, and refuses another one unless ``adopt`` says that its files are there now.
     ``spark`` is a session of yours; without it one is started by the first statement that needs Spark."""
@@ -57,23 +61,40 @@ def connect(
     the_settings = settings or Settings()
     the_files = files or files_at(where, the_settings)
     if not (create or adopt) and read_marker(the_files) is None:
-        raise Unavailable(
-            f"{where} is not a warehouse", "Create one with strandline init, or name another folder."
-        )
+        raise not_a_warehouse(the_files, where, CATALOG_FILE, the_settings)
     with _made(where, the_files):
         opened = Catalog(
             catalog or sqlite_url(Path(where) / CATALOG_FILE), the_clock, the_settings.catalog_wait_seconds
         )
         try:
-            join(opened, the_files, where, create=create, adopt=adopt)
+            join(opened, the_files, where, the_settings, create=create, adopt=adopt)
+            held = _agree(opened, the_settings)
         except BaseException:
             opened.close()
             raise
     if spark is not None:
         _let_know(spark)
-    database = Database(Runtime(opened, the_files, the_settings, the_clock, spark))
+    database = Database(Runtime(opened, the_files, held, the_clock, spark))
     database.note_orphans()
     return database
+
+
+def _agree(catalog: Catalog, settings: Settings) -> Settings:
+    """Raise the stored settings of the warehouse to what this process asks for, and return its settings with
+    the values that hold."""
+    with catalog.read() as conn:
+        present = asdict(settings_at(conn, catalog.clock.now()))
+    if any(value > present[name] for name, value in settings.shared.items()):
+        try:
+            with catalog.write() as tx:
+                raised = raise_settings(tx, settings.shared)
+        except Unavailable as error:
+            log.warning("the settings of the warehouse could not be raised: %s", error.message)
+            raised = {}
+        for name, value in raised.items():
+            log.info("%s of the warehouse is %g now, which this process asks for", name, value)
+        present |= raised
+    return replace(settings, **present)
 
 
 def _let_know(spark: SparkSession) -> None:

@@ -11,14 +11,17 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from strandline import names
-from strandline.catalog import owners, paths, sessions, tables
+from strandline.catalog import operations, owners, paths, sessions, tables
 from strandline.catalog.stale import Stale
 from strandline.catalog.writer import current_step
 from strandline.errors import (
+    HAPPENED,
     Conflict,
     Internal,
     InvalidArgument,
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from strandline.operations.kind import Kind
     from strandline.records import Record
     from strandline.sql.binding import Params
+    from strandline.storage.marker import Expected
     from strandline.storage.recipe import Recipe
     from strandline.tables.check import CheckReport
     from strandline.tables.housekeeping import Report
@@ -72,6 +76,7 @@ class Database:
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         runtime.open_backup = _open_backup
+        runtime.files.expects = partial(_known_repository, runtime)
         self._local = threading.local()
         self._lock = threading.Lock()
         self._operations: Operations | None = None
@@ -141,9 +146,13 @@ class Database:
         table also ``columns``, ``key``, ``step``, ``rows``, ``digest`` and ``indexes``, each with its name,
         kind, columns, covered columns, version and whether it is unique. If an operation works on it,
         ``owner`` says whose that is: ``process`` (``host:pid``), ``is_alive`` and ``seen``, when that one was
-        last heard of. It is what the catalog says now, whatever this process remembers."""
+        last heard of. It is what the catalog says now, whatever this process remembers. The name of a backup
+        collection stands for its path, unless something else has it."""
         with self.guard(), self.runtime.catalog.read() as conn:
-            return describe.describe(conn, paths.require(conn, path), self.runtime.clock.now())
+            found = paths.find(conn, path)
+            if found is None and "/" not in path:
+                found = paths.find(conn, f"{names.COLLECTIONS}/{path}")
+            return describe.describe(conn, found or paths.require(conn, path), self.runtime.clock.now())
 
     def files(
         self,
@@ -210,12 +219,21 @@ class Database:
 
         return Stream(self, names.normalize(path))
 
-    def operations(self) -> list[OperationInfo]:
-        """Return all operations that are not forgotten, oldest first."""
+    def operations(
+        self,
+        *,
+        state: str | None = None,
+        kind: str | None = None,
+        since: datetime | float | None = None,
+        limit: int | None = None,
+    ) -> list[OperationInfo]:
+        """Return the operations that are not forgotten, oldest first: all, or those in a ``state`` (such as
+        ``failed``), of a ``kind`` (such as ``backup``), that began at ``since`` or later (a datetime, in UTC
+        unless it has a zone, or seconds since the epoch); of these the last ``limit``."""
         with self.guard():
-            from strandline.api.progress import all_operations
+            from strandline.api.progress import wanted_operations
 
-            return all_operations(self.runtime)
+            return wanted_operations(self.runtime, state=state, kind=kind, since=since, limit=limit)
 
     def operation(self, operation_id: str) -> OperationInfo:
         """Return one operation as it is now. Its ``shards`` and ``stages`` are read when they are asked
@@ -241,10 +259,20 @@ class Database:
         with self.guard():
             return self._running.cancel(operation_id)
 
-    def forget(self, operation_id: str) -> None:
-        """Remove the record of an operation that has ended."""
+    def forget(self, operation_id: str | None = None, *, failed: bool = False) -> int:
+        """Remove the record of an operation that has ended, or with ``failed`` those of all that have failed.
+        Return how many were removed. What operations made stays."""
         with self.guard():
+            if failed is (operation_id is not None):
+                raise InvalidArgument(
+                    "one operation is forgotten, or all that have failed",
+                    "Give the id of an operation, or failed=True (--failed).",
+                )
+            if operation_id is None:
+                with self.runtime.catalog.write() as tx:
+                    return operations.forget_failed(tx)
             self._running.engine.forget(operation_id)
+            return 1
 
     def resume(self) -> list[str]:
         """Carry on the operations of processes that died, and return their ids."""
@@ -259,6 +287,7 @@ class Database:
         level: str | None = None,
         sample: int | None = None,
         again: bool | None = None,
+        repair: bool = False,
     ) -> VerifyReport:
         """Verify a collection's backups, or the one named ``at`` with those that it builds on. Return what is
         wrong; an empty list means that all is well.
@@ -267,7 +296,10 @@ class Database:
         there in its size, ``checksums`` also reads every byte, ``restore`` also restores the ends of chains
         to a place that nobody sees. Only what is new since the last time is looked at, or ``sample`` percent
         of the objects, those first that were not looked at for the longest time, or with ``again`` all.
-        Without a level and a sample every byte of all objects is read."""
+        Without a level and a sample every byte of all objects is read.
+
+        ``repair``: write damaged objects anew as far as possible (see ``repair``), verify them again, and
+        return what is wrong then."""
         with self.guard():
             from strandline.backups.trial import trial_request
             from strandline.backups.verify import verify_backups
@@ -277,16 +309,63 @@ class Database:
                 self.run_operation("try restore", trial_request(collection, backup, self.runtime.limits))
 
             request = VerifyRequest.of(collection, at=at, level=level, sample=sample, again=again)
-            return verify_backups(self.runtime, request, try_restore)
+            report = verify_backups(self.runtime, request, try_restore)
+            if not repair:
+                return report
+            anew = partial(verify_backups, self.runtime, replace(request, again=False), try_restore)
+            repaired = self._repair(collection, None, anew)
+            return report if repaired is None else repaired  # A report without problems is false.
+
+    def repair(self, collection: str, *, source: str | None = None) -> VerifyReport:
+        """Write the damaged objects of a collection's backups anew, and return how the backups are then. What
+        earlier verifications have found damaged is repaired, and what is missing, cut short or was never
+        verified is looked for. ``repaired`` of the report says of each object where its content came from, or
+        why it could not be healed.
+
+        The content comes from the warehouse, from other collections, or from ``source``, the URL or the full
+        path of another repository that has the same objects, such as a copy."""
+        with self.guard():
+            from strandline.backups.collection import repository_of
+
+            root = None if source is None else repository_of(source)
+            self.verify(collection, level="files", again=True)
+            report = self.verify(collection, level="checksums", again=False)
+            anew = partial(self.verify, collection, level="checksums", again=False)
+            repaired = self._repair(collection, root, anew)
+            return report if repaired is None else repaired
+
+    def _repair(
+        self, collection: str, source: str | None, verify: Callable[[], VerifyReport]
+    ) -> VerifyReport | None:
+        """Repair what is known to be damaged, and verify it. Return None if there is no damage."""
+        from strandline.backups.repair import RepairBackups, RepairBatch, RepairRequest, is_damaged
+        from strandline.catalog import operations
+        from strandline.records import from_text
+
+        with self.runtime.catalog.read() as conn:
+            if not is_damaged(conn, collection):
+                return None
+        request = RepairRequest(collection=collection, source=source, limits=self.runtime.limits)
+        operation_id = self.run_operation(RepairBackups.name, request)
+        try:
+            with self.runtime.catalog.read() as conn:
+                done = operations.get(conn, operation_id)
+            report = verify()
+        except StrandlineError as error:
+            error.about(operation_id, HAPPENED, "The repair is done; verify again to see its result.")
+            raise
+        batch = from_text(RepairBatch, done.result or "", f"the result of {operation_id}")
+        report.repaired = list(batch.objects)
+        return report
 
     def verified(self, collection: str) -> dict[str, list[dict[str, Any]]]:
         """Return how the backups of a collection were found when they were last verified, by their names: for
         each level a dict with ``level``, ``time``, ``restorable``, ``because``, ``problems`` and
         ``verified_at``."""
         with self.guard(), self.runtime.catalog.read() as conn:
-            from strandline.backups.verified import reports_of
+            from strandline.backups.damage import list_reports
 
-            return reports_of(conn, collection)
+            return list_reports(conn, collection)
 
     def metrics(self) -> str:
         """Return what there is to watch in the warehouse, in Prometheus' text format: what all processes have
@@ -318,7 +397,7 @@ class Database:
     def maintain(self, path: str | None = None) -> Report:
         """Do one round of housekeeping, of one table or directory or of all: carry on operations of dead
         processes, follow asynchronous indexes, merge, compact, collect. Return what was done."""
-        with self.guard():
+        with self.guard(), self.runtime.catalog.freeing_space():
             from strandline.tables import housekeeping
 
             self._running.engine.resume()
@@ -334,7 +413,7 @@ class Database:
 
     def collect(self) -> Report:
         """Remove segments that nothing refers to, and files without a commit whose writer is gone."""
-        with self.guard():
+        with self.guard(), self.runtime.catalog.freeing_space():
             from strandline.tables import housekeeping
 
             return housekeeping.collect_garbage(self.runtime)
@@ -415,6 +494,13 @@ class Database:
     def run_operation(self, kind: str, request: Record) -> str:
         self.note_change()
         return self._running.engine.execute(kind, request)
+
+    def attend(
+        self, operation_id: str, on_progress: Callable[[OperationInfo], None] | None = None
+    ) -> OperationInfo:
+        """Wait for an operation that was begun without waiting, as if its caller had waited all the time."""
+        with self.guard():
+            return self._running.attend(operation_id, on_progress)
 
     def let_go(self) -> None:
         """What threads of this process do for operations is left at once, so that another process carries it
@@ -590,6 +676,12 @@ class Database:
                     f"the statement is too large: {type(error).__name__}", "Split it into smaller ones."
                 ) from error
             raise Internal(f"an unexpected {type(error).__name__}: {error}") from error
+
+
+def _known_repository(runtime: Runtime, root: str) -> Expected | None:
+    from strandline.backups.known_repository import known_repository
+
+    return known_repository(runtime.catalog, root)
 
 
 def _open_backup(runtime: Runtime, collection: str, backup: str | None) -> Reader:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from strandline.api.result import Result
@@ -35,12 +36,17 @@ HANDLERS: Mapping[type[st.Statement], str] = {
     st.ShowOperations: "show.operations",
     st.ShowOperation: "show.operation",
     st.ShowVersions: "show.versions",
+    st.ShowWarehouse: "show.warehouse",
+    st.ShowBin: "show.bin_",
+    st.ShowCreateBackupCollection: "show.create_backup_collection",
+    st.AlterWarehouse: "warehouse.alter",
     st.CreateTable: "definitions.create_table",
     st.AlterTable: "definitions.alter_table",
     st.DropTable: "definitions.drop_table",
     st.CreateBackupCollection: "backups.create_collection",
     st.AlterBackupCollection: "backups.alter_collection",
     st.DropBackupCollection: "backups.drop_collection",
+    st.UndropBackupCollection: "backups.undrop_collection",
     st.DropBackup: "removal.drop_backup",
     st.Prune: "removal.prune",
     st.PinBackup: "removal.pin",
@@ -50,12 +56,15 @@ HANDLERS: Mapping[type[st.Statement], str] = {
     st.AttachBackupCollection: "backups.attach_collection",
     st.Restore: "backups.restore",
     st.Verify: "backups.verify",
+    st.Repair: "backups.repair",
 }
 """A module of this package and a function in it. The module is loaded by the first statement that needs it: a
 look at the catalog should not wait for Arrow, nor a query for the operations. Statements that change rows are
 not here: ``_change`` takes all of one commit."""
 
-_CHANGE_WHAT_EXISTS = ("definitions", "backups", "removal")
+_FREE_SPACE = (st.DropTable, st.DropBackupCollection, st.DropBackup, st.Prune)
+"""Statements that work on a full disk."""
+_CHANGE_WHAT_EXISTS = ("definitions", "backups", "removal", "warehouse")
 
 
 def execute(db: Database, text: str, params: Params = None) -> Result:
@@ -107,7 +116,9 @@ def _run(db: Database, group: list[st.Statement]) -> Result:
     if module in _CHANGE_WHAT_EXISTS:
         db.note_change()
     run = getattr(importlib.import_module(f"strandline.api.{module}"), name)
-    result: Result = db.persist(lambda: run(db, statement))
+    is_freeing = isinstance(statement, _FREE_SPACE)
+    with db.runtime.catalog.freeing_space() if is_freeing else nullcontext():
+        result: Result = db.persist(lambda: run(db, statement))
     return result
 
 

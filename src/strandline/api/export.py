@@ -13,7 +13,7 @@ from strandline.api.result import Result
 from strandline.api.rows import select
 from strandline.api.tabular import BATCH_ROWS
 from strandline.backups.options import options_of
-from strandline.errors import InvalidArgument
+from strandline.errors import InvalidArgument, masked
 from strandline.names import did_you_mean
 from strandline.sql import statements as st
 from strandline.storage.external.typed import KEY, TYPES
@@ -31,9 +31,10 @@ FORMATS = ("parquet", "csv", "jsonl", "delta", "iceberg")
 
 def run(db: Database, statement: st.Export) -> Result:
     target = target_of(db, statement)
-    with phase(f"exporting to {statement.place}", unit="rows") as exporting:
+    with phase(f"exporting to {masked(statement.place)}", unit="rows") as exporting:
         done = export(target, lambda: _looked_on(_rows(db, statement), exporting))
-    return Result(("place", "format", "files", "rows"), [(done.place, done.format, done.files, done.rows)])
+    row = (masked(done.place), done.format, done.files, done.rows)
+    return Result(("place", "format", "files", "rows"), [row])
 
 
 def target_of(db: Database, statement: st.Export) -> ExportTarget:

@@ -14,7 +14,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from sqlalchemy import Connection
 
-from strandline.backups.standing import Standing, standings
+from strandline.backups.collection import CLUSTER
+from strandline.backups.standing import Standing, standings, unprotected
 from strandline.catalog import ledger, watch
 from strandline.catalog.ledger import Count
 from strandline.runtime import Runtime
@@ -47,9 +48,31 @@ CHAIN = Gauge(
 )
 RESTORABLE = Gauge(
     "strandline_backup_restorable_until_timestamp_seconds",
-    "Up to when the collection can be restored: the time of the last backup that no verification has found "
-    "not to be restorable.",
+    "Up to when the collection can be restored after this machine is lost: the time of the last backup that "
+    "is in the repository with all that it builds on, and that no verification has found not to be "
+    "restorable.",
     ("collection",),
+)
+RESTORABLE_HERE = Gauge(
+    "strandline_backup_restorable_here_until_timestamp_seconds",
+    "Up to when the collection can be restored on this machine: the time of the last backup that no "
+    "verification has found not to be restorable, wherever it is.",
+    ("collection",),
+)
+UNSENT = Gauge(
+    "strandline_backups_unsent",
+    "Backups that are not in the repository of their collection; of a collection that has a repository.",
+    ("collection",),
+)
+UNSENT_SINCE = Gauge(
+    "strandline_backup_unsent_since_timestamp_seconds",
+    "When the oldest backup was taken that is not in the repository of its collection.",
+    ("collection",),
+)
+UNPROTECTED = Gauge(
+    "strandline_tables_unprotected",
+    "Tables that no backup is taken of, without those that the setting scratch_tables names.",
+    (),
 )
 VERIFIED = Gauge(
     "strandline_backup_verified_timestamp_seconds",
@@ -87,6 +110,10 @@ GAUGES = (
     BYTES,
     CHAIN,
     RESTORABLE,
+    RESTORABLE_HERE,
+    UNSENT,
+    UNSENT_SINCE,
+    UNPROTECTED,
     VERIFIED,
     BROKEN,
     HELD,
@@ -107,7 +134,14 @@ def render(runtime: Runtime) -> str:
         for count, more in untold.untold().items():
             counts[count] = counts.get(count, 0.0) + more
         held = watch.held_bytes(conn)
-        samples = [*_operations(conn), *_backups(conn, held), *_streams(conn, held, runtime.clock.now())]
+        found = list(standings(conn))
+        left_out = unprotected(conn, [each.collection for each in found], runtime.settings.scratch_tables)
+        samples = [
+            *_operations(conn),
+            *_backups(conn, found, held),
+            (UNPROTECTED, (), len(left_out.tables)),
+            *_streams(conn, held, runtime.clock.now()),
+        ]
     registry = CollectorRegistry()
     registry.register(_Collected([*_counted(runtime, counts), *_families(samples)]))
     return generate_latest(registry).decode()
@@ -154,8 +188,8 @@ def _operations(conn: Connection) -> Iterator[Sample]:
         yield UNFINISHED, (kind,), since
 
 
-def _backups(conn: Connection, held: Mapping[int, int]) -> Iterator[Sample]:
-    for standing in standings(conn):
+def _backups(conn: Connection, found: Iterable[Standing], held: Mapping[int, int]) -> Iterator[Sample]:
+    for standing in found:
         yield HELD, (standing.collection.name,), held.get(standing.collection.id, 0)
         yield from _collection(conn, standing)
 
@@ -163,14 +197,20 @@ def _backups(conn: Connection, held: Mapping[int, int]) -> Iterator[Sample]:
 def _collection(conn: Connection, standing: Standing) -> Iterator[Sample]:
     of = (standing.collection.name,)
     yield BACKUPS, of, len(standing.backups)
+    if standing.storage != CLUSTER:
+        yield UNSENT, of, len(standing.unsent)
     if standing.last is None:
         return
     path, last = standing.last
     yield LAST, of, last.time
     yield BYTES, of, watch.bytes_within(conn, path.id)
     yield CHAIN, of, standing.chain_length
+    if standing.restorable_elsewhere is not None:
+        yield RESTORABLE, of, standing.restorable_elsewhere.time
     if standing.restorable is not None:
-        yield RESTORABLE, of, standing.restorable.time
+        yield RESTORABLE_HERE, of, standing.restorable.time
+    if standing.unsent:
+        yield UNSENT_SINCE, of, standing.unsent[0].time
     for level, found in standing.verified.items():
         yield VERIFIED, (*of, level), found.time
         yield BROKEN, (*of, level), found.broken

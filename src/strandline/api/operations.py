@@ -3,6 +3,7 @@ and how people see them."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -14,17 +15,23 @@ from strandline.backups.incremental import IncrementalBackup
 from strandline.backups.lifecycle import DropCollection
 from strandline.backups.merge import MergeIncrements
 from strandline.backups.removal import DropBackups
+from strandline.backups.repair import RepairBackups
 from strandline.backups.repository_writer import Leases
 from strandline.backups.restore import RestoreBackup
 from strandline.backups.send import SendBackup
 from strandline.backups.sweep import SweepRepository
 from strandline.backups.trial import TryRestore
 from strandline.catalog.operations import Operation
+from strandline.errors import GOES_ON, StrandlineError, Unavailable
+from strandline.operations.callers import FileMarkers, told
 from strandline.operations.engine import Engine
 from strandline.operations.kind import Kind
 from strandline.operations.streams import CreateStream, DropStreams
 from strandline.records import Record
 from strandline.runtime import Runtime
+from strandline.work import Interrupted, check
+
+log = logging.getLogger("strandline")
 
 
 class Operations:
@@ -44,6 +51,7 @@ class Operations:
             SweepRepository(runtime, leases),
             CompactChain(runtime, leases),
             MergeIncrements(runtime, leases),
+            RepairBackups(runtime, leases),
             DropBackups(runtime),
             RestoreBackup(runtime),
             TryRestore(runtime),
@@ -54,6 +62,7 @@ class Operations:
             kinds,
             metrics=runtime.metrics,
             together=runtime.settings.parts_together,
+            markers=FileMarkers(runtime.files),
             workers=runtime.settings.workers,
         )
         self._threads: list[threading.Thread] = []
@@ -61,15 +70,31 @@ class Operations:
     def start(self, kind: str, request: Record) -> str:
         """Plan an operation and let a thread of this process carry it out."""
         operation_id = self.engine.begin(kind, request)
+        try:
+            check()
+        except Interrupted:
+            self.engine.cancel(operation_id)  # The caller has not heard of it, and never will.
+            raise
         thread = threading.Thread(
-            target=self.engine.run,
-            args=(operation_id, self.engine.workers),
-            name=f"strandline-{operation_id}",
-            daemon=True,
+            target=self._run, args=(operation_id,), name=f"strandline-{operation_id}", daemon=True
         )
         self._threads = [t for t in self._threads if t.is_alive()] + [thread]
         thread.start()
         return operation_id
+
+    def _run(self, operation_id: str) -> None:
+        try:
+            self.engine.run(operation_id, self.engine.workers)
+        except StrandlineError as error:  # The engine goes on with it when the catalog can be reached.
+            log.info("operation %s has to wait: %s", operation_id, error.message)
+
+    def attend(
+        self, operation_id: str, on_progress: Callable[[OperationInfo], None] | None = None
+    ) -> OperationInfo:
+        """Wait for an operation that this process has begun, for the caller that wanted it: an error means
+        that it is undone, unless the error says otherwise."""
+        ended = self.engine.attend(operation_id, on_progress=self._telling(on_progress))
+        return info_of(self._runtime, ended)
 
     def wait(
         self,
@@ -78,17 +103,25 @@ class Operations:
         on_progress: Callable[[OperationInfo], None] | None = None,
     ) -> OperationInfo:
         """Wait for the end, whoever carries it out; the error of a failed operation is raised."""
+        try:
+            ended = self.engine.outcome(operation_id, timeout, self._telling(on_progress))
+        except Unavailable as error:
+            if error.outcome is None:
+                told(error, operation_id, GOES_ON)
+            raise
+        return info_of(self._runtime, ended)
 
+    def _telling(self, on_progress: Callable[[OperationInfo], None] | None) -> Callable[[Operation], None]:
         def tell(operation: Operation) -> None:
             if on_progress is not None:
                 on_progress(info_of(self._runtime, operation))
 
-        return info_of(self._runtime, self.engine.outcome(operation_id, timeout, tell))
+        return tell
 
     def cancel(self, operation_id: str) -> OperationInfo:
         return info_of(self._runtime, self.engine.cancel(operation_id))
 
     def close(self) -> None:
-        self.engine.stopping.set()
+        self.engine.close()
         for thread in self._threads:
             thread.join(timeout=30)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -14,6 +15,8 @@ from strandline.catalog import operations
 from strandline.catalog.operations import Operation
 from strandline.catalog.owners import Owner, owners
 from strandline.catalog.shards import ShardInfo, StageInfo, shown_parts, slowest, stages
+from strandline.errors import InvalidArgument
+from strandline.names import did_you_mean
 from strandline.runtime import Runtime
 
 T = TypeVar("T")
@@ -108,11 +111,55 @@ def _seconds_left(operation: Operation, progress: dict[str, Any], now: float) ->
     return (now - operation.created) * (of - done) / done if done else None
 
 
-def all_operations(runtime: Runtime) -> list[OperationInfo]:
-    """Return those that are not forgotten, oldest first."""
+KINDS = (
+    "backup",
+    "compact backups",
+    "create stream",
+    "drop backups",
+    "drop collection",
+    "drop streams",
+    "incremental backup",
+    "merge increments",
+    "repair backups",
+    "restore",
+    "send backup",
+    "sweep repository",
+    "try restore",
+)
+"""The kinds of operations; ``api/operations.py`` has what carries them out, which takes longer to load."""
+
+
+def wanted_operations(
+    runtime: Runtime,
+    *,
+    state: str | None,
+    kind: str | None,
+    since: datetime | float | None,
+    limit: int | None,
+) -> list[OperationInfo]:
+    """Return those that are wanted and not forgotten, oldest first."""
+    _check("state", state, operations.STATES)
+    _check("kind", kind, KINDS)
+    if isinstance(since, datetime):
+        since = (since if since.tzinfo else since.replace(tzinfo=timezone.utc)).timestamp()
+    if since is not None and (isinstance(since, bool) or not isinstance(since, int | float)):
+        raise InvalidArgument(
+            f"since cannot be {since!r}", "Give a datetime, or a number of seconds since the epoch."
+        )
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        raise InvalidArgument(f"limit cannot be {limit!r}", "Give a number of operations from 1 on.")
+    wanted = operations.OperationFilter(state=state, kind=kind, since=since, limit=limit)
     with runtime.catalog.read() as conn:
-        found = operations.listed(conn)
+        found = operations.listed(conn, wanted)
     return [info_of(runtime, operation) for operation in found]
+
+
+def _check(what: str, given: str | None, known: Sequence[str]) -> None:
+    if given is not None and given not in known:
+        hint = did_you_mean(given, known) if isinstance(given, str) else ""
+        raise InvalidArgument(
+            f"operations have no {what} {given!r}", hint or f"Those that they have: {', '.join(known)}."
+        )
 
 
 def one_operation(runtime: Runtime, operation_id: str) -> OperationInfo:

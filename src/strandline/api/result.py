@@ -23,9 +23,14 @@ if TYPE_CHECKING:
     from strandline.types import Type
 
 
+LAST = datetime(9999, 12, 31, tzinfo=timezone.utc).timestamp()
+
+
 def moment(epoch: float | None) -> datetime | None:
-    """Return a time of the catalog as a value of a row."""
-    return None if epoch is None else datetime.fromtimestamp(epoch, timezone.utc)
+    """Return a time of the catalog as a value of a row; the last one there is for what never comes."""
+    if epoch is None:
+        return None
+    return datetime.fromtimestamp(min(epoch, LAST), timezone.utc)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,9 +42,10 @@ class Result(Tabular):
     them in memory at a time. Times in them are aware datetimes in UTC, whichever zone the machine or the
     Spark session is in; a TIMESTAMP_NTZ of a query stays naive. ``step`` is the commit's step (None if
     nothing was changed), ``rows_changed`` how many rows it changed, ``operation_id`` that of a BACKUP or
-    RESTORE. ``names``, ``here``, ``frame``, ``types``, ``plain`` and ``guard`` are what it is made of; ask
-    for ``columns``, ``rows()``, ``df`` and Arrow data instead, which streams through this process, without
-    Spark, if the query is a plain one: columns of one table, perhaps with a condition and a limit."""
+    RESTORE, ``warnings`` sentences about what was done and may not be what was meant. ``names``, ``here``,
+    ``frame``, ``types``, ``plain`` and ``guard`` are what it is made of; ask for ``columns``, ``rows()``,
+    ``df`` and Arrow data instead, which streams through this process, without Spark, if the query is a plain
+    one: columns of one table, perhaps with a condition and a limit."""
 
     names: Sequence[str] = ()
     here: Sequence[tuple[Any, ...]] | None = None
@@ -47,6 +53,7 @@ class Result(Tabular):
     step: int | None = field(default=None, kw_only=True)
     rows_changed: int | None = field(default=None, kw_only=True)
     operation_id: str | None = field(default=None, kw_only=True)
+    warnings: Sequence[str] = field(default=(), kw_only=True)
     types: Sequence[Type] | None = field(default=None, kw_only=True)
     plain: PlainScan | None = field(default=None, kw_only=True)
     guard: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, kw_only=True)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from strandline.api.result import Result, moment
 from strandline.backups.collection import Collection
 from strandline.backups.record import BackupRecord, collections, require_collection
-from strandline.catalog import paths
+from strandline.catalog import paths, recycle_bin
 from strandline.catalog.paths import Path
 from strandline.catalog.tables import TableInfo
+from strandline.catalog.warehouse_settings import settings_at, stored_settings
+from strandline.records import plain
+from strandline.settings import SHARED
 from strandline.sql import statements as st
 from strandline.sql.constants import constant
 from strandline.sql.tokens import quote
@@ -81,13 +85,38 @@ def versions(db: Database, statement: st.ShowVersions) -> Result:
     return Result(columns, rows)
 
 
+def warehouse(db: Database, statement: st.ShowWarehouse) -> Result:
+    with db.runtime.catalog.read() as conn:
+        present = asdict(settings_at(conn, db.runtime.clock.now()))
+        stored = stored_settings(conn)
+    rows = [(name.upper(), present[name], "warehouse" if name in stored else "default") for name in SHARED]
+    return Result(("setting", "value", "source"), rows)
+
+
+def bin_(db: Database, statement: st.ShowBin) -> Result:
+    with db.runtime.catalog.read() as conn:
+        seconds = settings_at(conn, db.runtime.clock.now()).bin_seconds
+        rows = [
+            (
+                entry.root.name,
+                entry.dropped.type.replace("_", " "),
+                moment(entry.dropped.time),
+                entry.dropped.by,
+                moment(entry.dropped.time + seconds),
+                recycle_bin.bytes_in(conn, entry),
+            )
+            for entry in recycle_bin.entries(conn)
+        ]
+    return Result(("name", "type", "dropped", "by", "until", "bytes"), rows)
+
+
 def create_table(db: Database, statement: st.ShowCreateTable) -> Result:
     with db.runtime.catalog.read() as conn:
         return Result(("statement",), [(_create_statement(paths.require(conn, statement.path, "table")),)])
 
 
 def describe(db: Database, statement: st.Describe) -> Result:
-    described = db.describe(statement.path)
+    described = db.describe(statement.path.removeprefix("/"))
     return Result(("property", "value"), [(name, str(value)) for name, value in described.items()])
 
 
@@ -120,8 +149,34 @@ def backup_collections(db: Database, statement: st.ShowBackupCollections) -> Res
             collection = path.record(Collection)
             members = "DATABASE" if collection.tables is None else ", ".join(collection.tables)
             given, count = collection.settings, len(paths.backups(conn, path))
-            rows.append((path.name, members, given.incremental, given.omit_indexes, count, path.state))
-    return Result(("name", "tables", "incremental", "omit_indexes", "backups", "state"), rows)
+            where = (given.storage, given.encryption, given.retention)
+            rows.append(
+                (path.name, members, given.incremental, given.omit_indexes, count, path.state, *where)
+            )
+    columns = ("name", "tables", "incremental", "omit_indexes", "backups", "state")
+    return Result((*columns, "storage", "encryption", "retention"), rows)
+
+
+def create_backup_collection(db: Database, statement: st.ShowCreateBackupCollection) -> Result:
+    with db.runtime.catalog.read() as conn:
+        row = require_collection(conn, statement.name)
+    return Result(("statement",), [(_create_collection_statement(row.name, row.record(Collection)),)])
+
+
+def _create_collection_statement(name: str, collection: Collection) -> str:
+    """Return the statement that makes an empty collection like this one, or attaches its repository again."""
+    storage = collection.settings.storage
+    if collection.attached:
+        return f"ATTACH BACKUP COLLECTION {quote(name)} FROM {constant(storage)}"
+    tables = collection.tables
+    members = (
+        "DATABASE" if tables is None else f"({', '.join(f'TABLE {quote(path[1:])}' for path in tables)})"
+    )
+    settings = ", ".join(
+        f"{setting} = {constant(str(value).lower() if isinstance(value, bool) else value)}"
+        for setting, value in plain(collection.settings).items()
+    )
+    return f"CREATE BACKUP COLLECTION {quote(name)} {members} WITH ({settings})"
 
 
 def backups(db: Database, statement: st.ShowBackups) -> Result:

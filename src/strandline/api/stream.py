@@ -22,7 +22,7 @@ from strandline.catalog.writer import current_step
 from strandline.errors import Internal, InvalidArgument, PreconditionFailed
 from strandline.operations.streams import StreamPaths, StreamRequest, StreamSpec, alter_stream
 from strandline.sql import statements as st
-from strandline.storage.feed import MODES, STATEFUL_MODES, Feed
+from strandline.storage.feed import FORMATS, MODES, STATEFUL_MODES, Feed
 from strandline.tables.snapshot import Snapshot, repeat
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from strandline.api.database import Database
 
-FORMATS = ("JSON",)
 
 T = TypeVar("T")
 

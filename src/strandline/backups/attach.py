@@ -15,13 +15,15 @@ from sqlalchemy import Connection
 from strandline import names
 from strandline.backups.collection import Collection
 from strandline.backups.lifecycle import check_one_writer, writer_of
-from strandline.backups.manifest import Manifest, ObjectRecord
+from strandline.backups.manifest import Manifest, ObjectRecord, file_of
+from strandline.backups.readme import write_readme
 from strandline.backups.record import (
     META,
     BackupRecord,
     IndexRecord,
     SliceRecord,
     TableRecord,
+    backup_heads,
     collection_path,
 )
 from strandline.backups.repository import Repository
@@ -30,10 +32,13 @@ from strandline.catalog import many, paths, tables, warehouse
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import IndexRef, TableBody
-from strandline.catalog.writer import Writer
+from strandline.catalog.writer import Writer, latest_step
 from strandline.errors import AlreadyExists, Corrupted, PreconditionFailed, StrandlineError
 from strandline.model import Digest
 from strandline.runtime import Runtime
+from strandline.sql.constants import constant
+from strandline.sql.tokens import word
+from strandline.storage.marker import Expected
 
 
 @dataclass(frozen=True)
@@ -45,65 +50,138 @@ class Found:
     problem: str | None = None
 
 
-def name_in(runtime: Runtime, root: str) -> str:
+def name_in(runtime: Runtime, root: str, expected: Expected) -> str:
     """Return the name that the collection of a repository has, as its last readable backup says."""
-    repository = Repository(runtime.files.at(root), root)
+    repository = Repository(runtime.files.reopen(root, expected), root)
     repository.marker  # noqa: B018  (what is no repository is refused before anything else)
     found = Found("", None)
     for backup in reversed(repository.backups()):
-        found = _read(repository, backup)
+        found = _read(repository, backup, runtime.clock.now())
         if found.manifest is not None:
             return found.manifest.collection
     raise _nothing_in(root, found.problem)
 
 
-def attach(runtime: Runtime, name: str, root: str, *, take_over: bool) -> tuple[int, list[Found]]:
+def attach(
+    runtime: Runtime, name: str, root: str, expected: Expected, *, take_over: bool
+) -> tuple[int, list[Found]]:
     """Make the collection ``name`` of the repository at ``root``, and return the step at which it is there
-    and what was found. A manifest that cannot be read costs that backup, not the others. ``take_over``: from
-    now on this warehouse adds to the repository."""
+    and what was found. A manifest that cannot be read costs that backup, not the others.
+
+    Args:
+        expected: what the caller knows of the repository; another one is refused.
+        take_over: from now on this warehouse adds to the repository. A collection that is attached to it
+            already stays, with its pins, and becomes the one whose backups go there.
+    """
     names.check_name(name)
     names.check_not_reserved(name, "collection")
-    repository = Repository(runtime.files.at(root), root)
-    is_encrypted = repository.marker.encrypted  # What is no repository is refused before anything else.
+    repository = Repository(runtime.files.reopen(root, expected), root)
+    marker = repository.marker  # What is no repository is refused before anything else.
     path = collection_path(name)
     with runtime.catalog.read() as conn:
         here = warehouse.require(conn).id
-        _check_free(conn, path)
+        _check_free(conn, path, root, take_over=take_over)
     listed = set(repository.manifests())
-    found, usable = _all(repository)
+    found, usable = _all(repository, runtime.clock.now())
+    with runtime.catalog.read() as conn:
+        _Upgrade(conn, path, usable, root)  # Refused before the repository is taken from anybody.
     owner = repository.owner()
     if take_over:
         repository.own(here, runtime.clock.now(), take_over=True)
+        write_readme(repository.plain, marker)
         if set(repository.manifests()) != listed:
             # The one that had it was at work up to now.
-            found, usable = _all(repository)
+            found, usable = _all(repository, runtime.clock.now())
     foreign = owner is not None and owner.warehouse != here
     with runtime.catalog.write() as tx:
-        parent = many.make_parent(tx, path)
+        _check_free(tx.conn, path, root, take_over=take_over)
+        upgrade = _Upgrade(tx.conn, path, usable, root)
+        last = usable[-1]
         attached = not take_over and (foreign or writer_of(tx.conn, name, root) is not None)
         tx.skip_to(max(manifest.backup.step for manifest in usable))
-        last = usable[-1]
-        settings = replace(last.settings, storage=root, encryption=is_encrypted)
-        collection = Collection(tables=last.tables, settings=settings, attached=attached)
+        if upgrade.path is None:
+            settings = replace(last.settings, storage=root, encryption=marker.encrypted)
+            collection = Collection(tables=last.tables, settings=settings)
+        else:
+            collection = upgrade.path.record(Collection)
+        collection = replace(collection, attached=attached, repository=marker.id, key=repository.key)
         check_one_writer(tx.conn, name, collection)
-        row = many.add_one(tx, NewPath(parent, name, "backup_collection", collection))
+        if upgrade.path is None:
+            parent = many.make_parent(tx, path)
+            row = many.add_one(tx, NewPath(parent, name, "backup_collection", collection))
+        else:
+            row = upgrade.path
+            paths.set_body(tx, row.id, collection)
+            paths.set_version(tx, row.id, row.version + 1)
         tables.publish(tx, [row.id])
-        for manifest in usable:
+        for manifest in upgrade.missing:
             _Attached(tx, row, manifest, root).make()
         return tx.step, found
 
 
-def _check_free(conn: Connection, path: str) -> None:
-    if paths.find(conn, path) is not None:
+def _check_free(conn: Connection, path: str, root: str, *, take_over: bool) -> None:
+    """Refuse a name that is taken, unless its collection is of the repository that is to be taken over."""
+    found, name = paths.find(conn, path), path.rpartition("/")[2]
+    if found is None:
+        return
+    if not take_over:
         raise AlreadyExists(
-            f"there is a backup collection {path.rpartition('/')[2]!r} already",
-            "Choose another name, or drop it first.",
+            f"there is a backup collection {name!r} already",
+            "Choose another name, or drop it first. If it is attached, and its backups are to go on from "
+            "here, take its repository over: WITH (TAKE_OVER = 'true').",
         )
+    storage = found.record(Collection).settings.storage
+    if storage != root:
+        raise AlreadyExists(
+            f"there is a backup collection {name!r} already, with backups in {storage} and not in {root}",
+            f"Take over the repository at {storage}, choose another name, or drop the collection first, "
+            "which leaves repositories alone.",
+        )
+    paths.check_ready(found)
 
 
-def _all(repository: Repository) -> tuple[list[Found], list[Manifest]]:
+class _Upgrade:
+    """What there is to be done to a collection that is already attached, so that it has the backups of its
+    repository. ``path``: its path; None if there is none. ``missing``: the backups that it does not have.
+    Refused if it has backups that the repository does not have any more, or has in another form."""
+
+    def __init__(self, conn: Connection, path: str, usable: Sequence[Manifest], root: str) -> None:
+        self.path = paths.find(conn, path)
+        self.missing = list(usable)
+        if self.path is None:
+            return
+        there = {manifest.backup.name: manifest.backup for manifest in usable}
+        heads = [head for _, head in backup_heads(conn, self.path)]
+        name = self.path.name
+        for head in heads:
+            same = there.get(head.name)
+            if head.stored == root and (same is None or file_of(same) != file_of(head)):
+                raise _changed(
+                    root, name, f"the backup {head.name} of the collection {name!r} is not in {root}"
+                )
+            if head.stored != root and same is not None and (same.step, same.time) != (head.step, head.time):
+                # Two warehouses took a backup in the same second. The one here could never be sent.
+                raise _changed(root, name, f"{root} has another backup {head.name} than this warehouse")
+        known = {head.name for head in heads}
+        self.missing = [manifest for manifest in usable if manifest.backup.name not in known]
+        if self.missing and not self.path.record(Collection).attached:
+            other = self.missing[0].backup.name
+            raise _changed(
+                root, name, f"{root} has a backup {other} that the collection {name!r} does not know"
+            )
+
+
+def _changed(root: str, name: str, what: str) -> PreconditionFailed:
+    return PreconditionFailed(
+        f"{what}: another warehouse has changed the repository since",
+        f"Drop the collection, which leaves the repository alone, and attach it anew: ATTACH BACKUP "
+        f"COLLECTION {word(name)} FROM {constant(root)} WITH (TAKE_OVER = 'true').",
+    )
+
+
+def _all(repository: Repository, now: float) -> tuple[list[Found], list[Manifest]]:
     """Return all backups of a repository, and the manifests of those that can be used: at least one."""
-    found = [_read(repository, backup) for backup in repository.backups()]
+    found = [_read(repository, backup, now) for backup in repository.backups()]
     usable = [each.manifest for each in found if each.manifest is not None]
     if not usable:
         raise _nothing_in(repository.root, found[-1].problem if found else None)
@@ -116,9 +194,12 @@ def _nothing_in(root: str, problem: str | None) -> PreconditionFailed:
     )
 
 
-def _read(repository: Repository, backup: str) -> Found:
+def _read(repository: Repository, backup: str, now: float) -> Found:
     try:
-        return Found(backup, repository.manifest(backup))
+        manifest = repository.manifest(backup)
+        if manifest.backup.step > latest_step(now):
+            return Found(backup, None, f"its step {manifest.backup.step} is later than any can be by now")
+        return Found(backup, manifest)
     except Corrupted as error:
         return Found(backup, None, error.message)
     except StrandlineError as error:

@@ -25,7 +25,9 @@ CLUSTER = "cluster"
 STORAGE, INCREMENTAL, OMIT = "STORAGE", "INCREMENTAL_BACKUP_ENABLED", "OMIT_INDEXES"
 RETENTION, MINIMUM = "RETENTION", "MINIMUM"
 MAX_CHAIN, COMPACT_CHAIN = "MAX_CHAIN", "COMPACT_CHAIN"
-ENCRYPTION = "ENCRYPTION"
+ENCRYPTION, REPOSITORY = "ENCRYPTION", "REPOSITORY"
+CHECK = "CHECK"
+"""Of CREATE and ALTER BACKUP COLLECTION: whether the place is tried. It is not kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,16 +120,21 @@ class CollectionSettings:
 @dataclass(frozen=True, kw_only=True)
 class Collection(Record):
     """``tables`` None: every table outside ``.backups`` and ``.replaced``, as they are when one is taken.
-    ``dropped``: a backup that was dropped when there was none after it. Its name is not given out again, and
-    no increment continues an earlier one. ``attached``: its repository belongs to another collection, of this
-    warehouse or not, so that it can only be restored from here. ``leaving``: backups that were dropped, and
-    whose manifests are still in the repository, oldest first."""
+    ``dropped``: a backup that was dropped when there was none after it, or the last one when the collection
+    itself was dropped. Its name is not given out again, and no increment continues it or an earlier one.
+    ``attached``: its repository belongs to another collection, of this warehouse or not, so that it can only
+    be restored from here. ``leaving``: backups that were dropped, and whose manifests are still in the
+    repository, oldest first. ``repository``: the id of the repository, which no other one may take the place
+    of. ``key``: the fingerprint of the user's key that opened it when the last backup was sent or
+    attached."""
 
     tables: tuple[str, ...] | None
     settings: CollectionSettings = CollectionSettings()
     dropped: str | None = later()
     attached: bool = later(False)
     leaving: tuple[str, ...] = later(())
+    repository: str | None = later()
+    key: str | None = later()
 
     def goes_on_after(self, backup: str) -> bool:
         """Return whether increments may follow a restore of its last backup: in a repository, whose chain
@@ -166,6 +173,8 @@ class Collection(Record):
                 "ENCRYPTION is for repositories: what is kept in the warehouse is not encrypted",
                 "Name the folder or URL of a repository as STORAGE, or leave ENCRYPTION out.",
             )
+        if changed.storage != self.settings.storage:
+            return replace(self, settings=changed, repository=None, key=None)
         return replace(self, settings=changed)
 
     def without_settings(self, names: Iterable[str]) -> Collection:
@@ -232,6 +241,17 @@ def repository_of(value: str) -> str:
     return place
 
 
+def repository_id(name: str, value: Any) -> str:
+    """Return the id of a repository, which was written for the setting ``name``."""
+    text = str(value).strip().lower()
+    if not re.fullmatch("[0-9a-f]{32}", text):
+        raise InvalidArgument(
+            f"{name} cannot be {value!r}",
+            "Give the id of the repository: 32 hex digits, which DESCRIBE shows of its collection.",
+        )
+    return text
+
+
 def boolean(name: str, value: Any) -> bool:
     text = str(value).lower()
     if text not in ("true", "false"):
@@ -265,6 +285,11 @@ _SETTINGS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
     COMPACT_CHAIN: ("compact_chain", boolean),
 }
 """For each setting the field that has it, and what reads its value."""
+
+
+def check_value(name: str, value: Any) -> None:
+    """Refuse a value that a setting cannot have."""
+    _SETTINGS[name][1](name, value)
 
 
 def check_setting(name: str) -> None:

@@ -38,6 +38,8 @@ from strandline.errors import PreconditionFailed
 from strandline.operations.kind import PartPlan, Plan, Planning
 from strandline.records import Nothing, Record
 from strandline.runtime import Runtime
+from strandline.sql.constants import constant
+from strandline.sql.tokens import word
 
 STAGING = "__ydb_folded_"
 """The names of the paths in which new segments wait."""
@@ -59,7 +61,7 @@ def refuse_unsent(path: Path, collection: Collection, backup: BackupRecord) -> N
     if backup.stored is None and storage != CLUSTER:
         raise PreconditionFailed(
             f"{backup.name} is not in the repository {storage} yet",
-            f"Send it first: COPY BACKUP '{backup.name}' FROM {path.name} TO '{storage}'.",
+            f"Send it first: COPY BACKUP '{backup.name}' FROM {word(path.name)} TO {constant(storage)}.",
         )
 
 

@@ -16,9 +16,9 @@ from strandline.backups.collection import CLUSTER, Collection, CompactRequest
 from strandline.backups.compact_plan import FoldedShard, FoldedSource, is_at, made_full, sources
 from strandline.backups.lease import RepositoryLease
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
-from strandline.backups.record import BackupRecord
+from strandline.backups.record import BackupRecord, ancestors
 from strandline.backups.repository import Repository
-from strandline.backups.repository_writer import WritingPart, avoided, publish
+from strandline.backups.repository_writer import WritingPart, publish
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.catalog import chains, paths
 from strandline.catalog.paths import Path, require_id
@@ -30,7 +30,6 @@ from strandline.operations.kind import Body, P, Part, Run, RunT
 from strandline.operations.transfer import Transfer
 from strandline.records import Nothing
 from strandline.settings import Limits
-from strandline.storage.elsewhere import Destination
 from strandline.storage.pace import Pace
 from strandline.storage.shards import lies_in
 from strandline.version import VERSION
@@ -159,8 +158,9 @@ class FoldPart(PacedPart[CompactRun, FoldedShard]):
             folded = store.fold(state, name, among=among)
             return _Made((), folded.segments, folded.delta)
         with self.writing(run) as (there, _):
-            target = Destination(root, avoided(there))
+            target = self.destination(there)
             folded = store.fold_into(target, state, name, pace, among=among)
+            self.note_sent(target, (s.file for s in folded.segments))
         use = f"{body.staging_id}.{part.id}"
         new = [ObjectRecord.of(s).segment(root, f"{use}.{n}") for n, s in enumerate(folded.segments)]
         return _Made((), new, folded.delta)
@@ -208,7 +208,9 @@ class FoldedManifestPart(WritingPart[RunT, P]):
             backup=record,
             contents=contents,
         )
-        publish(there, lease, manifest)
+        with self.runtime.catalog.read() as conn:
+            builds_on = ancestors(conn, path, record)
+        publish(self.runtime.files, there, lease, manifest, builds_on)
         return None
 
     def _object(self, segment: Segment) -> ObjectRecord:

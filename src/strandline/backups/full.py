@@ -48,6 +48,8 @@ from strandline.operations.kind import Body, G, Kind, Plan, Planning, Run
 from strandline.operations.streams import StreamSpec, droppable_streams, plan_drops
 from strandline.records import Nothing, Record, later
 from strandline.runtime import Runtime
+from strandline.sql.constants import constant
+from strandline.sql.tokens import word
 
 
 def backup_stream(name: str, collection: Path) -> StreamSpec:
@@ -55,15 +57,19 @@ def backup_stream(name: str, collection: Path) -> StreamSpec:
     return StreamSpec(name=name, mode="NEW_IMAGE", owner=collection.id)
 
 
-def member_tables(conn: Connection, collection: Collection) -> list[Path]:
-    """Return the tables that a backup taken now would hold."""
+def member_tables(conn: Connection, path: Path) -> list[Path]:
+    """Return the tables that a backup of a collection taken now would hold."""
+    collection = path.record(Collection)
     if collection.tables is not None:
         try:
             return many.require_tables(conn, collection.tables)
         except PathNotFound as error:
+            there = many.find(conn, collection.tables)
+            missing = next(t for t in collection.tables if t not in there or there[t].type != "table")
             raise PathNotFound(
                 f"{error.message}, which is one of the collection's",
-                "Create or restore it; or take it out: ALTER BACKUP COLLECTION collection DROP TABLE table.",
+                "Create or restore it; or take it out: ALTER BACKUP COLLECTION "
+                f"{word(path.name)} DROP TABLE {word(missing.lstrip('/'))}.",
             ) from error
     everywhere = paths.user_tables(conn, paths.require(conn, "/"))
     # Those that an operation is about to create are not there yet, and those that a restore has replaced are
@@ -77,14 +83,20 @@ class FullNeeded(PreconditionFailed):
     """An increment is not possible, and a full backup is."""
 
 
+def take_full(collection: Path) -> str:
+    """Return the hint of ``FullNeeded``."""
+    name = word(collection.name)
+    return f"Take a full backup first: BACKUP {name}, or BACKUP {name} INCREMENTAL OR FULL."
+
+
 def check_ours(path: Path, collection: Collection) -> None:
     """Refuse to change the backups of a collection whose repository is another warehouse's."""
     if collection.attached:
         raise PreconditionFailed(
             f"the repository {collection.settings.storage} of the collection {path.name!r} belongs to "
             "another warehouse, or to another collection of this one",
-            "Restore from it, or let this warehouse go on with it: ATTACH BACKUP COLLECTION again, WITH "
-            "(TAKE_OVER = 'true').",
+            "Restore from it. If that warehouse is lost, let this one go on: ATTACH BACKUP COLLECTION "
+            f"{word(path.name)} FROM {constant(collection.settings.storage)} WITH (TAKE_OVER = 'true').",
         )
 
 
@@ -121,7 +133,7 @@ class CollectionBackup(Kind[CollectionRequest, B, G]):
     ) -> tuple[Path, Collection, list[tuple[Path, TableInfo]]]:
         path = require_collection(tx.conn, run.request.collection)
         collection = path.record(Collection)
-        members = member_tables(tx.conn, collection)
+        members = member_tables(tx.conn, path)
         if not members:
             raise PreconditionFailed(
                 f"the collection {path.name!r} has no tables", "Create a table, or add one to the collection."

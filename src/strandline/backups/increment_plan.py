@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TypeVar
 
 from strandline.backups.collection import CollectionRequest
-from strandline.backups.full import FullNeeded, backup_stream
+from strandline.backups.full import FullNeeded, backup_stream, take_full
 from strandline.backups.record import (
     META,
     BackupRecord,
@@ -319,7 +319,7 @@ class _Increment:
             raise FullNeeded(
                 f"{member.path} was created anew, restored or added again after the backup {parent.name}, so "
                 "its changes since then are not known",
-                "Take a full backup first: BACKUP collection, or BACKUP collection INCREMENTAL OR FULL.",
+                take_full(self.cut.collection),
             )
         # What the parent does not have is taken whole.
         table = _Source(
@@ -348,7 +348,7 @@ class _Increment:
             raise FullNeeded(
                 f"the stream {impl.path}/{self.cut.parent.stream} is gone, so the changes of the index are "
                 "not known",
-                "Take a full backup first.",
+                take_full(self.cut.collection),
             )
         target = f"{self.cut.backup.path}/{META}/indexes{table.path}/{ref.name}"
         return _Source(

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from strandline.backups.collection import BackupResult, Collection, CollectionRequest
 from strandline.backups.compact_plan import compaction
-from strandline.backups.full import BackupBody, CollectionBackup, FullNeeded, retention_here
+from strandline.backups.full import BackupBody, CollectionBackup, FullNeeded, retention_here, take_full
 from strandline.backups.increment_plan import (
     CutShard,
     CutSlice,
@@ -49,6 +49,7 @@ from strandline.operations.kind import Handler, Part, Plan, Planning, Run, pause
 from strandline.operations.streams import DropStreamPart, StreamPart, begin_streams
 from strandline.records import Record, later
 from strandline.runtime import Runtime
+from strandline.sql.tokens import word
 from strandline.storage.slices import Slice, Window
 
 
@@ -93,8 +94,8 @@ class IncrementalBackup(CollectionBackup[IncrementBody, IncrementProgress]):
         if not collection.settings.incremental:
             raise FullNeeded(
                 f"the collection {path.name!r} does not take incremental backups",
-                "Switch them on with ALTER BACKUP COLLECTION ... SET (INCREMENTAL_BACKUP_ENABLED = "
-                "'true'), then take a full backup.",
+                f"Switch them on, and take a full backup: ALTER BACKUP COLLECTION {word(path.name)} SET "
+                f"(INCREMENTAL_BACKUP_ENABLED = 'true'); BACKUP {word(path.name)}.",
             )
         parent = _parent(tx.conn, path, collection)
         warning = _check_length(tx.conn, path, collection, parent)
@@ -359,17 +360,23 @@ def _parent(conn: Connection, path: Path, collection: Collection) -> BackupRecor
     last = last_backup(conn, path)
     if last is None:
         raise FullNeeded(
-            f"the collection {path.name!r} has no full backup yet", "Take one first: BACKUP collection."
+            f"the collection {path.name!r} has no full backup yet",
+            f"Take one first: BACKUP {word(path.name)}.",
         )
     if last.stream is None:
         raise FullNeeded(
             f"{last.name} was taken while incremental backups were off, so nothing was followed since",
-            "Take a full backup first.",
+            take_full(path),
+        )
+    if collection.dropped == last.name:
+        raise FullNeeded(
+            f"the collection {path.name!r} was dropped after {last.name}, and its streams ended with that",
+            take_full(path),
         )
     if collection.dropped is not None and collection.dropped > last.name:
         raise FullNeeded(
             f"{collection.dropped} was dropped, and with it the changes since {last.name}",
-            "Take a full backup first: BACKUP collection, or BACKUP collection INCREMENTAL OR FULL.",
+            take_full(path),
         )
     return last
 
@@ -379,15 +386,15 @@ def _check_length(conn: Connection, path: Path, collection: Collection, parent: 
     most = collection.settings.max_chain
     if most is None:
         return None
-    parents = {record.name: record.parent for _, record in backup_heads(conn, path)}
-    length, here = 2, parent.parent
+    parents = {record.name: record.builds_on for _, record in backup_heads(conn, path)}
+    length, here = 2, parent.builds_on
     while here is not None:
         length, here = length + 1, parents.get(here)
     if length > most:
+        name = word(path.name)
         raise FullNeeded(
             f"the chain of {parent.name} has {length - 1} backups, and MAX_CHAIN allows {most}",
-            "Take a full backup first: BACKUP collection, or BACKUP collection INCREMENTAL OR FULL; or fold "
-            "the chain: COMPACT collection, or COMPACT collection INCREMENTS.",
+            f"{take_full(path)[:-1]}; or fold the chain: COMPACT {name}, or COMPACT {name} INCREMENTS.",
         )
     if collection.settings.compact_chain:
         return None  # It is folded before it gets too long.

@@ -240,13 +240,19 @@ def _read(data: bytes) -> Claim | None:
     try:
         text = data.decode()
         try:
-            return records.from_text(Claim, text, "a lease")
+            return _printable(records.from_text(Claim, text, "a lease"))
         except Newer:
             known = {field.name for field in fields(Claim)}
             shown = {name: value for name, value in records.shown(text, "a lease").items() if name in known}
-            return records.from_text(Claim, json.dumps(shown), "a lease")
+            return _printable(records.from_text(Claim, json.dumps(shown), "a lease"))
     except (Corrupted, UnicodeDecodeError):
         return None
+
+
+def _printable(claim: Claim) -> Claim | None:
+    """Return a claim whose texts can be shown; None for another one, which nobody of ours has written."""
+    texts = (claim.owner, claim.token, claim.host, claim.purpose)
+    return claim if all(map(str.isprintable, texts)) else None
 
 
 def _taken(files: Files, claim: Claim, now: float) -> UnderOperation:

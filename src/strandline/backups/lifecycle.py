@@ -1,44 +1,92 @@
-"""CREATE, ALTER and DROP BACKUP COLLECTION. The first two are one transaction; dropping one also drops its
-streams and its backups."""
+"""CREATE, ALTER, DROP and UNDROP BACKUP COLLECTION. All but DROP are one transaction. DROP ends the streams
+of the collection and moves it to the bin with its backups."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import getpass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
 from strandline import names
 from strandline.backups.collection import CLUSTER, Collection, CollectionRequest
 from strandline.backups.pins import refuse_pinned
-from strandline.backups.record import backup_records, collection_path, collections, require_collection
-from strandline.backups.repository import of_another
-from strandline.catalog import many, paths, tables, warehouse
-from strandline.catalog.connection import Catalog
+from strandline.backups.place_check import check_place
+from strandline.backups.record import (
+    BackupHead,
+    backup_heads,
+    backup_records,
+    collection_path,
+    collections,
+    require_collection,
+)
+from strandline.backups.repository import Repository, of_another
+from strandline.catalog import many, paths, recycle_bin, sessions, sizes, tables, warehouse
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import Path
+from strandline.catalog.recycle_bin import BinEntry
+from strandline.catalog.warehouse_settings import settings_at
 from strandline.catalog.writer import Writer
-from strandline.errors import AlreadyExists, InvalidArgument, PreconditionFailed
+from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed, Unavailable
+from strandline.names import closest, did_you_mean
 from strandline.operations.kind import Body, Kind, Plan, Planning, Run
 from strandline.operations.streams import DropStreamPart, plan_drops
-from strandline.records import Nothing
+from strandline.records import Nothing, Record, later
+from strandline.runtime import Runtime
+from strandline.sql.constants import constant
+from strandline.sql.tokens import quote
 from strandline.storage.location import is_inside
+from strandline.storage.marker import Expected, NotExpected
 
 
-def create_collection(catalog: Catalog, name: str, collection: Collection) -> int:
+def create_collection(runtime: Runtime, name: str, collection: Collection, *, check: bool = True) -> int:
+    """Make a collection, and return the step at which it is there. ``check``: refuse a place where no backup
+    could be stored."""
     names.check_name(name)
     names.check_not_reserved(name, "collection")
-    with catalog.write() as tx:
+    with runtime.catalog.read() as conn:
+        _check_new(conn, name, collection)
+    if check:
+        _check_storage(runtime, collection)
+    with runtime.catalog.write() as tx:
+        _check_new(tx.conn, name, collection)
         path = collection_path(name)
-        if paths.find(tx.conn, path) is not None:
-            raise AlreadyExists(
-                f"there is a backup collection {name!r} already", "Choose another name, or drop it first."
-            )
-        check_apart(tx.conn, collection.settings.storage)
         parent = many.make_parent(tx, path)
-        check_one_writer(tx.conn, name, collection)
         row = many.add_one(tx, NewPath(parent, name, "backup_collection", collection))
         tables.publish(tx, [row.id])
         return tx.step
+
+
+def _check_new(conn: Connection, name: str, collection: Collection) -> None:
+    if paths.find(conn, collection_path(name)) is not None:
+        raise AlreadyExists(
+            f"there is a backup collection {name!r} already", "Choose another name, or drop it first."
+        )
+    check_apart(conn, collection.settings.storage)
+    check_one_writer(conn, name, collection)
+
+
+def _check_storage(runtime: Runtime, collection: Collection) -> None:
+    settings = collection.settings
+    if settings.storage != CLUSTER:
+        check_place(settings.storage, runtime.settings, encrypted=settings.encryption)
+
+
+def missing_tables(conn: Connection, collection: Collection) -> list[str]:
+    """Return a warning for each table of the collection that does not exist yet."""
+    wanted = collection.tables or ()
+    found = many.find(conn, wanted)
+    missing = [path for path in wanted if path not in found or found[path].type != "table"]
+    if not missing:
+        return []
+    there = [table.path for table in paths.user_tables(conn, paths.require(conn, "/"))]
+    said = []
+    for path in missing:
+        close = closest(path, there)
+        meant = f"; did you mean {close.lstrip('/')}?" if close else ""
+        said.append(f"there is no table {path.lstrip('/')} yet{meant}")
+    return said
 
 
 def check_apart(conn: Connection, storage: str) -> None:
@@ -75,9 +123,21 @@ def writer_of(conn: Connection, name: str, storage: str) -> str | None:
     return None
 
 
-def alter_collection(catalog: Catalog, name: str, change: Callable[[Collection], Collection]) -> int:
-    """Store what ``change`` makes of a collection. An exception of it leaves the collection as it was."""
-    with catalog.write() as tx:
+def alter_collection(
+    runtime: Runtime, name: str, change: Callable[[Collection], Collection], *, check: bool = True
+) -> int:
+    """Store what ``change`` makes of a collection. An exception of it leaves the collection as it was.
+    ``check``: refuse another place where no backup could be stored."""
+    with runtime.catalog.read() as conn:
+        row = require_collection(conn, name)
+        paths.check_ready(row)
+        before = row.record(Collection)
+        changed = change(before)
+        _check_place(conn, row, before, changed)
+    was, is_ = before.settings, changed.settings
+    if check and (was.storage, was.encryption) != (is_.storage, is_.encryption):
+        _check_storage(runtime, changed)
+    with runtime.catalog.write() as tx:
         row = require_collection(tx.conn, name)
         paths.check_ready(row)
         before = row.record(Collection)
@@ -106,22 +166,145 @@ def _check_place(conn: Connection, row: Path, before: Collection, changed: Colle
         )
 
 
-class DropCollection(Kind[CollectionRequest, Body, Nothing]):
-    """The collection's backups and its own streams go with it; restored tables stay. Refused if a backup is
-    pinned."""
+@dataclass(frozen=True, kw_only=True)
+class DropCollectionRequest(CollectionRequest):
+    """``purge``: it does not go to the bin."""
+
+    purge: bool = later(False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropCollectionBody(Body):
+    """``by``: the user and the process that asked for it."""
+
+    by: str | None = later()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DroppedCollection(Record):
+    """The result of dropping a collection. ``bytes``: what becomes free when it is deleted. ``until``: how
+    long it can be brought back; None: it is deleted. ``repository``: the place of its backups, if that is not
+    the cluster; it keeps ``kept`` of them, and ``unsent`` are not in it."""
+
+    collection: str
+    backups: int
+    bytes: int
+    until: float | None
+    repository: str | None
+    kept: int
+    unsent: int
+
+
+class DropCollection(Kind[DropCollectionRequest, DropCollectionBody, Nothing]):
+    """The collection goes to the bin with its backups; its streams end. Restored tables stay. Refused if a
+    backup is pinned."""
 
     name = "drop collection"
-    request, body, progress = CollectionRequest, Body, Nothing
+    request, body, progress = DropCollectionRequest, DropCollectionBody, Nothing
 
     def __init__(self) -> None:
         self.handlers = {"drop stream": DropStreamPart()}
 
-    def plan(self, tx: Writer, run: Planning[CollectionRequest]) -> Plan[Body, Nothing]:
+    def plan(self, tx: Writer, run: Planning[DropCollectionRequest]) -> Plan[DropCollectionBody, Nothing]:
         path = require_collection(tx.conn, run.request.collection)
         refuse_pinned(tx.conn, path)
         streams = many.owned(tx.conn, path.id)
         run.lock(tx, paths.subtree(tx.conn, path), "dropping")
-        return Plan(plan_drops(tx, run, streams) if streams else [], Body(), Nothing())
+        body = DropCollectionBody(by=_this_user())
+        return Plan(plan_drops(tx, run, streams) if streams else [], body, Nothing())
 
-    def finish(self, tx: Writer, run: Run[CollectionRequest, Body, Nothing]) -> CollectionRequest:
-        return run.request
+    def finish(
+        self, tx: Writer, run: Run[DropCollectionRequest, DropCollectionBody, Nothing]
+    ) -> DroppedCollection:
+        path = require_collection(tx.conn, run.request.collection)
+        what = what_goes(tx.conn, path, tx.now, purge=run.request.purge)
+        if what.until is not None:
+            last = paths.backups(tx.conn, path, last=True)
+            if last:
+                # Its streams end, so no increment may continue it.
+                paths.set_body(tx, path.id, replace(path.record(Collection), dropped=last[0].name))
+            recycle_bin.put(tx, path, run.body.by, run.operation.id)
+        return what
+
+
+def what_goes(conn: Connection, path: Path, now: float, *, purge: bool) -> DroppedCollection:
+    """Return what DROP does to a collection."""
+    seconds = 0.0 if purge else settings_at(conn, now).bin_seconds
+    storage = path.record(Collection).settings.storage
+    heads = [head for _, head in backup_heads(conn, path)]
+    kept = sum(head.stored is not None for head in heads)
+    is_elsewhere = storage != CLUSTER
+    return DroppedCollection(
+        collection=path.name,
+        backups=len(heads),
+        bytes=sizes.bytes_only_in(conn, [p.id for p in paths.subtree(conn, path) if p.type == "table"]),
+        until=now + seconds if seconds else None,
+        repository=storage if is_elsewhere else None,
+        kept=kept,
+        unsent=len(heads) - kept if is_elsewhere else 0,
+    )
+
+
+def _this_user() -> str:
+    process = sessions.this_process()
+    try:
+        return f"{getpass.getuser()} ({process})"
+    except (KeyError, OSError, ImportError):
+        return process  # A container may run as a user without a name.
+
+
+def undrop_collection(runtime: Runtime, name: str, as_name: str | None) -> tuple[Path, int]:
+    """Bring back the collection of this name that was dropped last. Return it, and the step at which it is
+    there again. Its streams ended when it was dropped, so its next backup is a full one."""
+    new_name = name if as_name is None else as_name
+    names.check_name(new_name)
+    names.check_not_reserved(new_name, "collection")
+    with runtime.catalog.read() as conn:
+        dropped = _in_bin(conn, name).root
+        heads = [head for _, head in backup_heads(conn, dropped)]
+    _check_unchanged(runtime, dropped, heads)
+    with runtime.catalog.write() as tx:
+        entry = _in_bin(tx.conn, name)
+        if paths.find(tx.conn, collection_path(new_name)) is not None:
+            raise AlreadyExists(
+                f"there is a backup collection {new_name!r} already",
+                f"Give it another name: UNDROP BACKUP COLLECTION {quote(name)} AS other.",
+            )
+        check_one_writer(tx.conn, new_name, entry.root.record(Collection))
+        parent = many.make_parent(tx, collection_path(new_name))
+        return recycle_bin.take_back(tx, entry, parent, new_name), tx.step
+
+
+def _in_bin(conn: Connection, name: str) -> BinEntry:
+    found = recycle_bin.find(conn, collection_path(name))
+    if found is None:
+        raise PathNotFound(
+            f"there is no backup collection {name!r} in the bin",
+            did_you_mean(name, (entry.root.name for entry in recycle_bin.entries(conn)))
+            or "List what is there with SHOW BIN.",
+        )
+    return found
+
+
+def _check_unchanged(runtime: Runtime, path: Path, heads: Sequence[BackupHead]) -> None:
+    """Refuse a collection whose repository has other backups than when it was dropped: another collection has
+    written there since."""
+    collection = path.record(Collection)
+    root = collection.settings.storage
+    if root == CLUSTER or collection.attached:
+        return
+    known = {head.name for head in heads} | {name for head in heads for name in head.merged}
+    known |= set(collection.leaving)
+    expected = Expected(encrypted=collection.settings.encryption, id=collection.repository)
+    try:
+        files, is_there = runtime.files.open_anew(root, expected)
+        there = set(Repository(files, root).backups())
+    except NotExpected:
+        raise
+    except (Unavailable, PreconditionFailed):
+        return  # What cannot be reached now is looked at by whatever uses it next.
+    if is_there and not {head.name for head in heads if head.stored == root} <= there <= known:
+        raise AlreadyExists(
+            f"the repository {root} has other backups than when the collection {path.name!r} was dropped",
+            f"Make a collection of what it has now: ATTACH BACKUP COLLECTION other FROM {constant(root)}.",
+        )

@@ -9,14 +9,17 @@ from math import inf
 from typing import Any
 
 from strandline.backups.collection import CollectionSettings
-from strandline.backups.record import BackupHead, BackupRecord, SliceRecord, TableRecord
+from strandline.backups.record import BACKUP_NAME, BackupHead, BackupRecord, SliceRecord, TableRecord
 from strandline.errors import Internal
 from strandline.model import Key, Role, Segment, decode_key, encode_key
 from strandline.records import Record, kept
 from strandline.storage.elsewhere import absolute
+from strandline.storage.object_names import ObjectName
 
 MANIFESTS = "backups"
-_FILE = re.compile(rf"{MANIFESTS}/([^/]+?)(\.full|\.after-([0-9]+))?\.json", re.ASCII)
+_FORM = rf"{MANIFESTS}/({BACKUP_NAME})(\.full|\.after-([0-9]{{1,19}}))?\.json"
+_FILE = re.compile(_FORM, re.ASCII)
+_PART = re.compile(rf"{_FORM}\.[0-9a-f]{{32}}", re.ASCII)
 
 
 def file_of(backup: BackupHead) -> str:
@@ -29,6 +32,11 @@ def backup_of(file: str) -> str | None:
     """Return the backup that a file is a manifest of; None if it is none."""
     found = _FILE.fullmatch(file)
     return None if found is None else found[1]
+
+
+def is_part(file: str) -> bool:
+    """Return whether a file is a part of a manifest that a writer left."""
+    return _PART.fullmatch(file) is not None
 
 
 def after_in(file: str) -> float:
@@ -53,7 +61,7 @@ def _read_key(body: Any) -> Key | None:
 class ObjectRecord:
     """A segment whose rows are an object of the repository. The fields are those of a segment."""
 
-    object: str
+    object: ObjectName
     bytes: int
     checksum: str
     rows: int
@@ -70,7 +78,7 @@ class ObjectRecord:
         if segment.file is None:
             raise Internal("an inline segment was taken for an object")
         return ObjectRecord(
-            object=segment.file,
+            object=ObjectName(segment.file),
             bytes=segment.bytes,
             checksum=segment.checksum,
             rows=segment.rows,

@@ -13,10 +13,12 @@ The collection is locked while this goes on, as it is when backups are dropped.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
+from strandline import records
 from strandline.backups.collection import Collection, CollectionRequest, MergeRequest
 from strandline.backups.compact import STAGING, refuse_unsent
 from strandline.backups.compact_parts import CompactProgress
@@ -28,31 +30,37 @@ from strandline.backups.record import BackupRecord, backup_heads, require_backup
 from strandline.backups.repository_writer import Leases, WritingKind
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.retention import named
-from strandline.catalog import definitions, many, paths, tables
+from strandline.catalog import definitions, many, operations, paths, tables
 from strandline.catalog.many import NewPath
+from strandline.catalog.operations import Operation
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import TableBody
 from strandline.catalog.writer import Writer
-from strandline.errors import InvalidArgument
+from strandline.errors import InvalidArgument, StrandlineError
+from strandline.metrics import event
+from strandline.operations.engine import Engine
 from strandline.operations.kind import PartPlan, Plan, Planning
-from strandline.records import Record
+from strandline.records import Record, later
 from strandline.runtime import Runtime
 from strandline.sql.keep import parse_keep
 
 
 @dataclass(frozen=True, kw_only=True)
 class MergeResult(Record):
-    """``backups``: for each backup that has swallowed others the names of these, oldest first."""
+    """``backups``: for each backup that has swallowed others the names of these, oldest first. ``warning``:
+    why the repository could not be freed of these."""
 
     collection: str
     backups: dict[str, tuple[str, ...]]
     bytes: int
+    warning: str | None = later()
 
 
 class MergeIncrements(WritingKind[MergeRequest, MergeBody, CompactProgress]):
     """Let neighbouring increments become one each."""
 
     name = "merge increments"
+    needs_follower = False
     request, body, progress = MergeRequest, MergeBody, CompactProgress
 
     def __init__(self, runtime: Runtime, leases: Leases) -> None:
@@ -75,17 +83,17 @@ class MergeIncrements(WritingKind[MergeRequest, MergeBody, CompactProgress]):
             refuse_unsent(path, collection, chain[-1])
         there = {backup.name: backup for backup in paths.backups(tx.conn, path)}
         parts: list[PartPlan] = []
-        for records in found:
-            last = there[records[-1].name]
+        for chained in found:
+            last = there[chained[-1].name]
             run.lock(tx, [last], "altering")
-            run.lock(tx, [there[record.name] for record in records[:-1]], "copying")
-            parts += self._shards(tx, run, chain, records)
+            run.lock(tx, [there[record.name] for record in chained[:-1]], "copying")
+            parts += self._shards(tx, run, chain, chained)
             if root is not None:
                 parts.append(PartPlan("merged manifest", MergedManifest(backup=last.name), 1, path=last.path))
         body = MergeBody(
             collection_id=path.id,
             root=root,
-            runs=tuple(tuple(record.name for record in records) for records in found),
+            runs=tuple(tuple(record.name for record in chained) for chained in found),
         )
         total = sum(part.bytes or 0 for part in parts)
         return Plan(parts, body, CompactProgress(bytes=0, bytes_total=total))
@@ -152,6 +160,15 @@ class MergeIncrements(WritingKind[MergeRequest, MergeBody, CompactProgress]):
         if not run.body.runs or run.body.root is None:
             return None
         return "sweep repository", CollectionRequest(collection=run.request.collection)
+
+    def follower_failed(self, engine: Engine, operation: Operation, error: StrandlineError) -> None:
+        warning = f"the merged backups are still in the repository: {error.message}"
+        with suppress(StrandlineError), engine.catalog.write() as tx:
+            done = operations.get(tx.conn, operation.id)
+            what = f"the result of operation {operation.id}"
+            result = records.from_text(MergeResult, done.result or "", what)
+            operations.save(tx, operation.id, result=replace(result, warning=warning))
+        event("merged backups not removed", operation=operation.id, error=error.message)
 
 
 def _runs(

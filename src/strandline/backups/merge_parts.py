@@ -28,7 +28,6 @@ from strandline.backups.merge_plan import (
     merged_slice,
 )
 from strandline.backups.record import SliceRecord
-from strandline.backups.repository_writer import avoided
 from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.send import as_objects
 from strandline.catalog import chains, paths
@@ -38,7 +37,6 @@ from strandline.catalog.writer import Writer
 from strandline.errors import Corrupted, Internal
 from strandline.model import Chain, Digest, Segment, is_elsewhere
 from strandline.operations.kind import Body, Part, Run
-from strandline.storage.elsewhere import Destination
 from strandline.storage.slices import Slice, Window
 
 
@@ -167,9 +165,9 @@ class MergePart(PacedPart[MergeRun, MergedShard]):
             return made
         try:
             with self.writing(run) as (there, _):
-                target = Destination(root, avoided(there))
-                among = run.progress.bytes_total
+                target, among = self.destination(there), run.progress.bytes_total
                 (objects,) = as_objects(store, [(schema, made.segments)], target, pace, among=among)
+                self.note_sent(target, (o.object for o in objects))
         finally:
             store.discard(s for s in made.segments if s.file is not None)
         use = f"{shard.staging_id}.{part.id}"

@@ -11,6 +11,7 @@ from strandline.catalog import paths, tables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.paths import Path
 from strandline.errors import PreconditionFailed
+from strandline.sql.tokens import word
 
 
 def set_pinned(catalog: Catalog, collection: str, backup: str, *, pinned: bool) -> int | None:
@@ -36,5 +37,5 @@ def refuse_pinned(conn: Connection, collection: Path) -> None:
         if backup.pinned:
             raise PreconditionFailed(
                 f"the backup {path.name} of the collection {collection.name!r} is pinned",
-                f"Unpin it: UNPIN BACKUP collection '{path.name}'.",
+                f"Unpin it: UNPIN BACKUP {word(collection.name)} '{path.name}'.",
             )

@@ -3,6 +3,7 @@ looking at anything else; and the finished backups of a collection, as the catal
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
@@ -13,19 +14,25 @@ from sqlalchemy import Connection
 
 from strandline import names
 from strandline.backups.collection import BackupKind
-from strandline.catalog import chains, many, paths
+from strandline.catalog import chains, many, paths, recycle_bin
 from strandline.catalog.paths import Path
 from strandline.catalog.streams import StreamBody
 from strandline.errors import Corrupted, PathNotFound
 from strandline.model import Digest, IndexDef, Segment, TableSchema
 from strandline.names import did_you_mean
 from strandline.records import Record, later
+from strandline.sql.tokens import word
 
-ROOT = f"{names.BACKUPS}/collections"
+ROOT = names.COLLECTIONS
 META = "__ydb_backup_meta"
 STREAM_SUFFIX = "_continuousBackupImpl"
 TIME = "%Y%m%d%H%M%SZ"
 """How a time is written in names."""
+
+BACKUP_NAME = r"[0-9]{14}Z_(?:full|incremental)"
+"""What all names of backups look like."""
+_NAME = re.compile(BACKUP_NAME, re.ASCII)
+_STREAM = re.compile(rf"[0-9]{{14}}Z{STREAM_SUFFIX}", re.ASCII)
 
 Holds: TypeAlias = Literal["data", "definition"]
 """Whether a backup has an index's entries, or only says how it is defined (asynchronous and omitted
@@ -124,6 +131,16 @@ class BackupHead(Record):
     synthetic: bool = later(False)
     merged: tuple[str, ...] = later(())
 
+    @property
+    def builds_on(self) -> str | None:
+        """The parent. CORRUPTED if that is not an earlier backup, so a walk along a chain comes to an end."""
+        if self.parent is not None and self.parent >= self.name:
+            raise Corrupted(
+                f"the backup {self.name} builds on {self.parent}, which is not earlier",
+                "Drop the collection, and attach its repository again.",
+            )
+        return self.parent
+
 
 @dataclass(frozen=True, kw_only=True)
 class BackupRecord(BackupHead):
@@ -138,6 +155,17 @@ class BackupRecord(BackupHead):
         found = []
         for table in self.tables.values():
             found += [table.slice, *(i.slice for i in table.indexes if i.slice is not None)]
+        return found
+
+    @property
+    def shaped_slices(self) -> list[tuple[SliceRecord, TableSchema]]:
+        """All slices with data, each with the columns that its rows have."""
+        found = []
+        for table in self.tables.values():
+            found.append((table.slice, table.schema))
+            for index in table.indexes:
+                if index.slice is not None:
+                    found.append((index.slice, index.definition.impl_schema(table.schema)))
         return found
 
     @property
@@ -173,6 +201,22 @@ def next_name(kind: BackupKind, now: float, backups: Iterable[str], streams: Ite
     return name
 
 
+def is_backup_name(name: str) -> bool:
+    """Return whether a text is the name of a backup, with the time that it was taken at."""
+    if _NAME.fullmatch(name) is None:
+        return False
+    try:
+        time_of(name)
+    except ValueError:
+        return False
+    return True
+
+
+def is_stream_name(name: str) -> bool:
+    """Return whether a text is the name of the streams that begin with a backup."""
+    return _STREAM.fullmatch(name) is not None
+
+
 def time_of(backup: str) -> datetime:
     """Return the moment that a backup's name tells."""
     return datetime.strptime(backup.split("_", 1)[0], TIME).replace(tzinfo=timezone.utc)
@@ -193,8 +237,13 @@ def collections(conn: Connection) -> list[Path]:
 def require_collection(conn: Connection, name: str) -> Path:
     found = paths.find(conn, collection_path(name))
     if found is None or found.type != "backup_collection":
+        similar = did_you_mean(name, [path.name for path in collections(conn)])
+        is_dropped = recycle_bin.find(conn, collection_path(name)) is not None
         raise PathNotFound(
-            f"there is no backup collection {name!r}", "List the collections with SHOW BACKUP COLLECTIONS."
+            f"there is no backup collection {name!r}",
+            f"It is in the bin. Bring it back with UNDROP BACKUP COLLECTION {word(name)}."
+            if is_dropped
+            else similar or "List the collections with SHOW BACKUP COLLECTIONS.",
         )
     return found
 
@@ -223,6 +272,17 @@ def backup_heads(conn: Connection, collection: Path) -> list[tuple[Path, BackupH
     """Return the finished backups of a collection, oldest first, without their tables, of which each may have
     very many: only the beginning of a record is read, for its fields are in their order."""
     return [(path, _head(conn, path)) for path in paths.backups(conn, collection, most=HEAD)]
+
+
+def ancestors(conn: Connection, collection: Path, backup: BackupHead) -> list[str]:
+    """Return the names of the backups that a backup builds on, its parent first."""
+    parents = {head.name: head.parent for _, head in backup_heads(conn, collection)}
+    found: list[str] = []
+    name = backup.parent
+    while name is not None and name not in found:
+        found.append(name)
+        name = parents.get(name)
+    return found
 
 
 def _head(conn: Connection, path: Path) -> BackupHead:
@@ -275,7 +335,7 @@ def chain_to(records: Sequence[BackupRecord], name: str) -> list[BackupRecord]:
                 "Restore an earlier backup.",
             )
         found.append(record)
-        here = record.parent
+        here = record.builds_on
     found.reverse()
     _check_links(found)
     return found
@@ -373,6 +433,11 @@ def check_slice(path: str, record: BackupRecord, slice_: SliceRecord, before: Sl
             f"ends with {before.after.hex}",
             "Restore an earlier backup.",
         )
+    check_sum(path, record, slice_)
+
+
+def check_sum(path: str, record: BackupRecord, slice_: SliceRecord) -> None:
+    """Refuse a slice whose digests do not add up."""
     if slice_.delta is not None and slice_.before + slice_.delta != slice_.after:
         raise Corrupted(
             f"{path}: the digests that {record.name} recorded do not add up", "Restore an earlier backup."

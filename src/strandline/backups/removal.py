@@ -28,7 +28,9 @@ from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPl
 from strandline.operations.streams import DropStreamPart, droppable_streams, plan_drops
 from strandline.records import Nothing, Record, later
 from strandline.runtime import Runtime
+from strandline.sql.constants import constant
 from strandline.sql.keep import parse_keep
+from strandline.sql.tokens import word
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,25 +86,25 @@ class Removal:
 def plan_removal(conn: Connection, request: DropRequest, now: float) -> Removal:
     """Decide which backups go; refused where that is not possible."""
     collection = require_collection(conn, request.collection)
+    settings = collection.record(Collection).settings
     if collection.record(Collection).attached:
         raise PreconditionFailed(
             f"the backups of the collection {collection.name!r} belong to another warehouse, or to "
             "another collection of this one",
-            "Drop them there, or take them over: ATTACH BACKUP COLLECTION c FROM 'url' WITH (TAKE_OVER = "
-            "'true').",
+            "Drop them there, or take them over: ATTACH BACKUP COLLECTION "
+            f"{word(collection.name)} FROM {constant(settings.storage)} WITH (TAKE_OVER = 'true').",
         )
     found = backup_heads(conn, collection)
     there, records = [path for path, _ in found], [record for _, record in found]
     if request.backup is not None:
         require_backup(conn, collection, [record.name for record in records], request.backup)
-        decisions = _named(records, request.backup)
+        decisions = _named(collection, records, request.backup)
     else:
-        settings = collection.record(Collection).settings
         keep = request.keep or settings.retention
         if keep is None:
             raise PreconditionFailed(
                 f"the collection {collection.name!r} has no rules by which backups are kept",
-                "Name some, such as PRUNE collection KEEP LAST 2 FULL, or set RETENTION.",
+                f"Name some, such as PRUNE {word(collection.name)} KEEP LAST 2 FULL, or set RETENTION.",
             )
         busy = [path.name for path in there if path.state != paths.READY]
         decisions = decide(
@@ -112,14 +114,15 @@ def plan_removal(conn: Connection, request: DropRequest, now: float) -> Removal:
     return Removal(collection, records, decisions, [path for path in there if path.name in names])
 
 
-def _named(records: Sequence[BackupHead], name: str) -> list[Decision]:
+def _named(collection: Path, records: Sequence[BackupHead], name: str) -> list[Decision]:
     """A backup that is named goes with all that builds on it, which is told first."""
     above = descendants(records, name)
     for record in records:
         if record.pinned and record.name in (name, *above):
             builds = "" if record.name == name else f", and builds on {name}"
             raise PreconditionFailed(
-                f"{record.name} is pinned{builds}", f"Unpin it: UNPIN BACKUP collection '{record.name}'."
+                f"{record.name} is pinned{builds}",
+                f"Unpin it: UNPIN BACKUP {word(collection.name)} '{record.name}'.",
             )
     with_it = [Decision(each, False, (f"builds on {name}",)) for each in reversed(above)]
     return [*with_it, Decision(name, False, ("named",))]

@@ -14,15 +14,16 @@ the others say stays true for as long as the backups are there that they build o
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from strandline.backups.lease import FOLDER as LEASES
 from strandline.backups.manifest import MANIFESTS, Manifest, after_in, backup_of, file_of
+from strandline.backups.manifest_rules import check_manifest
 from strandline.backups.record import BackupHead
 from strandline.errors import (
     AlreadyExists,
@@ -36,16 +37,16 @@ from strandline.model import Segment
 from strandline.names import did_you_mean
 from strandline.records import Record
 from strandline.settings import Settings
+from strandline.sql.constants import constant
+from strandline.sql.tokens import word
 from strandline.storage.elsewhere import OBJECTS, Everywhere, roots
 from strandline.storage.files import Files
 from strandline.storage.location import files_at
 from strandline.storage.marker import MARKER, Marker, from_bytes, plain, read_marker, to_bytes
 from strandline.version import VERSION
 
-if TYPE_CHECKING:
-    from strandline.storage.keyring import Rotated
-
 OWNERS, TRASH, KEYS = "owners", "trash", "keys"
+_OWNER = re.compile(rf"{OWNERS}/[0-9]{{8}}\.json", re.ASCII)
 FOLDERS = (OBJECTS, MANIFESTS, OWNERS, TRASH, LEASES)
 """All that is in these is the repository's own, and comes after its marker."""
 TRIES = 3
@@ -85,6 +86,13 @@ class Repository:
             )
         return found
 
+    @property
+    def key(self) -> str | None:
+        """The fingerprint of the user's key that opened it; None if it is not encrypted."""
+        from strandline.storage.sealed import SealedFiles
+
+        return self.files.ring.opens_with if isinstance(self.files, SealedFiles) else None
+
     @staticmethod
     def make(
         files: Files, root: str, settings: Settings, *, now: float, encrypted: bool, known: bool = False
@@ -93,16 +101,10 @@ class Repository:
         it has backups already, so that one without a marker is away, and no new one takes its place."""
         marker = read_marker(files)
         if marker is None and known:
-            raise _away(root)
+            raise away(root)
         if marker is None:
-            _check_free(files, root, settings)
-            try:
-                files.make_root()
-            except OSError as error:
-                raise Unavailable(
-                    f"the folder {root} cannot be made: {error.strerror}",
-                    "Check that its storage is mounted, and that this process may write there.",
-                ) from error
+            check_free(files, root, settings)
+            make_root(files, root)
             if encrypted:
                 # Before anything is there that would need them.
                 from strandline.storage import keyring, user_key
@@ -111,12 +113,7 @@ class Repository:
             made = Marker(id=uuid.uuid4().hex, created=now, engine=VERSION, encrypted=encrypted)
             files.write_if_absent(MARKER, to_bytes(made))
             marker = read_marker(files)
-        if marker is not None and marker.encrypted != encrypted:
-            how = "is encrypted" if marker.encrypted else "is not encrypted"
-            raise PreconditionFailed(
-                f"the repository {root} {how}, and the collection wants it otherwise",
-                "Choose another place, or set ENCRYPTION to what the repository is.",
-            )
+        check_kind(marker, root, encrypted=encrypted)
 
     # --- who writes ----------------------------------------------------------------------------------------
 
@@ -125,7 +122,14 @@ class Repository:
         names = self._owners()
         if not names:
             return None
-        return from_bytes(RepositoryOwner, self.plain.read(names[-1]), f"the file {names[-1]} of {self.root}")
+        return self._owner_at(names[-1])
+
+    def _owner_at(self, file: str) -> RepositoryOwner:
+        what = f"the file {file} of {self.root}"
+        found = from_bytes(RepositoryOwner, self.plain.read(file), what)
+        if not found.warehouse.isprintable():
+            raise Corrupted(f"{what} names no warehouse", "Bring it back from a copy of the repository.")
+        return found
 
     def check_owners(self) -> RepositoryOwner:
         """Return who may add backups, if all that is said about it is there."""
@@ -136,13 +140,10 @@ class Repository:
                     f"{self.root} has no file {_owner_name(number)}, which says who may add backups",
                     "Bring it back from a copy of the repository.",
                 )
-        return [
-            from_bytes(RepositoryOwner, self.plain.read(name), f"the file {name} of {self.root}")
-            for name in names
-        ][-1]
+        return [self._owner_at(name) for name in names][-1]
 
     def _owners(self) -> list[str]:
-        return sorted(name for name in self.plain.names(OWNERS) if name.endswith(".json"))
+        return sorted(filter(_OWNER.fullmatch, self.plain.names(OWNERS)))
 
     def check_owner(self, warehouse: str) -> None:
         """Refuse a warehouse whose backups do not belong here, and what is no repository (any more)."""
@@ -154,7 +155,8 @@ class Repository:
                 f"the repository {self.root} belongs to the warehouse {owner.warehouse}, and this is "
                 f"{warehouse}",
                 "Choose another place for the backups of this warehouse. If that one is lost, take the "
-                "repository over: ATTACH BACKUP COLLECTION c FROM 'url' WITH (TAKE_OVER = 'true').",
+                f"repository over: ATTACH BACKUP COLLECTION c FROM {constant(self.root)} WITH (TAKE_OVER = "
+                "'true').",
             )
 
     def own(self, warehouse: str, now: float, *, take_over: bool = False) -> None:
@@ -246,6 +248,7 @@ class Repository:
                 f"{found.repository}",
                 "Bring the right one back from a copy of the repository.",
             )
+        check_manifest(found, self.files, f"the manifest of {backup} in {self.root}")
         return found
 
     def add(self, manifest: Manifest) -> bool:
@@ -260,13 +263,14 @@ class Repository:
                 )
         return is_new
 
-    def require(self, backup: BackupHead, child: str) -> None:
+    def require(self, backup: BackupHead, child: str, collection: str) -> None:
         """Refuse a backup that builds on another one which is not there: nobody could restore it."""
         if not self.plain.exists(file_of(backup)):
             raise PreconditionFailed(
                 f"{self.root} does not have the backup {backup.name}, on which {child} builds",
                 "Bring it back from a copy of the repository; or drop it with what builds on it, and take a "
-                f"full backup: DROP BACKUP collection '{backup.name}' CONFIRM, then BACKUP collection.",
+                f"full backup: DROP BACKUP {word(collection)} '{backup.name}' CONFIRM, then "
+                f"BACKUP {word(collection)}.",
             )
 
     def remove(self, backup: str) -> None:
@@ -312,21 +316,29 @@ class Repository:
                     self.files.remove(file)
 
 
-def rotate_key(root: str, old: Settings, new: Settings) -> Rotated:
-    """Let the key to which the settings ``new`` lead open an encrypted repository, and that of ``old`` no
-    more. No data is written again."""
-    from strandline.storage.keyring import rotate
-    from strandline.storage.user_key import user_key
-
-    files = files_at(root, old)
-    marker = read_marker(files)
-    if marker is None or not marker.encrypted:
-        what = "is not a backup repository" if marker is None else "is not encrypted"
-        raise PreconditionFailed(f"{root} {what}", "Check the folder or the URL.")
-    return rotate(files, user_key(old), user_key(new))
+def check_kind(marker: Marker | None, root: str, *, encrypted: bool) -> None:
+    """Refuse a repository that is encrypted though it should not be, or the other way round."""
+    if marker is not None and marker.encrypted != encrypted:
+        how = "is encrypted" if marker.encrypted else "is not encrypted"
+        raise PreconditionFailed(
+            f"the repository {root} {how}, and the collection wants it otherwise",
+            "Find out whether another repository was put in its place. If it is the right one, set "
+            "ENCRYPTION to what it is, or choose another place.",
+        )
 
 
-def _check_free(files: Files, root: str, settings: Settings) -> None:
+def make_root(files: Files, root: str) -> None:
+    """Make the folder of a repository, unless it is there."""
+    try:
+        files.make_root()
+    except OSError as error:
+        raise Unavailable(
+            f"the folder {root} cannot be made: {error.strerror}",
+            "Check that its storage is mounted, and that this process may write there.",
+        ) from error
+
+
+def check_free(files: Files, root: str, settings: Settings) -> None:
     """Refuse a place for a new repository where it would take what others have for its own, and remove it, or
     where another repository would do so with what is its own."""
     for name in (name for folder in FOLDERS for name in files.names(folder)):
@@ -360,10 +372,11 @@ def check_there(files: Everywhere, segments: Iterable[Segment]) -> None:
     """Refuse segments of a repository that is not where it was: not each of its files is missing, it is."""
     for root in roots(segment.file for segment in segments):
         if read_marker(plain(files.at(root))) is None:
-            raise _away(root)
+            raise away(root)
 
 
-def _away(root: str) -> PreconditionFailed:
+def away(root: str) -> PreconditionFailed:
+    """Return the error for a repository that is not where its backups are known to be."""
     return PreconditionFailed(
         f"the repository {root} has backups of the collection, and is not there: it has no {MARKER}",
         "Check that its storage is mounted. If it was moved, drop the collection and attach the "
@@ -375,7 +388,8 @@ def of_another(root: str, collection: str) -> PreconditionFailed:
     """Return what is said where the backups of two collections would be in one place."""
     return PreconditionFailed(
         f"the repository {root} is that of the collection {collection!r}",
-        "Choose another place: each collection has a repository of its own.",
+        "Each collection has a repository of its own. Choose another place, or drop that collection first; "
+        "if it is in the bin, bring it back with UNDROP BACKUP COLLECTION.",
     )
 
 

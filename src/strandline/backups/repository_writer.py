@@ -12,25 +12,31 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
 from strandline.backups.lease import Fenced, RepositoryLease, take
-from strandline.backups.manifest import MANIFESTS, Manifest
+from strandline.backups.manifest import MANIFESTS, Manifest, is_part
 from strandline.backups.repository import OWNERS, TRASH, Repository
+from strandline.backups.restorable import check_restorable, open_as_restorer
+from strandline.backups.verified import damaged_objects, keep_healed
 from strandline.catalog import warehouse
 from strandline.errors import Conflict, Corrupted, PreconditionFailed, StrandlineError
+from strandline.metrics import event
+from strandline.model import object_of
 from strandline.operations.kind import B, G, Handler, Kind, P, Part, Q, RunT, pause_after
 from strandline.records import Record
 from strandline.runtime import Runtime
-from strandline.storage.elsewhere import OBJECTS
-from strandline.storage.marker import from_bytes, to_bytes
+from strandline.storage.elsewhere import Destination, Everywhere, absolute, object_key
+from strandline.storage.marker import Expected, from_bytes, to_bytes
+from strandline.storage.object_names import OBJECTS, ObjectName, is_object_or_part
+from strandline.storage.sealed import SealedFiles
 
 LEASE_SECONDS = 600.0
-_LIST = re.compile(rf"{TRASH}/([0-9]+)\.json", re.ASCII)
-_PART = re.compile(r"\.json\.[0-9a-f]{32}$", re.ASCII)
+_LIST = re.compile(rf"{TRASH}/([0-9]{{8,18}})\.json", re.ASCII)
+_PART = re.compile(rf"(?:{OWNERS}|{TRASH})/[0-9]+\.json\.[0-9a-f]{{32}}", re.ASCII)
 KEPT_SECONDS = 30 * 86400.0
 """So long after it was swept a list stays: longer than any process sleeps that still means what it does."""
 
@@ -50,12 +56,13 @@ class Leases:
 
     @contextmanager
     def writing(
-        self, root: str, operation_id: str, collection_id: int, purpose: str
+        self, root: str, operation_id: str, collection_id: int, purpose: str, expected: Expected | None = None
     ) -> Iterator[tuple[Repository, RepositoryLease]]:
         """Have the lease on a repository while the block lasts, and for a while after it: the next part of
         the operation goes on with it. UNDER_OPERATION if another owner has it; PRECONDITION_FAILED if the
-        repository is another warehouse's by now."""
-        repository, here = Repository(self._runtime.files.at(root), root), self.here()
+        repository is another warehouse's by now. ``expected``: what is known of the repository, if the
+        catalog does not know it."""
+        repository, here = Repository(self._runtime.files.at(root, expected), root), self.here()
         repository.check_owner(here)  # Before anything of it is taken: also the lease is for its owner.
         owner = f"{here}/{collection_id}"
         with self._lock:
@@ -68,6 +75,9 @@ class Leases:
             if lease is None:
                 lease = take(repository.plain, self._runtime.clock, owner, purpose, LEASE_SECONDS)
                 self._held[operation_id] = lease
+                # The master key changes only while nobody has the lease, so this holds for as long as we do.
+                if isinstance(repository.files, SealedFiles):
+                    repository.files.renew()
         with lease.kept():
             yield repository, lease
 
@@ -102,7 +112,29 @@ class WritingPart(Handler[RunT, P]):
     def writing(self, run: RunT) -> AbstractContextManager[tuple[Repository, RepositoryLease]]:
         """Return the repository, as long as it may be written to."""
         body, operation = run.body, run.operation
-        return self.leases.writing(body.root, operation.id, body.collection_id, operation.kind)
+        return self.leases.writing(
+            body.root, operation.id, body.collection_id, operation.kind, self.expected(run)
+        )
+
+    def expected(self, run: RunT) -> Expected | None:
+        """Return what the operation knows of a repository that the catalog does not know."""
+        return None
+
+    def destination(self, there: Repository) -> Destination:
+        """Return where objects are sent, with the names that must not be used and what must not be
+        shared."""
+        with self.runtime.catalog.read() as conn:
+            return Destination(there.root, avoided(there), damaged_objects(conn))
+
+    def note_sent(self, target: Destination, names: Iterable[str | None]) -> None:
+        """Note that objects are in a repository. Those that were damaged were replaced and read again."""
+        bad = [ObjectName(name) for name in names if name and target.is_damaged(name)]
+        healed = [absolute(target.root, name, "") for name in bad]
+        if healed:
+            with self.runtime.catalog.write() as tx:
+                keep_healed(tx, [object_key(name) for name in healed])
+            for name in healed:
+                event("object healed", object=object_of(name))
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
         return pause_after(error, attempt, self.runtime.settings.pauses)
@@ -111,10 +143,18 @@ class WritingPart(Handler[RunT, P]):
         return self.runtime.settings.shard_seconds
 
 
-def publish(there: Repository, lease: RepositoryLease, manifest: Manifest) -> None:
+def publish(
+    files: Everywhere,
+    there: Repository,
+    lease: RepositoryLease,
+    manifest: Manifest,
+    ancestors: Sequence[str] = (),
+) -> None:
     """Let a backup exist in a repository, all of whose objects were sent there; Conflict if others have swept
-    it since."""
+    it since. Refused if nobody could restore it. ``ancestors``: the backups that it builds on, its parent
+    first."""
     there.check_owner(manifest.warehouse)
+    restorer = open_as_restorer(files, there)
     lease.check()
     # They may have been sent under an earlier lease. Nothing goes that was not listed first.
     for name in avoided(there) & manifest.objects().keys():
@@ -126,6 +166,7 @@ def publish(there: Repository, lease: RepositoryLease, manifest: Manifest) -> No
         is_ours = False
     if not is_ours:
         _confirm(there, manifest)
+    check_restorable(restorer, manifest, ancestors)
 
 
 def _confirm(there: Repository, manifest: Manifest) -> None:
@@ -195,10 +236,12 @@ def sweep(repository: Repository, now: float, grace: float, check: Callable[[], 
 
 def _unneeded(repository: Repository) -> Iterator[str]:
     # The folder is listed before the manifests are read: what they name that came later is not in it.
-    there = [name for folder in (OBJECTS, MANIFESTS) for name in repository.plain.names(folder)]
+    # Nothing is removed that no writer of ours could have written.
+    there = [name for name in repository.plain.names(OBJECTS) if is_object_or_part(name)]
+    there += [name for name in repository.plain.names(MANIFESTS) if is_part(name)]
     for folder in (OWNERS, TRASH):
         # Whoever died while it wrote a text left a part, under a name that is not the text's.
-        there += filter(_PART.search, repository.plain.names(folder))
+        there += filter(_PART.fullmatch, repository.plain.names(folder))
     needed: set[str] = set()
     for name in repository.manifests():
         try:
@@ -213,8 +256,8 @@ def _unneeded(repository: Repository) -> Iterator[str]:
 
 
 def _lists(repository: Repository) -> Iterable[tuple[str, Trash]]:
-    for name in sorted(repository.plain.names(TRASH)):
-        data = repository.plain.find(name) if name.endswith(".json") else None
+    for name in sorted(filter(_LIST.fullmatch, repository.plain.names(TRASH))):
+        data = repository.plain.find(name)
         if data is None:
             continue
         try:

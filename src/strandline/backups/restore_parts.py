@@ -15,11 +15,13 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from sqlalchemy import Connection
 
+from strandline.backups.record import require_collection
 from strandline.backups.repository import check_there
 from strandline.backups.restore_plan import RestoreRequest
-from strandline.catalog import chains, shards, tables
+from strandline.backups.verify_objects import note_damage
+from strandline.catalog import chains, paths, shards, tables
 from strandline.catalog.paths import require_id
-from strandline.catalog.tables import TableInfo
+from strandline.catalog.tables import TableBody, TableInfo
 from strandline.catalog.writer import Writer, current_step
 from strandline.errors import Corrupted, StrandlineError, TimedOut
 from strandline.model import Chain, Segment, State
@@ -32,8 +34,8 @@ from strandline.storage.stored import Copies
 
 Checks: TypeAlias = Literal["files", "data"]
 NOTHING_PUBLISHED = (
-    "Nothing was published. VERIFY collection says which backups can still be restored, and whether their "
-    "repository is there."
+    "Nothing was published. VERIFY the collection to see which backups can still be restored, and whether "
+    "their repository is there. REPAIR writes damaged objects anew."
 )
 
 _LOOKED_AT = 64
@@ -213,17 +215,23 @@ class ShardPart(RestorePart[Shard]):
     def _copied(self, run: RestoreRun, shards: Sequence[Shard]) -> list[list[Segment] | StrandlineError]:
         with self.runtime.catalog.read() as conn:
             found = [chains.segments(conn, shard.segments) for shard in shards]
+            targets = {path.id: path for path in paths.by_ids(conn, {shard.table_id for shard in shards})}
+            schemas = [targets[shard.table_id].record(TableBody).schema for shard in shards]
         names = [self.runtime.session.file_name(shard.table_id) for shard in shards]
         pace = self.runtime.paces.of(run.operation.id, run.request.limits)
-        made = self.runtime.store.copy(list(map(Copies, found, names)), pace, among=run.progress.bytes_total)
+        wanted = list(map(Copies, found, names, schemas))
+        made = self.runtime.store.copy(wanted, pace, among=run.progress.bytes_total)
         return [
-            self._damage(each, segments) if isinstance(each, Corrupted) else each
+            self._damage(run, each, segments) if isinstance(each, Corrupted) else each
             for each, segments in zip(made, found, strict=True)
         ]
 
-    def _damage(self, error: Corrupted, segments: Sequence[Segment]) -> StrandlineError:
+    def _damage(self, run: RestoreRun, error: Corrupted, segments: Sequence[Segment]) -> StrandlineError:
         try:
             check_there(self.runtime.files, segments)
+            with self.runtime.catalog.read() as conn:
+                collection_id = require_collection(conn, run.request.collection).id
+            note_damage(self.runtime, collection_id, segments)
         except StrandlineError as other:
             return other
         return Corrupted(error.message, NOTHING_PUBLISHED)

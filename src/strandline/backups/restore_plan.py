@@ -23,6 +23,7 @@ from strandline.catalog.paths import Path
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed
 from strandline.records import Record, later
 from strandline.settings import Limits
+from strandline.sql.tokens import word
 from strandline.storage.shards import MOST
 
 
@@ -217,7 +218,7 @@ def find_chain(conn: Connection, collection: Path, request: RestoreRequest) -> l
     found: list[BackupRecord] = []
     while here is not None and here in there:
         found.append(there[here].record(BackupRecord))
-        here = found[-1].parent
+        here = found[-1].builds_on
     return chain_to(found, found[0].name)
 
 
@@ -225,7 +226,7 @@ def _choose(conn: Connection, collection: Path, there: dict[str, Path], request:
     if not there:
         raise PreconditionFailed(
             f"the collection {collection.name!r} has no backup to restore",
-            "Take one first: BACKUP collection.",
+            f"Take one first: BACKUP {word(collection.name)}.",
         )
     if request.at is not None:
         require_backup(conn, collection, there, request.at)

@@ -22,16 +22,19 @@ from strandline.backups.expiry import retain
 from strandline.backups.lease import RepositoryLease
 from strandline.backups.lifecycle import check_apart, writer_of
 from strandline.backups.manifest import Contents, Manifest, ObjectRecord
+from strandline.backups.readme import write_readme
 from strandline.backups.record import (
     BackupRecord,
     SliceRecord,
+    ancestors,
     backup_heads,
     require_collection,
     slice_segments,
 )
 from strandline.backups.repository import Repository, of_another
-from strandline.backups.repository_writer import Leases, WritingKind, WritingPart, avoided, publish
+from strandline.backups.repository_writer import Leases, WritingKind, WritingPart, publish
 from strandline.backups.restore_plan import RestoreRequest, find_chain
+from strandline.backups.verify_objects import note_damage
 from strandline.catalog import chains, paths
 from strandline.catalog.operations import Operation
 from strandline.catalog.paths import require_id
@@ -43,6 +46,7 @@ from strandline.model import Segment, TableSchema
 from strandline.operations.engine import Engine
 from strandline.operations.kind import (
     Body,
+    P,
     Part,
     PartPlan,
     Plan,
@@ -53,7 +57,7 @@ from strandline.operations.transfer import Transfer
 from strandline.records import Record, later
 from strandline.runtime import Runtime
 from strandline.storage.elsewhere import Destination
-from strandline.storage.marker import plain
+from strandline.storage.marker import Expected, plain
 from strandline.storage.pace import Pace
 from strandline.storage.store import Store
 from strandline.version import VERSION
@@ -92,9 +96,12 @@ class SendResult(Retained):
 
 @dataclass(frozen=True, kw_only=True)
 class PresentBackups(Record):
-    """The backups that the repository had when it was opened, of those that are copied there."""
+    """The backups that the repository had when it was opened, of those that are copied there; and which
+    repository it is. ``key``: the fingerprint of the user's key that opened it."""
 
     backups: tuple[str, ...] = later(())
+    repository: str | None = later()
+    key: str | None = later()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,6 +233,9 @@ class SendBackup(WritingKind[SendRequest, SendBody, SendProgress]):
             retention=run.body.retention,
         )
         if run.body.moves:
+            known = collection.record(Collection)
+            changed = replace(known, repository=present.repository, key=present.key)
+            paths.set_body(tx, collection.id, changed)
             made = _objects(tx.conn, run)
             for record in (sized(each, made) for each in new):
                 place_objects(tx, record, made, run.body.root)
@@ -253,25 +263,35 @@ def _bytes(segments: Sequence[Segment]) -> int:
     return sum(segment.bytes for segment in segments)
 
 
-class RepositoryPart(WritingPart[SendRun, PresentBackups]):
+class SendingPart(WritingPart[SendRun, P]):
+    """A part that writes to a repository, which the catalog may not know."""
+
+    def expected(self, run: SendRun) -> Expected:
+        return Expected(encrypted=run.body.encrypted)
+
+
+class RepositoryPart(SendingPart[PresentBackups]):
     """Makes the repository, and sees to it that it is this warehouse's."""
 
     record = PresentBackups
 
     def work(self, run: SendRun, part: Part[PresentBackups]) -> PresentBackups:
         body, now = run.body, self.runtime.clock.now()
-        files, settings = plain(self.runtime.files.at(body.root)), self.runtime.settings
+        files, settings = plain(self.runtime.files.at(body.root, self.expected(run))), self.runtime.settings
         Repository.make(files, body.root, settings, now=now, encrypted=body.encrypted, known=body.known)
         Repository(files, body.root).check_owner(self.leases.here())  # Before anything of it is taken.
+        self.runtime.files.reopen(body.root, self.expected(run))  # This process may know an earlier one.
         with self.writing(run) as (there, _):
             if body.known:
                 self._check_line(run, there)
             else:
                 there.check_collection(run.request.collection)
             there.own(self.leases.here(), now)
+            write_readme(there.plain, there.marker)
+            found = PresentBackups(repository=there.marker.id, key=there.key)
             if body.moves:
-                return part.body  # What is there, the catalog knows.
-            return PresentBackups(backups=tuple(name for name in there.backups() if name in body.backups))
+                return found  # What is there, the catalog knows.
+            return replace(found, backups=tuple(name for name in there.backups() if name in body.backups))
 
     def _check_line(self, run: SendRun, there: Repository) -> None:
         with self.runtime.catalog.read() as conn:
@@ -312,15 +332,17 @@ def as_objects(
     return made
 
 
-class ObjectsPart(WritingPart[SendRun, SentBatch]):
+class ObjectsPart(SendingPart[SentBatch]):
     """Sends segments."""
 
     record = SentBatch
 
     def work(self, run: SendRun, part: Part[SentBatch]) -> SentBatch:
         with self.writing(run) as (there, _):
-            target = Destination(run.body.root, avoided(there))
-            return replace(part.body, slices=self._sent(run, part.body.slices, target))
+            target = self.destination(there)
+            made = self._sent(run, part.body.slices, target)
+            self.note_sent(target, (o.object for s in made for o in s.objects or ()))
+            return replace(part.body, slices=made)
 
     def _sent(self, run: SendRun, slices: Sequence[SentSlice], target: Destination) -> tuple[SentSlice, ...]:
         store, pace = self.runtime.store, self.runtime.paces.of(run.operation.id, run.request.limits)
@@ -328,7 +350,11 @@ class ObjectsPart(WritingPart[SendRun, SentBatch]):
             found = [chains.segments(conn, s.segments) for s in slices]
             schemas = _schemas(conn, {s.target_id for s in slices})
         held = [(schemas[s.target_id], segments) for s, segments in zip(slices, found, strict=True)]
-        made = as_objects(store, held, target, pace, among=run.progress.bytes_total)
+        try:
+            made = as_objects(store, held, target, pace, among=run.progress.bytes_total)
+        except Corrupted:
+            note_damage(self.runtime, run.body.collection_id, [s for of in found for s in of])
+            raise
         return tuple(replace(s, objects=objects) for s, objects in zip(slices, made, strict=True))
 
     def configure(self, tx: Writer, run: SendRun, part: Part[SentBatch], made: SentBatch) -> SentBatch:
@@ -340,7 +366,7 @@ class ObjectsPart(WritingPart[SendRun, SentBatch]):
         return self.runtime.settings.shard_seconds + part.body.slowed
 
 
-class ManifestPart(WritingPart[SendRun, Listed]):
+class ManifestPart(SendingPart[Listed]):
     """Lets a backup exist in the repository."""
 
     record = Listed
@@ -355,10 +381,11 @@ class ManifestPart(WritingPart[SendRun, Listed]):
             collection = path.record(Collection)
             backups = {p.name: p for p in paths.backups(conn, path)}
             made = _objects(conn, run)
+            record = sized(backups[name].record(BackupRecord), made)
+            builds_on = ancestors(conn, path, record)
         here = self.leases.here()
-        record = sized(backups[name].record(BackupRecord), made)
         if record.parent is not None and record.parent not in run.body.backups:
-            there.require(backups[record.parent].record(BackupRecord), name)
+            there.require(backups[record.parent].record(BackupRecord), name, path.name)
         manifest = Manifest(
             repository=there.marker.id,
             engine=VERSION,
@@ -369,7 +396,7 @@ class ManifestPart(WritingPart[SendRun, Listed]):
             backup=record.for_a_repository(),
             contents={path: Contents.of(table, made) for path, table in record.tables.items()},
         )
-        publish(there, lease, manifest)
+        publish(self.runtime.files, there, lease, manifest, builds_on)
 
 
 def _waiting(conn: Connection, name: str, root: str) -> str | None:

@@ -1,17 +1,27 @@
-"""How the backups of a collection stand: the last ones, up to when they can be restored, and what
-verifications have found. For those who watch."""
+"""The state of a collection's backups, for monitoring: the last ones, up to when they can be restored here
+and elsewhere, and what verifications have found; and the tables that no backup is taken of.
+
+What is not in the repository is not restorable from it. So a backup is restorable *elsewhere*, after this
+machine is lost, only if it and all backups that it builds on are in the collection's repository.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import chain
 
 from sqlalchemy import Connection
 
+from strandline import names
 from strandline.backups import verified
 from strandline.backups.collection import CLUSTER, Collection
+from strandline.backups.damage import find_damaged
 from strandline.backups.record import BackupHead, backup_heads, collections
 from strandline.backups.verified import LEVELS, BackupReport, Level
+from strandline.catalog import paths
+from strandline.catalog.operations import CREATED_STATES
 from strandline.catalog.paths import READY, Path
 
 
@@ -25,14 +35,16 @@ class VerifiedLevel:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """A collection at one moment. ``backups``: the finished ones, oldest first. ``chain_length``: how many a
-    restore of the last one needs, it included. ``restorable``: the last one that no verification has found
-    not to be restorable."""
+    """A collection at one moment. ``backups``: the finished ones, oldest first. ``chain_length``: number of
+    backups that a restore of the last one needs, it included. ``here``: names of the backups that no
+    verification has found not to be restorable, and that need no object which is known to be damaged.
+    ``elsewhere``: those of them that can be restored after this machine is lost."""
 
     collection: Path
     backups: tuple[tuple[Path, BackupHead], ...]
     chain_length: int
-    restorable: BackupHead | None
+    here: frozenset[str]
+    elsewhere: frozenset[str]
     verified: Mapping[Level, VerifiedLevel]
 
     @property
@@ -40,12 +52,39 @@ class Standing:
         return self.backups[-1] if self.backups else None
 
     @property
+    def restorable(self) -> BackupHead | None:
+        """The last backup that can be restored here."""
+        return self._last_among(self.here)
+
+    @property
+    def restorable_elsewhere(self) -> BackupHead | None:
+        """The last backup that can be restored after this machine is lost."""
+        return self._last_among(self.elsewhere)
+
+    @property
+    def storage(self) -> str:
+        return self.collection.record(Collection).settings.storage
+
+    @property
+    def unsent(self) -> list[BackupHead]:
+        """The backups that are not in the repository where they should be, oldest first."""
+        storage = self.storage
+        return [head for _, head in self.backups if storage != CLUSTER and head.stored != storage]
+
+    @property
     def waiting(self) -> list[BackupHead]:
-        """Those that are not in the repository where they should be, and nobody is sending them."""
-        storage = self.collection.record(Collection).settings.storage
-        if storage == CLUSTER:
-            return []
-        return [head for path, head in self.backups if path.state == READY and head.stored != storage]
+        """The unsent backups that no operation is sending."""
+        ready = {path.name for path, _ in self.backups if path.state == READY}
+        return [head for head in self.unsent if head.name in ready]
+
+    def broken_before(self, backup: BackupHead) -> list[BackupHead]:
+        """Return the backups before this one that cannot be restored, oldest first."""
+        heads = [head for _, head in self.backups]
+        return [head for head in heads[: heads.index(backup)] if head.name not in self.here]
+
+    def _last_among(self, among: frozenset[str]) -> BackupHead | None:
+        # By their order and not by their times: a clock may have been set back in between.
+        return next((head for _, head in reversed(self.backups) if head.name in among), None)
 
     def last_of(self, kind: str) -> BackupHead | None:
         """Return the last full or incremental one."""
@@ -61,7 +100,14 @@ def standings(conn: Connection) -> Iterator[Standing]:
 def _standing(conn: Connection, collection: Path) -> Standing:
     heads = tuple(backup_heads(conn, collection))
     reports = verified.reports(conn, [path.id for path, _ in heads]) if heads else {}
-    well = [head for path, head in heads if _is_restorable(reports.get(path.id, ()))]
+    damaged = find_damaged(conn, collection) if heads else {}
+    here = {
+        head.name
+        for path, head in heads
+        if head.name not in damaged and _is_restorable(reports.get(path.id, ()))
+    }
+    storage = collection.record(Collection).settings.storage
+    sent = sent_chains(((head.name, head.parent, head.stored) for _, head in heads), storage)
     at_levels = {}
     for level in LEVELS:
         found = [(time, r) for listed in reports.values() for time, r in listed if r.level == level]
@@ -72,9 +118,60 @@ def _standing(conn: Connection, collection: Path) -> Standing:
         collection=collection,
         backups=heads,
         chain_length=_chain_length([head for _, head in heads]),
-        # By their order and not by their times: a clock may have been set back in between.
-        restorable=well[-1] if well else None,
+        here=frozenset(here),
+        elsewhere=frozenset(here & sent),
         verified=at_levels,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unprotected:
+    """Tables that no backup is taken of. ``attached``: those of them that a collection names whose repository
+    belongs to another warehouse, by the collection's name. ``others``: the rest. ``missing``: tables that a
+    collection names and that are not there, by its name: until they are, it cannot take a backup."""
+
+    attached: Mapping[str, tuple[str, ...]]
+    others: tuple[str, ...]
+    missing: Mapping[str, tuple[str, ...]]
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        return tuple(sorted({*self.others, *chain.from_iterable(self.attached.values())}))
+
+
+def unprotected(conn: Connection, found: Iterable[Path], scratch: str | None) -> Unprotected:
+    """Return the tables that none of these collections backs up. ``scratch``: patterns of those that need no
+    backup."""
+    known = [(path.name, path.record(Collection)) for path in found]
+    patterns = [f"/{each.strip().lstrip('/')}" for each in (scratch or "").split(",") if each.strip()]
+    owned = [collection.tables for _, collection in known if not collection.attached]
+    if owned and all(tables is None for tables in owned):
+        return Unprotected(attached={}, others=(), missing={})  # The names of all tables need not be read.
+    there = paths.user_table_states(conn)
+    protected = set(there) if None in owned else set(chain.from_iterable(tables or () for tables in owned))
+    missing = {
+        name: tuple(path for path in collection.tables or () if path not in there)
+        for name, collection in known
+        if not collection.attached
+    }
+    left = {
+        path
+        for path, state in there.items()
+        if path not in protected
+        and state not in CREATED_STATES
+        and not names.is_replaced(path)
+        and not any(fnmatchcase(path, pattern) for pattern in patterns)
+    }
+    attached = {
+        name: tuple(sorted(left if collection.tables is None else left & set(collection.tables)))
+        for name, collection in known
+        if collection.attached
+    }
+    attached = {name: tables for name, tables in attached.items() if tables}
+    return Unprotected(
+        attached=attached,
+        others=tuple(sorted(left.difference(*attached.values()))),
+        missing={name: tables for name, tables in missing.items() if tables},
     )
 
 
@@ -82,17 +179,33 @@ def _chain_length(heads: list[BackupHead]) -> int:
     by_name = {head.name: head for head in heads}
     length, at = 0, heads[-1] if heads else None
     while at is not None:
-        length, at = length + 1, by_name.get(at.parent or "")
+        # Of a damaged chain as much as leads back.
+        earlier = at.parent if at.parent is not None and at.parent < at.name else ""
+        length, at = length + 1, by_name.get(earlier)
     return length
 
 
 def _is_restorable(reports: Iterable[tuple[float, BackupReport]]) -> bool:
-    """Return whether no level has found that it is not, but for what the same level or a higher one has found
-    well since."""
+    return is_restorable((time, report.level, report.restorable) for time, report in reports)
+
+
+def is_restorable(found: Iterable[tuple[float, Level, bool]]) -> bool:
+    """Return True unless some level's latest report says "not restorable" and no later report at that level
+    or above contradicts it. ``found``: the time, the level and the result of each report."""
     broken: set[Level] = set()
-    for _, report in sorted(reports, key=lambda pair: pair[0]):
-        if report.restorable:
-            broken -= set(LEVELS[: LEVELS.index(report.level) + 1])
+    for _, level, restorable in sorted(found, key=lambda report: report[0]):
+        if restorable:
+            broken -= set(LEVELS[: LEVELS.index(level) + 1])
         else:
-            broken.add(report.level)
+            broken.add(level)
     return not broken
+
+
+def sent_chains(backups: Iterable[tuple[str, str | None, str | None]], storage: str) -> set[str]:
+    """Return the backups that the repository has with all that they build on. ``backups``: name, parent and
+    the repository that has it, parents first."""
+    sent: set[str] = set()
+    for name, parent, stored in backups:
+        if storage != CLUSTER and stored == storage and (parent is None or parent in sent):
+            sent.add(name)
+    return sent

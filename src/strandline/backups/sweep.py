@@ -16,6 +16,7 @@ from strandline.backups.record import backup_heads, require_collection
 from strandline.backups.repository_writer import Leases, WritingKind, WritingPart, sweep
 from strandline.catalog import paths
 from strandline.catalog.paths import require_id
+from strandline.catalog.warehouse_settings import settings_at
 from strandline.catalog.writer import Writer
 from strandline.errors import InvalidArgument
 from strandline.operations.kind import (
@@ -150,7 +151,9 @@ class SweepPart(WritingPart[SweepRun, SweptObjects]):
 
     def work(self, run: SweepRun, part: Part[SweptObjects]) -> SweptObjects:
         with self.writing(run) as (there, lease):
-            now, grace = self.runtime.clock.now(), self.runtime.settings.repository_grace_seconds
+            now = self.runtime.clock.now()
+            with self.runtime.catalog.read() as conn:
+                grace = settings_at(conn, now).repository_grace_seconds
             found = sweep(there, now, grace, lease.check)
             return SweptObjects(objects=len(found.removed), waiting=len(found.waiting))
 

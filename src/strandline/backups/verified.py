@@ -10,23 +10,23 @@ and left out is another one: its turn comes after that of what has waited for lo
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias, get_args
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, get_args
 
-import xxhash
 from sqlalchemy import Connection
 
-from strandline.backups.record import require_collection
-from strandline.catalog import paths, verified
+from strandline.catalog import verified
 from strandline.catalog.writer import Writer
-from strandline.model import Segment, object_of
+from strandline.model import Segment
 from strandline.records import Record, later
+from strandline.storage.elsewhere import object_key
 
 Level: TypeAlias = Literal["chain", "files", "checksums", "restore"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 """Each promises what those before it do, and more."""
 _DAMAGED = "damaged "
 """Before the level that found the objects of a lot so."""
+_DAMAGED_LEVELS = tuple(_DAMAGED + level for level in LEVELS)
 _SEEN = "seen"
 """In the place of a level: objects that were there when samples were taken, and not looked at yet."""
 
@@ -57,16 +57,9 @@ class BackupReport(Record):
     verified_at: float | None = later()
 
 
-def name_of(segment: Segment) -> str:
-    """Return what an object is called, however many segments share it."""
-    if segment.file is None:
-        return f"inline {segment.id}"
-    return object_of(segment.file)
-
-
 def key_of(segment: Segment) -> str:
-    """Return the name of an object, short."""
-    return xxhash.xxh3_64_hexdigest(name_of(segment).encode())
+    """Return the key of an object, however many segments share it."""
+    return object_key(f"inline {segment.id}" if segment.file is None else segment.file)
 
 
 @dataclass
@@ -114,6 +107,35 @@ def looked(conn: Connection, collection_id: int) -> Looked:
     return found
 
 
+def damaged_objects(conn: Connection) -> frozenset[str]:
+    """Return the keys of all objects that are known to be damaged, of whatever collection. None of them may
+    become part of another backup."""
+    rows = verified.of_levels(conn, _DAMAGED_LEVELS)
+    return frozenset(key for row in rows for key in row.record(Lot).objects)
+
+
+def last_damage(conn: Connection, collection_id: int) -> tuple[float, Level]:
+    """Return when an object of a collection was last found damaged, and at which level; of another one, if
+    none of its own was."""
+    rows = verified.of_levels(conn, _DAMAGED_LEVELS)
+    last = max(rows, key=lambda row: (row.path_id == collection_id, row.time))
+    return last.time, LEVELS[_DAMAGED_LEVELS.index(last.level)]
+
+
+def keep_healed(tx: Writer, keys: Collection[str]) -> None:
+    """Objects that were known to be damaged were written anew. The next verification looks at them, whatever
+    it was that earlier ones have found."""
+    healed = set(keys)
+    damaged = verified.of_levels(tx.conn, _DAMAGED_LEVELS)
+    ids = {row.path_id for row in damaged if healed.intersection(row.record(Lot).objects)}
+    for row in (row for row in verified.of_paths(tx.conn, ids) if row.level != _SEEN):
+        objects = row.record(Lot).objects
+        if healed.intersection(objects):
+            left = tuple(key for key in objects if key not in healed)
+            verified.remove(tx, [row.id])
+            verified.add(tx, row.level, [(row.path_id, Lot(objects=left))] if left else [], row.time)
+
+
 def keep_lot(tx: Writer, collection_id: int, level: Level, well: Sequence[str], bad: Sequence[str]) -> None:
     """Objects were found well, or not, at a level."""
     for kind, objects in ((level, well), (_DAMAGED + level, bad)):
@@ -158,12 +180,3 @@ def reports(conn: Connection, backup_ids: Iterable[int]) -> dict[int, list[tuple
     for listed in found.values():
         listed.sort(key=lambda pair: LEVELS.index(pair[1].level))
     return found
-
-
-def reports_of(conn: Connection, collection: str) -> dict[str, list[dict[str, Any]]]:
-    """Return the same by the names of all backups of a collection, as plain values."""
-    rows = paths.backups(conn, require_collection(conn, collection))
-    found = reports(conn, [row.id for row in rows])
-    return {
-        row.name: [{"time": time, **asdict(report)} for time, report in found.get(row.id, ())] for row in rows
-    }

@@ -20,6 +20,7 @@ from sqlalchemy import Connection
 from strandline.backups.collection import Collection
 from strandline.backups.manifest import backup_of, file_of
 from strandline.backups.record import BackupRecord, backup_heads, require_backup, require_collection
+from strandline.backups.repair import DamagedObject
 from strandline.backups.repository import Repository
 from strandline.backups.verified import BackupReport, Level, keep_reports, looked, reports
 from strandline.backups.verify_chain import SliceHealth, Verdict, judge
@@ -31,7 +32,7 @@ from strandline.catalog.paths import Path
 from strandline.errors import Corrupted, PathNotFound
 from strandline.model import Segment
 from strandline.runtime import Runtime
-from strandline.storage.marker import opened, plain
+from strandline.storage.marker import NotExpected, plain
 from strandline.tables.check import Problem
 from strandline.tables.housekeeping import collect_garbage
 from strandline.tables.snapshot import Snapshot
@@ -42,7 +43,8 @@ class VerifyReport(list[Problem]):
     """What a verification found: the problems, none if all is well, and more about each backup.
 
     ``backups``: a report of each, oldest first. ``unnamed_objects``: how many objects of the repository no
-    backup needs; None if that was not looked at."""
+    backup needs; None if that was not looked at. ``repaired``: the damaged objects of which a repair was
+    asked for, each with ``healed_from`` or ``problem``."""
 
     def __init__(
         self,
@@ -58,6 +60,12 @@ class VerifyReport(list[Problem]):
         self.level = level
         self.backups = list(backups)
         self.unnamed_objects = unnamed_objects
+        self.repaired: list[DamagedObject] = []
+
+    @property
+    def not_repaired(self) -> list[DamagedObject]:
+        """The damaged objects that could not be healed."""
+        return [each for each in self.repaired if each.healed_from is None]
 
     @property
     def newest_restorable(self) -> str | None:
@@ -74,6 +82,7 @@ class VerifyReport(list[Problem]):
             "unnamed_objects": self.unnamed_objects,
             "backups": [asdict(backup) for backup in self.backups],
             "problems": [asdict(problem) for problem in self],
+            **({"repaired": [each.shown() for each in self.repaired]} if self.repaired else {}),
         }
 
 
@@ -168,7 +177,7 @@ class _Verification:
                 if found[root].others:
                     unknown = partial(self._unknown, root, found[root].others)
                     found[root].problems += patiently(self._runtime, unknown)
-            except Corrupted as error:
+            except (Corrupted, NotExpected) as error:
                 self._closed.add(root)
                 found[root] = Inspected.closed(root, [record.name for record in stored], error.message)
             self._problems += found[root].problems
@@ -202,7 +211,7 @@ class _Verification:
     def _inspect_one(self, root: str, stored: Sequence[BackupRecord]) -> Inspected:
         is_own = root == self._collection.settings.storage and not self._collection.attached
         # Opened anew: this process may remember a key of which nothing is left.
-        files, _ = opened(plain(self._runtime.files.at(root)), self._runtime.settings)
+        files, _ = self._runtime.files.open_anew(root)
         return inspect(
             Repository(files, root),
             stored,
@@ -229,10 +238,12 @@ class _Verification:
         objects, request = self._objects, self._request
         for record in self._records:
             if record.stored not in self._closed:
-                for target_id in _targets(record):
-                    objects.add(record.name, self._held.get(target_id, ()))
+                for slice_, schema in record.shaped_slices:
+                    objects.add(record.name, self._held.get(slice_.target_id, ()), schema)
+        # What backups held that were dropped may still be there: the repository was not swept yet.
+        some = request.at is not None or bool(self._closed) or bool(self._collection.leaving)
         due = objects.due(sample=request.sample, again=request.again)
-        objects.look_at(due, some=request.at is not None or bool(self._closed))
+        objects.look_at(due, some=some)
         for key, finding in objects.findings.items():
             at = self._at(objects.all[key].backup)
             self._problems.append(Problem(finding.kind, at, finding.message, list(finding.keys)))
@@ -260,8 +271,7 @@ class _Verification:
                 continue  # It was dropped meanwhile.
             else:
                 tried[backup] = self._runtime.clock.now()
-            finally:
-                collect_garbage(self._runtime)  # What was copied for it may be as large as a table.
+            collect_garbage(self._runtime)  # What was copied for it may be as large as a table.
         return tried
 
     def _ends_due(self, tried: Mapping[str, float]) -> list[str]:

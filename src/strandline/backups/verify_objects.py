@@ -16,11 +16,12 @@ from strandline.backups.verified import LEVELS, Level, Looked, keep_lot, keep_se
 from strandline.catalog import chains
 from strandline.chunks import batches
 from strandline.errors import StrandlineError
-from strandline.model import Segment
+from strandline.model import Segment, TableSchema
 from strandline.operations.kind import pause_after
 from strandline.retry import tries
 from strandline.runtime import Runtime
 from strandline.storage.order import Finding
+from strandline.storage.segment import label
 from strandline.threads import within
 from strandline.work import phase
 
@@ -34,11 +35,20 @@ KEPT_EVERY = 64
 
 @dataclass(frozen=True)
 class Object:
-    """What is looked at once. ``backup``: the first that holds it."""
+    """What is looked at once. ``backup``: the first that holds it. ``schema``: that of its table there."""
 
     key: str
     segment: Segment
     backup: str
+    schema: TableSchema
+
+    def differs(self, segment: Segment) -> bool:
+        """Return whether another backup says of the same content what cannot be true as well."""
+        return _facts(segment) != _facts(self.segment)
+
+
+def _facts(segment: Segment) -> tuple[object, ...]:
+    return segment.checksum, segment.bytes, segment.rows, segment.min_key, segment.max_key
 
 
 class Objects:
@@ -52,13 +62,17 @@ class Objects:
         self.looked = known
         self.all: dict[str, Object] = {}
         self._ids: dict[str, set[int]] = {}
+        self._described_twice: dict[str, Finding] = {}
         self.checked: list[Object] = []
         self.findings: dict[str, Finding] = {}
 
-    def add(self, backup: str, segments: Iterable[Segment]) -> None:
+    def add(self, backup: str, segments: Iterable[Segment], schema: TableSchema) -> None:
         for segment in segments:
             key = key_of(segment)
-            self.all.setdefault(key, Object(key, segment, backup))
+            known = self.all.setdefault(key, Object(key, segment, backup, schema))
+            if segment.file is not None and known.differs(segment):
+                message = f"the {label(segment)} is described in two ways, by {known.backup} and by {backup}"
+                self._described_twice[key] = Finding("corrupt_file", message)
             self._ids.setdefault(key, set()).add(segment.id)
 
     def due(self, *, sample: int | None, again: bool) -> list[Object]:
@@ -104,8 +118,15 @@ class Objects:
     def _findings(self, batch: Sequence[Object]) -> dict[str, Finding]:
         segments = present(self._runtime, [each.segment for each in batch])
         checks = self._runtime.store.checks
-        look = checks.losses if self._level == "files" else checks.damages
-        return {o.key: found for o, found in zip(batch, look(segments), strict=True) if found is not None}
+        if self._level == "files":
+            looked_at = checks.losses(segments)
+        else:
+            looked_at = checks.damages(segments, [each.schema for each in batch])
+        found = {
+            o.key: finding or self._described_twice.get(o.key)
+            for o, finding in zip(batch, looked_at, strict=True)
+        }
+        return {key: finding for key, finding in found.items() if finding is not None}
 
     def _keep(self, looked_at: Sequence[Object]) -> None:
         well = [o.key for o in looked_at if o.key not in self.findings]
@@ -145,6 +166,14 @@ class Objects:
         keys = [key_of(segment) for segment in segments]
         damage = next((self.findings[key].message for key in keys if key in self.findings), None)
         return self.looked.oldest(keys, self._level), damage
+
+
+def note_damage(runtime: Runtime, collection_id: int, segments: Sequence[Segment]) -> None:
+    """Keep which of these segments of a collection are damaged: work on them has found that one is."""
+    findings = runtime.store.checks.damages(present(runtime, segments))
+    bad = {key_of(s) for s, found in zip(segments, findings, strict=True) if found is not None}
+    with runtime.catalog.write() as tx:
+        keep_lot(tx, collection_id, "checksums", (), sorted(bad))
 
 
 def present(runtime: Runtime, segments: Sequence[Segment]) -> list[Segment]:

@@ -13,7 +13,7 @@ from strandline.backups.repository import Repository
 from strandline.errors import Corrupted, PathNotFound, PreconditionFailed, StrandlineError
 from strandline.model import Segment, object_of
 from strandline.records import Newer
-from strandline.storage.elsewhere import OBJECTS
+from strandline.storage.object_names import OBJECTS, is_object_or_part
 from strandline.tables.check import Problem
 
 READERS = 8
@@ -141,7 +141,8 @@ def _inspect_owners(
 
 def unnamed(repository: Repository, named: set[str]) -> int:
     """Return how many objects no manifest names: those of backups that were removed, or never finished."""
-    return sum(1 for name in repository.files.names(OBJECTS) if name not in named)
+    there = (name for name in repository.files.names(OBJECTS) if is_object_or_part(name))
+    return sum(1 for name in there if name not in named)
 
 
 def _read(repository: Repository, file: str) -> Manifest | StrandlineError:

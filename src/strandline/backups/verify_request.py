@@ -13,7 +13,7 @@ from strandline.backups.verified import LEVELS, Level
 from strandline.errors import InvalidArgument
 from strandline.sql.statements import Setting
 
-SETTINGS = ("LEVEL", "SAMPLE", "AGAIN")
+SETTINGS = ("LEVEL", "SAMPLE", "AGAIN", "REPAIR")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,5 +53,8 @@ def verify_settings(given: Sequence[Setting]) -> dict[str, Any]:
     found: dict[str, Any] = {"level": "checksums"}
     for name, value in options_of("VERIFY", given, SETTINGS).items():
         is_whole = isinstance(value, Decimal) and value == int(value)
-        found[name.lower()] = boolean(name, value) if name == "AGAIN" else int(value) if is_whole else value
+        if name in ("AGAIN", "REPAIR"):
+            found[name.lower()] = boolean(name, value)
+        else:
+            found[name.lower()] = int(value) if is_whole else value
     return found

@@ -203,6 +203,16 @@ def inline_rows(conn: Connection, ids: Iterable[int]) -> Iterator[tuple[int, byt
             yield row.id, row.data, row.checksum
 
 
+def same_content(conn: Connection, checksums: Iterable[str]) -> dict[str, list[Segment]]:
+    """Return all segments with a file whose content has one of these checksums, by the checksum."""
+    at, found = sqltables.segments.c, defaultdict[str, list[Segment]](list)
+    for chunk in chunks(checksums):
+        rows = select(sqltables.segments).where(at.checksum.in_(chunk), at.file.is_not(None)).order_by(at.id)
+        for row in conn.execute(rows):
+            found[row.checksum].append(_segment(row))
+    return found
+
+
 def insert_segments(tx: Writer, new: Sequence[Segment], step: int) -> list[int]:
     """Make rows for segments that have none yet, and return their ids; a pending one gets ``step`` as the
     step of its changes. Ended if a file was written in the name of a session that has ended since: the

@@ -27,7 +27,7 @@ def sweep(tx: Writer, *, history_seconds: float, grace_seconds: float) -> None:
     them."""
     sessions.end_dead(tx)
     _date_undated(tx)
-    horizon = min(_oldest_read(tx.conn), _history(tx.conn, tx.now, history_seconds))
+    horizon = min(oldest_read(tx.conn), _history(tx.conn, tx.now, history_seconds))
     states: dict[int, int] = defaultdict(lambda: horizon)
     changes: dict[int, int] = defaultdict(lambda: 2**62)
     for hold in tx.conn.execute(select(sqltables.holds)):
@@ -83,10 +83,10 @@ def drop_superseded(tx: Writer, table_id: int, *, grace_seconds: float) -> None:
 def _is_in_no_plan(tx: Writer, grace_seconds: float) -> ColumnElement[bool]:
     """Return whether a row of ``chains`` was removed, and nobody can have it in his plan any more."""
     at = sqltables.chains.c
-    return and_(at.removed <= _oldest_read(tx.conn), at.removed_at <= tx.now - grace_seconds)
+    return and_(at.removed <= oldest_read(tx.conn), at.removed_at <= tx.now - grace_seconds)
 
 
-def _oldest_read(conn: Connection) -> int:
+def oldest_read(conn: Connection) -> int:
     """Return the oldest step that somebody may still look at who says so."""
     said = (current_step(conn), sessions.oldest_read(conn), sessions.oldest_pin(conn))
     return min(step for step in said if step is not None)
@@ -117,12 +117,20 @@ def forget_garbage(tx: Writer, files: Iterable[str]) -> None:
         tx.conn.execute(delete(sqltables.garbage).where(sqltables.garbage.c.file.in_(chunk)))
 
 
+def marker_of(operation_id: str) -> str:
+    """Return the name of the file that says that an operation is to be undone. It is written while the
+    catalog cannot be."""
+    return f"data/undo-{operation_id}"
+
+
 def known_files(conn: Connection) -> set[str]:
-    """Return every file that a segment refers to, or that is noted as garbage."""
+    """Return every file that a segment refers to, or that is noted as garbage, and the markers of operations
+    that have not ended."""
+    running = conn.execute(select(sqltables.operations.c.id).where(sqltables.operations.c.ended.is_(None)))
     used = conn.execute(
         select(sqltables.segments.c.file).where(sqltables.segments.c.file.is_not(None))
     ).scalars()
-    return {str(file) for file in used} | set(garbage(conn))
+    return {str(file) for file in used} | set(garbage(conn)) | {marker_of(id_) for id_ in running.scalars()}
 
 
 def _history(conn: Connection, now: float, history_seconds: float) -> int:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import os
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Engine, create_engine, event, insert, inspect, text
+from sqlalchemy import URL, Engine, NullPool, create_engine, event, insert, inspect, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from strandline.catalog import forks, sqltables, warehouse
+from strandline.catalog import forks, sqlite_files, sqltables, warehouse, warehouse_settings
 from strandline.catalog.ledger import Ledger
 from strandline.catalog.warehouse import Warehouse
 from strandline.catalog.writer import Transactions, plain_errors
 from strandline.clock import Clock, SystemClock
 from strandline.errors import InvalidArgument, PreconditionFailed, Unavailable
 
-HEAD = "0009"
+HEAD = "0011"
 """The migration that this version of Strandline works with; the last file in ``migrations/versions``."""
 LONGEST_PATH = 504
 """How long the path of a file may be for SQLite, in bytes. It fails beyond that and does not say why."""
@@ -33,28 +33,37 @@ class Catalog(Transactions):
     """A connection pool to one catalog; one per process and warehouse."""
 
     def __init__(self, url: str | URL, clock: Clock | None = None, wait_seconds: float = 120.0) -> None:
-        super().__init__(_engine(url, wait_seconds), clock or SystemClock(), wait_seconds)
+        engine = _engine(url, wait_seconds)
+        is_file = engine.dialect.name == "sqlite"
+        reading = _reading_engine(str(engine.url.database)) if is_file else None
+        super().__init__(engine, clock or SystemClock(), wait_seconds, reading)
         self.ledger = Ledger()
 
     def open(
-        self, location: str | None = None, admit: Callable[[Warehouse | None], None] = lambda found: None
+        self,
+        location: str | None = None,
+        admit: Callable[[Warehouse | None], None] = lambda found: None,
+        settings: Mapping[str, float] | None = None,
     ) -> Warehouse:
         """Create or migrate the catalog as needed, and return what it says of its warehouse, which is at
-        ``location`` if it is a new one.
+        ``location`` and stores ``settings`` if it is a new one.
 
         ``admit`` is told which warehouse is there (None: none) before anything is changed, and may refuse it.
         It is asked again if the catalog was new, because another process may have been faster."""
-        revision = None if self.is_missing else self.patiently(self._revision)
+        revision = None if self.is_missing else self._revision()
         found = None
         if revision is not None:
             with self.read() as conn:
                 found = warehouse.find(conn)
         admit(found)
         if revision != HEAD:
+            self.check_writable()
             self._migrate(revision)
         if found is None:
-            found = self.patiently(lambda: self._first_rows(location))
+            found = self.patiently(lambda: self._first_rows(location, settings or {}))
             admit(found)
+            if self.is_sqlite:
+                sqlite_files.keep_reserve(str(self.engine.url.database))
         return found
 
     @property
@@ -67,13 +76,25 @@ class Catalog(Transactions):
         return self.is_sqlite and os.path.dirname(os.path.realpath(str(self.engine.url.database))) == folder
 
     @property
+    def file_name(self) -> str:
+        """The name of the file of a catalog in SQLite, without its folder."""
+        return os.path.basename(os.path.realpath(str(self.engine.url.database)))
+
+    @property
     def address(self) -> str:
         """The URL, without what is secret in it."""
         return self.engine.url.set(username=None, password=None, query={}).render_as_string()
 
     def _revision(self) -> str | None:
-        with plain_errors(), self.engine.connect() as conn:
-            if not inspect(conn).has_table("alembic_version"):
+        with self.read() as conn:
+            found = inspect(conn)
+            if not found.has_table("alembic_version"):
+                # A database of a server may be shared, a file is of one program.
+                if self.is_sqlite and found.get_table_names():
+                    raise PreconditionFailed(
+                        f"the file {self.engine.url.database} is a database of another program",
+                        "Name another folder, or another file as the catalog.",
+                    )
                 return None
             row = conn.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
             return str(row) if row else None
@@ -95,7 +116,7 @@ class Catalog(Transactions):
 
         self.patiently(upgrade)
 
-    def _first_rows(self, location: str | None) -> Warehouse:
+    def _first_rows(self, location: str | None, settings: Mapping[str, float]) -> Warehouse:
         """Return the rows that every catalog has. Two processes may come here at once; the second one finds
         the first one's."""
         with (
@@ -113,6 +134,7 @@ class Catalog(Transactions):
                 insert(sqltables.warehouse).values(id=made.id, created=self.clock.now(), location=location)
             )
             conn.execute(insert(sqltables.clock).values(id=1, step=0, generation=0))
+            warehouse_settings.add_first(conn, settings)
             conn.execute(
                 insert(sqltables.paths).values(
                     parent_id=None,
@@ -128,6 +150,10 @@ class Catalog(Transactions):
 
     def close(self) -> None:
         self.engine.dispose()
+        if self.reading is not None:
+            self.reading.dispose()
+        if self.has_released:  # The log is gone now, and with it what it took of the disk.
+            sqlite_files.keep_reserve(str(self.engine.url.database))
 
 
 def sqlite_url(file: Path) -> URL:
@@ -200,6 +226,19 @@ def _postgresql_engine(url: URL, wait_seconds: float) -> Engine:
         # they have waited for too long.
         connection.execute(f"SET idle_in_transaction_session_timeout = {int(wait_seconds * 500)}")
         connection.commit()
+
+    return engine
+
+
+def _reading_engine(file: str) -> Engine:
+    """Return an engine that reads a file where it cannot be written. What that takes may differ each time."""
+    files = sqlite_files.ReadOnlyFiles(file)
+    engine = create_engine("sqlite://", creator=files.connect, poolclass=NullPool)
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: Any, _: Any) -> None:
+        forks.opened(connection, file)
+        connection.isolation_level = None
 
     return engine
 

@@ -65,7 +65,7 @@ class NewPath:
 def find(conn: Connection, wanted: Iterable[str]) -> dict[str, Path]:
     """Return those of the paths that exist, by their names, which are given in normal form. One level of the
     tree is read after the other."""
-    asked = set(wanted)
+    asked = {path for path in wanted if not names.is_binned(path)}
     root = paths.require(conn, "/")
     ids, found = {"": root.id}, {"/": root} if "/" in asked else {}
     for level in _levels(asked):

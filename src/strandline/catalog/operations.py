@@ -25,6 +25,7 @@ from strandline.records import Record
 
 RUNNING, CANCELLING = "running", "cancelling"
 DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
+STATES = (RUNNING, CANCELLING, DONE, FAILED, CANCELLED)
 """States of an operation: the first two can go on, the others have ended. A part that has ended is in state
 ``done``, too."""
 
@@ -47,7 +48,7 @@ _PRESENT = _PARTS.where(sqltables.among(_AT_PART.id, "ids"))
 _COUNTS = select(_AT_PART.operation_id, _AT_PART.state, func.count()).group_by(
     _AT_PART.operation_id, _AT_PART.state
 )
-_COUNTS_OF = _COUNTS.where(_AT_PART.operation_id == bindparam("operation"))
+_COUNTS_OF = _COUNTS.where(sqltables.among(_AT_PART.operation_id, "operations"))
 _UNFINISHED = (
     select(sqltables.operations)
     .where(sqltables.operations.c.ended.is_(None))
@@ -197,13 +198,33 @@ def get(conn: Connection, operation_id: str, *, counted: bool = False) -> Operat
     row = conn.execute(_OPERATION, {"operation": operation_id}).one_or_none()
     if row is None:
         raise OperationNotFound(f"there is no operation {operation_id!r}")
-    return _operation(row, _counts(conn, operation_id) if counted else {})
+    return _operation(row, _counts(conn, [operation_id]) if counted else {})
 
 
-def listed(conn: Connection) -> list[Operation]:
-    """Return all operations that are not forgotten, oldest first, counted."""
-    rows = conn.execute(select(sqltables.operations).order_by(sqltables.operations.c.number)).all()
-    counts = _counts(conn)
+@dataclass(frozen=True, kw_only=True)
+class OperationFilter:
+    """Which operations are listed: those of a state, of a kind, that began at ``since`` (seconds since the
+    epoch) or later; of these no more than ``limit``, the last ones. None: any."""
+
+    state: str | None = None
+    kind: str | None = None
+    since: float | None = None
+    limit: int | None = None
+
+
+def listed(conn: Connection, wanted: OperationFilter | None = None) -> list[Operation]:
+    """Return the operations that are wanted and not forgotten, oldest first, counted."""
+    at, wanted = sqltables.operations.c, wanted or OperationFilter()
+    found = select(sqltables.operations).order_by(at.number.desc()).limit(wanted.limit)
+    if wanted.state is not None:
+        found = found.where(at.state == wanted.state)
+    if wanted.kind is not None:
+        found = found.where(at.kind == wanted.kind)
+    if wanted.since is not None:
+        found = found.where(at.created >= wanted.since)
+    rows = conn.execute(found).all()[::-1]
+    ids = None if wanted == OperationFilter() else [row.id for row in rows]
+    counts = _counts(conn, ids)
     return [_operation(row, counts) for row in rows]
 
 
@@ -273,9 +294,25 @@ def save(tx: Writer, operation_id: str, **values: Any) -> None:
     )
 
 
-def forget(tx: Writer, operation_id: str) -> None:
-    tx.conn.execute(delete(sqltables.parts).where(sqltables.parts.c.operation_id == operation_id))
-    tx.conn.execute(delete(sqltables.operations).where(sqltables.operations.c.id == operation_id))
+def ended_before(conn: Connection, time: float, most: int) -> list[str]:
+    """Return the ids of up to ``most`` operations that had ended at a time, those first that ended first."""
+    at = sqltables.operations.c
+    query = select(at.id).where(at.ended <= time).order_by(at.ended, at.number).limit(most)
+    return list(conn.execute(query).scalars())
+
+
+def forget(tx: Writer, *operation_ids: str) -> None:
+    for chunk in chunks(operation_ids):
+        tx.conn.execute(delete(sqltables.parts).where(sqltables.parts.c.operation_id.in_(chunk)))
+        tx.conn.execute(delete(sqltables.operations).where(sqltables.operations.c.id.in_(chunk)))
+
+
+def forget_failed(tx: Writer) -> int:
+    """Remove the records of all operations that have failed, and return how many there were."""
+    at = sqltables.operations.c
+    failed = select(at.id).where(at.state == FAILED)
+    tx.conn.execute(delete(sqltables.parts).where(sqltables.parts.c.operation_id.in_(failed)))
+    return tx.conn.execute(delete(sqltables.operations).where(at.state == FAILED)).rowcount
 
 
 def lock(tx: Writer, operation_id: str, locked: Sequence[Path], state: str) -> None:
@@ -338,9 +375,9 @@ def _unlock(tx: Writer, operation_id: str, created_at: int | None = None) -> Non
     tx.conn.execute(delete(sqltables.pins).where(sqltables.pins.c.name == operation_id))
 
 
-def _counts(conn: Connection, only: str | None = None) -> dict[str, tuple[int, int]]:
+def _counts(conn: Connection, only: Sequence[str] | None = None) -> dict[str, tuple[int, int]]:
     """For each operation, how many of its parts are done, and how many there are."""
-    found = conn.execute(_COUNTS) if only is None else conn.execute(_COUNTS_OF, {"operation": only})
+    found = conn.execute(_COUNTS) if only is None else conn.execute(_COUNTS_OF, {"operations": only})
     counts: dict[str, tuple[int, int]] = {}
     for operation_id, state, number in found:
         done, all_ = counts.get(operation_id, (0, 0))

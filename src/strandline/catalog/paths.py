@@ -13,6 +13,7 @@ from sqlalchemy import (
     BigInteger,
     ColumnElement,
     Connection,
+    Float,
     Row,
     Select,
     bindparam,
@@ -33,6 +34,9 @@ from strandline.records import R, Record, RecordType
 
 READY = "ready"
 ROOT_ID = 1
+BIN = "bin"
+"""The type of the node that dropped paths are kept below (``recycle_bin``). Only those who ask for it see
+it."""
 IMPL_TABLE = "indexImplTable"
 
 # Walking the tree is what the catalog does most; statements that are built once cost half as much.
@@ -95,6 +99,8 @@ def find(conn: Connection, path: str) -> Path | None:
     parts = names.split(path)
     if not parts:
         return of_row(conn.execute(_ROW, {"row_id": ROOT_ID}).one(), "/")
+    if names.is_binned(names.join(parts)):
+        return None
     row: Any = None
     for some in chunks(parts, _AT_ONCE):
         above = ROOT_ID if row is None else row.id
@@ -198,11 +204,20 @@ def user_tables(conn: Connection, root: Path) -> list[Path]:
     """Return the tables at and below a path that are users' own: neither an index's nor a backup's. What is
     below tables and backups is not even looked at."""
     below = _below(conn, root, select(sqltables.paths), None, through=("directory",))
-    return [
-        path
-        for path in (root, *(of_row(row, path) for row, path in below))
-        if path.type == "table" and path.name != IMPL_TABLE and not names.is_backup(path.path)
-    ]
+    found = (root, *(of_row(row, path) for row, path in below))
+    return [path for path in found if _is_users(path.type, path.name, path.path)]
+
+
+def user_table_states(conn: Connection) -> dict[str, str]:
+    """Return the states of all users' tables by path, without reading their descriptions."""
+    at = sqltables.paths.c
+    brief = select(at.id, at.parent_id, at.name, at.type, at.state)
+    below = _below(conn, require(conn, "/"), brief, None, through=("directory",))
+    return {path: row.state for row, path in below if _is_users(row.type, row.name, path)}
+
+
+def _is_users(type_: str, name: str, path: str) -> bool:
+    return type_ == "table" and name != IMPL_TABLE and not names.is_backup(path)
 
 
 def names_below(conn: Connection, parent_ids: Iterable[int], ending: str = "") -> set[str]:
@@ -243,7 +258,7 @@ def _below(
     children = rows.where(sqltables.among(sqltables.paths.c.parent_id, "parents"))
     level, parents = 0, [root.id]
     while parents and level != depth:
-        found = conn.execute(children, {"parents": parents}).all()
+        found = [row for row in conn.execute(children, {"parents": parents}) if row.type != BIN]
         for row in found:
             below[row.parent_id].append(row)
         parents = [row.id for row in found if not through or row.type in through]
@@ -324,7 +339,10 @@ def publish(tx: Writer, changed: Sequence[Path], dropped: Sequence[Path] = ()) -
     if changed:
         tx.conn.execute(
             insert(sqltables.descriptions),
-            [{"path_id": p.id, "version": p.version, "step": tx.step, "body": p.body} for p in changed],
+            [
+                {"path_id": p.id, "version": p.version, "step": tx.step, "body": p.body, "time": tx.now}
+                for p in changed
+            ],
         )
     told = [Told(p.id, p.path, p.version, dropped=False) for p in changed]
     return tx.announce([*told, *(Told(p.id, p.path, p.version, dropped=True) for p in dropped)])
@@ -333,8 +351,9 @@ def publish(tx: Writer, changed: Sequence[Path], dropped: Sequence[Path] = ()) -
 def describe(tx: Writer, which: ColumnElement[bool]) -> None:
     """Record the descriptions of paths as they are from the writer's step on. However many there are, none of
     them leaves the catalog for it."""
-    at, columns = sqltables.paths.c, ["path_id", "version", "step", "body"]
-    present = select(at.id, at.version, literal(tx.step, BigInteger), at.body).where(which)
+    at, columns = sqltables.paths.c, ["path_id", "version", "step", "body", "time"]
+    recorded = literal(tx.step, BigInteger), at.body, literal(tx.now, Float)
+    present = select(at.id, at.version, *recorded).where(which)
     tx.conn.execute(insert(sqltables.descriptions).from_select(columns, present))
 
 

@@ -33,9 +33,11 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from strandline.catalog import ledger, sqltables
 from strandline.catalog.connection import Catalog
+from strandline.catalog.warehouse_settings import settings_at
 from strandline.catalog.writer import Writer
 from strandline.chunks import chunks
 from strandline.errors import AlreadyExists, PathNotFound, StrandlineError
+from strandline.settings import SHARED
 
 log = logging.getLogger("strandline")
 
@@ -63,11 +65,12 @@ class Session:
     """This process's session on one catalog. Made durable lazily, by the first thing that needs it. Safe to
     use from any thread."""
 
-    def __init__(self, catalog: Catalog, lease_seconds: float, grace_seconds: float) -> None:
+    def __init__(self, catalog: Catalog, lease_seconds: float, grace_seconds: float | None) -> None:
         self.id = _new_id()
         self._catalog = catalog
         self._lease = lease_seconds
-        self.grace = grace_seconds
+        self.grace = SHARED["grace_seconds"] if grace_seconds is None else grace_seconds
+        """The grace period of the warehouse, as far as this process knows."""
         self._expires = 0.0
         """When the lease runs out; 0 if the catalog does not know of the session yet."""
         self._reads_from: int | None = None
@@ -78,6 +81,7 @@ class Session:
         self._thread: threading.Thread | None = None
         self.readers: Callable[[], Iterable[Reading]] = tuple
         """Who of this process reads now."""
+        self._is_warned = False
         self._lent: dict[int, Reading] = {}
         self._reading = threading.Lock()
         """Its own: nobody who reads waits for the catalog to be written."""
@@ -92,6 +96,11 @@ class Session:
             session_id = self.id
         self.watch()
         return session_id
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the lease has not run out, so that other processes take this one for alive."""
+        return self._catalog.clock.now() < self._expires
 
     def file_name(self, table_id: int) -> str:
         """Return a fresh name (without extension) for files of a table; it tells whose they are until a
@@ -133,9 +142,9 @@ class Session:
             self._wake.set()
 
     def _renew(self) -> None:
-        pause = max(_SHORTEST_PAUSE, min(self._lease / 4, self.grace / OLD / 2 or self._lease))
-        tell_at = time.monotonic() + pause
+        tell_at = time.monotonic() + self._pause
         while True:
+            pause = self._pause
             self._wake.wait(pause)
             self._wake.clear()
             if self._is_closed:
@@ -150,12 +159,32 @@ class Session:
             ) as error:  # A catalog that cannot be reached now may be reached in time for the lease.
                 log.warning("the session could not be renewed: %s", error)
 
+    @property
+    def _pause(self) -> float:
+        return max(_SHORTEST_PAUSE, min(self._lease / 4, self.grace / OLD / 2 or self._lease))
+
     def refresh(self) -> None:
         """Let the session's row say what this process reads now, not what it read when its thread last
         looked."""
         with self._lock:
+            with self._catalog.read() as conn:
+                # Others may have changed it since this process connected.
+                self.grace = settings_at(conn, self._catalog.clock.now()).grace_seconds
             if self._is_due():
+                if self._catalog.is_read_only:
+                    self.warn_of_silence()
+                    return
                 self._extend()
+
+    def warn_of_silence(self) -> None:
+        """Say once that a catalog that is read-only here does not learn who reads."""
+        if not self._is_warned:
+            self._is_warned = True
+            log.warning(
+                "the catalog is read-only here, so no other process knows what this one reads: files that "
+                "leave a table elsewhere stay readable for the grace period only, %g seconds",
+                self.grace,
+            )
 
     def _is_due(self) -> bool:
         """Return whether the session's row should say something else, or should be there at all."""
@@ -194,6 +223,8 @@ class Session:
     def tell(self, *, ends: bool = False) -> None:
         """Write what this process has counted and noticed, if there is anything; and that it ``ends``."""
         untold = self._catalog.ledger
+        if self._catalog.is_read_only:
+            return
         if not (any(untold.news()) or ends):
             return
         with contextlib.ExitStack() as until_settled:

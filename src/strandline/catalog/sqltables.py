@@ -46,6 +46,17 @@ warehouse = Table(
     Column("location", Text, nullable=True),
 )
 
+# Settings that all processes of the warehouse rely on. ``former``: a larger value that holds until
+# ``former_until``.
+settings = Table(
+    "settings",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", Float, nullable=False),
+    Column("former", Float, nullable=True),
+    Column("former_until", Float, nullable=True),
+)
+
 clock = Table(
     "clock",
     metadata,
@@ -78,6 +89,7 @@ descriptions = Table(
     Column("version", BigInteger, primary_key=True),
     Column("step", BigInteger, nullable=False),
     Column("body", Text, nullable=False),
+    Column("time", Float, nullable=True),
 )
 
 board = Table(
@@ -229,6 +241,7 @@ operations = Table(
     Column("created", Float, nullable=False),
     Column("ended", Float, nullable=True),
     Column("process", Text, nullable=True),
+    Index("operations_by_end", "ended"),
     sqlite_autoincrement=True,
 )
 
@@ -366,3 +379,27 @@ def _among_array(element: Any, compiler: Any, **given: Any) -> str:
 def _among_json(element: Any, compiler: Any, **given: Any) -> str:
     column, values = (compiler.process(clause, **given) for clause in element.clauses)
     return f"({column} IN (SELECT value FROM json_each({values})))"
+
+
+class _TextIn(FunctionElement[str]):
+    """A field of a JSON object, as text."""
+
+    inherit_cache = True
+    type = Text()
+
+
+def text_in(column: ColumnElement[Any], field: str) -> ColumnElement[str]:
+    """Return a text that the JSON object in a column has under the name ``field``; NULL if it has none."""
+    return _TextIn(column, literal_column(f"'{field}'"))
+
+
+@compiles(_TextIn, "postgresql")
+def _text_in_postgresql(element: Any, compiler: Any, **given: Any) -> str:
+    column, field = (compiler.process(clause, **given) for clause in element.clauses)
+    return f"(CAST({column} AS JSON) ->> {field})"
+
+
+@compiles(_TextIn, "sqlite")
+def _text_in_sqlite(element: Any, compiler: Any, **given: Any) -> str:
+    column, field = (compiler.process(clause, **given) for clause in element.clauses)
+    return f"json_extract({column}, '$.' || {field})"

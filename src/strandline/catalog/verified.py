@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from strandline import records
 from strandline.catalog import sqltables
@@ -16,6 +16,11 @@ from strandline.records import R, Record, RecordType
 _ROWS = (
     select(sqltables.verified)
     .where(sqltables.among(sqltables.verified.c.path_id, "path_ids"))
+    .order_by(sqltables.verified.c.id)
+)
+_OF_LEVELS = (
+    select(sqltables.verified)
+    .where(sqltables.verified.c.level.in_(bindparam("levels", expanding=True)))
     .order_by(sqltables.verified.c.id)
 )
 _REMOVE = delete(sqltables.verified).where(sqltables.among(sqltables.verified.c.id, "row_ids"))
@@ -39,10 +44,16 @@ def of_paths(conn: Connection, path_ids: Iterable[int]) -> list[Verified]:
     return [Verified(*row) for row in conn.execute(_ROWS, {"path_ids": list(path_ids)})]
 
 
-def add(tx: Writer, level: str, found: Sequence[tuple[int, Record]]) -> None:
-    """Keep something of paths, each with its record, as of now."""
+def of_levels(conn: Connection, levels: Iterable[str]) -> list[Verified]:
+    """Return what is kept at levels, of all paths, in the order in which it was written."""
+    return [Verified(*row) for row in conn.execute(_OF_LEVELS, {"levels": list(levels)})]
+
+
+def add(tx: Writer, level: str, found: Sequence[tuple[int, Record]], time: float | None = None) -> None:
+    """Keep something of paths, each with its record, as of a time; None: now."""
+    at = tx.now if time is None else time
     rows = [
-        {"path_id": path_id, "level": level, "time": tx.now, "body": records.to_text(record)}
+        {"path_id": path_id, "level": level, "time": at, "body": records.to_text(record)}
         for path_id, record in found
     ]
     if rows:

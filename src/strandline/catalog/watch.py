@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, and_, case, func, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, case, func, literal_column, or_, select
 
 from strandline.catalog import paths, sqltables
 
@@ -31,18 +32,27 @@ class Unfinished:
 
     id: str
     kind: str
+    state: str
     created: float
     changed: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Failed:
-    """An operation that has failed. ``error`` is the text of its record."""
+    """An operation that has failed. ``error`` is the text of its record. ``collection``: the backup
+    collection that it was for; ``elsewhere``: the place that its request names for a copy of a backup."""
 
     id: str
     kind: str
     ended: float
     error: str | None
+    collection: str | None
+    elsewhere: str | None
+
+
+REPEATED = ("backup", "incremental backup", "send backup", "compact backups", "merge increments")
+"""Kinds of which one that is done replaces all that have failed before it for the same collection, whatever
+else their requests say. Of other kinds only the same request repeats a failed one."""
 
 
 def operations_by_state(conn: Connection) -> dict[tuple[str, str], int]:
@@ -66,7 +76,7 @@ def unfinished(conn: Connection) -> list[Unfinished]:
     last = func.max(case((part.began > part.changed, part.began), else_=part.changed))
     changed = select(last).where(part.operation_id == at.id).scalar_subquery()
     rows = conn.execute(
-        select(at.id, at.kind, at.created, func.coalesce(changed, at.created))
+        select(at.id, at.kind, at.state, at.created, func.coalesce(changed, at.created))
         .where(at.ended.is_(None))
         .order_by(at.number)
     )
@@ -74,23 +84,65 @@ def unfinished(conn: Connection) -> list[Unfinished]:
 
 
 def failed(conn: Connection) -> list[Failed]:
-    """Return the operations that have failed and that nobody has repeated with success since, oldest
-    first."""
-    at, again = sqltables.operations.c, sqltables.operations.alias("again")
+    """Return the operations that have failed, oldest first, without those that a later success has replaced
+    and those whose collection has been dropped since."""
+    at, later = sqltables.operations.c, sqltables.operations.alias("later").c
     repeated = (
-        select(again.c.id)
+        select(later.id)
         .where(
-            again.c.kind == at.kind,
-            again.c.request == at.request,
-            again.c.state == "done",
-            again.c.number > at.number,
+            later.kind == at.kind,
+            later.request == at.request,
+            later.state == "done",
+            later.number > at.number,
         )
         .exists()
     )
-    rows = conn.execute(
-        select(at.id, at.kind, at.ended, at.error).where(at.state == "failed", ~repeated).order_by(at.number)
+    last = (
+        select(*_subject(later), func.max(later.number).label("number"))
+        .where(later.state == "done", later.kind.in_((*REPEATED, "drop collection")))
+        .group_by(*_subject(later))
+        .subquery()
     )
-    return [Failed(*row) for row in rows]
+    kind, collection, elsewhere, backup = _subject(at)
+    same_place = and_(last.c.elsewhere == elsewhere, last.c.backup == backup)
+    replaces = or_(
+        last.c.kind == "drop collection",
+        and_(last.c.kind == kind, kind.in_(REPEATED), same_place),
+        and_(last.c.kind == "backup", kind == "incremental backup"),
+    )
+    replaced = (
+        select(last.c.number)
+        .where(last.c.collection == collection, last.c.number > at.number, replaces)
+        .exists()
+    )
+    rows = conn.execute(
+        select(
+            at.id,
+            at.kind,
+            at.ended,
+            at.error,
+            collection,
+            sqltables.text_in(at.request, "url").label("elsewhere"),
+        )
+        .where(at.state == "failed", ~repeated, ~replaced)
+        .order_by(at.number)
+    )
+    return [Failed(**row._mapping) for row in rows]
+
+
+def _subject(at: Any) -> tuple[ColumnElement[Any], ...]:
+    """Return what an operation is for: kind, collection, the other place that a backup is copied to, and that
+    backup; the last two are empty if it is not copied to another place."""
+    url = sqltables.text_in(at.request, "url")
+    # Not a parameter: PostgreSQL takes two of them for two expressions, also where it groups by one.
+    none: ColumnElement[str] = literal_column("''")
+    backup = case((url.is_(None), none), else_=func.coalesce(sqltables.text_in(at.request, "backup"), none))
+    return (
+        at.kind.label("kind"),
+        sqltables.text_in(at.request, "collection").label("collection"),
+        func.coalesce(url, none).label("elsewhere"),
+        backup.label("backup"),
+    )
 
 
 def held_bytes(conn: Connection) -> dict[int, int]:

@@ -20,9 +20,9 @@ from sqlalchemy import Connection, Engine, Table, event, insert, select, text, u
 from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from strandline.catalog import sqltables
+from strandline.catalog import sqlite_files, sqltables
 from strandline.clock import Clock
-from strandline.errors import Corrupted, StrandlineError, Unavailable
+from strandline.errors import Corrupted, PreconditionFailed, StrandlineError, Unavailable
 from strandline.lru import Cache
 from strandline.model import Segment
 from strandline.retry import tries
@@ -40,6 +40,17 @@ _STEP = select(sqltables.clock.c.step).where(sqltables.clock.c.id == 1)
 
 FEW_ROWS = 50
 """Fewer rows than these go into a table in a statement as usual."""
+
+
+STEPS_PER_SECOND = 2**20
+"""No warehouse commits faster."""
+
+
+def latest_step(now: float) -> int:
+    """Return the step up to which the clock of another warehouse is believed. Without a limit, one forged
+    number could bring the clock to its end, and nothing could be committed any more. The limit grows faster
+    than any warehouse commits, so what is backed up after such a number is believed as well."""
+    return STEPS_PER_SECOND * max(int(now), 2**30)
 
 
 def current_step(conn: Connection) -> int:
@@ -86,6 +97,11 @@ class Writer:
     def skip_to(self, step: int) -> None:
         """Let its step, which nobody may have asked for yet, be later than ``step``: that of another
         warehouse, some of whose changes come here."""
+        if step > latest_step(self.now):
+            raise PreconditionFailed(
+                f"the step {step} is later than any that a warehouse can have come to by now",
+                "Its backup was changed, or the clock of this machine is wrong.",
+            )
         at = sqltables.clock.c
         self.conn.execute(update(sqltables.clock).where(at.id == 1, at.step < step).values(step=step))
 
@@ -122,15 +138,24 @@ class Transactions:
     die. ``on_publication`` is told of each publication that a transaction of this process made, once it is
     durable: all that an ``Announcement`` says."""
 
-    def __init__(self, engine: Engine, clock: Clock, wait_seconds: float) -> None:
+    def __init__(
+        self, engine: Engine, clock: Clock, wait_seconds: float, reading: Engine | None = None
+    ) -> None:
         self.engine = engine
+        self.reading = reading
+        """Of a catalog in SQLite: reads it where it cannot be written."""
         self.clock = clock
         self.wait_seconds = wait_seconds
         self.is_sqlite = engine.dialect.name == "sqlite"
         if self.is_sqlite:
             event.listen(engine, "begin", _begin)
+        if reading is not None:
+            event.listen(reading, "begin", _begin)
         # Segments by id, which never change; bounded by the bytes of inline rows and by number.
         self._segments: Cache[int, Segment] = Cache(64 << 20, lambda s: len(s.data or b"") + 1300)
+        self._freeing = 0
+        self.has_released = False
+        """The reserve was given back, and perhaps there was no space yet to keep it again."""
         self.after_commit: Callable[[], None] = lambda: None
         self.on_publication: Callable[[int, int, str | None, dict[str, int]], None] = lambda *_: None
 
@@ -139,11 +164,44 @@ class Transactions:
         """A snapshot of the catalog. Nothing written inside it is kept."""
         with plain_errors():
             conn = self.patiently(self._open_read)
+            raw = conn.connection.driver_connection
             try:
                 yield conn
+            except DBAPIError:
+                sqlite_files.check_unchanged(raw)  # If another process has changed it, nothing is damaged.
+                raise
+            else:
+                sqlite_files.check_unchanged(raw)
             finally:
                 conn.rollback()
                 conn.close()
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether this process may not write the catalog's file or create files beside it."""
+        return self.is_sqlite and not sqlite_files.is_writable(str(self.engine.url.database))
+
+    @contextlib.contextmanager
+    def freeing_space(self) -> Iterator[None]:
+        """What is committed in the block frees space, so it may use what is kept for a full disk."""
+        if not self.is_sqlite or self.is_read_only:
+            yield
+            return
+        file = str(self.engine.url.database)
+        sqlite_files.release_reserve(file)
+        self._freeing, self.has_released = self._freeing + 1, True
+        try:
+            yield
+        finally:
+            self._freeing -= 1
+            sqlite_files.keep_reserve(file)
+
+    def _empty_log(self) -> None:
+        """Take the log of a catalog in SQLite into its file, so that the next commit finds its space."""
+        if self._freeing and sqlite_files.is_short_of_space(str(self.engine.url.database)):
+            with contextlib.suppress(DBAPIError), self.engine.connect() as conn:
+                driver: Any = conn.connection.driver_connection
+                driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Writer]:
@@ -153,12 +211,14 @@ class Transactions:
             with self._begin_write() as conn:
                 tx = Writer(conn, self.clock.now())
                 yield tx
+            self._empty_log()
             self.after_commit()
             for announcement in tx.announced:
                 self.on_publication(*announcement)
 
     @contextlib.contextmanager
     def _begin_write(self) -> Iterator[Connection]:
+        self.check_writable()
         conn = self.patiently(self._open_write)
         try:
             yield conn
@@ -171,8 +231,26 @@ class Transactions:
         finally:
             conn.close()
 
+    def check_writable(self) -> None:
+        if self.is_read_only:
+            raise Unavailable(
+                f"the catalog {self.engine.url.database} cannot be written: it is read-only for this process",
+                "Reading works here. To change something, open the warehouse where it can be written.",
+            )
+
     def _open_read(self) -> Connection:
-        conn = self.engine.connect().execution_options(strandline_segments=self._segments)
+        if self.reading is not None and self.is_read_only:
+            return self._begin_read(self.reading)
+        try:
+            return self._begin_read(self.engine)
+        except OperationalError as error:
+            # To read, SQLite needs space for the index of the log.
+            if self.reading is None or not _has_no_space(error):
+                raise
+            return self._begin_read(self.reading)
+
+    def _begin_read(self, engine: Engine) -> Connection:
+        conn = engine.connect().execution_options(strandline_segments=self._segments)
         try:
             if not self.is_sqlite:
                 conn = conn.execution_options(isolation_level="REPEATABLE READ")
@@ -232,6 +310,11 @@ def _begin(conn: Connection) -> None:
     conn.exec_driver_sql("BEGIN IMMEDIATE" if is_write else "BEGIN")
 
 
+def _has_no_space(error: OperationalError) -> bool:
+    text_ = str(error.orig).lower()
+    return "is full" in text_ or "disk i/o error" in text_ or "unable to open" in text_
+
+
 def _is_busy(error: OperationalError) -> bool:
     text_ = str(error.orig).lower()
     return "locked" in text_ or "busy" in text_ or "deadlock" in text_ or "could not serialize" in text_
@@ -246,10 +329,10 @@ def plain_errors() -> Iterator[None]:
     except OperationalError as error:
         if _is_busy(error):
             raise
-        raise Unavailable(
-            f"the catalog cannot be used: {_first_line(error)}",
-            "Check the catalog's address, rights and free space.",
-        ) from error
+        hint = "Check the catalog's address, rights and free space."
+        if _has_no_space(error):
+            hint += " On a full disk DROP, PRUNE and db.maintain() still work, and free space."
+        raise Unavailable(f"the catalog cannot be used: {_first_line(error)}", hint) from error
     except PoolTimeout as error:
         raise Unavailable(
             "all connections to the catalog are in use", "Use fewer threads at once, then try again."

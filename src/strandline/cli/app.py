@@ -14,7 +14,7 @@ from strandline.cli.failures import Fault
 from strandline.cli.output import Output, nobody_reads
 from strandline.cli.progress import LeftAlone
 from strandline.cli.session import Cli
-from strandline.errors import Cancelled, Internal, StrandlineError, Unavailable
+from strandline.errors import Internal, StrandlineError, Unavailable, UnderOperation
 from strandline.work import Interrupted
 
 
@@ -57,14 +57,18 @@ COMMANDS = (
     "describe",
     "status",
     "config",
+    "trust",
     "backup",
     "restore",
     "show-backup",
     "copy-backup",
     "attach",
     "verify",
+    "repair",
     "compact-backups",
     "drop-backup",
+    "bin",
+    "undrop",
     "prune",
     "rotate-key",
     "operations",
@@ -106,8 +110,9 @@ def run(args: list[str]) -> int:
     cli = Cli()
     # An error in the command line itself should be told in the right form, too.
     as_json, debug = "--json" in args, "--debug" in args
+    silent = as_json or "--quiet" in args or "-q" in args
     try:
-        with logs.as_before(), status_line.on_terminal(as_json=as_json):
+        with logs.as_before(), status_line.on_terminal(silent=silent):
             command = typer.main.get_command(app_with(_asked(args)))
             code = command.main(args, prog_name="strandline", standalone_mode=False, obj=cli)
         sys.stdout.flush()
@@ -162,8 +167,9 @@ def _left(left: LeftAlone, output: Output) -> int:
     """People have been told by now; a program gets its document."""
     if output.as_json:
         fault = Fault(
-            code=Cancelled.code,
-            message=f"interrupted; operation {left.operation_id} stays unfinished",
+            code=UnderOperation.code,  # It is not cancelled.
+            message=f"interrupted; operation {left.operation_id} "
+            + ("goes on in the background" if left.goes_on else "stays unfinished"),
             hint=f"Go on with: strandline operations wait {left.operation_id}",
             exit_code=failures.INTERRUPTED,
         )

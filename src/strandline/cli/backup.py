@@ -12,7 +12,7 @@ from strandline.sql.tokens import quote
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "backup", BACK_UP_AND_RESTORE)(backup)
+    command(app, "backup", BACK_UP_AND_RESTORE, quiet=True)(backup)
 
 
 def backup(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "check", CARE)(check)
+    command(app, "check", CARE, quiet=True)(check)
 
 
 def check(

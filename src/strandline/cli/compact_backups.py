@@ -21,7 +21,7 @@ from strandline.sql.tokens import quote
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "compact-backups", BACK_UP_AND_RESTORE)(compact_backups)
+    command(app, "compact-backups", BACK_UP_AND_RESTORE, quiet=True)(compact_backups)
 
 
 def compact_backups(

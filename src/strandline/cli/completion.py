@@ -29,6 +29,10 @@ def paths(context: typer.Context, incomplete: str) -> list[str]:
     return [path for path in _ask(context, find) if path.startswith(incomplete)]
 
 
+SHOWN = 200
+"""Maximum number of operations that are looked through, the last ones."""
+
+
 def collections(context: typer.Context, incomplete: str) -> list[str]:
     return [
         name
@@ -50,7 +54,7 @@ def backups(context: typer.Context, incomplete: str) -> list[str]:
 def operations(context: typer.Context, incomplete: str) -> list[str]:
     return [
         name
-        for name in _ask(context, lambda db: (o.id for o in db.operations()))
+        for name in _ask(context, lambda db: (o.id for o in db.operations(limit=SHOWN)))
         if name.startswith(incomplete)
     ]
 

@@ -1,5 +1,6 @@
 """What holds for a command, and where each of it comes from. Growing in strength: the file of the user, that
-of the current folder, the profile in either, the environment, the command line."""
+of the current folder, the profile in either, the environment, the command line. The file of the current
+folder counts only as far as it may (``project_trust``)."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from strandline.cli.project_trust import ProjectFile, danger, read_project_file
 from strandline.errors import InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
 from strandline.names import did_you_mean
 from strandline.settings import Settings
@@ -27,6 +29,8 @@ SECTIONS = {"settings": "settings", "spark": "spark", "storage": "storage_option
 COMMANDS = ("catalog_password_command", "repository_key_command")
 """What is run as a program. It is taken from no file that others could have written."""
 _TYPES = {f.name: f.type for f in fields(Settings) if f.name not in ("spark", "storage_options")}
+_SPARK = {"spark.executorEnv.PYTHONSAFEPATH": "1"}
+"""The sessions of a command run no functions of users, so they need no modules of the current folder."""
 _SECRET = ("secret", "password", "token", "key", "credential", "sas", "signature")
 
 
@@ -40,11 +44,18 @@ class Value:
 
 @dataclass
 class Configuration:
-    """``values`` by their names: of ``PLAIN``, of settings, and ``spark.x`` and ``storage.x``."""
+    """``values`` by their names: of ``PLAIN``, of settings, and ``spark.x`` and ``storage.x``.
+    ``refusal`` says why the file of the current folder may not decide what it does."""
 
     profile: Value | None = None
     files: list[str] = field(default_factory=list)
     values: dict[str, Value] = field(default_factory=dict)
+    refusal: StrandlineError | None = None
+
+    def check(self) -> None:
+        """Refuse to work with a file of the current folder that is not trusted."""
+        if self.refusal is not None:
+            raise self.refusal
 
     def text(self, name: str) -> str | None:
         found = self.values.get(name)
@@ -52,10 +63,17 @@ class Configuration:
 
     def settings(self) -> Settings:
         """Return the settings for ``connect``."""
+        self.check()
+        return self.read_settings()
+
+    def read_settings(self) -> Settings:
+        """Return the settings, to be shown and not to be used."""
         given = {name: v.value for name, v in self.values.items() if name in _TYPES}
         for section, name in (("spark.", "spark"), ("storage.", "storage_options")):
             of = {n: str(v.value) for n, v in self.values.items() if n.startswith(section)}
-            given[name] = of if name == "spark" else {n.removeprefix(section): v for n, v in of.items()}
+            given[name] = (
+                _SPARK | of if name == "spark" else {n.removeprefix(section): v for n, v in of.items()}
+            )
         try:
             return Settings(**given)
         except StrandlineError as error:
@@ -67,6 +85,7 @@ class Configuration:
     def catalog_url(self) -> str | None:
         """Return the URL of the catalog with its password, if one has to be looked up; None: it is the file
         in the warehouse."""
+        self.check()
         url = self.text("catalog")
         if url is None or "://" not in url or url.startswith("sqlite"):
             return url
@@ -87,20 +106,28 @@ class Configuration:
 
 def shown(name: str, value: Any) -> str:
     """Return a value as it may be printed."""
-    from strandline.metrics import masked
+    from strandline.errors import masked
 
     if name in COMMANDS:
         return "(a command)"
-    is_option = name.startswith(("spark.", "storage."))
-    if is_option and any(word in name.lower() for word in _SECRET):
-        return "***"
-    return masked(str(value))
+    return "***" if is_secret(name) else masked(str(value))
+
+
+def is_secret(name: str) -> bool:
+    """Return whether the value of an option of Spark or of an object store must not be printed."""
+    return name.startswith(("spark.", "storage.")) and any(word in name.lower() for word in _SECRET)
 
 
 def load(profile: str | None, given: Mapping[str, str | None], assigned: Sequence[str] = ()) -> Configuration:
     """Read all that holds. ``given``: what the command line says; ``assigned``: its ``NAME=VALUE``."""
     found = Configuration()
-    read = [(name, _read(path), path) for name, path in _files() if path.is_file()]
+    user, project = _user_file(), read_project_file(Path(FILE))
+    found.refusal = None if project is None else project.refusal()
+    read: list[tuple[str, dict[str, Any], Path]] = []
+    if user.is_file():
+        read.append((str(user), _parse(_read(user), user), user))
+    if project is not None and found.refusal is None:
+        read.append((FILE, _parse(project.content, Path(FILE)), Path(FILE)))
     found.files = [name for name, _, _ in read]
     found.profile = _profile(profile, read)
     profiles: set[str] = set()
@@ -114,17 +141,49 @@ def load(profile: str | None, given: Mapping[str, str | None], assigned: Sequenc
         if found.profile is not None and found.profile.value in of:
             layers.append((f"{name}, profile {found.profile.value}", of[found.profile.value], path))
     if found.profile is not None and found.profile.value not in profiles:
+        found.check()
         raise InvalidArgument(
             f"there is no profile {found.profile.value!r} ({found.profile.source})",
             did_you_mean(found.profile.value, profiles)
             or (f"There are {', '.join(sorted(profiles))}." if profiles else f"Write one into {FILE}."),
         )
     for source, content, path in layers:
-        _take(found, dict(_flat(content, source, path)), source)
+        flat = dict(_flat(content, source, path))
+        for key in COMMANDS:
+            if path == user and key in flat:
+                _check_own(path, key)
+        _take(found, flat, source)
     _take(found, dict(_environment()), None)
     _take(found, {name: value for name, value in given.items() if value is not None}, "command line")
     _take(found, dict(map(_assignment, assigned)), "command line")
+    if project is not None and found.refusal is None:
+        found.refusal = _refusal_of_settings(found, project)
     return found
+
+
+def _refusal_of_settings(found: Configuration, project: ProjectFile) -> StrandlineError | None:
+    """Return why the file of the current folder may not decide what it does: in itself, or in a profile."""
+    named = None if found.profile is None else str(found.profile.value)
+    for source, profile in ((FILE, None), (f"{FILE}, profile {named}", named)):
+        decided = {name: v.value for name, v in found.values.items() if v.source == source}
+        refusal = project.refusal_of_settings(decided, profile)
+        if refusal is not None:
+            return refusal
+    return None
+
+
+def dangers_of(project: ProjectFile) -> list[tuple[str, str]]:
+    """Return the settings of a file that need trust, with the reason, in all of its profiles."""
+    path = Path(project.path)
+    content = _parse(project.content, path)
+    own = {key: value for key, value in content.items() if key not in ("profile", "profiles")}
+    layers = {"": own, **{f" (profile {name})": of for name, of in content.get("profiles", {}).items()}}
+    return [
+        (f"{name}{where}", why)
+        for where, layer in layers.items()
+        for name, value in _flat(layer, f"{path}{where}", path)
+        if (why := danger(name, value))
+    ]
 
 
 def _take(found: Configuration, values: Mapping[str, Any], source: str | None) -> None:
@@ -135,26 +194,38 @@ def _take(found: Configuration, values: Mapping[str, Any], source: str | None) -
         found.values[name] = Value(value, source or f"STRANDLINE_{name.upper()}")
 
 
-def _files() -> Iterator[tuple[str, Path]]:
-    """Yield the files there may be, the weaker one first."""
+def _user_file() -> Path:
     base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    user = Path(base, "strandline", FILE)
-    yield str(user), user
-    yield FILE, Path(FILE)
+    return Path(base, "strandline", FILE)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise Unavailable(f"{path} cannot be read: {error.strerror}", "Check its rights.") from None
+
+
+def _parse(text: bytes, path: Path) -> dict[str, Any]:
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
     try:
-        content: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
-        return content
-    except OSError as error:
-        raise Unavailable(f"{path} cannot be read: {error.strerror}", "Check its rights.") from None
+        content: dict[str, Any] = tomllib.loads(text.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"{path} is no TOML: {error}", "Correct it, or take it away.") from None
+    _check_names(content, path)
+    return content
+
+
+def _check_names(content: dict[str, Any], path: Path) -> None:
+    """Refuse names that could hide others when they are printed on a terminal."""
+    for key, value in content.items():
+        if not key.isprintable():
+            raise InvalidArgument(f"{path} has a name with control characters: {key!r}", "Correct the file.")
+        if isinstance(value, dict):
+            _check_names(value, path)
 
 
 def _profile(named: str | None, read: Sequence[tuple[str, dict[str, Any], Path]]) -> Value | None:
@@ -178,8 +249,6 @@ def _flat(content: Any, source: str, path: Path) -> Iterator[tuple[str, Any]]:
             yield from _section(key, value, source, path)
         elif key in PLAIN:
             text = _a_text(key, value, source)
-            if key in COMMANDS:
-                _check_own(path, key)
             yield key, _placed(text, path) if key in ("warehouse", "catalog_password_file") else text
         else:
             if key in _TYPES:
@@ -192,8 +261,6 @@ def _section(section: str, content: dict[str, Any], source: str, path: Path) -> 
         if section == "settings":
             if key not in _TYPES:
                 raise _unknown(key, _TYPES, source)
-            if key in COMMANDS:
-                _check_own(path, key)
             yield key, value
             continue
         if isinstance(value, dict):
@@ -227,7 +294,7 @@ def _assignment(text: str) -> tuple[str, Any]:
 
 
 def _typed(name: str, text: str, source: str) -> Any:
-    kind = {"int": int, "float": float}.get(str(_TYPES.get(name)), str)
+    kind = {"int": int, "float": float, "float | None": float}.get(str(_TYPES.get(name)), str)
     try:
         return kind(text)
     except ValueError:

@@ -20,7 +20,7 @@ from strandline.sql.tokens import quote
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "copy-backup", BACK_UP_AND_RESTORE)(copy_backup)
+    command(app, "copy-backup", BACK_UP_AND_RESTORE, quiet=True)(copy_backup)
 
 
 def copy_backup(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "drop-backup", BACK_UP_AND_RESTORE)(drop_backup)
+    command(app, "drop-backup", BACK_UP_AND_RESTORE, quiet=True)(drop_backup)
 
 
 def drop_backup(

@@ -8,7 +8,7 @@ import re
 import sys
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from strandline.cli.logs import json_line
 from strandline.errors import Cancelled, StrandlineError
@@ -27,6 +27,7 @@ _IN_COMMANDS = (
     (re.compile(r"db\.cancel\((?:'([^']*)'|id)?\)"), "operations cancel"),
     (re.compile(r"db\.forget\((?:'([^']*)'|id)?\)"), "operations forget"),
     (re.compile(r"db\.operations\(()\)"), "operations list"),
+    (re.compile(r"db\.operation\((?:'([^']*)'|id)\)"), "operations get"),
     (re.compile(r"db\.check\((?:'([^']*)'|path)\)"), "check"),
     (re.compile(r"db\.verify\((?:'([^']*)'|[a-z]*)\)"), "check --collection"),
     (re.compile(r"db\.ls\((?:'([^']*)')?\)"), "ls"),
@@ -38,12 +39,19 @@ _IN_COMMANDS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What is told of a failure."""
+    """What is told of a failure. ``operation`` and ``outcome``: the operation that the command began or
+    waited for, and what becomes of it."""
 
     code: str
     message: str
     hint: str
     exit_code: int
+    operation: str | None = None
+    outcome: str | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return what there is to say, by name."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def fault_of(error: StrandlineError | KeyboardInterrupt) -> Fault:
@@ -55,12 +63,19 @@ def fault_of(error: StrandlineError | KeyboardInterrupt) -> Fault:
             hint = "What was committed before stays, and nothing half done is visible. Run it again at will."
         return Fault(code=Cancelled.code, message=message, hint=hint, exit_code=INTERRUPTED)
     hint = hint_for_shell(error.hint)
-    return Fault(code=error.code, message=error.message, hint=hint, exit_code=error.exit_code)
+    return Fault(
+        code=error.code,
+        message=error.message,
+        hint=hint,
+        exit_code=error.exit_code,
+        operation=error.operation,
+        outcome=error.outcome,
+    )
 
 
 def document(fault: Fault) -> str:
     """Return a failure as JSON."""
-    return json.dumps({"error": asdict(fault)}, ensure_ascii=False)
+    return json.dumps({"error": fault.fields()}, ensure_ascii=False)
 
 
 def tell(error: StrandlineError | KeyboardInterrupt, output: Output, *, as_json: bool = False) -> int:
@@ -82,7 +97,7 @@ def say(fault: Fault, output: Output, *, as_json: bool = False) -> int:
             sys.stderr.write(told)
     elif output.notes_as_json:
         sys.stdout.flush()
-        sys.stderr.write(json_line("error", {"event": "error", **asdict(fault)}) + "\n")
+        sys.stderr.write(json_line("error", {"event": "error", **fault.fields()}) + "\n")
     else:
         sys.stdout.flush()
         message, code = _sentence(fault.message), fault.code

@@ -87,7 +87,7 @@ class _ToStderr(logging.Handler):
 
 def json_line(level: str, fields: Mapping[str, Any], at: float | None = None) -> str:
     """Return one object in a line, without what is secret in it."""
-    from strandline.metrics import masked
+    from strandline.errors import masked
 
     line = {"time": _time(time.time() if at is None else at), "level": level, **fields}
     return masked(json.dumps(line, default=str, ensure_ascii=False))
@@ -101,7 +101,7 @@ class _AsText(logging.Formatter):
     """A time, a level, and what is to be said."""
 
     def format(self, record: logging.LogRecord) -> str:
-        from strandline.metrics import masked
+        from strandline.errors import masked
 
         trace = "\n" + self.formatException(record.exc_info) if record.exc_info else ""
         return masked(f"{_time(record.created)} {record.levelname.lower()} {record.getMessage()}{trace}")

@@ -14,7 +14,7 @@ from strandline.names import count
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "maintain", CARE)(maintain)
+    command(app, "maintain", CARE, quiet=True)(maintain)
 
 
 def maintain(

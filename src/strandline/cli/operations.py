@@ -12,7 +12,8 @@ from strandline.cli import completion
 from strandline.cli.options import BACK_UP_AND_RESTORE, command
 from strandline.cli.progress import follow, name_of, took, words
 from strandline.cli.session import Cli
-from strandline.cli.values import duration, moment, owned_by, size
+from strandline.cli.values import duration, moment, owned_by, since_of, size
+from strandline.names import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,13 +41,32 @@ def register(app: typer.Typer) -> None:
         ("cancel", cancel),
         ("forget", forget),
     ):
-        command(group, name)(function)
+        command(group, name, quiet=name in ("wait", "forget"))(function)
 
 
-def list_(cli: Cli) -> None:
+def list_(
+    cli: Cli,
+    *,
+    state: Annotated[
+        str | None, typer.Option("--state", help="Only those in this state, such as failed or running.")
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option("--kind", help="Only those of this kind, such as backup or restore.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="TIME", help="Only those that began since then: 24h, 7d, or 2026-11-15T08:00Z."
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="NUMBER", min=1, help="Only the last ones.")
+    ] = None,
+) -> None:
     """List the operations that are not forgotten, oldest first."""
+    began = None if since is None else since_of(since)
     with cli.database() as db:
-        found = db.operations()
+        found = db.operations(state=state, kind=kind, since=began, limit=limit)
     columns = ("id", "kind", "state", "percent", "created", "progress")
     rows = [(o.id, o.kind, o.state, round(o.percent), moment(o.created), words(o)) for o in found]
     cli.output.result([body_of(o) for o in found], lambda: cli.output.table(columns, rows))
@@ -145,11 +165,25 @@ def cancel(cli: Cli, operation: OperationId) -> None:
     tell_operation(cli, found)
 
 
-def forget(cli: Cli, operation: OperationId) -> None:
-    """Remove the record of an operation that has ended. What it made stays."""
+def forget(
+    cli: Cli,
+    operation: Annotated[
+        str | None,
+        typer.Argument(metavar="ID", help="The operation's id.", autocompletion=completion.operations),
+    ] = None,
+    *,
+    failed: Annotated[bool, typer.Option("--failed", help="All operations that have failed.")] = False,
+) -> None:
+    """Remove the record of an operation that has ended, or of all that have failed. What they made stays."""
     with cli.database() as db:
-        db.forget(operation)
-    cli.output.result({"forgotten": operation}, lambda: cli.output.line(f"forgot operation {operation}"))
+        number = db.forget(operation, failed=failed)
+    if operation is not None:
+        cli.output.result({"forgotten": operation}, lambda: cli.output.line(f"forgot operation {operation}"))
+        return
+    cli.output.result(
+        {"forgotten_failed": number},
+        lambda: cli.output.line(f"forgot {count(number, 'operation')} that had failed"),
+    )
 
 
 def body_of(operation: OperationInfo) -> dict[str, Any]:
@@ -200,3 +234,6 @@ def tell_operation(cli: Cli, operation: OperationInfo) -> None:
         cli.output.fields((name, value) for name, value in known if value not in (None, ""))
 
     cli.output.result(body_of(operation), tell)
+    for name in ("warning", "not_removed"):
+        if cli.output.quiet and (said := (operation.result or {}).get(name)):
+            cli.output.warn(f"warning: {said}")

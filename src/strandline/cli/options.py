@@ -105,6 +105,13 @@ Debug = Annotated[
     bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=EVERY_COMMAND)
 ]
 
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", "-q", help="Print nothing on success, as a cron job wants it. Errors still go to stderr."
+    ),
+]
+
 LogLevel = Annotated[
     logs.Level | None,
     typer.Option(
@@ -136,35 +143,55 @@ _SHARED: dict[str, tuple[Any, Any]] = {
 }
 
 
-def command(app: typer.Typer, name: str, panel: str | None = None) -> Callable[[F], F]:
-    """Make ``function(cli, ...)`` a command of ``app``, with the shared options beside its own."""
+def command(
+    app: typer.Typer, name: str, panel: str | None = None, *, quiet: bool = False
+) -> Callable[[F], F]:
+    """Make ``function(cli, ...)`` a command of ``app``, with the shared options beside its own. ``quiet``: it
+    has the option ``--quiet`` as well."""
 
     def register(function: F) -> F:
-        # Not get_type_hints: in Python 3.10 it hides Annotated where the default is None.
-        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-        shared = [
-            inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=d, annotation=a)
-            for n, (a, d) in _SHARED.items()
-        ]
-        context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-
-        @functools.wraps(function)
-        def run(*, context: typer.Context, **given: Any) -> Any:
-            cli = apply(context.find_root().obj, **{n: given.pop(n) for n in _SHARED})
-            cli.output.notes_as_json = logs.configure(cli.configuration) is logs.LogForm.JSON
-            try:
-                return function(cli, **given)
-            except BrokenPipeError:
-                return nobody_reads()  # Said here: Typer would make a failure of it.
-
-        keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
-        run.__signature__ = inspect.Signature([context, *keywords, *shared])  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in (context, *keywords, *shared)}
-        del run.__wrapped__
-        app.command(name, rich_help_panel=panel)(run)
+        app.command(name, rich_help_panel=panel)(with_shared(function, quiet=quiet))
         return function
 
     return register
+
+
+def with_shared(function: Callable[..., Any], *, quiet: bool = False) -> Callable[..., Any]:
+    """Return what Typer calls for ``function(cli, ...)``: with the shared options beside its own. As the
+    callback of a group it only takes these when one of the group's commands is called."""
+    # Not get_type_hints: in Python 3.10 it hides Annotated where the default is None.
+    own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+    if quiet:
+        kind = inspect.Parameter.KEYWORD_ONLY
+        own.append(inspect.Parameter("quiet", kind, default=False, annotation=Quiet))
+    shared = [
+        inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=d, annotation=a)
+        for n, (a, d) in _SHARED.items()
+    ]
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+
+    @functools.wraps(function)
+    def run(*, context: typer.Context, **given: Any) -> Any:
+        cli = apply(context.find_root().obj, **{n: given.pop(n) for n in _SHARED})
+        if context.invoked_subcommand is not None:
+            return None
+        cli.output.quiet = given.pop("quiet", False)
+        try:
+            cli.output.notes_as_json = logs.configure(cli.configuration) is logs.LogForm.JSON
+            code = function(cli, **given)
+            if not code:
+                cli.output.discard()
+            return code
+        except BrokenPipeError:
+            return nobody_reads()  # Said here: Typer would make a failure of it.
+        finally:
+            cli.output.release()
+
+    keywords = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own]
+    run.__signature__ = inspect.Signature([context, *keywords, *shared])  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in (context, *keywords, *shared)}
+    del run.__wrapped__
+    return run
 
 
 def apply(

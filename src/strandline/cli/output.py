@@ -11,7 +11,8 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from strandline.cli.failures import document, fault_of
@@ -42,6 +43,9 @@ class Output:
     """What is run at the moment has written its document."""
     notes_as_json: bool = False
     """What stderr gets is read by programs, as the log is: an object in each line."""
+    quiet: bool = False
+    """Nothing is written until it is known whether the command succeeds."""
+    _kept: list[Callable[[], None]] = field(default_factory=list)
 
     @property
     def is_terminal(self) -> bool:
@@ -49,10 +53,30 @@ class Output:
 
     def line(self, text: str = "") -> None:
         """A line of result."""
-        sys.stdout.write(text + "\n")
+        if self.quiet:
+            self._kept.append(partial(self.line, text))
+        else:
+            sys.stdout.write(text + "\n")
 
     def note(self, text: str) -> None:
         """A line about the result."""
+        if self.quiet:
+            self._kept.append(partial(self.note, text))
+        else:
+            self.warn(text)
+
+    def discard(self) -> None:
+        """Forget what was kept: the command has succeeded."""
+        self._kept.clear()
+
+    def release(self) -> None:
+        """Write what was kept, and from now on keep nothing."""
+        self.quiet = False
+        while self._kept:
+            self._kept.pop(0)()
+
+    def warn(self, text: str) -> None:
+        """A line about the result that is written in any case."""
         sys.stdout.flush()
         sys.stderr.write((json_line("info", {"message": text}) if self.notes_as_json else text) + "\n")
         sys.stderr.flush()

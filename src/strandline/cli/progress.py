@@ -3,6 +3,7 @@ on Ctrl-C."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,13 +11,13 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from strandline.cli.session import Cli
 from strandline.cli.status_line import Left
 from strandline.cli.values import duration, size
-from strandline.errors import PreconditionFailed
+from strandline.errors import PreconditionFailed, Unavailable
 
 if TYPE_CHECKING:
     from strandline.api import Database
@@ -32,12 +33,27 @@ LINE_SECONDS = 2.0
 """Plain lines come at most so often."""
 
 
-class LeftAlone(Exception):
-    """The person chose to leave the operation to itself."""
+_SET = "STRANDLINE_BACKGROUND"
+"""The variable that hands further arguments to a process in the background."""
+_RUN = f"""
+import sys
+sys.path[:] = filter(None, sys.path)
+import json, os
+sys.argv[1:1] = json.loads(os.environ.pop("{_SET}"))
+from strandline.cli import main
+sys.exit(main())
+"""
+"""A process in the background. Unlike ``python -m`` it imports nothing from the current folder."""
 
-    def __init__(self, operation_id: str) -> None:
+
+class LeftAlone(Exception):
+    """The command ends, and its operation has not. ``goes_on``: another process carries it out; otherwise it
+    waits for one."""
+
+    def __init__(self, operation_id: str, *, goes_on: bool = False) -> None:
         super().__init__(operation_id)
         self.operation_id = operation_id
+        self.goes_on = goes_on
 
 
 def words(operation: OperationInfo) -> str:
@@ -83,12 +99,16 @@ def took(operation: OperationInfo) -> str:
     return duration(max(0.0, (operation.ended or time.time()) - operation.created))
 
 
-def follow(cli: Cli, db: Database, operation_id: str, *, stay: bool = False) -> OperationInfo:
+def follow(
+    cli: Cli, db: Database, operation_id: str, *, began: bool = False, stay: bool = False
+) -> OperationInfo:
     """Wait until an operation has ended; return it, or raise the error that it ended with.
 
-    ``stay``: this process lives on, so an operation that is left alone goes on in it."""
-    db.operation(operation_id)  # an unknown one is an error at once
-    waiting = _Waiting(db, operation_id)
+    ``began``: this command has begun it, so an error means that it is undone. ``stay``: this process lives
+    on, so an operation that is left alone goes on in it."""
+    if not began:
+        db.operation(operation_id)  # an unknown one is an error at once
+    waiting = _Waiting(db, operation_id, db.attend if began else db.wait)
     while True:
         try:
             with _display(cli) as show:
@@ -101,11 +121,13 @@ class _Waiting:
     """Waits in a thread of its own: whoever waits for an operation that nobody runs carries it out, and
     Ctrl-C must not tear that."""
 
-    def __init__(self, db: Database, operation_id: str) -> None:
+    def __init__(self, db: Database, operation_id: str, wait: Callable[..., OperationInfo]) -> None:
         self._db = db
+        self._wait_for = wait
         self._id = operation_id
         self.at = operation_id
         """What it waits for at the moment: the operation, or the one that has begun with its end."""
+        self._found: OperationInfo | None = None
         self._failure: Exception | None = None
         # Not Thread.join: interrupted by Ctrl-C, it takes a thread that still runs for one that has ended
         # (bpo-45274).
@@ -114,7 +136,7 @@ class _Waiting:
 
     def _wait(self) -> None:
         try:
-            self._db.wait(self._id, on_progress=self._seen)
+            self._found = self._wait_for(self._id, on_progress=self._seen)
         except Exception as error:
             self._failure = error
         finally:
@@ -127,15 +149,17 @@ class _Waiting:
         patient_until = time.monotonic() + PATIENCE_SECONDS
         while not self._ended.wait(POLL_SECONDS):
             if time.monotonic() > patient_until:
-                show(self._db.operation(self.at))
+                with suppress(Unavailable):  # Whoever waits decides what becomes of it.
+                    show(self._db.operation(self.at))
         if self._failure is not None:
             raise self._failure
-        return self._db.operation(self._id)
+        assert self._found is not None
+        return self._found
 
 
 @contextmanager
 def _display(cli: Cli) -> Iterator[Show]:
-    if cli.output.as_json:
+    if cli.output.as_json or cli.output.quiet:
         yield lambda operation: None
     elif sys.stderr.isatty():
         with _bar() as show:
@@ -220,10 +244,16 @@ def _ask(cli: Cli, db: Database, operation_id: str, stay: bool) -> None:
         db.let_go()
         db.close()
         run_in_background(cli, operation_id)
+    leave_running(cli, operation_id)
+
+
+def leave_running(cli: Cli, operation_id: str) -> NoReturn:
+    """End a command that was interrupted, and whose operation is carried out by another process."""
     cli.output.note(
-        f"It goes on in the background. Follow it with: strandline operations wait {operation_id}"
+        f"It goes on in the background. Follow it with: strandline operations wait {operation_id}\n"
+        f"Undo it with: strandline operations cancel {operation_id}"
     )
-    raise LeftAlone(operation_id)
+    raise LeftAlone(operation_id, goes_on=True)
 
 
 def _answer(question: str) -> str:
@@ -245,12 +275,12 @@ def run_in_background(cli: Cli, operation_id: str) -> None:
     """A process of its own that carries an operation to its end."""
     from strandline.api.connector import place_of
 
-    # Everybody can see the arguments of a process; nobody else its environment.
+    # Every user of the machine sees the arguments of a process, and no other user its environment.
     url = cli.catalog_url()
-    env = {**os.environ, **({"STRANDLINE_CATALOG": url} if url else {})}
-    profile = ["--profile", cli.profile] if cli.profile else []
     assigned = [word for each in cli.assigned for word in ("--set", each)]
-    command = [sys.executable, "-m", "strandline.cli", "-w", place_of(cli.folder()), *profile, *assigned]
+    env = {**os.environ, **({"STRANDLINE_CATALOG": url} if url else {}), _SET: json.dumps(assigned)}
+    profile = ["--profile", cli.profile] if cli.profile else []
+    command = [sys.executable, "-c", _RUN, "-w", place_of(cli.folder()), *profile]
     nowhere = subprocess.DEVNULL
     subprocess.Popen(
         [*command, "operations", "wait", operation_id],

@@ -13,7 +13,7 @@ from strandline.sql.tokens import quote
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "prune", BACK_UP_AND_RESTORE)(prune)
+    command(app, "prune", BACK_UP_AND_RESTORE, quiet=True)(prune)
 
 
 def _newest(rule: str, period: str) -> Any:

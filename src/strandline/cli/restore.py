@@ -14,7 +14,7 @@ from strandline.sql.tokens import quote
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "restore", BACK_UP_AND_RESTORE)(restore)
+    command(app, "restore", BACK_UP_AND_RESTORE, quiet=True)(restore)
 
 
 def restore(

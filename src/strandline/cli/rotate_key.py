@@ -17,6 +17,7 @@ def register(app: typer.Typer) -> None:
 def rotate_key(
     cli: Cli,
     url: Annotated[str, typer.Argument(metavar="URL", help="The repository: a folder or a URL.")],
+    *,
     file: Annotated[
         str | None, typer.Option("--new-key-file", metavar="FILE", help="A file with the new key.")
     ] = None,
@@ -27,20 +28,32 @@ def rotate_key(
         str | None,
         typer.Option("--new-key-command", metavar="COMMAND", help="A command that prints the new key."),
     ] = None,
+    new_master: Annotated[
+        bool,
+        typer.Option(
+            "--new-master",
+            help="Encrypt later backups with a new master key, which a copy of the old keys does not have.",
+        ),
+    ] = False,
 ) -> None:
     """Let a new key open an encrypted repository, and the present one no more. No data is written again. The
-    present key is where STRANDLINE_REPOSITORY_KEY_FILE, _ENV or _COMMAND says."""
-    from strandline.backups.repository import rotate_key as rotate
+    present key is where STRANDLINE_REPOSITORY_KEY_FILE, _ENV or _COMMAND says. If the present key may have
+    leaked, add --new-master: without it, who has that key and a copy of the folder keys can read later
+    backups, too."""
+    from strandline.backups.rotate_key import rotate_key as rotate
     from strandline.cli.statements import place
     from strandline.settings import Settings
 
     new = Settings(repository_key_file=file, repository_key_env=env, repository_key_command=command_)
     where = place(url)
-    done = rotate(where, cli.configuration.settings(), new)
+    done = rotate(where, cli.configuration.settings(), new, new_master=new_master)
 
     def tell() -> None:
         cli.output.line(f"the new key opens {where}, and the old one no more")
+        if new_master:
+            cli.output.line("later backups are encrypted with a new master key; earlier ones are not")
         for name in done.left:
             cli.output.note(f"{name} could not be removed: with the old key it still tells the master key")
 
-    cli.output.result({"repository": where, "generation": done.generation, "left": list(done.left)}, tell)
+    answer = {"repository": where, "generation": done.generation, "new_master": new_master}
+    cli.output.result({**answer, "left": list(done.left)}, tell)

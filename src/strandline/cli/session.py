@@ -29,6 +29,10 @@ class Cli:
     profile: str | None = None
     assigned: list[str] = field(default_factory=list)
     debug: bool = False
+    check: bool = True
+    """Check the places of backup collections that statements make."""
+    yes: bool = False
+    """Drop what statements drop without a question."""
     log_level: Level | None = None
     log_format: LogForm | None = None
     output: Output = field(default_factory=Output)
@@ -38,12 +42,17 @@ class Cli:
     @cached_property
     def configuration(self) -> Configuration:
         """What holds, of all places. Read when it is first asked for, when all options are known."""
-        from strandline.cli.configuration import load
+        from strandline.cli.configuration import is_secret, load
 
         if self.catalog is not None and _has_password(self.catalog):
             self.output.note(
                 "warning: everybody on this machine can see a password on the command line; put it into "
                 "STRANDLINE_CATALOG_PASSWORD, or name a catalog_password_file or _command in strandline.toml"
+            )
+        if any(map(is_secret, (text.partition("=")[0] for text in self.assigned))):
+            self.output.note(
+                "warning: everybody on this machine can see a secret on the command line; put it below "
+                "[spark] in the strandline.toml of your configuration folder"
             )
         given = {
             "warehouse": self.warehouse,
@@ -55,6 +64,7 @@ class Cli:
 
     def folder(self) -> str:
         """Return the warehouse that is named, else the current folder when it is one."""
+        self.configuration.check()
         named = self.warehouse or self.configuration.text("warehouse")
         if named:
             return named
@@ -86,6 +96,7 @@ class Cli:
 
 
 def _has_password(url: str) -> bool:
-    from strandline.metrics import masked
+    from strandline.errors import masked
 
-    return masked(url) != url or "password=" in url.lower()
+    address = url.partition("?")[0]
+    return masked(address) != address or "password=" in url.lower()

@@ -50,6 +50,7 @@ def show_backup(
 def backups_of(db: Database, collection: str) -> list[dict[str, Any]]:
     """Return all finished backups of a collection, oldest first, each with its place in its chain."""
     from strandline.backups.collection import CLUSTER
+    from strandline.backups.standing import is_restorable, sent_chains
 
     folder = f"{COLLECTIONS}/{collection}"
     try:
@@ -63,9 +64,19 @@ def backups_of(db: Database, collection: str) -> list[dict[str, Any]]:
             records[entry.name] = described
     verified = db.verified(collection) if records else {}
     storage = db.describe(folder)["settings"]["STORAGE"]
+    sent = sent_chains(
+        ((name, described["parent"], described.get("stored")) for name, described in records.items()), storage
+    )
+    here = {
+        name
+        for name in records
+        if is_restorable((r["time"], r["level"], r["restorable"]) for r in verified.get(name, ()))
+    }
     return [
         {
             **_shown(name, records),
+            "restorable_elsewhere": name in here & sent,
+            "restorable_here": name in here,
             "stored": described.get("stored"),
             "waiting": storage != CLUSTER and described.get("stored") != storage,
             "verified": _verified(verified.get(name, ())),
@@ -171,10 +182,11 @@ def _bytes(record: dict[str, Any]) -> int:
 
 
 def _tell_all(cli: Cli, found: list[dict[str, Any]]) -> None:
-    columns = ("name", "step", "rows", "deleted", "size", "saved", "chain")
+    columns = ("name", "restore", "step", "rows", "deleted", "size", "saved", "chain")
     rows = [
         (
             b["name"],
+            _restorable(b),
             b["step"],
             b["rows"],
             b["tombstones"],
@@ -187,6 +199,13 @@ def _tell_all(cli: Cli, found: list[dict[str, Any]]) -> None:
         for b in found
     ]
     cli.output.table(columns, rows)
+
+
+def _restorable(b: dict[str, Any]) -> str:
+    """Return where a backup can be restored, as far as is known."""
+    if b["restorable_elsewhere"]:
+        return "here and elsewhere"
+    return "here only" if b["restorable_here"] else "not possible"
 
 
 def _size(b: dict[str, Any]) -> str:
@@ -214,6 +233,7 @@ def _tell_one(cli: Cli, b: dict[str, Any]) -> None:
         (
             ("backup", b["name"]),
             ("taken", b["time"]),
+            ("restore", _restorable(b)),
             ("root", b["root"]),
             ("parent", b["parent"] or "none"),
             ("children", ", ".join(b["children"]) or "none"),

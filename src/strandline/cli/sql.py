@@ -43,6 +43,16 @@ def sql(
             help="A value for the marker :NAME: a literal of SQL (5, NULL, '5'), or else text. Repeatable.",
         ),
     ] = None,
+    *,
+    no_check: Annotated[
+        bool,
+        typer.Option(
+            "--no-check", help="Make backup collections without a check of their places, for provisioning."
+        ),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="On a terminal: drop backup collections without a question.")
+    ] = False,
 ) -> None:
     """Run SQL: a statement, a file, or (on a terminal, with neither) an interactive shell.
 
@@ -53,6 +63,7 @@ def sql(
     text = statement if statement is not None else _text_of(file)
     cli.output.as_json = cli.output.as_json or format == "json"
     cli.output.encoding = None if format == "table" or format == "json" else format
+    cli.yes, cli.check = yes, not no_check
     params = _params(param or [])
     if params is not None and text is None:
         raise InvalidArgument("parameters are given, and no statement", "Give one, or a file.")

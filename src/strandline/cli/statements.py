@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from strandline.api.execute import groups
+import typer
+
+from strandline.api.execute import groups, run
+from strandline.api.result import moment
 from strandline.cli.operations import tell_operation
 from strandline.cli.output import SHOWN_ROWS, Output
 from strandline.cli.parameters import used
-from strandline.cli.progress import follow, run_in_background
+from strandline.cli.progress import follow, leave_running, run_in_background
 from strandline.cli.session import Cli
-from strandline.cli.values import bytes_of
-from strandline.errors import PreconditionFailed
+from strandline.cli.values import bytes_of, shown, size
+from strandline.errors import Cancelled, PreconditionFailed
 from strandline.names import count
 from strandline.sql import statements as st
 from strandline.sql.parser import parse
+from strandline.sql.tokens import quote
 from strandline.work import attended, phase
 
 if TYPE_CHECKING:
@@ -59,7 +65,19 @@ def run_group(
     if isinstance(first, st.Backup | st.CopyBackup | st.Restore | st.CompactBackups) and not first.nowait:
         run_operation(cli, db, text, params=params, stay=stay)
         return
-    result = db.sql(text, used(params, text))
+    if isinstance(first, st.DropBackupCollection):
+        ask_before_drop(cli, db, first)
+    if isinstance(first, st.CreateBackupCollection) and not cli.check:
+        unchecked = replace(first, settings=(*first.settings, ("CHECK", "false")))
+        with db.guard():
+            result = run(db, [unchecked])
+    else:
+        result = db.sql(text, used(params, text))
+    for warning in result.warnings:
+        cli.output.note(f"warning: {warning}")
+    if isinstance(first, st.DropBackupCollection) and result.operation_id is not None:
+        tell_dropped(cli.output, result)
+        return
     if isinstance(first, st.Begin | st.Rollback) and not cli.output.as_json:
         cli.output.line("a transaction is open" if isinstance(first, st.Begin) else "rolled back")
         return
@@ -68,6 +86,48 @@ def run_group(
             cli.output.line(line)
         return
     tell_result(cli, result)
+
+
+def ask_before_drop(cli: Cli, db: Database, statement: st.DropBackupCollection) -> None:
+    """Ask on a terminal before a backup collection is dropped. An answer other than yes raises CANCELLED. A
+    script is not asked."""
+    if cli.yes or cli.output.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    from strandline.api.backups import about_to_drop
+
+    going = about_to_drop(db, statement)
+    if going is None:
+        return  # The statement says that there is none.
+    for line in _lines_about({**asdict(going), "until": moment(going.until)}, "would be"):
+        cli.output.note(line)
+    if not typer.confirm(f"Drop the backup collection {going.collection}?", err=True):
+        raise Cancelled("nothing was dropped", "Answer y, or use --yes in a script.")
+
+
+def tell_dropped(output: Output, result: Result) -> None:
+    answer = dict(zip(result.columns, result.rows()[0], strict=True))
+
+    def tell() -> None:
+        output.line(f"operation {result.operation_id}")
+        for line in _lines_about(answer, "is"):
+            output.line(line)
+
+    output.result(answer, tell)
+
+
+def _lines_about(going: Mapping[str, Any], is_: str) -> Iterator[str]:
+    """Say what becomes of a backup collection that is dropped."""
+    backups = f"{count(going['backups'], 'backup')}, {size(going['bytes'])}"
+    yield f"the backup collection {going['collection']} ({backups}) {is_} dropped"
+    if going["repository"] is not None:
+        yield f"the repository {going['repository']} keeps {count(going['kept'], 'backup')} of it"
+    if going["unsent"]:
+        yield f"not in the repository: {count(going['unsent'], 'backup')}"
+    if going["until"] is None:
+        yield "it cannot be brought back"
+    else:
+        undrop = f"UNDROP BACKUP COLLECTION {quote(going['collection'])}"
+        yield f"it can be brought back until {shown(going['until'])}: {undrop}"
 
 
 def _is_tree(statement: st.Statement) -> bool:
@@ -95,17 +155,26 @@ def run_operation(
     """Run a statement that begins an operation, with its progress in sight."""
     operation_id = db.sql(f"{text} NOWAIT", used(params, text)).operation_id
     assert operation_id is not None
-    tell_operation(cli, follow(cli, db, operation_id, stay=stay))
+    tell_operation(cli, follow(cli, db, operation_id, began=True, stay=stay))
 
 
 def start_operation(cli: Cli, text: str, *, nowait: bool) -> None:
     """Run a statement that begins an operation and is a whole command; with ``nowait`` in a process of its
     own."""
-    with cli.database() as db:
-        if not nowait:
+    if not nowait:
+        with cli.database() as db:
             run_operation(cli, db, text)
-            return
-        result = db.sql(f"{text} NOWAIT")
+        return
+    result: Result | None = None
+    try:
+        with cli.database() as db, attended():
+            result = db.sql(f"{text} NOWAIT")
+    except KeyboardInterrupt:
+        if result is None or result.operation_id is None:
+            raise  # Nothing was begun.
+        run_in_background(cli, result.operation_id)
+        tell_result(cli, result)
+        leave_running(cli, result.operation_id)
     assert result.operation_id is not None
     run_in_background(cli, result.operation_id)
     tell_result(cli, result)
@@ -147,6 +216,8 @@ def tell_result(cli: Cli, result: Result) -> None:
         answer["rows_changed"] = result.rows_changed
         changed = count(result.rows_changed, "row")
         said = f"{changed} changed" if result.step is None else f"{changed} changed at step {result.step}"
+    if result.warnings:
+        answer["warnings"] = list(result.warnings)
     output.result(answer, lambda: output.line(said))
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "status", LOOK_AROUND)(status)
+    command(app, "status", LOOK_AROUND, quiet=True)(status)
 
 
 def _time(name: str, help_: str) -> typer.models.OptionInfo:
@@ -54,8 +54,8 @@ def status(
         str | None, _time("--stream-warning", "Warn if a changefeed's reader is so far behind (else 1d).")
     ] = None,
 ) -> int:
-    """Say of each backup collection whether and until when it can be restored, and what needs attention.
-    Exit code 0: all is fine, 1: a warning, 2: critical. Starts no JVM."""
+    """Say of each backup collection up to when it can be restored elsewhere, after this machine is lost, and
+    here; and what needs attention. Exit code 0: all is fine, 1: a warning, 2: critical. Starts no JVM."""
     times = {
         "backup_warning": backup_warning,
         "backup_critical": backup_critical,
@@ -78,18 +78,30 @@ def _tell(output: Output, status: Status) -> None:
     from strandline.cli.failures import hint_for_shell
 
     if status.collections:
-        columns = ("collection", "restorable until", "last full", "last increment", "chain", "verified")
+        columns = (
+            "collection",
+            "restorable elsewhere until",
+            "here until",
+            "last full",
+            "last increment",
+            "chain",
+            "verified",
+        )
         output.table(columns, [_row(collection) for collection in status.collections], count=False)
     else:
         output.line("there are no backup collections")
     for operation in status.operations:
-        output.line(f"{operation.kind} {operation.id} is running since {moment(operation.created)}")
+        does = "is being cancelled, and began" if operation.state == "cancelling" else "is running since"
+        output.line(f"{operation.kind} {operation.id} {does} {moment(operation.created)}")
     for stream in status.streams:
         if stream.steps:
             output.line(f"{stream.path} is {count(stream.steps, 'step')} behind")
     for attention in status.attention:
         output.line(f"{attention.level}: {attention.about}: {attention.message}")
         output.line(f"    {hint_for_shell(attention.hint)}")
+    for suggestion in status.suggestions:
+        output.line(f"suggestion: {suggestion.about}: {suggestion.message}")
+        output.line(f"    {hint_for_shell(suggestion.hint)}")
     if not status.attention:
         output.line("all is fine")
 
@@ -98,7 +110,8 @@ def _row(collection: CollectionStatus) -> tuple[str, ...]:
     verified = collection.verified
     return (
         collection.name,
-        moment(collection.restorable_until) or "not at all",
+        moment(collection.restorable_until) or "never",
+        moment(collection.restorable_here_until) or "never",
         _ago(collection.last_full),
         _ago(collection.last_increment),
         str(collection.chain_length),

@@ -19,9 +19,9 @@ AGAIN_SECONDS = 0.2
 
 
 @contextlib.contextmanager
-def on_terminal(*, as_json: bool) -> Iterator[None]:
-    """While the block lasts, a person at a terminal sees what takes long."""
-    if as_json or not sys.stderr.isatty():
+def on_terminal(*, silent: bool) -> Iterator[None]:
+    """While the block lasts, a person at a terminal sees what takes long; unless ``silent``."""
+    if silent or not sys.stderr.isatty():
         yield
         return
     with watched_by(Line()):

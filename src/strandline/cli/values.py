@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import re
+import time
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
@@ -98,6 +99,16 @@ def seconds_of(text: str) -> float:
             f"{text!r} is not a time", "Write a number and a unit, such as 90m, 26h, 8d or 2w."
         )
     return float(found[1]) * _UNITS[found[2].lower()]
+
+
+def since_of(text: str) -> float:
+    """Return the time, in seconds since the epoch, that a person means with ``24h`` (so long ago) or with a
+    date and time in ISO form, which is in UTC unless it has a zone."""
+    try:
+        found = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
+    except ValueError:
+        return time.time() - seconds_of(text)
+    return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
 
 
 def duration(seconds: float) -> str:

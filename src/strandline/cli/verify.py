@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "verify", BACK_UP_AND_RESTORE)(verify)
+    command(app, "verify", BACK_UP_AND_RESTORE, quiet=True)(verify)
 
 
 def verify(
@@ -47,11 +48,17 @@ def verify(
         ),
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="Also look at what was verified before.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Write damaged objects anew.")] = False,
 ) -> None:
     """Verify the backups of a collection, what is new since the last time, and say of each whether it can
     still be restored. Exit code 11 if something is wrong."""
     with cli.database() as db:
-        report = db.verify(collection, at=at, level=level, sample=sample, again=again)
+        report = db.verify(collection, at=at, level=level, sample=sample, again=again, repair=repair)
+    tell_report(cli, collection, report)
+
+
+def tell_report(cli: Cli, collection: str, report: VerifyReport) -> None:
+    """Print a report; an error if something is wrong."""
     cli.output.result(_plain(report), lambda: _tell(cli, report))
     if report:
         newest = report.newest_restorable
@@ -59,7 +66,8 @@ def verify(
             f"{count(len(report), 'problem')} found in the backups of {collection}",
             f"The newest backup that can still be restored is {newest}."
             if newest
-            else "No backup of it can be restored as far as is known; take a full one.",
+            else "No backup of it can be restored as far as is known; repair them "
+            f"(strandline repair {shlex.quote(collection)}) or take a full one.",
         )
 
 
@@ -89,5 +97,8 @@ def _tell(cli: Cli, report: VerifyReport) -> None:
             cli.output.line(f"{b.backup} cannot be restored: {b.because}")
     if report.unnamed_objects:
         cli.output.line(f"{count(report.unnamed_objects, 'object')} of the repository belong to no backup")
+    for each in report.repaired:
+        healed = f"healed from {each.healed_from}" if each.healed_from else f"not healed: {each.problem}"
+        cli.output.line(f"{each.object} of {each.backup}: {healed}")
     for problem in report:
         cli.output.line(f"{problem.kind} in {problem.path}: {problem.message}")

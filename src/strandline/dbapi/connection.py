@@ -22,11 +22,13 @@ _IN_TRANSACTIONS = (st.Change, st.Select, st.Explain, st.ExplainStatement, st.Be
 """What does not end a transaction by being run."""
 
 
-def connect(warehouse: str = "warehouse", *, autocommit: bool = False, **options: Any) -> Connection:
-    """Open a warehouse; ``options`` are those of ``strandline.connect``. With ``autocommit`` each ``execute``
-    is a commit of its own."""
+def connect(
+    warehouse: str = "warehouse", *, autocommit: bool = False, create: bool = False, **options: Any
+) -> Connection:
+    """Open a warehouse; with ``create``, create it if the folder is missing or empty. ``options`` are those
+    of ``strandline.connect``. With ``autocommit`` each ``execute`` is a commit of its own."""
     with translated():
-        return Connection(open_database(warehouse, **options), autocommit=autocommit)
+        return Connection(open_database(warehouse, create=create, **options), autocommit=autocommit)
 
 
 class Connection:

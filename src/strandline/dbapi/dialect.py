@@ -1,6 +1,8 @@
 """SQLAlchemy's dialect ``strandline://``, by the interface of PEP 249.
 
 create_engine("strandline:////data/warehouse?catalog=postgresql%2Bpsycopg://host/database")
+
+``?create=true`` creates the warehouse if the folder is missing or empty.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from sqlalchemy.engine import URL, Connection
 from sqlalchemy.engine.default import DefaultDialect
 from sqlalchemy.exc import NoSuchTableError
 from sqlalchemy.sql.compiler import GenericTypeCompiler, IdentifierPreparer
+from sqlalchemy.util import asbool
 
 from strandline.api import Database
 from strandline.errors import PathNotFound
@@ -104,7 +107,8 @@ class StrandlineDialect(DefaultDialect):
 
     def create_connect_args(self, url: URL) -> tuple[list[Any], dict[str, Any]]:
         catalog = url.query.get("catalog")
-        return [url.database or "warehouse"], {"catalog": str(catalog)} if catalog else {}
+        options: dict[str, Any] = {"create": asbool(url.query.get("create", "false"))}
+        return [url.database or "warehouse"], options | ({"catalog": str(catalog)} if catalog else {})
 
     def do_ping(self, dbapi_connection: Any) -> bool:
         _ = dbapi_connection.database.step

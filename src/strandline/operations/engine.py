@@ -4,30 +4,50 @@ whose process died."""
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
 from strandline import records
 from strandline.catalog import operations, sessions, shards
-from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, RUNNING, Operation, PartRow
+from strandline.catalog.operations import CANCELLING, DONE, FAILED, RUNNING, Failure, Operation, PartRow
 from strandline.catalog.writer import Writer
 from strandline.cycles import uncollected
-from strandline.errors import Corrupted, PreconditionFailed, TimedOut, Unavailable
+from strandline.errors import (
+    BEING_UNDONE,
+    GOES_ON,
+    UNDONE,
+    UNKNOWN,
+    Corrupted,
+    OperationNotFound,
+    PreconditionFailed,
+    StrandlineError,
+    TimedOut,
+    Unavailable,
+)
 from strandline.metrics import event
-from strandline.operations.failure import Cancelling, Lost, as_ours, cancelled
-from strandline.operations.kind import Planning, read_part
+from strandline.operations.callers import AWAY_SECONDS, Recovery, refused_elsewhere, told
+from strandline.operations.failure import Cancelling, Lost, as_ours
+from strandline.operations.kind import Kind, Planning, read_part
 from strandline.operations.transitions import Transitions
 from strandline.records import Newer, Record
 from strandline.retry import tries
 from strandline.threads import Workers
 from strandline.work import Interrupted, ended_by, phase
 
+T = TypeVar("T")
+
+log = logging.getLogger("strandline")
+
 _POLL_SECONDS = 0.05
+_AWAY_PAUSE = 0.2
+_REMEMBERED = 16
+"""Finished operations that a process remembers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,31 +66,154 @@ class Engine(Transitions):
 
     workers: int = 1
     new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:16]
+    away_seconds: float = AWAY_SECONDS
     stopping: threading.Event = field(default_factory=threading.Event, init=False)
     _driven: set[str] = field(default_factory=set, init=False)
+    _attended: set[str] = field(default_factory=set, init=False)
+    """Operations for which a caller waits in this process, who decides what becomes of them."""
+    _finished: dict[str, Operation] = field(default_factory=dict, init=False)
+    """The last operations that this process has finished, for when the catalog cannot be asked any more."""
+    _recovery: Recovery = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     # -- starting and running
     # --------------------------------------------------------------------------------------------------------
 
+    def __post_init__(self, of_kinds: Iterable[Kind[Any, Any, Any]]) -> None:
+        super().__post_init__(of_kinds)
+        self._recovery = Recovery(self._end_left, self.stopping)
+
     def execute(self, kind: str, request: Record) -> str:
         """Run an operation to its end here, with what begins at it, and return its id; its error is raised.
         Whoever is interrupted undoes it."""
         operation_id = self.begin(kind, request)
-        try:
-            with phase(kind), ended_by(lambda: self._give_up(operation_id)):
+
+        def run() -> None:
+            with phase(kind):
                 self.run(operation_id, self.workers)
-                self.outcome(operation_id)
-        except Interrupted:
-            self._give_up(operation_id)
-            with contextlib.suppress(Unavailable):
-                self.wait(operation_id)  # Who ends it beside this thread may be in the middle of undoing it.
-            raise
+
+        self.attend(operation_id, run)
         return operation_id
+
+    def attend(
+        self,
+        operation_id: str,
+        run: Callable[[], None] = lambda: None,
+        on_progress: Callable[[Operation], None] = lambda _: None,
+    ) -> Operation:
+        """Wait for an operation on behalf of the caller that began it, and return it as it ended. An error
+        means that it is undone, unless the error says otherwise (``strandline.operations.callers``). ``run``
+        carries it out, if no other thread does."""
+        with self._lock:
+            self._attended.add(operation_id)
+        try:
+            with ended_by(lambda: self._give_up(operation_id)):
+                run()
+                return self.outcome(operation_id, on_progress=on_progress)
+        except Interrupted:
+            try:
+                self._give_up(operation_id)
+                self.wait(operation_id)  # Who ends it beside this thread may be in the middle of undoing it.
+            except Unavailable as error:
+                with contextlib.suppress(StrandlineError):
+                    self.refuse(operation_id, error)
+            raise
+        except Exception as error:
+            if isinstance(error, StrandlineError) and error.outcome is not None:
+                raise
+            return self.refuse(operation_id, as_ours(error))
+        finally:
+            with self._lock:
+                self._attended.discard(operation_id)
 
     def _give_up(self, operation_id: str) -> None:
         with contextlib.suppress(PreconditionFailed):  # It has ended meanwhile, or is being undone.
             self.cancel(operation_id)
+
+    def refuse(self, operation_id: str, error: StrandlineError) -> Operation:
+        """Undo an operation, now or as soon as the catalog can be reached, because its caller is given
+        ``error``. The error is raised with what becomes of the operation. Only if it turns out to be done,
+        with all that follows it, it is returned instead."""
+        ids = [operation_id]
+        try:
+            ended = self._undo_refused(ids, error)
+        except OperationNotFound:  # It was never begun.
+            self._forget_refused(operation_id)
+            raise error from None
+        except Exception:
+            raise told(error, ids[-1], self._leave_refused(ids)) from error
+        if ended.state == DONE:
+            return ended
+        own = ended.failure()
+        raised = error if own is None or own.message == error.message else own
+        raise raised.about(ended.id, UNDONE, None if ended.id == operation_id else _stays(operation_id))
+
+    def _refuse(self, operation_id: str, error: StrandlineError) -> None:
+        # A copy: what the caller is told beyond it is not recorded.
+        self.refused.setdefault(operation_id, Failure.of(error).error())
+        self._unwanted.add(operation_id)
+
+    def _undo_refused(self, ids: list[str], error: StrandlineError) -> Operation:
+        """Undo the last one of ``ids``, or what has followed it if it is done, which is added to them. Return
+        what has ended last."""
+        operation_id = ids[-1]
+        self._refuse(operation_id, error)
+        operation = self._look(operation_id)
+        if not operation.is_over:
+            self._give_up(operation_id)
+            operation = self.wait(operation_id)
+        if operation_id in self.refused:  # It has ended in another way than by being undone here.
+            self.settle(operation)
+        follower = self.follower(operation) if operation.state == DONE else None
+        if follower is None:
+            return operation
+        ids.append(follower)
+        return self._undo_refused(ids, error)
+
+    def _look(self, operation_id: str) -> Operation:
+        """Return an operation as it is now. If the catalog cannot be asked, one that this process has
+        finished is returned as it was then."""
+        try:
+            return self.get(operation_id)
+        except Unavailable:
+            if operation_id not in self._finished:
+                raise
+            return self._finished[operation_id]
+
+    def _leave_refused(self, ids: Sequence[str]) -> str:
+        """Leave refused operations to the background thread, tell other processes of them by markers, and
+        return their outcome. It is only certain if nobody else can have gone on with them before."""
+        for each in ids:
+            self._recovery.add(each)
+        last = ids[-1]  # Those before it are done.
+        try:
+            self.markers.write(last)
+        except Exception as error:
+            log.warning("operation %s could not be marked as refused: %s", last, error)
+            return UNKNOWN
+        is_certain = self.lease.is_held and last not in self.in_doubt
+        return BEING_UNDONE if is_certain else UNKNOWN
+
+    def _forget_refused(self, operation_id: str) -> None:
+        self.refused.pop(operation_id, None)
+        self._unwanted.discard(operation_id)
+        self.in_doubt.discard(operation_id)
+        with contextlib.suppress(StrandlineError):
+            self.markers.remove(operation_id)
+
+    def _end_left(self, operation_id: str) -> bool:
+        """End an operation that no thread of this process carries out: undo it if it was refused, else carry
+        it on. Return False if it has to be tried again."""
+        if operation_id in self.refused:
+            try:
+                self._undo_refused([operation_id], self.refused[operation_id])
+            except OperationNotFound:
+                self._forget_refused(operation_id)
+            return True
+        if operation_id in self._attended:
+            return False  # Whoever waits for it decides.
+        self.carry_on(operation_id)
+        return True
 
     def begin(self, kind: str, request: Record) -> str:
         """Start an operation when those of dead processes are finished: they may hold what it needs."""
@@ -80,16 +223,32 @@ class Engine(Transitions):
     def start(self, kind: str, request: Record) -> str:
         """Plan an operation and make it durable, in one transaction, and return its id. A refused request
         leaves nothing."""
-        session_id = self.lease.ensure()
-        with uncollected(), self.catalog.write() as tx:
-            operation_id, parts = self._add(tx, kind, request, session_id)
+        session_id, operation_id, is_decided = self.lease.ensure(), self.new_id(), False
+        try:
+            with uncollected(), self.catalog.write() as tx:
+                parts = self._add(tx, operation_id, kind, request, session_id)
+                is_decided = True
+        except Exception as error:
+            if not is_decided:
+                raise
+            self._find_begun(operation_id, error)
         event("operation started", operation=operation_id, kind=kind, parts=parts)
         return operation_id
 
-    def _add(self, tx: Writer, kind: str, request: Record, session_id: str) -> tuple[str, int]:
-        """Plan an operation, and return its id and the number of its parts."""
+    def _find_begun(self, operation_id: str, error: Exception) -> None:
+        """Find out whether the commit that began an operation took place, although it raised ``error``, which
+        is raised if not."""
+        try:
+            self._patiently(lambda: self.get(operation_id))
+        except OperationNotFound:
+            raise error from None
+        except Exception:
+            self.refuse(operation_id, as_ours(error))
+
+    def _add(self, tx: Writer, operation_id: str, kind: str, request: Record, session_id: str) -> int:
+        """Plan an operation, and return the number of its parts."""
         of = self.kind_of(kind)
-        planning: Planning[Any] = Planning(self.new_id(), request)
+        planning: Planning[Any] = Planning(operation_id, request)
         plan = of.plan(tx, planning)
         operation = Operation(
             id=planning.id,
@@ -104,7 +263,7 @@ class Engine(Transitions):
         )
         operations.add(tx, operation)
         operations.add_parts(tx, operation.id, of.first_rows(plan.parts))
-        return operation.id, len(plan.parts)
+        return len(plan.parts)
 
     def run(
         self, operation_id: str, workers: int = 1, after_step: Callable[[], None] = lambda: None
@@ -114,7 +273,9 @@ class Engine(Transitions):
         process has taken it over, it is left unfinished. What begins with its end is carried out as well."""
         ended = self._run(operation_id, workers, after_step)
         if ended.state == DONE and (follower := self.follower(ended)) is not None:
-            self.run(follower, workers, after_step)
+            failure = self.run(follower, workers, after_step).failure()
+            if failure is not None:
+                self.kinds[ended.kind].follower_failed(self, ended, failure)
         return ended
 
     def _run(self, operation_id: str, workers: int, after_step: Callable[[], None]) -> Operation:
@@ -122,9 +283,28 @@ class Engine(Transitions):
             if is_ours and workers > 1:
                 self._run_on_threads(operation_id, workers, after_step)
             elif is_ours:
-                while not self.stopping.is_set() and self.step(operation_id):
+                while self._patiently(lambda: self.step(operation_id)):
                     after_step()
-        return self.get(operation_id) if is_ours else self.wait(operation_id)
+            if is_ours:
+                ended = self._patiently(lambda: self._look(operation_id))
+                if ended.is_over and operation_id in self.in_doubt:
+                    self.settle(ended)
+                return ended
+        return self.wait(operation_id)
+
+    def _patiently(self, attempt: Callable[[], T]) -> T:
+        """Return what ``attempt`` returns, which is repeated while the catalog cannot be reached, for up to
+        ``away_seconds``. What it does in the catalog can be repeated."""
+        away: Unavailable | None = None
+        for _ in tries(self.catalog.clock, lambda _: _AWAY_PAUSE, seconds=self.away_seconds):
+            try:
+                return attempt()
+            except Unavailable as error:
+                away = error
+                if self.stopping.is_set():
+                    break
+        assert away is not None
+        raise away
 
     def _run_on_threads(self, operation_id: str, most: int, after_step: Callable[[], None]) -> None:
         """Carry an operation to its end with up to so many parts, or some that share their work, at once."""
@@ -134,7 +314,7 @@ class Engine(Transitions):
 
         at_work = Workers(work, most, f"strandline-{operation_id}-worker")
         try:
-            while not self.stopping.is_set() and self._step_on_threads(operation_id, at_work):
+            while self._patiently(lambda: self._step_on_threads(operation_id, at_work)):
                 after_step()
             # What still works is let come to its end, so that nothing touches files after this call; what
             # hangs is given up in time.
@@ -145,10 +325,12 @@ class Engine(Transitions):
 
     def _step_on_threads(self, operation_id: str, at_work: Workers[_Task]) -> bool:
         """Do the same as ``step``, and give slow work to threads: then one of these is waited for."""
+        if self.stopping.is_set():
+            return False
         operation, runnable = self.runnable(operation_id)
         if operation.is_over or operation.session_id != self.lease.id:
             return False
-        is_wanted = operation.state != CANCELLING
+        is_wanted = not self.is_unwanted(operation)
         if not at_work.busy and not (runnable and is_wanted):
             return self.step(operation_id)
         taken = {part.id for task in at_work.busy for part in task.parts}
@@ -169,11 +351,13 @@ class Engine(Transitions):
     def step(self, operation_id: str) -> bool:
         """Make one transition of parts that go on together, or the end of the operation; False when there is
         nothing more to do for this process."""
+        if self.stopping.is_set():
+            return False
         operation, runnable = self.runnable(operation_id)
         if operation.is_over or operation.session_id != self.lease.id:
             return False
-        if operation.state == CANCELLING:
-            self.undo(operation, CANCELLED, cancelled(operation))
+        if self.is_unwanted(operation):
+            self.undo_unwanted(operation)
         elif runnable:
             return self.advance(operation, *self.bunch(operation, runnable))
         else:
@@ -183,10 +367,11 @@ class Engine(Transitions):
     def finish(self, operation: Operation) -> None:
         """Carry out the one transaction that applies all claims and publishes all paths; an error in it fails
         the operation."""
-        run = self.run_of(operation)
+        run, is_decided = self.run_of(operation), False
         try:
             with uncollected(), self.catalog.write() as tx:
                 run.renew(self.fence(tx.conn, operation.id))
+                body = run.operation.body
                 if operations.first_open_stage(tx.conn, operation.id) is not None:
                     return
                 last = operations.last_change(tx.conn, operation.id) or tx.now
@@ -194,18 +379,34 @@ class Engine(Transitions):
                 operations.complete(tx, operation.id, self.registry)
                 operations.save(tx, operation.id, state=DONE, result=result, ended=tx.now)
                 if (next_ := self.kinds[operation.kind].follow(tx.conn, run)) is not None:
-                    follower, _ = self._add(tx, *next_, self.lease.id)
-                    operations.save(tx, operation.id, body=replace(run.body, followed_by=follower))
+                    follower = self.new_id()
+                    self._add(tx, follower, *next_, self.lease.id)
+                    body = records.to_text(replace(run.body, followed_by=follower))
+                    operations.save(tx, operation.id, body=body)
+                is_decided = True
         except Lost:
             return
         except Cancelling:
-            return self.undo(operation, CANCELLED, cancelled(operation))
+            return self.undo_unwanted(operation)
         except Exception as error:
+            if is_decided:
+                self.in_doubt.add(operation.id)  # Undoing it finds out what the commit has come to.
             return self.undo(operation, FAILED, as_ours(error))
+        self._note_finished(replace(operation, body=body), result)
         run.flush()
         self.metrics.publication_delay.observe(max(0.0, self.catalog.clock.now() - last))
         self.ended(operation, DONE)
         self.kinds[operation.kind].after(self, operation, result)
+
+    def _note_finished(self, operation: Operation, result: Record) -> None:
+        """Remember how an operation has ended."""
+        ended = self.catalog.clock.now()
+        with self._lock:
+            self._finished[operation.id] = replace(
+                operation, state=DONE, result=records.to_text(result), ended=ended
+            )
+            while len(self._finished) > _REMEMBERED:
+                del self._finished[next(iter(self._finished))]
 
     def follower(self, operation: Operation) -> str | None:
         """Return the operation that began with the end of this one."""
@@ -215,33 +416,41 @@ class Engine(Transitions):
     # -- taking over
     # --------------------------------------------------------------------------------------------------------
 
-    def orphans(self) -> list[Operation]:
+    def orphans(self, only: str | None = None) -> list[Operation]:
         """Return unfinished operations that nobody carries out: their process died, or it is this one and no
-        thread is at it."""
+        thread is at it. ``only``: this one, if it is such an operation."""
         with self.catalog.read() as conn:
-            return self._orphans(conn)
+            return self._orphans(conn, only)
 
-    def _orphans(self, conn: Connection) -> list[Operation]:
+    def _orphans(self, conn: Connection, only: str | None = None) -> list[Operation]:
         live = sessions.live_sessions(conn, self.catalog.clock.now())
         with self._lock:
-            driven = set(self._driven)
+            busy = self._driven | self._attended.difference({only})
         mine = self.lease.id
         return [
             o
             for o in operations.unfinished(conn)
             if o.kind in self.kinds
-            and (o.id not in driven if o.session_id == mine else o.session_id not in live)
+            and only in (None, o.id)
+            and (o.id not in busy if o.session_id == mine else o.session_id not in live)
         ]
 
     def take_over(self, only: str | None = None) -> list[str]:
         """Make this session the owner of all orphans (or of one, if it is an orphan), and return their ids.
         Those that a newer version began are left to it."""
-        if not any(only in (None, orphan.id) for orphan in self.orphans()):
+        orphans = self.orphans(only)
+        if not orphans:
             return []
+        for orphan in orphans:
+            if orphan.session_id != self.lease.id and self.markers.exists(orphan.id):
+                self._refuse(orphan.id, refused_elsewhere(orphan.id))
+        looked_at = {orphan.id for orphan in orphans}
         session_id = self.lease.ensure()
         with self.catalog.write() as tx:
             found = [
-                o for o in self._orphans(tx.conn) if only in (None, o.id) and self._is_known(tx.conn, o, only)
+                o
+                for o in self._orphans(tx.conn, only)
+                if o.id in looked_at and self._is_known(tx.conn, o, only)
             ]
             for operation in found:
                 operations.save(tx, operation.id, session_id=session_id, process=sessions.this_process())
@@ -296,6 +505,10 @@ class Engine(Transitions):
             self._driven.add(operation_id)
         try:
             yield is_ours
+        except Exception:
+            if is_ours:
+                self._recovery.add(operation_id)
+            raise
         finally:
             if is_ours:
                 with self._lock:
@@ -319,7 +532,7 @@ class Engine(Transitions):
         leaves it running. What follows one of this process is waited for as well."""
         for _ in tries(self.catalog.clock, lambda _: _POLL_SECONDS, seconds=timeout):
             is_driven = operation_id in self._driven and not self.stopping.is_set()  # Before it is looked at.
-            operation = self.get(operation_id)
+            operation = self._patiently(lambda: self._look(operation_id))
             on_progress(operation)
             if operation.is_over and not is_driven:
                 return operation
@@ -327,16 +540,19 @@ class Engine(Transitions):
                 raise Unavailable(
                     f"the database was closed before operation {operation_id} ended",
                     "Connect again and wait for it.",
-                )
-            if self.take_over(operation_id):
+                ).about(operation_id, GOES_ON)
+            if self._patiently(lambda: self.take_over(operation_id)):
                 operation = self.run(operation_id, workers, lambda: on_progress(self.get(operation_id)))
                 on_progress(operation)
                 if operation.is_over:
                     return operation
-        raise TimedOut(
+        late = TimedOut(
             f"operation {operation_id} did not end within {timeout:g} seconds",
-            "It goes on; wait for it again, or cancel it with db.cancel().",
+            "It is being undone; wait for it again."
+            if self.is_unwanted(operation)
+            else "It goes on; wait for it again, or cancel it with db.cancel().",
         )
+        raise late.about(operation_id, BEING_UNDONE if self.is_unwanted(operation) else GOES_ON)
 
     def outcome(
         self,
@@ -348,10 +564,17 @@ class Engine(Transitions):
         The error of either is raised. Others may carry it on, who thought that this process was dead."""
         ended = self.wait(operation_id, timeout, on_progress, self.workers)
         if (failure := ended.failure()) is not None:
-            raise failure
+            raise failure.about(operation_id, UNDONE)
         if (follower := self.follower(ended)) is not None:
-            self.outcome(follower, timeout, on_progress)
-            return self.get(operation_id)  # With what has come of it since.
+            try:
+                self.outcome(follower, timeout, on_progress)
+            except StrandlineError as error:
+                does_not_matter = isinstance(error, (Unavailable, PreconditionFailed))
+                if self.kinds[ended.kind].needs_follower or not does_not_matter:
+                    error.hint = f"{error.hint} {_stays(operation_id)}"
+                    raise
+            with contextlib.suppress(Unavailable):
+                return self.get(operation_id)  # With what has come of it since.
         return ended
 
     def cancel(self, operation_id: str) -> Operation:
@@ -371,6 +594,11 @@ class Engine(Transitions):
             self.run(operation_id)
         return self.get(operation_id)
 
+    def close(self) -> None:
+        """Stop at once. What was refused is undone before, if the catalog can be reached."""
+        self._recovery.end_all()
+        self.let_go()
+
     def let_go(self) -> None:
         """Stop at once: what parts are in the middle of is left, and another process begins it again."""
         self.stopping.set()
@@ -385,3 +613,7 @@ class Engine(Transitions):
                     f"operation {operation_id} is still {operation.state}", "Wait for it, or cancel it first."
                 )
             operations.forget(tx, operation_id)
+
+
+def _stays(operation_id: str) -> str:
+    return f"Operation {operation_id} before it is done and stays."

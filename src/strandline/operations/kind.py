@@ -339,6 +339,8 @@ class Kind(ABC, Generic[Q, B, G]):
     body: type[B]
     progress: type[G]
     handlers: Mapping[str, Handler[Any, Any]]
+    needs_follower: ClassVar[bool] = True
+    """Whether the operation is a failure for its caller if what follows it fails."""
 
     def handler(self, part_kind: str) -> Handler[Any, Any]:
         return self.handlers[part_kind]
@@ -375,6 +377,9 @@ class Kind(ABC, Generic[Q, B, G]):
         """Return what comes after it: an operation of this kind and with this request, which begins in the
         moment in which it ends well."""
         return None
+
+    def follower_failed(self, engine: Engine, operation: Operation, error: StrandlineError) -> None:
+        """Do what is to be done when what followed the operation has failed. Must not fail itself."""
 
     def let_go(self, operation_id: str) -> None:
         """Let go of what this process holds for an operation, which has ended, well or not. It

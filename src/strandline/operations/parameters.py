@@ -14,6 +14,10 @@ class Lease(Protocol):
     @property
     def id(self) -> str: ...
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the lease has not run out, so that no other process takes over its operations."""
+
     def ensure(self) -> str:
         """Make the session durable and keep it alive, and return its id."""
 

@@ -18,12 +18,13 @@ from sqlalchemy import Connection
 
 from strandline.catalog import operations, sessions, shards
 from strandline.catalog.connection import Catalog
-from strandline.catalog.operations import CANCELLING, FAILED, Failure, Operation, PartRow
+from strandline.catalog.operations import CANCELLED, CANCELLING, FAILED, Failure, Operation, PartRow
 from strandline.catalog.versions import VersionRegistry
 from strandline.cycles import uncollected
 from strandline.errors import Corrupted, InvalidArgument, OperationNotFound, StrandlineError
 from strandline.metrics import Metrics, event
-from strandline.operations.failure import Cancelling, Lost, as_ours, save_failed
+from strandline.operations.callers import Markers, NoMarkers
+from strandline.operations.failure import Cancelling, Lost, as_ours, cancelled, save_failed
 from strandline.operations.kind import AnyRun, Handler, Kind, Part, Run, read_part
 from strandline.operations.parameters import Lease, Scheduler
 from strandline.threads import within
@@ -62,6 +63,11 @@ class Transitions:
     _plans: dict[str, tuple[str, Any]] = field(default_factory=dict, init=False)
     _unwanted: set[str] = field(default_factory=set, init=False)
     """The operations that were cancelled here: what their parts still do is for nothing."""
+    refused: dict[str, StrandlineError] = field(default_factory=dict, init=False)
+    """Operations whose caller was given this error: they are undone, and make no other transition here."""
+    in_doubt: set[str] = field(default_factory=set, init=False)
+    """Operations whose start or end was committed without an answer."""
+    markers: Markers = field(default_factory=NoMarkers)
     _is_let_go: bool = field(default=False, init=False)
 
     def __post_init__(self, of_kinds: Iterable[Kind[Any, Any, Any]]) -> None:
@@ -246,6 +252,18 @@ class Transitions:
                 clock.sleep(min(left, LOOK_SECONDS))
                 self.ask_if_wanted(operation_id)
 
+    def is_unwanted(self, operation: Operation) -> bool:
+        """Return whether an operation is to be undone: it was cancelled, or its caller was given an error."""
+        return operation.state == CANCELLING or operation.id in self.refused
+
+    def undo_unwanted(self, operation: Operation) -> None:
+        """Undo an operation that was cancelled or refused."""
+        error = self.refused.get(operation.id)
+        if error is None:
+            self.undo(operation, CANCELLED, cancelled(operation))
+        else:
+            self.undo(operation, FAILED, error)
+
     def undo(
         self, operation: Operation, state: str, error: StrandlineError, failed: PartRow | None = None
     ) -> None:
@@ -310,9 +328,7 @@ class Transitions:
         return _is_same(operations.present_parts(conn, part.operation_id, [part.id]).get(part.id), part)
 
     def ended(self, operation: Operation, state: str, error: StrandlineError | None = None) -> None:
-        self._plans.pop(operation.id, None)
-        self._unwanted.discard(operation.id)
-        self.kinds[operation.kind].let_go(operation.id)
+        self.settle(operation)
         self.metrics.operations.labels(operation.kind, state).inc()
         event(
             "operation ended",
@@ -322,6 +338,16 @@ class Transitions:
             error=error and error.message,
         )
 
+    def settle(self, operation: Operation) -> None:
+        """Let go of what this process keeps of an operation that has ended. May be repeated."""
+        self._plans.pop(operation.id, None)
+        self._unwanted.discard(operation.id)
+        self.in_doubt.discard(operation.id)
+        if self.refused.pop(operation.id, None) is not None:
+            with contextlib.suppress(StrandlineError):  # The collector removes a marker that stays.
+                self.markers.remove(operation.id)
+        self.kinds[operation.kind].let_go(operation.id)
+
     def fence(self, conn: Connection, operation_id: str, *, cancelling: bool = False) -> Operation:
         """Return the operation, if it still runs and is still ours."""
         try:
@@ -330,7 +356,7 @@ class Transitions:
             raise Lost from forgotten
         if operation.is_over or operation.session_id != self.lease.id:
             raise Lost
-        if operation.state == CANCELLING and not cancelling:
+        if self.is_unwanted(operation) and not cancelling:
             raise Cancelling
         return operation
 

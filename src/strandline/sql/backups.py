@@ -8,7 +8,7 @@ from strandline import names
 from strandline.errors import InvalidArgument
 from strandline.sql.cursor import TokenCursor
 from strandline.sql.references import read_moment
-from strandline.sql.settings import read_settings
+from strandline.sql.settings import read_setting_names, read_settings
 from strandline.sql.statements import (
     AddTable,
     AlterBackupCollection,
@@ -20,11 +20,13 @@ from strandline.sql.statements import (
     CreateBackupCollection,
     DropBackupCollection,
     RemoveTable,
+    Repair,
     ResetSettings,
     Restore,
     RestoreTable,
     SetSettings,
     Setting,
+    UndropBackupCollection,
     Verify,
 )
 
@@ -36,7 +38,9 @@ __all__ = [
     "read_copy_backup",
     "read_create_collection",
     "read_drop_collection",
+    "read_repair",
     "read_restore",
+    "read_undrop_collection",
     "read_verify",
 ]
 
@@ -48,7 +52,8 @@ ALTER_FORM = (
     "ALTER BACKUP COLLECTION name ADD TABLE table | DROP TABLE table | SET (SETTING = value, ...) | "
     "RESET (SETTING, ...), ..."
 )
-DROP_FORM = "DROP BACKUP COLLECTION [IF EXISTS] name"
+DROP_FORM = "DROP BACKUP COLLECTION [IF EXISTS] name [PURGE]"
+UNDROP_FORM = "UNDROP BACKUP COLLECTION name [AS name]"
 BACKUP_FORM = (
     "BACKUP collection [INCREMENTAL [OR FULL]] "
     "[WITH (MAX_BYTES_PER_SECOND = number, COPIES = number)] [NOWAIT]"
@@ -61,15 +66,20 @@ COMPACT_FORM = (
     "COMPACT collection [INCREMENTS [FROM 'backup']] [TO 'backup'] "
     "[WITH (MAX_BYTES_PER_SECOND = number, COPIES = number)] [NOWAIT]"
 )
-ATTACH_FORM = "ATTACH BACKUP COLLECTION name FROM 'url' [WITH (TAKE_OVER = 'true')]"
+ATTACH_FORM = (
+    "ATTACH BACKUP COLLECTION name FROM 'url' "
+    "[WITH (TAKE_OVER = 'true', ENCRYPTION = 'true', REPOSITORY = 'id')]"
+)
 RESTORE_FORM = (
     "RESTORE collection [AT 'backup' | AT TIMESTAMP 'time'] [TABLE table [AS table], ...] "
     "[INTO directory] [WITH (SETTING = value, ...)] [NOWAIT]"
 )
 VERIFY_FORM = (
     "VERIFY collection [AT 'backup'] "
-    "[WITH (LEVEL = 'chain' | 'files' | 'checksums' | 'restore', SAMPLE = percent, AGAIN = 'true')]"
+    "[WITH (LEVEL = 'chain' | 'files' | 'checksums' | 'restore', SAMPLE = percent, AGAIN = 'true', "
+    "REPAIR = 'true')]"
 )
+REPAIR_FORM = "REPAIR collection [FROM 'url']"
 _WHAT = "the name of a backup collection"
 
 
@@ -132,7 +142,7 @@ def _read_action(cursor: TokenCursor) -> CollectionAction:
     if cursor.accept("SET"):
         return SetSettings(read_settings(cursor))
     if cursor.accept("RESET"):
-        return ResetSettings(tuple(name.upper() for name in cursor.name_list("the name of a setting")))
+        return ResetSettings(read_setting_names(cursor))
     raise cursor.fault("expected ADD, DROP, SET or RESET")
 
 
@@ -141,8 +151,20 @@ def read_drop_collection(cursor: TokenCursor) -> DropBackupCollection:
     cursor.expect("DROP", "BACKUP", "COLLECTION")
     if_exists = cursor.accept("IF", "EXISTS")
     name = read_collection_name(cursor)
-    cursor.expect_end()
-    return DropBackupCollection(name, if_exists)
+    purge = cursor.accept("PURGE")
+    if not cursor.done:
+        raise cursor.fault(f"expected {'' if purge else 'PURGE or '}the end of the statement")
+    return DropBackupCollection(name, if_exists, purge)
+
+
+def read_undrop_collection(cursor: TokenCursor) -> UndropBackupCollection:
+    cursor.form = UNDROP_FORM
+    cursor.expect("UNDROP", "BACKUP", "COLLECTION")
+    name = read_collection_name(cursor)
+    as_name = read_collection_name(cursor) if cursor.accept("AS") else None
+    if not cursor.done:
+        raise cursor.fault(f"expected {'' if as_name else 'AS or '}the end of the statement")
+    return UndropBackupCollection(name, as_name)
 
 
 def read_backup(cursor: TokenCursor) -> Backup:
@@ -212,6 +234,15 @@ def read_verify(cursor: TokenCursor) -> Verify:
     if not cursor.done:
         raise cursor.fault("expected AT, WITH (in this order) or the end of the statement")
     return Verify(name, at_backup, settings)
+
+
+def read_repair(cursor: TokenCursor) -> Repair:
+    cursor.form = REPAIR_FORM
+    cursor.expect("REPAIR")
+    name = read_collection_name(cursor)
+    url = cursor.string_or_name("a folder or a URL in quotes") if cursor.accept("FROM") else None
+    cursor.expect_end()
+    return Repair(name, url)
 
 
 def read_restore(cursor: TokenCursor) -> Restore:

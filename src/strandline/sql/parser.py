@@ -19,7 +19,9 @@ from strandline.sql.backups import (
     read_compact,
     read_copy_backup,
     read_create_collection,
+    read_repair,
     read_restore,
+    read_undrop_collection,
     read_verify,
 )
 from strandline.sql.binding import Params, bind
@@ -40,21 +42,26 @@ from strandline.sql.statements import (
     Select,
     ShowBackupCollections,
     ShowBackups,
+    ShowBin,
+    ShowCreateBackupCollection,
     ShowCreateTable,
     ShowOperation,
     ShowOperations,
     ShowTables,
     ShowVersions,
+    ShowWarehouse,
     Statement,
 )
 from strandline.sql.tables import read_alter_table, read_check_table, read_create_table, read_drop_table
 from strandline.sql.tokens import Position, Token, tokenize
+from strandline.sql.warehouse import read_alter_warehouse
 
 __all__ = ["parse"]
 
 _SHOW_FORM = (
-    "SHOW TABLES [IN directory] | SHOW CREATE TABLE table | SHOW BACKUP COLLECTIONS | SHOW BACKUPS "
-    "IN collection | SHOW OPERATIONS | SHOW OPERATION 'id' [ALL] | SHOW VERSIONS OF path"
+    "SHOW TABLES [IN directory] | SHOW CREATE TABLE table | SHOW BACKUP COLLECTIONS | SHOW CREATE BACKUP "
+    "COLLECTION collection | SHOW BACKUPS IN collection | SHOW BIN | SHOW OPERATIONS | "
+    "SHOW OPERATION 'id' [ALL] | SHOW VERSIONS OF path | SHOW WAREHOUSE"
 )
 _DESCRIBE_FORM = "DESCRIBE [TABLE] table"
 _TRANSACTION_FORM = "BEGIN [TRANSACTION] | COMMIT | ROLLBACK"
@@ -140,6 +147,12 @@ def _read_show(cursor: TokenCursor) -> Statement:
         statement = ShowTables(_read_directory(cursor)) if inside else ShowTables()
     elif cursor.accept("CREATE", "TABLE"):
         statement = ShowCreateTable(cursor.path())
+    elif cursor.accept("CREATE", "BACKUP", "COLLECTION"):
+        statement = ShowCreateBackupCollection(read_collection_name(cursor))
+    elif cursor.accept("BIN"):
+        statement = ShowBin()
+    elif cursor.accept("WAREHOUSE"):
+        statement = ShowWarehouse()
     elif cursor.accept("BACKUP", "COLLECTIONS"):
         statement = ShowBackupCollections()
     elif cursor.accept("BACKUPS"):
@@ -155,7 +168,8 @@ def _read_show(cursor: TokenCursor) -> Statement:
         statement = ShowVersions(cursor.path("a path"))
     else:
         raise cursor.fault(
-            "expected TABLES, CREATE TABLE, BACKUP COLLECTIONS, BACKUPS, OPERATIONS, OPERATION or VERSIONS"
+            "expected TABLES, CREATE TABLE, CREATE BACKUP COLLECTION, BACKUP COLLECTIONS, BACKUPS, BIN, "
+            "OPERATIONS, OPERATION, VERSIONS or WAREHOUSE"
         )
     cursor.expect_end()
     return statement
@@ -216,13 +230,16 @@ _READERS: dict[str, Callable[[TokenCursor], Statement]] = {
     "DESC": _read_describe,
     "CREATE BACKUP": read_create_collection,
     "ALTER BACKUP": read_alter_collection,
+    "ALTER WAREHOUSE": read_alter_warehouse,
     "DROP BACKUP": read_drop_backup,
+    "UNDROP": read_undrop_collection,
     "ATTACH BACKUP": read_attach,
     "COPY BACKUP": read_copy_backup,
     "COMPACT": read_compact,
     "BACKUP": read_backup,
     "RESTORE": read_restore,
     "VERIFY": read_verify,
+    "REPAIR": read_repair,
     "PRUNE": read_prune,
     **dict.fromkeys(("BEGIN", "START", "COMMIT", "ROLLBACK"), _read_transaction),
     "PIN": read_pin,

@@ -8,7 +8,7 @@ from strandline.sql.cursor import TokenCursor
 from strandline.sql.statements import Setting, SettingValue
 from strandline.sql.tokens import NAME, NUMBER, STRING, WORD, unquote, value
 
-__all__ = ["read_setting_value", "read_settings"]
+__all__ = ["read_setting_names", "read_setting_value", "read_settings"]
 
 
 def read_settings(cursor: TokenCursor) -> tuple[Setting, ...]:
@@ -23,6 +23,11 @@ def read_settings(cursor: TokenCursor) -> tuple[Setting, ...]:
             return tuple(settings)
         if not cursor.accept(","):
             raise cursor.fault("expected , or )")
+
+
+def read_setting_names(cursor: TokenCursor) -> tuple[str, ...]:
+    """Return at least one name of a setting in parentheses."""
+    return tuple(name.upper() for name in cursor.name_list("the name of a setting"))
 
 
 def read_setting_value(cursor: TokenCursor) -> SettingValue:

@@ -29,6 +29,7 @@ __all__ = [
     "AlterBackupCollection",
     "AlterChangefeed",
     "AlterTable",
+    "AlterWarehouse",
     "Backup",
     "Begin",
     "Change",
@@ -66,12 +67,16 @@ __all__ = [
     "SettingValue",
     "ShowBackupCollections",
     "ShowBackups",
+    "ShowBin",
+    "ShowCreateBackupCollection",
     "ShowCreateTable",
     "ShowOperation",
     "ShowOperations",
     "ShowTables",
     "ShowVersions",
+    "ShowWarehouse",
     "Statement",
+    "UndropBackupCollection",
     "Update",
     "Values",
     "Write",
@@ -331,6 +336,21 @@ class ShowVersions(Statement):
 
 
 @dataclass(frozen=True)
+class ShowWarehouse(Statement):
+    """The settings that are stored in the warehouse."""
+
+
+@dataclass(frozen=True)
+class ShowBin(Statement):
+    """What was dropped and can be brought back."""
+
+
+@dataclass(frozen=True)
+class ShowCreateBackupCollection(Statement):
+    name: str
+
+
+@dataclass(frozen=True)
 class Describe(Statement):
     path: str
 
@@ -378,8 +398,19 @@ class AlterBackupCollection(Statement):
 
 @dataclass(frozen=True)
 class DropBackupCollection(Statement):
+    """``purge``: delete it at once; else it goes to the bin."""
+
     name: str
     if_exists: bool = False
+    purge: bool = False
+
+
+@dataclass(frozen=True)
+class UndropBackupCollection(Statement):
+    """Bring a dropped collection back. ``as_name`` None: under its own name."""
+
+    name: str
+    as_name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -434,6 +465,14 @@ class Verify(Statement):
 
 
 @dataclass(frozen=True)
+class Repair(Statement):
+    """Write damaged objects of a collection's backups anew. ``url``: a repository that has them."""
+
+    collection: str
+    url: str | None = None
+
+
+@dataclass(frozen=True)
 class DropBackup(Statement):
     """``confirm``: do it; else only say what would go."""
 
@@ -481,6 +520,14 @@ class Restore(Statement):
     into: str | None = None
     settings: tuple[Setting, ...] = ()
     nowait: bool = False
+
+
+# --- the warehouse ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AlterWarehouse(Statement):
+    actions: tuple[SetSettings | ResetSettings, ...]
 
 
 @dataclass(frozen=True)

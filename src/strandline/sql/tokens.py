@@ -33,6 +33,7 @@ __all__ = [
     "tokenize",
     "unquote",
     "value",
+    "word",
 ]
 
 WORD, NAME, STRING, HEX, NUMBER, PUNCT, END = "word", "name", "string", "hex", "number", "punct", "end"
@@ -306,6 +307,12 @@ def unquote(name: str) -> str:
     """Return the name that stands in backticks; a backtick or a backslash in it is doubled or behind a
     backslash."""
     return re.sub(r"\\([\\`])|``", lambda match: match[1] or "`", name[1:-1])
+
+
+def word(name: str) -> str:
+    """Return a name as a statement takes it, without backticks if it needs none: in a shell they run what is
+    between them."""
+    return name if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) else quote(name)
 
 
 def quote(name: str) -> str:

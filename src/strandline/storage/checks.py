@@ -58,14 +58,17 @@ class Checks:
         storage does not answer, which is no damage."""
         return [finding for finding in self.damages(segments) if finding is not None]
 
-    def damages(self, segments: Sequence[Segment]) -> list[Finding | None]:
-        """Return the same for each segment; None: nothing is wrong with it."""
+    def damages(
+        self, segments: Sequence[Segment], schemas: Sequence[TableSchema] | None = None
+    ) -> list[Finding | None]:
+        """Return the same for each segment; None: nothing is wrong with it. ``schemas``: those of their
+        tables; the bounds of files in a repository are then compared with what it says of them."""
         if self._store.passes(segments):
-            return arrow.stored.damages(self._store.shelf, segments)
+            return arrow.stored.damages(self._store.shelf, segments, schemas)
         from strandline.storage import spark
 
         self._store.files.reach(s.file for s in segments)
-        return spark.stored.damages(self._store.spark, self._store.shelf, segments)
+        return spark.stored.damages(self._store.spark, self._store.shelf, segments, schemas)
 
     def losses(self, segments: Sequence[Segment]) -> list[Finding | None]:
         """Return for each segment whether its file is missing, or not as long as it should be; no file is

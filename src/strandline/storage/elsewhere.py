@@ -11,49 +11,90 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, count
-from typing import Any
+from itertools import chain, count, islice
+from typing import TYPE_CHECKING, Any
 
-from strandline.errors import Internal
+import xxhash
+
+from strandline.errors import StrandlineError
 from strandline.model import is_elsewhere, object_of
 from strandline.settings import Settings
-from strandline.storage.files import Files, Source
+from strandline.storage.files import Files, LocalFiles, Source
 from strandline.storage.location import files_at
+from strandline.storage.object_names import OBJECTS, ObjectName, place_of
 
-__all__ = ["OBJECTS", "Destination", "Everywhere", "absolute", "object_name", "roots"]
+if TYPE_CHECKING:
+    from strandline.storage.marker import Expected
 
-OBJECTS = "objects"
+__all__ = [
+    "OBJECTS",
+    "Destination",
+    "Everywhere",
+    "absolute",
+    "digits_of",
+    "object_key",
+    "object_name",
+    "object_names",
+    "roots",
+]
+
+NAMES = 4
+"""Number of suffixes with which an object is looked for in a copy of a repository."""
 
 
 @dataclass(frozen=True)
 class Destination:
     """Where objects are sent. ``avoided``: names that must not be used: somebody may be about to remove what
-    they name."""
+    they name. ``damaged``: keys of objects that a verification has found damaged (``object_key``)."""
 
     root: str
     avoided: frozenset[str] = frozenset()
+    damaged: frozenset[str] = frozenset()
+
+    def is_damaged(self, name: str) -> bool:
+        """Return whether the object of this name is known to be damaged."""
+        return bool(self.damaged) and object_key(absolute(self.root, ObjectName(name), "")) in self.damaged
 
 
-def object_name(files: Files, checksum: str, avoided: frozenset[str] = frozenset()) -> str:
+def object_key(file: str) -> str:
+    """Return a short key of the object that a file is, whichever segments share it."""
+    return xxhash.xxh3_64_hexdigest(object_of(file).encode())
+
+
+def object_name(files: Files, checksum: str, avoided: frozenset[str] = frozenset()) -> ObjectName:
     """Return the name of the object with this content in a repository with these files."""
-    from strandline.storage.sealed import SealedFiles  # Only those need it who send something.
-
-    digest = files.name_of(checksum) if isinstance(files, SealedFiles) else checksum.rpartition(":")[2]
-    names = (
-        f"{OBJECTS}/{digest[:2]}/{digest}{end}.parquet" for end in chain([""], map("-{}".format, count(2)))
-    )
+    names = _names(next(digits_of(files, checksum)))
     return next(name for name in names if name not in avoided)
 
 
-def absolute(root: str, name: str, use: str) -> str:
+def object_names(files: Files, checksum: str) -> list[ObjectName]:
+    """Return the names that the object with this content may have in a repository with these files."""
+    return [name for digits in digits_of(files, checksum) for name in islice(_names(digits), NAMES)]
+
+
+def _names(digits: str) -> Iterator[ObjectName]:
+    for end in chain([""], map("-{}".format, count(2))):
+        yield ObjectName(f"{OBJECTS}/{digits[:2]}/{digits}{end}.parquet")
+
+
+def digits_of(files: Files, checksum: str) -> Iterator[str]:
+    """Yield the digits that objects with this content can have in their names, in a repository with these
+    files. New objects have the first ones."""
+    from strandline.storage.sealed import SealedFiles  # Only repositories need it.
+
+    return files.names_of(checksum) if isinstance(files, SealedFiles) else iter([checksum.rpartition(":")[2]])
+
+
+def absolute(root: str, name: ObjectName, use: str) -> str:
     """Return the name by which the catalog knows an object. ``use``: what no other segment has."""
     return f"{root.rstrip('/')}/{name}#{use}"
 
 
 def roots(names: Iterable[str | None]) -> set[str]:
     """Return the places of the repositories that files lie in."""
-    return {name.rpartition(f"/{OBJECTS}/")[0] for name in names if name and is_elsewhere(name)}
+    return {place_of(name)[0] for name in names if name and is_elsewhere(name)}
 
 
 class Everywhere:
@@ -65,32 +106,44 @@ class Everywhere:
         self._settings = settings
         self._opened = dict(opened or {})
         self.opener: Callable[[str], Files] = lambda root: files_at(root, settings)
+        self.expects: Callable[[str], Expected | None] = lambda root: None
+        """What is known of the repository at a place; None if nothing is."""
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Everywhere, (self.own, self._settings, self._opened)
 
-    def at(self, root: str) -> Files:
-        """Return the files of a repository, opened with its key if it is encrypted."""
+    def at(self, root: str, expected: Expected | None = None) -> Files:
+        """Return the files of a repository, opened with its key if it is encrypted. ``expected``: what the
+        caller knows of it; None: what the catalog knows."""
         with self._lock:
             found = self._opened.get(root)
-        if found is None:
-            from strandline.storage.marker import opened  # Most processes know of no repository.
+        return self.reopen(root, expected) if found is None else found
 
-            found, is_one = opened(self.opener(root), self._settings)
+    def reopen(self, root: str, expected: Expected | None = None) -> Files:
+        """Return the files of a repository as it is now, whatever this process remembers of it."""
+        found, is_one = self.open_anew(root, expected)
+        with self._lock:
             if is_one:
-                with self._lock:
-                    self._opened[root] = found
+                self._opened[root] = found
+            else:
+                self._opened.pop(root, None)
         return found
+
+    def open_anew(self, root: str, expected: Expected | None = None) -> tuple[Files, bool]:
+        """Open a repository as a restorer does, who remembers nothing of it, and return its files and whether
+        there is one. NotExpected if it is not the one that the catalog, or the caller, knows."""
+        from strandline.storage.marker import opened  # Most processes know of no repository.
+
+        known = (each for each in (self.expects(root), expected) if each is not None)
+        return opened(self.opener(root), self._settings, *known)
 
     def found(self, name: str) -> tuple[Files, str]:
         """Return where a file is, and what it is called there."""
         if not is_elsewhere(name):
             return self.own, name
-        root, mark, rest = name.rpartition(f"/{OBJECTS}/")
-        if not mark:
-            raise Internal(f"the file {name} is in no repository")
-        return self.at(root), f"{OBJECTS}/{object_of(rest)}"
+        root, inside = place_of(name)
+        return self.at(root), inside
 
     def is_sealed(self, name: str) -> bool:
         """Return whether a file is encrypted."""
@@ -101,9 +154,15 @@ class Everywhere:
         return isinstance(self.found(name)[0], SealedFiles)
 
     def reach(self, names: Iterable[str | None]) -> None:
-        """Open the repositories of files, so that what it takes to open them goes along to executors."""
+        """Open the repositories of files, so that what it takes to open them goes along to executors, who can
+        open nothing themselves."""
+        from strandline.storage.sealed import SealedFiles
+
         for root in roots(names):
-            self.at(root)
+            files = self.at(root)
+            if isinstance(files, SealedFiles):
+                with suppress(StrandlineError):  # What it has opened up to now may be all that is needed.
+                    files.renew()
 
     @property
     def location(self) -> str:
@@ -118,7 +177,9 @@ class Everywhere:
 
     def path(self, name: str) -> str:
         files, inside = self.found(name)
-        return files.path(inside)
+        # Spark follows links, and a repository may have others than its owner put into it.
+        is_checked = files is not self.own and isinstance(files, LocalFiles)
+        return files.readable(inside) if is_checked else files.path(inside)
 
     def readable(self, name: str) -> Any:
         files, inside = self.found(name)
@@ -174,6 +235,9 @@ class Everywhere:
 
     def store_if_absent(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
         self.own.store_if_absent(name, chunks)
+
+    def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+        self.own.replace(name, chunks)
 
     def seal(self, names: Iterable[str]) -> None:
         self.own.seal(names)

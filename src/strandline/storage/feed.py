@@ -14,6 +14,7 @@ from strandline.model import Chain, Segment, TableSchema
 
 __all__ = ["MODES", "STATEFUL_MODES", "Feed"]
 
+FORMATS = ("JSON",)
 MODES = ("KEYS_ONLY", "UPDATES", "NEW_IMAGE", "OLD_IMAGE", "NEW_AND_OLD_IMAGES")
 STATEFUL_MODES = frozenset({"UPDATES", "OLD_IMAGE", "NEW_AND_OLD_IMAGES"})
 """Modes that show what a row was before, for which the table's state at the beginning of the window is

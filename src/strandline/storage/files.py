@@ -14,6 +14,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, Protocol
 
 import xxhash
@@ -26,13 +27,21 @@ from strandline.errors import (
     StrandlineError,
     Unavailable,
 )
+from strandline.storage.beneath import Entries, entries, folder_of, open_file, stat_file
 from strandline.storage.pieces import gathered, pieces, write_pieces
 
-__all__ = ["PREFIX", "Files", "LocalFiles", "Source", "check_name", "checked", "fault"]
+__all__ = ["PREFIX", "Files", "LocalFiles", "MissingFile", "Source", "check_name", "checked", "fault"]
 
 CHUNK = 1 << 20
 PREFIX = "xxh3-128:"
 """Of the text of a checksum: which hash it is."""
+
+
+class MissingFile(Corrupted):
+    """A file that should be in a folder is not there."""
+
+    path: str | None = None
+    """The absolute path, if it is known."""
 
 
 class Source(Protocol):
@@ -98,6 +107,11 @@ class Files(Source, Protocol):
         same to it at the same moment. Nobody ever sees a part."""
         ...
 
+    def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+        """Write a file from its pieces in the place of another one, in a single step: a reader sees the old
+        content or the new one. The old file stays if the pieces end with an error, which is raised."""
+        ...
+
     def seal(self, names: Iterable[str]) -> None:
         """Make files durable that something else (Spark) wrote."""
         ...
@@ -148,16 +162,23 @@ def checked(source: Source, name: str, checksum: str) -> Iterator[bytes | memory
         raise Corrupted(f"the file {name} does not have the checksum that was recorded for it")
 
 
-def fault(verb: str, name: str, error: OSError, at: str | None = None) -> StrandlineError:
+def fault(
+    verb: str, name: str, error: OSError, at: str | None = None, *, is_removed: bool = False
+) -> StrandlineError:
     """Return what an error of the operating system means to a caller: a file that should be there and is not
-    is damage, anything else is a folder that cannot be used now. ``at``: which one that is."""
+    is damage, anything else is a folder that cannot be used now. ``at``: which one that is. ``is_removed``:
+    what was written of the file is gone again."""
     if verb in ("read", "sync") and isinstance(
         error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)
     ):
-        return Corrupted(f"the file {name} is missing")
+        missing = MissingFile(f"the file {name} is missing")
+        missing.path = None if at is None else os.path.join(at, name)
+        return missing
     hint = None
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        hint = "Free some space there, then try again; nothing was left behind."
+        hint = "Free some space there, then try again."
+        if is_removed:
+            hint += " What was written of the file was removed."
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         hint = "Give this process the right to read and write there, then try again."
     place = f" at {at}" if at else ""
@@ -165,13 +186,18 @@ def fault(verb: str, name: str, error: OSError, at: str | None = None) -> Strand
 
 
 class LocalFiles:
-    """Files in a folder of this machine, or of a mounted file system that honours O_EXCL and fsync."""
+    """Files in a folder of this machine, or of a mounted file system that honours O_EXCL and fsync.
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    ``follows``: symbolic links below the folder are followed, as for files that users name. In a warehouse
+    and in a repository none is: whoever may write there could let files be read or removed elsewhere."""
+
+    def __init__(self, root: str | os.PathLike[str], *, follows: bool = False) -> None:
         self.root = os.path.abspath(os.fspath(root))
+        self.follows = follows
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return LocalFiles, (self.root,)  # On another machine it is a folder and nothing else.
+        # On another machine it is a folder and nothing else.
+        return partial(LocalFiles, follows=self.follows), (self.root,)
 
     @property
     def location(self) -> str:
@@ -182,7 +208,11 @@ class LocalFiles:
         return os.path.join(self.root, *name.split("/"))
 
     def readable(self, name: str) -> str:
-        return self.path(name)
+        path = self.path(name)
+        if not self.follows:
+            with suppress(OSError):  # The one who opens it reports that.
+                stat_file(self.root, path)
+        return path
 
     def spark_options(self) -> Mapping[str, str]:
         return {}
@@ -211,10 +241,12 @@ class LocalFiles:
         except BaseException as error:
             # A partial file must not stay, whatever stopped us. If even that fails it is an orphan, which the
             # collector removes.
+            is_removed = False
             with suppress(OSError):
                 self._unlink(path)
+                is_removed = True
             if isinstance(error, OSError):
-                raise self._fault("write", name, error) from error
+                raise self._fault("write", name, error, is_removed=is_removed) from error
             raise
 
     def make_root(self) -> None:
@@ -238,6 +270,11 @@ class LocalFiles:
             self.remove(ready)
         self.seal([name])  # Also if it is another's: that one may not have come so far.
         return is_first
+
+    def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+        ready = f"{name}.{uuid.uuid4().hex}"
+        self._store(ready, gathered(chunks), past_memory=True)
+        self.give_name(ready, name, replace=True)
 
     def give_name(self, ready: str, name: str, *, replace: bool) -> None:
         """Give a file that is whole its name, in the place of another only if it may ``replace`` that;
@@ -304,17 +341,28 @@ class LocalFiles:
 
     def names(self, folder: str = "") -> Iterator[str]:
         top = self.path(folder.rstrip("/")) if folder else self.root
-
-        def problem(error: OSError) -> None:
-            if not isinstance(
-                error, (FileNotFoundError, NotADirectoryError)
-            ):  # Those were removed while we looked.
-                raise fault("list", str(error.filename), error) from error
-
-        for at, folders, files in os.walk(top, onerror=problem):
-            folders.sort()
-            for file in sorted(files):
+        for at, found in self._walk(top):
+            for file in found.files:
                 yield os.path.relpath(os.path.join(at, file), self.root).replace(os.sep, "/")
+
+    def _walk(self, top: str) -> Iterator[tuple[str, Entries]]:
+        """Yield each folder from ``top`` on with what is in it; the inner ones come later."""
+        waiting = [top]
+        while waiting:
+            at = waiting.pop()
+            try:
+                found = entries(self._beneath, at)
+            except (FileNotFoundError, NotADirectoryError):
+                continue  # It was removed while we looked.
+            except OSError as error:
+                raise fault("list", at, error) from error
+            waiting += [os.path.join(at, folder) for folder in reversed(found.folders)]
+            yield at, found
+
+    @property
+    def _beneath(self) -> str:
+        """The folder below which no link is followed."""
+        return "\0" if self.follows else self.root
 
     def remove(self, name: str) -> None:
         try:
@@ -327,9 +375,8 @@ class LocalFiles:
     def remove_tree(self, folder: str) -> None:
         top = self.path(folder.rstrip("/"))
         try:
-            for at, folders, files in os.walk(top, topdown=False):
-                links = [f for f in folders if os.path.islink(os.path.join(at, f))]
-                for file in (*files, *links):
+            for at, found in reversed(list(self._walk(top))):
+                for file in (*found.files, *found.links):
                     with suppress(FileNotFoundError):
                         self._unlink(os.path.join(at, file))
                 with suppress(FileNotFoundError):
@@ -338,20 +385,30 @@ class LocalFiles:
             raise self._fault("remove", folder, error) from error
 
     def exists(self, name: str) -> bool:
-        return os.path.isfile(self.path(name))
+        path = self.path(name)
+        if self.follows:
+            return os.path.isfile(path)
+        try:
+            return stat_file(self.root, path) is not None
+        except OSError:
+            return False
 
     def size(self, name: str) -> int:
+        path = self.path(name)
         try:
-            return os.stat(self.path(name)).st_size
+            found = os.stat(path) if self.follows else stat_file(self.root, path)
         except OSError as error:
             raise self._fault("read", name, error) from error
+        if found is None:
+            raise Corrupted(f"{path} is no file")
+        return found.st_size
 
     def read(self, name: str) -> bytes:
         return b"".join(map(bytes, self.chunks(name)))
 
     def find(self, name: str) -> bytes | None:
         try:
-            with open(self.path(name), "rb") as file:
+            with open(self._open(self.path(name)), "rb") as file:
                 return file.read()
         except FileNotFoundError:
             return None
@@ -361,9 +418,12 @@ class LocalFiles:
     def chunks(self, name: str) -> Iterator[bytes | memoryview]:
         path = self.path(name)
         try:
-            yield from pieces(path)
+            yield from pieces(self._open(path))
         except OSError as error:
             raise self._fault("read", name, error) from error
+
+    def _open(self, path: str) -> int:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC) if self.follows else open_file(self.root, path)
 
     def checksum(self, name: str) -> str:
         hasher = xxhash.xxh3_128()
@@ -371,8 +431,8 @@ class LocalFiles:
             hasher.update(chunk)
         return PREFIX + hasher.hexdigest()
 
-    def _fault(self, verb: str, name: str, error: OSError) -> StrandlineError:
-        return fault(verb, name, error, self.root)
+    def _fault(self, verb: str, name: str, error: OSError, *, is_removed: bool = False) -> StrandlineError:
+        return fault(verb, name, error, self.root, is_removed=is_removed)
 
     # --- writing -------------------------------------------------------------------------------------------
 
@@ -414,10 +474,12 @@ class LocalFiles:
     # --- the primitives: nothing else changes the disk -----------------------------------------------------
 
     def _mkdir(self, path: str) -> None:
-        os.mkdir(path)
+        with folder_of(self._beneath, path) as (at, name):
+            os.mkdir(name, dir_fd=at)
 
     def _create(self, path: str) -> int:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        with folder_of(self._beneath, path) as (at, name):
+            return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=at)
 
     def _append(self, descriptor: int, data: memoryview) -> int:
         return os.write(descriptor, data)
@@ -427,17 +489,21 @@ class LocalFiles:
 
     def _sync(self, path: str) -> None:
         """Make a file's content or a folder's entries durable."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with folder_of(self._beneath, path) as (at, name):
+            no_link = 0 if at is None else os.O_NOFOLLOW
+            descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | no_link, dir_fd=at)
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
     def _link(self, path: str, name: str) -> None:
-        os.link(path, name)
+        with folder_of(self._beneath, path) as (at, old), folder_of(self._beneath, name) as (to, new):
+            os.link(old, new, src_dir_fd=at, dst_dir_fd=to, follow_symlinks=False)
 
     def _rename(self, path: str, name: str) -> None:
-        os.rename(path, name)
+        with folder_of(self._beneath, path) as (at, old), folder_of(self._beneath, name) as (to, new):
+            os.rename(old, new, src_dir_fd=at, dst_dir_fd=to)
 
     def _exchange(self, path: str, name: str) -> bool:
         from strandline.storage.exchange import exchange  # ctypes is slow to load, and few replace a folder.
@@ -445,7 +511,9 @@ class LocalFiles:
         return exchange(path, name)
 
     def _unlink(self, path: str) -> None:
-        os.unlink(path)
+        with folder_of(self._beneath, path) as (at, name):
+            os.unlink(name, dir_fd=at)
 
     def _rmdir(self, path: str) -> None:
-        os.rmdir(path)
+        with folder_of(self._beneath, path) as (at, name):
+            os.rmdir(name, dir_fd=at)

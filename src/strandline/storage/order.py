@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from strandline.errors import Corrupted
 from strandline.model import STEP, Key, Segment, TableSchema, order
-from strandline.storage.files import Files
+from strandline.storage.files import Files, MissingFile
 from strandline.storage.keys import Mask, keys_of, neighbours
 from strandline.storage.segment import label, read_batches
+from strandline.work import check
 
 __all__ = ["EXAMPLES", "Finding", "examine_segment", "meeting", "more_than_once"]
 
@@ -42,6 +43,13 @@ class Finding:
     kind: Kind
     message: str
     keys: tuple[Key, ...] = ()
+    path: str | None = field(default=None, compare=False)
+    """The absolute path of a file that is not in its folder."""
+
+    @staticmethod
+    def of_missing(error: Corrupted) -> Finding:
+        """Return what an error says that was raised because a file is missing."""
+        return Finding("missing_file", error.message, path=getattr(error, "path", None))
 
 
 def examine_segment(files: Files, schema: TableSchema, segment: Segment) -> list[Finding]:
@@ -50,7 +58,10 @@ def examine_segment(files: Files, schema: TableSchema, segment: Segment) -> list
     walk = _Walk(schema, segment)
     try:
         for rows in read_batches(files, schema, segment, [*schema.key, STEP]):
+            check()
             walk.take(rows)
+    except MissingFile as error:
+        return [Finding.of_missing(error)]
     except Corrupted as error:
         return [Finding("corrupt_file", error.message)]
     return walk.findings()

@@ -18,8 +18,12 @@ from weakref import WeakValueDictionary
 from strandline.clock import Clock, SystemClock
 from strandline.settings import Limits
 from strandline.storage.files import Source
+from strandline.work import check, may_end
 
 __all__ = ["Pace", "Paced", "Paces"]
+
+LOOK_SECONDS = 0.25
+"""A copy that waits asks this often whether it is still wanted."""
 
 
 class Pace:
@@ -36,7 +40,8 @@ class Pace:
         return Pace, (self.limits, SystemClock())
 
     def pay(self, size: int) -> None:
-        """Wait until so many bytes more may go."""
+        """Wait until so many bytes more may go. Leaves, with ``Interrupted``, if the work is to end."""
+        check()
         rate = self.limits.bytes_per_second
         if not rate:
             return
@@ -44,13 +49,15 @@ class Pace:
             # Time in which nothing went is not made up for.
             self._paid_until = until = max(self._paid_until, self._clock.now()) + size / rate
         while (left := until - self._clock.now()) > 0:
-            self._clock.sleep(left)
+            self._clock.sleep(min(left, LOOK_SECONDS) if may_end() else left)
+            check()
 
     @contextmanager
     def room(self, files: int = 1) -> Iterator[None]:
         """Wait until so many files may be copied beside the others, and keep the room for them."""
         with self._changed:
-            self._changed.wait_for(lambda: self._free >= files)
+            while not self._changed.wait_for(lambda: self._free >= files, LOOK_SECONDS):
+                check()
             self._free -= files
         try:
             yield

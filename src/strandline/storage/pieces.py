@@ -42,9 +42,9 @@ def borrowed() -> Iterator[memoryview]:
             _spare.append(place)
 
 
-def pieces(path: str) -> Iterator[memoryview]:
-    """Yield the content of a file. All pieces are in the same place, so each is gone when the next comes."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def pieces(descriptor: int) -> Iterator[memoryview]:
+    """Yield the content of an open file, and close it. All pieces are in the same place, so each is gone when
+    the next comes."""
     try:
         with borrowed() as place:
             while size := os.readv(descriptor, [place]):

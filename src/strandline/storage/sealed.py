@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -14,17 +14,30 @@ from strandline.storage import keyring
 from strandline.storage.files import CHUNK, PREFIX, Files, Source, check_name, checked, fault
 from strandline.storage.keyring import Ring
 from strandline.storage.reader import BlockReader
-from strandline.storage.sealing import HEADER_BYTES, SEALED_BYTES, Opener, opened, plain_size, sealed
+from strandline.storage.sealing import (
+    HEADER_BYTES,
+    SEALED_BYTES,
+    Opener,
+    OtherMaster,
+    opened,
+    plain_size,
+    sealed,
+)
 
 __all__ = ["SealedFiles"]
 
 
 class SealedFiles:
     """Files of a repository, read and written through its keys. Sizes, checksums and pieces are those of the
-    content; names are as they are given. A pickle of it holds the master key, as does that of its ring."""
+    content; names are as they are given. A pickle of it holds the master keys, as does that of its ring.
 
-    def __init__(self, files: Files, ring: Ring) -> None:
-        self._files, self._ring = files, ring
+    Args:
+        renew: opens the keys anew. It is called when the repository has a newer generation of keys than
+            ``ring``; it does not go along with a pickle.
+    """
+
+    def __init__(self, files: Files, ring: Ring, renew: Callable[[], Ring] | None = None) -> None:
+        self._files, self._ring, self._renew = files, ring, renew
         self._generation = ring.generation
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -38,9 +51,30 @@ class SealedFiles:
         """The files as they lie there."""
         return self._files
 
-    def name_of(self, checksum: str) -> str:
-        """Return what content with this checksum is called, which tells nothing about it."""
-        return self._ring.name_of(checksum)
+    def names_of(self, checksum: str) -> Iterator[str]:
+        """Yield what content with this checksum is called under each master key, newest first."""
+        return self._ring.names_of(checksum)
+
+    @property
+    def ring(self) -> Ring:
+        """The keys as they were when they were last opened."""
+        return self._ring
+
+    def renew(self) -> bool:
+        """Open the keys anew if those in the repository are not the ones that were opened, and return whether
+        they were. CORRUPTED if older ones, or none, are there now; WrongKey if the user's key does not open
+        them."""
+        if self._renew is None or keyring.newest(self._files) == self._ring.generation:
+            return False
+        ring = self._renew()
+        if ring.generation < self._ring.generation:
+            raise Corrupted(
+                f"the keys of the repository at {self.location} are of generation {ring.generation}, and "
+                f"generation {self._ring.generation} was there before",
+                "Somebody has put back older keys. Bring back the newest file of the folder keys.",
+            )
+        self._ring, self._generation = ring, max(ring.generation, self._generation)
+        return True
 
     @property
     def location(self) -> str:
@@ -83,6 +117,10 @@ class SealedFiles:
     def copy_if_absent(self, source: Source, source_name: str, name: str, checksum: str) -> None:
         self.store_if_absent(name, checked(source, source_name, checksum))
 
+    def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+        check_name(name)
+        self._files.replace(name, sealed(self._ring, name, chunks))
+
     def seal(self, names: Iterable[str]) -> None:
         self._files.seal(names)
 
@@ -119,7 +157,12 @@ class SealedFiles:
 
     def opener(self, name: str, head: bytes) -> Opener:
         """Return what opens the chunks of a file with this header."""
-        opener = Opener(self._ring, name, head)
+        try:
+            opener = Opener(self._ring, name, head)
+        except OtherMaster:
+            if not self.renew():
+                raise
+            opener = Opener(self._ring, name, head)
         self._admit(name, opener.generation)
         return opener
 

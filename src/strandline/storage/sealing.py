@@ -17,10 +17,10 @@ from typing import Any, TypeAlias
 
 from strandline.errors import Corrupted, PreconditionFailed
 from strandline.storage.files import CHUNK
-from strandline.storage.keyring import KEY_BYTES, NONCE_BYTES, Ring, WrongKey, aead
+from strandline.storage.keyring import KEY_BYTES, NONCE_BYTES, Ring, aead
 from strandline.storage.pieces import PIECE, borrowed
 
-__all__ = ["HEADER_BYTES", "SEALED_BYTES", "Opener", "opened", "plain_size", "sealed"]
+__all__ = ["HEADER_BYTES", "SEALED_BYTES", "Opener", "OtherMaster", "opened", "plain_size", "sealed"]
 
 MAGIC = b"STRSEA"
 FORMAT = 1
@@ -85,6 +85,11 @@ def plain_size(name: str, size: int) -> int:
     return plain
 
 
+class OtherMaster(Corrupted):
+    """A sealed file names a master key that is not in the ring: a file of another repository is in its place,
+    or older keys are in the place of the newest ones."""
+
+
 class Opener:
     """The key of one sealed file. May be used from any thread."""
 
@@ -104,13 +109,15 @@ class Opener:
                 f"knows formats up to {FORMAT}",
                 "Use the version that wrote it, or a later one.",
             )
-        if key_id != ring.id:
-            raise WrongKey(
-                f"the key of this repository does not open the file {name}, which was sealed for another one",
-                "Look for the repository that the file is from, and for the key of that one.",
+        wrapping = ring.wrapping_of(key_id)
+        if wrapping is None:
+            raise OtherMaster(
+                f"the key of this repository does not open the file {name}, which was sealed with another",
+                "It is from another repository, or older keys were put back: bring the file, or the folder "
+                "keys, back from a copy of the repository.",
             )
         try:
-            key = ring.wrapping.decrypt(
+            key = wrapping.decrypt(
                 head[_OPEN.size : _WRAPPED_AT],
                 head[_WRAPPED_AT:_CHECK_AT],
                 head[: _OPEN.size] + name.encode(),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ __all__ = [
     "META",
     "NEVER",
     "ROW_GROUP_ROWS",
+    "Bounds",
     "Inline",
     "Sink",
     "columns_of",
@@ -40,6 +41,7 @@ __all__ = [
     "is_small",
     "label",
     "read_batches",
+    "read_bounds",
     "read_pieces",
     "read_segment",
     "row_index",
@@ -146,6 +148,37 @@ def describe_file(
     after: int = 0,
 ) -> Segment:
     """Return the segment that a sorted Parquet file with the right columns is."""
+    found = read_bounds(files, schema, name, role=role, fresh=fresh, stepped=stepped)
+    size, checksum = files.size(name), files.checksum(name)
+    return Segment(
+        id=0,
+        role=role,
+        fresh=fresh,
+        stepped=stepped,
+        after=after,
+        upto=upto,
+        rows=found.rows,
+        bytes=size,
+        file=name,
+        checksum=checksum,
+        min_key=found.min_key,
+        max_key=found.max_key,
+    )
+
+
+class Bounds(NamedTuple):
+    """What a file tells of its rows: how many there are, and the first and the last key."""
+
+    rows: int
+    min_key: Key | None
+    max_key: Key | None
+
+
+def read_bounds(
+    files: Files, schema: TableSchema, name: str, *, role: Role, fresh: bool, stepped: bool
+) -> Bounds:
+    """Return the bounds of a sorted Parquet file. CORRUPTED if columns are missing or have a type that is not
+    the table's. Only the footer and the first and the last row group are read."""
     footer = _load_footer(files, name)
     told = {OP, WAS_HI, WAS_LO}
     # A log may leave out what its rows did, if all are upserts of new keys, but not a part of it.
@@ -154,6 +187,7 @@ def describe_file(
     )
     if lost := sorted(({c.physical for c in schema.key_columns} | meta) - footer.names):
         raise Corrupted(f"the file {name} has no column {lost[0]}")
+    _check_types(schema, footer, name)
     full = [g for g in range(footer.groups) if footer.rows[g]]
     lowest = highest = None
     if full:
@@ -164,21 +198,16 @@ def describe_file(
             for g in (full[0], full[-1])
         ]
         lowest, highest = ends_of(schema, ends[0])[0], ends_of(schema, ends[1])[1]
-    size, checksum = files.size(name), files.checksum(name)
-    return Segment(
-        id=0,
-        role=role,
-        fresh=fresh,
-        stepped=stepped,
-        after=after,
-        upto=upto,
-        rows=int(footer.rows.sum()),
-        bytes=size,
-        file=name,
-        checksum=checksum,
-        min_key=lowest,
-        max_key=highest,
-    )
+    return Bounds(int(footer.rows.sum()), lowest, highest)
+
+
+def _check_types(schema: TableSchema, footer: Footer, name: str) -> None:
+    with _reading(f"file {name}"):
+        there = footer.metadata.schema.to_arrow_schema()
+        wanted = {c.physical: c.type.arrow for c in schema.columns} | META
+        for field in there:
+            if field.name in wanted and field.type != wanted[field.name]:
+                pa.array([], field.type).cast(wanted[field.name])
 
 
 def read_segment(

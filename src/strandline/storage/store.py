@@ -89,6 +89,17 @@ class Store:
 
     @property
     def spark(self) -> SparkSession:
+        """The session for a job, whose executors have been found to share the warehouse's folder."""
+        return self._probed(self.session)
+
+    def _probed(self, session: SparkSession) -> SparkSession:
+        from strandline.storage import spark
+
+        spark.probe.probe_executors(session, self.files)
+        return session
+
+    @property
+    def session(self) -> SparkSession:
         """The Spark session: the caller's own, or one that is started."""
         return self._spark if self._spark is not None else self._started()
 
@@ -300,6 +311,7 @@ class Store:
         from strandline.storage import spark
 
         few = spark.write.Few(self.settings.bulk_rows, self.settings.bulk_bytes, self._passing)
+        self._probed(rows.sparkSession)
         made = spark.write.write(self.shelf, target, mode, rows, few)
         if isinstance(made, Outcome):
             return made
@@ -435,8 +447,12 @@ class Store:
         self, schema: TableSchema, segments: Sequence[Segment], target: Destination, pace: Pace
     ) -> Segment:
         """Return one segment with the changes of consecutive inline ones, as an object of a repository."""
-        there = arrow.merge.ObjectSink(self.files.at(target.root), target.avoided, pace)
+        there = arrow.merge.ObjectSink(self.files.at(target.root), target, pace)
         return arrow.merge.pack(self.shelf, schema, segments, there)
+
+    def pack_bytes(self, schema: TableSchema, segments: Sequence[Segment], checksum: str) -> bytes | None:
+        """Return the object that ``pack`` would make of inline segments, if it has this checksum."""
+        return arrow.merge.pack_bytes(self.shelf, schema, segments, checksum)
 
     def discard(self, segments: Iterable[Segment]) -> None:
         """Remove the files of segments that nothing refers to, and nothing will."""
@@ -488,7 +504,7 @@ class Store:
     def fold_into(self, target: Destination, state: State, name: str, pace: Pace, *, among: int) -> Written:
         """Return the same as objects of a repository, under their names there."""
         if self.folds_here(state, among):
-            there = arrow.merge.ObjectSink(self.files.at(target.root), target.avoided, pace)
+            there = arrow.merge.ObjectSink(self.files.at(target.root), target, pace)
             return arrow.compact.fold(self.shelf, state, name, most=self.settings.bulk_bytes, into=there)
         with self.unsealed(state.chain.segments, name, pace) as found:
             opened = replace(state, chain=replace(state.chain, segments=found))

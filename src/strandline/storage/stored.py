@@ -16,10 +16,11 @@ from uuid import uuid4
 import pyarrow as pa
 
 from strandline.errors import Corrupted, Internal, StrandlineError
-from strandline.model import Role, Segment, TableSchema
+from strandline.model import Role, Segment, TableSchema, is_elsewhere
+from strandline.storage.bounds import compare_bounds, compare_rows
 from strandline.storage.digest import checksum_of
 from strandline.storage.elsewhere import Destination, Everywhere, object_name
-from strandline.storage.files import Files
+from strandline.storage.files import Files, checked
 from strandline.storage.keys import neighbours
 from strandline.storage.order import Finding
 from strandline.storage.pace import Pace, Paced
@@ -30,12 +31,14 @@ __all__ = [
     "Described",
     "Form",
     "all_copied_into",
+    "check_healed",
     "copied",
     "copied_into",
     "damage",
     "described",
     "has_object",
     "loss",
+    "remove_parts",
     "sealed",
     "sent",
 ]
@@ -43,10 +46,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Copies:
-    """Segments of which all are to be copied, or none: to names that begin with ``name``, which is fresh."""
+    """Segments of which all are to be copied, or none: to names that begin with ``name``, which is fresh.
+    ``schema``: that of their table; rows that come from a repository are compared with what it says of
+    them."""
 
     segments: Sequence[Segment]
     name: str
+    schema: TableSchema | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +76,11 @@ class Described:
     repeats: bool
 
 
-def copied(files: Files, segment: Segment, name: str, pace: Pace) -> Segment:
+def copied(
+    files: Files, segment: Segment, name: str, pace: Pace, schema: TableSchema | None = None
+) -> Segment:
     """Return a segment with its rows under another name; the bytes are checked on the way. Durable when this
-    returns; Corrupted, and no file, if they are not what was recorded."""
+    returns; Corrupted, and no file, if they are not what was recorded. ``schema``: as in ``Copies``."""
     if segment.file is None:
         if (finding := damage(files, segment)) is not None:
             raise Corrupted(finding.message)
@@ -80,41 +88,71 @@ def copied(files: Files, segment: Segment, name: str, pace: Pace) -> Segment:
     place, inside = files.found(segment.file) if isinstance(files, Everywhere) else (files, segment.file)
     with pace.room():
         files.copy(Paced(place, pace), inside, name, segment.checksum)
-    return replace(segment, id=0, file=name)
+    made = replace(segment, id=0, file=name)
+    if schema is not None and is_elsewhere(segment.file):
+        try:
+            compare_rows(files, schema, made, segment.file)
+        except BaseException:
+            files.remove(name)
+            raise
+    return made
 
 
-def copied_into(files: Files, folder: str, segment: Segment, pace: Pace) -> Segment:
+def copied_into(
+    files: Files, folder: str, segment: Segment, pace: Pace, schema: TableSchema | None = None
+) -> Segment:
     """Return a segment with its file in a folder, under a name that no other try to copy it has."""
-    return copied(files, segment, f"{folder}/{uuid4().hex}.parquet", pace)
+    return copied(files, segment, f"{folder}/{uuid4().hex}.parquet", pace, schema)
 
 
 def sent(files: Everywhere, target: Destination, pace: Pace, segment: Segment) -> Segment:
     """Return a segment with its file as an object of a repository, under its name there. What the repository
-    has is not sent again, unless it is not even as long as it should be."""
+    has is not sent again, unless it is damaged."""
     if segment.file is None:
         raise Internal("an inline segment was taken for a file")
     there = files.at(target.root)
     name = object_name(there, segment.checksum, target.avoided)
-    if not has_object(there, name, segment.bytes):
+    if not has_object(there, target, name, segment.bytes):
         place, inside = files.found(segment.file)
         with pace.room():
-            there.copy_if_absent(Paced(place, pace), inside, name, segment.checksum)
+            if there.exists(name):
+                there.replace(name, checked(Paced(place, pace), inside, segment.checksum))
+            else:
+                there.copy_if_absent(Paced(place, pace), inside, name, segment.checksum)
+        check_healed(there, target, name, segment.checksum)
     return replace(segment, id=0, file=name)
 
 
-def has_object(files: Files, name: str, size: int) -> bool:
-    """Return whether a repository has an object. One that is not as long as it should be is removed."""
-    from strandline.storage.sealed import SealedFiles  # Only those need it who send something.
-
+def has_object(files: Files, target: Destination, name: str, size: int) -> bool:
+    """Return whether a repository has an object that can be shared: one of the right size that is not known
+    to be damaged. Any other one may be replaced, because an object's name tells its content: whoever
+    replaces it, however late, brings what everyone expects there."""
+    if target.is_damaged(name):
+        return False
     try:
-        if files.size(name) == size:
-            return True
+        return files.size(name) == size
     except Corrupted:
-        # Of a sealed one that was cut there may be too little left to say how long it is.
-        if not isinstance(files, SealedFiles) or not files.exists(name):
-            return False
-    files.remove(name)
-    return False
+        return False
+
+
+def remove_parts(files: Files, target: Destination, segments: Sequence[Segment]) -> None:
+    """Remove parts of the objects that segments were to become: files with the name of the object and a
+    suffix, which no other program uses."""
+    wanted = {object_name(files, segment.checksum, target.avoided) for segment in segments}
+    for folder in {name.rpartition("/")[0] for name in wanted}:
+        for name in list(files.names(folder)):
+            object_, mark, suffix = name.rpartition(".")
+            if mark and len(suffix) == 32 and object_ in wanted:
+                files.remove(name)
+
+
+def check_healed(files: Files, target: Destination, name: str, checksum: str) -> None:
+    """Read an object that was known to be damaged, and CORRUPTED if it still is."""
+    if target.is_damaged(name) and files.checksum(name) != checksum:
+        raise Corrupted(
+            f"the object {name} of {target.root} was written anew and is damaged again",
+            "Check the storage of the repository; its disk or its network changes what is written.",
+        )
 
 
 def loss(files: Files, segment: Segment) -> Finding | None:
@@ -124,14 +162,14 @@ def loss(files: Files, segment: Segment) -> Finding | None:
     try:
         size = files.size(segment.file)
     except Corrupted as error:
-        return Finding("missing_file", error.message)
+        return Finding.of_missing(error)
     if size != segment.bytes:
         return Finding("corrupt_file", f"the file {segment.file} has {size} bytes instead of {segment.bytes}")
     return None
 
 
 def all_copied_into(
-    files: Files, pace: Pace, wanted: Sequence[tuple[str, Segment]]
+    files: Files, pace: Pace, wanted: Sequence[tuple[str, Segment, TableSchema | None]]
 ) -> list[Segment | StrandlineError]:
     """Return segments with their files in folders, as ``copied_into`` does, or why it could not be done. All
     are copied at the same time: one is read while another one is written."""
@@ -139,16 +177,19 @@ def all_copied_into(
         return list(pool.map(partial(_copied_or_not, files, pace), *zip(*wanted, strict=True)))
 
 
-def _copied_or_not(files: Files, pace: Pace, folder: str, segment: Segment) -> Segment | StrandlineError:
+def _copied_or_not(
+    files: Files, pace: Pace, folder: str, segment: Segment, schema: TableSchema | None
+) -> Segment | StrandlineError:
     try:
-        return copied_into(files, folder, segment, pace)
+        return copied_into(files, folder, segment, pace, schema)
     except StrandlineError as error:
         return error
 
 
-def damage(files: Files, segment: Segment) -> Finding | None:
+def damage(files: Files, segment: Segment, schema: TableSchema | None = None) -> Finding | None:
     """Return what is wrong with the bytes of a segment. All of them are read, whatever was read before.
-    Unavailable if they cannot be read now, which says nothing about them."""
+    Unavailable if they cannot be read now, which says nothing about them. ``schema``: that of its table; if
+    the file is in a repository, its bounds are compared with what that says of them."""
     if segment.file is None:
         if segment.data is None or checksum_of(segment.data) != segment.checksum:
             return Finding("corrupt_file", f"the inline segment {segment.id} does not match its checksum")
@@ -156,13 +197,15 @@ def damage(files: Files, segment: Segment) -> Finding | None:
     try:
         files.size(segment.file)
     except Corrupted as error:
-        return Finding("missing_file", error.message)
+        return Finding.of_missing(error)
     try:
         actual = files.checksum(segment.file)
     except Corrupted as error:
         return Finding("corrupt_file", error.message)
     if actual != segment.checksum:
         return Finding("corrupt_file", f"the file {segment.file} does not match its checksum")
+    if schema is not None and is_elsewhere(segment.file):
+        return compare_bounds(files, schema, segment)
     return None
 
 

@@ -14,11 +14,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from strandline.catalog import collect, commits, history, maintenance, paths, sessions, tables
+from strandline.catalog import (
+    collect,
+    commits,
+    expiry,
+    history,
+    maintenance,
+    paths,
+    recycle_bin,
+    sessions,
+    tables,
+)
 from strandline.catalog.moment import impl_path
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
 from strandline.catalog.versions import unit_above
+from strandline.catalog.warehouse_settings import settings_at
 from strandline.errors import Corrupted, PathNotFound, StrandlineError, UnderOperation
 from strandline.model import Segment
 from strandline.runtime import Runtime
@@ -29,6 +40,9 @@ from strandline.tables.snapshot import Snapshot, once, repeat
 from strandline.work import phase
 
 log = logging.getLogger("strandline")
+
+FORGOTTEN = 500
+"""Operations, or paths with old descriptions, that are dealt with in one transaction."""
 
 
 @dataclass
@@ -82,7 +96,7 @@ def _merge(runtime: Runtime, info: TableInfo, segments: Sequence[Segment]) -> No
     merged = runtime.store.merge(info.schema, segments, runtime.session.file_name(info.id))
     with contextlib.suppress(Stale), publishing(runtime, [merged]) as tx:
         commits.replace_segments(tx, info.id, segments, [merged], "merge")
-        collect.drop_superseded(tx, info.id, grace_seconds=runtime.settings.grace_seconds)
+        collect.drop_superseded(tx, info.id, grace_seconds=settings_at(tx.conn, tx.now).grace_seconds)
 
 
 def compact_all(runtime: Runtime, path: str) -> bool:
@@ -148,12 +162,11 @@ def collect_garbage(runtime: Runtime, report: Report | None = None) -> Report:
     report = report or Report()
     runtime.session.refresh()  # What this process has read and left again keeps nothing.
     with runtime.catalog.write() as tx:
-        collect.sweep(
-            tx,
-            history_seconds=runtime.settings.history_seconds,
-            grace_seconds=runtime.settings.grace_seconds,
-        )
-        history.forget(tx, history_seconds=runtime.settings.version_history_seconds)
+        kept = settings_at(tx.conn, tx.now)
+        recycle_bin.empty(tx, bin_seconds=kept.bin_seconds)
+        collect.sweep(tx, history_seconds=kept.history_seconds, grace_seconds=kept.grace_seconds)
+        history.forget(tx, history_seconds=kept.version_history_seconds)
+    _forget_old(runtime)
     with runtime.catalog.read() as conn:
         garbage = collect.garbage(conn)
     for file in garbage:
@@ -165,6 +178,15 @@ def collect_garbage(runtime: Runtime, report: Report | None = None) -> Report:
     report.removed_orphans += _remove_orphans(runtime, garbage)
     report.removed_orphans += _remove_staged(runtime)
     return report
+
+
+def _forget_old(runtime: Runtime) -> None:
+    """Delete old operations and descriptions, a batch in each transaction."""
+    for forget in (expiry.forget_operations, expiry.forget_descriptions):
+        is_more = True
+        while is_more:
+            with runtime.catalog.write() as tx:
+                is_more = forget(tx, settings_at(tx.conn, tx.now), FORGOTTEN) == FORGOTTEN
 
 
 def _remove_orphans(runtime: Runtime, garbage: Sequence[str]) -> int:

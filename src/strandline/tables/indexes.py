@@ -7,6 +7,8 @@ until then only files exist, which nobody sees.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from strandline.catalog import chains, commits, definitions, paths, tables
@@ -14,6 +16,7 @@ from strandline.catalog.commits import Basis
 from strandline.catalog.stale import Stale
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.catalog.writer import Writer
+from strandline.errors import StrandlineError
 from strandline.model import Chain, IndexDef, State, TableSchema
 from strandline.runtime import Runtime
 from strandline.storage.rows import Written
@@ -21,6 +24,19 @@ from strandline.tables.publish import publishing
 from strandline.tables.snapshot import Snapshot, TableView
 from strandline.tables.unique import UniqueIndex
 from strandline.work import Interrupted, phase
+
+
+@contextmanager
+def _while_it_exists(runtime: Runtime, table_id: int) -> Iterator[None]:
+    """Raise Stale for an error in the block if the table was dropped meanwhile: its files may be gone,
+    which is no damage."""
+    try:
+        yield
+    except StrandlineError:
+        with runtime.catalog.read() as conn:
+            if paths.by_id(conn, table_id) is not None:
+                raise
+        raise Stale(table_id, "it was dropped") from None
 
 
 @dataclass(frozen=True)
@@ -36,7 +52,10 @@ def build_index(runtime: Runtime, snapshot: Snapshot, table: TableView, index: I
     if that very table is not there any more, or has another description."""
     impl = index.impl_schema(table.info.schema)
     name = runtime.session.file_name(table.info.id)
-    with phase(f"building the index {index.name} of {table.info.path}"):
+    with (
+        phase(f"building the index {index.name} of {table.info.path}"),
+        _while_it_exists(runtime, table.info.id),
+    ):
         built = _Built(runtime.store.entries(table.state, impl, name), snapshot.step)
     seen = 0
     while True:
@@ -124,7 +143,8 @@ def follow(runtime: Runtime, path: str, ref: IndexRef) -> bool:
         is_streamed = tables.is_held(conn, ref.impl_id)
     impl = snapshot.index(table, ref)
     earlier = State(table.info.schema, before)
-    made = _followed(runtime, table, earlier, impl.info.schema, ref.impl_id, at_any_size=is_streamed)
+    with _while_it_exists(runtime, table.info.id):
+        made = _followed(runtime, table, earlier, impl.info.schema, ref.impl_id, at_any_size=is_streamed)
     if made is None:
         _rebuild(runtime, snapshot, table, ref, impl, followed=followed)
         return True
@@ -142,7 +162,8 @@ def _rebuild(
     """After a bulk change it is cheaper to derive all entries anew on Spark than to look up the old row of
     every changed key. It leaves no changes behind, so it cannot be done under a stream."""
     name = runtime.session.file_name(ref.impl_id)
-    new = runtime.store.entries(table.state, impl.info.schema, name)
+    with _while_it_exists(runtime, table.info.id):
+        new = runtime.store.entries(table.state, impl.info.schema, name)
     with publishing(runtime, new.segments) as tx:
         if tables.is_held(tx.conn, ref.impl_id):
             raise Stale(ref.impl_id, "a stream was created on it")

@@ -83,6 +83,9 @@ def keep(runtime: Runtime, step: int) -> None:
     """Keep the files of all that was there at a step for ``read_seconds``, whatever becomes of this
     process."""
     seconds = runtime.settings.read_seconds
+    if runtime.catalog.is_read_only:
+        runtime.session.warn_of_silence()
+        return
     with runtime.catalog.read() as conn:
         kept = sessions.promised(conn, step) >= runtime.clock.now() + seconds / 2
     if not kept:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from strandline import Database
+from strandline.backups.readme import README
 from tests.backups.reading import open_at
 
 State = dict[str, list[tuple[Any, ...]]]
@@ -32,10 +33,11 @@ class Kept:
         return list(self.states)
 
     def files(self) -> list[str]:
-        """The names of the repository's files, without those that say who is writing to it now."""
+        """The names of the repository's files, without those that say who is writing to it now, and without
+        what only people read."""
         assert self.root is not None
         names = sorted(p.relative_to(self.root).as_posix() for p in self.root.rglob("*") if p.is_file())
-        return [name for name in names if not name.startswith("leases/")]
+        return [name for name in names if not name.startswith("leases/") and name != README]
 
 
 def state(db: Database, prefix: str = "") -> State:

@@ -107,7 +107,7 @@ class Bench:
         backup = db.ls(f"/.backups/collections/{collection}")[-1].name
         try:
             db.sql(f"RESTORE {collection} INTO `{place}`")
-        except Corrupted:
+        except (Corrupted, PreconditionFailed):  # The latter, if it has another repository's id.
             assert place not in [entry.name for entry in db.ls("/")], what
             return
         assert state(db, f"/{place}") == self.kept.states[backup], what

@@ -9,9 +9,10 @@ import pytest
 
 from strandline.backups.verified import Level, Looked, key_of
 from strandline.backups.verify_objects import Objects
-from strandline.model import Segment
+from strandline.model import Segment, TableSchema
 
 NEVER, OLD, NEW, SEEN = "never", "old", "new", "seen"
+SCHEMA = TableSchema((), ())
 
 
 def segment(name: str) -> Segment:
@@ -40,7 +41,7 @@ def known(**damaged: set[str]) -> Looked:
 def due(looked: Looked, level: Level = "checksums", **options: Any) -> list[str]:
     # Nothing is looked at, so that no runtime is needed.
     objects = Objects(cast(Any, None), 1, looked, level)
-    objects.add("b", [segment(name) for name in (NEW, SEEN, OLD, NEVER)])
+    objects.add("b", [segment(name) for name in (NEW, SEEN, OLD, NEVER)], SCHEMA)
     found = objects.due(**{"sample": None, "again": False, **options})
     return [str(each.segment.file) for each in found]
 
@@ -67,7 +68,7 @@ def test_a_sample_is_of_what_has_waited_longest(sample: int, expected: list[str]
 @pytest.mark.parametrize(("sample", "expected"), [(1, 3), (50, 150), (99, 297), (100, 300)])
 def test_a_sample_has_as_many_percent_as_were_asked_for(sample: int, expected: int) -> None:
     objects = Objects(cast(Any, None), 1, Looked(), "checksums")
-    objects.add("b", [segment(f"file {number}") for number in range(300)])
+    objects.add("b", [segment(f"file {number}") for number in range(300)], SCHEMA)
     assert len(objects.due(sample=sample, again=False)) == expected
 
 

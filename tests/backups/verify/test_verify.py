@@ -299,7 +299,8 @@ def test_a_segment_that_the_catalog_lost(db: Database, kept: Kept) -> None:
 def test_objects_that_no_manifest_names_are_counted(stored: Kept) -> None:
     assert stored.root is not None
     (stored.root / "objects/ab").mkdir(exist_ok=True)
-    (stored.root / "objects/ab/abcdef.parquet").write_bytes(b"left behind")
+    (stored.root / f"objects/ab/{'ab' * 16}.parquet").write_bytes(b"left behind")
+    (stored.root / "objects/ab/notes.txt").write_bytes(b"of somebody else")
     with opened(stored.folder) as db:
         report = db.verify("c", level="files")
         assert (report, report.unnamed_objects) == ([], 1)
@@ -509,7 +510,7 @@ def test_a_restore_says_what_was_verified(db: Database, kept: Kept, clock: Manua
 
 def test_dropped_backups_leave_no_reports(db: Database, kept: Kept) -> None:
     db.verify("c")
-    db.sql("DROP BACKUP COLLECTION c")
+    db.sql("DROP BACKUP COLLECTION c PURGE")
     db.collect()
     with db.runtime.catalog.read() as conn:
         assert conn.execute(select(func.count()).select_from(sqltables.verified)).scalar_one() == 0

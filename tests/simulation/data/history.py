@@ -76,6 +76,9 @@ class Simulation:
         return self.actions.counts
 
     def run(self) -> None:
+        if self.grace_seconds > GRACE_SECONDS:
+            # The warehouse stores it, and processes of a simulation do not connect.
+            connect(self.folder, settings=replace(SETTINGS, grace_seconds=self.grace_seconds)).close()
         with watching(self.baton), same_names(self.random):
             try:
                 for _ in range(self.processes):
@@ -139,7 +142,7 @@ class Template:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "template"
         self.history = History()
-        connect(self.folder, settings=SETTINGS).close()
+        connect(self.folder, settings=replace(SETTINGS, grace_seconds=GRACE_SECONDS)).close()
         simulation = Simulation(self.folder, self.history, 0, lambda line: None)
         with watching(simulation.baton):
             simulation.rest(self._fill)

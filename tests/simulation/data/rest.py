@@ -41,7 +41,7 @@ def come_to_rest(process: Process, history: History, old_backups: set[str]) -> N
         kept = {f"/back{number}{path}": t for path, t in history.at(step).items() if path in members}
         _refuse(different(process, kept), f"restored from {backup}")
     _refuse([f"{p.path}: {p.message}" for p in db.verify(COLLECTION)], "in the collection")
-    db.sql(f"DROP BACKUP COLLECTION {COLLECTION}")
+    db.sql(f"DROP BACKUP COLLECTION {COLLECTION} PURGE")
     for path in list(history.now):
         process.intent = Intent(model.drop(path))
         db.sql(f"DROP TABLE `{path[1:]}`")

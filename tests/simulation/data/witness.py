@@ -59,7 +59,7 @@ class Witness:
             for process in self._processes:
                 reads_from = said.get(process.session.id)
                 for moment in process.db.runtime.moments._live:
-                    young = now - moment.since < process.db.runtime.settings.grace_seconds
+                    young = now - moment.since < process.session.grace
                     if not young and (reads_from is None or reads_from > moment.step):
                         self._exposed.add(moment)
                     elif moment not in self._exposed and (

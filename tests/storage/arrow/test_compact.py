@@ -21,6 +21,7 @@ from strandline.storage.arrow.digest import digests
 from strandline.storage.arrow.merge import ObjectSink
 from strandline.storage.arrow.passage import passing
 from strandline.storage.arrow.scan import scan
+from strandline.storage.elsewhere import Destination
 from strandline.storage.keys import keys_of
 from strandline.storage.order import examine_segment
 from strandline.storage.pace import Pace
@@ -118,7 +119,7 @@ def test_objects_of_a_repository_are_named_by_their_content(history: History, tm
     state, there = State(KV, history.chain()), QuickFiles(tmp_path / "repository")
     (here,) = fold(history.shelf, state, "made", most=PLENTY).segments
     before = set(history.files.names())
-    into = ObjectSink(there, frozenset(), Pace(Limits(), SystemClock()))
+    into = ObjectSink(there, Destination("/there"), Pace(Limits(), SystemClock()))
     (sent,) = fold(history.shelf, state, "unused", most=PLENTY, into=into).segments
     assert (sent.file, sent.checksum) == (into.name(here.checksum), here.checksum)
     assert there.checksum(sent.file or "") == sent.checksum

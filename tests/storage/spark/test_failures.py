@@ -124,3 +124,43 @@ def test_errors_that_are_not_sparks_pass() -> None:
     assert translate(mine) is mine
     with pytest.raises(StrandlineError), spark_errors():
         raise PySparkValueError("odd")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "An exception was thrown from the Python worker.\nModuleNotFoundError: No module named 'pyarrow'",
+            "the Python of Spark's executors has no module pyarrow",
+        ),
+        (
+            'java.io.IOException: Cannot run program "python3": error=2, No such file or directory',
+            "Spark cannot start the Python of its executors",
+        ),
+        (
+            "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11",
+            "the Python of Spark's executors has another minor version than this one",
+        ),
+    ],
+)
+def test_a_python_of_executors_that_does_not_fit(text: str, message: str) -> None:
+    error = translate(RuntimeError(text))
+    assert isinstance(error, Unavailable)
+    assert error.message == message
+    assert "PYSPARK_PYTHON" in error.hint
+
+
+def test_a_missing_file_is_damage_only_if_it_is_missing_here_too(spark: SparkSession, tmp_path: Path) -> None:
+    place = tmp_path / "with space"
+    place.mkdir()
+    spark.range(1).coalesce(1).write.parquet(str(place / "rows"))
+    (file,) = (place / "rows").glob("*.parquet")
+    frame = spark.read.parquet(str(place / "rows"))
+    away = file.rename(tmp_path / "away")
+    with pytest.raises(Exception, match="FILE_NOT_EXIST") as caught:
+        frame.collect()
+    assert isinstance(translate(caught.value), Corrupted)
+    away.rename(file)
+    unseen = translate(caught.value)
+    assert isinstance(unseen, Unavailable)
+    assert unseen.message.startswith("executors do not see the file ")

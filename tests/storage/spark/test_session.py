@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -115,3 +116,62 @@ def test_a_session_that_cannot_start_says_why() -> None:
     assert run.stderr == ""
     assert run.stdout.startswith("cannot start a Spark session on this machine: ")
     assert "lots" in run.stdout
+
+
+SECRETS = """
+import glob, json, sys
+from strandline.settings import Settings
+from strandline.storage.location import files_at
+from strandline.storage.spark.session import get_session
+
+files = files_at("s3://bucket/w", Settings(storage_options={
+    "access_key_id": "sesame-id", "secret_access_key": "sesame-key", "session_token": "sesame-token",
+}))
+odd = " a = b:c\\\\d\\té#! "
+own = {"spark.ssl.keyPassword": "sesame-ssl", "spark.odd.value": odd}
+session = get_session(None, {**files.spark_options(), **own, **json.loads(sys.argv[1])})
+
+def children(batches):
+    yield from batches  # So that Spark starts its Python processes as well.
+
+assert session.range(3).mapInArrow(children, "id long").count() == 3
+ours = []
+for path in glob.glob("/proc/[0-9]*/cmdline"):
+    try:
+        with open(path) as file:
+            ours.append(file.read().replace("\\0", " "))
+    except OSError:
+        continue
+print(json.dumps({
+    "java": sum("SparkSubmit" in line for line in ours),
+    "leaks": [line for line in ours if "sesame" in line],
+    "values": [session.conf.get(name, None) for name in ("spark.odd.value", "spark.ssl.keyPassword")],
+}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="there is no /proc here")
+@pytest.mark.parametrize(
+    "options", [{"spark.master": "local[1]"}, {"spark.remote": "local[1]"}], ids=["classic", "connect"]
+)
+def test_no_process_has_a_secret_in_its_arguments(options: dict[str, str], tmp_path: Path) -> None:
+    source = Path(str(module.__file__)).parents[3]
+    environment = os.environ | {"PYTHONPATH": str(source), "TMPDIR": str(tmp_path)}
+    environment["PYSPARK_PYTHON"] = sys.executable
+    run = subprocess.run(
+        [sys.executable, "-", json.dumps(options)],
+        input=SECRETS,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+        env=environment,
+    )
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout.splitlines()[-1])
+    assert found["java"] >= 1
+    assert found["leaks"] == []
+    assert not list(tmp_path.glob("**/spark.properties")), "it is removed when it has been read"
+    if "spark.master" in options:
+        assert found["values"] == [" a = b:c\\d\té#! ", "sesame-ssl"], "as they were given"

@@ -85,3 +85,39 @@ def test_executors_use_what_was_shipped_even_if_they_have_another_version(
     python.chmod(0o755)
     monkeypatch.setenv("PYSPARK_PYTHON", str(python))
     assert processes.run(SHIPPED) == f"{[VERSION] * 3}\n{VERSION}\n"
+
+
+OWN_SESSION = """
+import os, sys
+import strandline
+from strandline import Settings
+from pyspark.sql import SparkSession
+
+os.environ.pop("PYSPARK_PYTHON", None)
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+everything = Settings(bulk_rows=0, bulk_bytes=0, scan_rows=0, inline_rows=0)
+with strandline.connect(sys.argv[1], spark=spark, settings=everything) as db:
+    db.sql("CREATE TABLE t (k Int64 NOT NULL, PRIMARY KEY (k))")
+    db.table("t").upsert(spark.range(10).withColumnRenamed("id", "k"))
+    db.sql("CREATE BACKUP COLLECTION c (TABLE t) WITH (STORAGE = 'cluster'); BACKUP c")
+    db.sql("RESTORE c TABLE t AS copied WITH (MODE = 'copy')")
+    print(db.describe("/copied")["rows"])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.xdist_group("jvm")
+def test_executors_of_a_local_session_run_the_python_of_this_process(tmp_path: Path) -> None:
+    """As in a script whose environment is not activated: the python3 of the PATH has no module of ours."""
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+    python.chmod(0o755)
+    env = processes.environment()
+    env["PATH"] = processes.joined(python.parent, env["PATH"])
+    process = processes.start_python("-c", OWN_SESSION, str(tmp_path / "warehouse"), env=env)
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    assert out == "10\n"

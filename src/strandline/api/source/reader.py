@@ -14,7 +14,9 @@ from strandline.api.source.options import Place
 from strandline.model import TableSchema
 from strandline.sql.evaluate.ranges import Constraints
 from strandline.sql.references import TableRef
+from strandline.storage.files import MissingFile
 from strandline.storage.portion import Portion
+from strandline.storage.task_reports import explain_missing
 from strandline.tables.portions import portions
 
 if TYPE_CHECKING:
@@ -47,8 +49,7 @@ class TableReader(DataSourceReader):
     # PySpark says "tuples or batches" of an iterator that gives either.
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         if isinstance(partition, Partition):
-            for table in partition.portion.tables():
-                yield from batches(table)
+            yield from rows_of(partition.portion)
 
 
 class FilteringReader(TableReader):
@@ -59,6 +60,15 @@ class FilteringReader(TableReader):
         types = {c.name: c.type for c in self._schema.columns}
         self._constraints = constraints(filters, types)
         return filters
+
+
+def rows_of(portion: Portion) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a portion where an executor reads it."""
+    try:
+        for table in portion.tables():
+            yield from batches(table)
+    except MissingFile as error:
+        raise explain_missing(portion.files, error).with_traceback(None) from None
 
 
 def batches(table: pa.Table) -> Iterator[pa.RecordBatch]:

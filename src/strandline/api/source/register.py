@@ -7,6 +7,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from strandline.api.connector import connect, place_of
+from strandline.api.source.ddl_guard import guard_ddl
 from strandline.api.source.options import Place
 from strandline.errors import InvalidArgument
 from strandline.names import is_backup, is_replaced
@@ -56,11 +57,12 @@ def register_once(spark: SparkSession) -> None:
 
 def _make_views(spark: SparkSession, place: Place, prefix: str) -> None:
     where = {"warehouse": place.warehouse} | ({"catalog": place.catalog} if place.catalog else {})
-    made = []
-    for name, path in _named(place, prefix).items():
+    made, named = [], _named(place, prefix)
+    for name, path in named.items():
         options = ", ".join(f"`{key}` {_text(value)}" for key, value in {**where, "table": path}.items())
         made.append(f"CREATE OR REPLACE TEMPORARY VIEW `{name}` USING strandline OPTIONS ({options})")
     frames.run(spark, made)
+    guard_ddl(spark, None, named)
 
 
 def _make_tables(spark: SparkSession, place: Place, namespace: str) -> None:
@@ -85,6 +87,7 @@ def _make_tables(spark: SparkSession, place: Place, namespace: str) -> None:
     for source, (name, path) in sources.items():
         frames.register_source(spark, of_table(place, path, source))
         frames.run(spark, [f"CREATE TABLE `{namespace}`.`{name}` USING {source}"])
+    guard_ddl(spark, namespace, dict(sources.values()))
 
 
 def _named(place: Place, prefix: str) -> dict[str, str]:

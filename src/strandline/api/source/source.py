@@ -62,7 +62,14 @@ class StrandlineSource(DataSource):
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         """``schema``: that of this source, or one that the caller gave, which may leave columns out."""
-        described = self._described(schema.names)
+        try:
+            described = self._described(schema.names)
+        except InvalidArgument as error:
+            raise InvalidArgument(
+                error.message,
+                f'{error.hint} Columns of a table are changed with db.sql("ALTER TABLE ..."); Spark\'s '
+                "own catalog knows them when strandline.register has been called again.",
+            ) from None
         if _types(spark_schema(described)) != _types(schema):
             raise InvalidArgument(
                 "the schema that was given does not have the types of the table",

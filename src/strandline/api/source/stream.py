@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from strandline.api.source.opened import opened, plainly
 from strandline.api.source.options import Place
-from strandline.api.source.reader import Partition, batches
+from strandline.api.source.reader import Partition, rows_of
 from strandline.api.stream import window_of
 from strandline.tables.portions import keep
 
@@ -53,8 +53,7 @@ class FeedReader(DataSourceStreamReader):
     # PySpark says "tuples or batches" of an iterator that gives either.
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         if isinstance(partition, Partition):
-            for table in partition.portion.tables():
-                yield from batches(table)
+            yield from rows_of(partition.portion)
 
     @plainly
     def commit(self, end: Mapping[str, int]) -> None:

@@ -24,6 +24,7 @@ from strandline.errors import BY_CODE, Internal, StrandlineError
 from strandline.model import TableSchema
 from strandline.storage.rows import Mode
 from strandline.storage.staging import Staged, Staging, fresh_folder, stage
+from strandline.storage.task_reports import check_written
 from strandline.tables.snapshot import TableView
 from strandline.tables.transaction import Transaction
 from strandline.tables.write import frame_columns
@@ -85,7 +86,9 @@ class Job:
                 if message.fault is not None:
                     code, text, hint = message.fault
                     raise BY_CODE.get(code, Internal)(text, hint)
-            self.apply(db, [message.staged for message in told if message.staged is not None], application)
+            staged = [message.staged for message in told if message.staged is not None]
+            check_written(self.staging.files, [segment for task in staged for segment in task.segments])
+            self.apply(db, staged, application)
             self.clear(messages)
 
     def apply(self, db: Database, staged: Sequence[Staged], application: Application | None) -> None:

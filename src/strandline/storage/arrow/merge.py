@@ -11,15 +11,15 @@ import pyarrow as pa
 from strandline.errors import Internal
 from strandline.model import PENDING, Segment, TableSchema
 from strandline.storage.digest import checksum_of
-from strandline.storage.elsewhere import object_name
+from strandline.storage.elsewhere import Destination, object_name
 from strandline.storage.files import Files
 from strandline.storage.keys import codes
 from strandline.storage.pace import Pace
 from strandline.storage.segment import Sink, read_segment, write_segment
 from strandline.storage.shelf import Shelf
-from strandline.storage.stored import has_object
+from strandline.storage.stored import check_healed, has_object
 
-__all__ = ["ObjectSink", "merge_logs", "pack"]
+__all__ = ["ObjectSink", "merge_logs", "pack", "pack_bytes"]
 
 
 def merge_logs(
@@ -58,21 +58,25 @@ def merge_logs(
 @dataclass(frozen=True)
 class ObjectSink:
     """The objects of a repository, as a place for new files: what they are called is told by what they hold,
-    and is none of the names that are ``avoided``."""
+    and is none of the names that must not be used there."""
 
     files: Files
-    avoided: frozenset[str]
+    target: Destination
     pace: Pace
 
     def name(self, checksum: str) -> str:
-        return object_name(self.files, checksum, self.avoided)
+        return object_name(self.files, checksum, self.target.avoided)
 
     def write(self, name: str, data: bytes) -> None:
         with self.pace.room():
             self.pace.pay(len(data))
-            named = self.name(checksum_of(data))
-            if not self.files.write_if_absent(named, data) and not has_object(self.files, named, len(data)):
-                self.files.write_if_absent(named, data)
+            checksum = checksum_of(data)
+            named = self.name(checksum)
+            if self.files.write_if_absent(named, data):
+                return
+            if not has_object(self.files, self.target, named, len(data)):
+                self.files.replace(named, (data,))
+                check_healed(self.files, self.target, named, checksum)
 
 
 def pack(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], there: ObjectSink) -> Segment:
@@ -80,3 +84,20 @@ def pack(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], there: 
     its name there."""
     made = merge_logs(shelf, schema, segments, "", into=there)
     return replace(made, file=there.name(made.checksum))
+
+
+@dataclass
+class _Memory:
+    """A place for one new file that is not to be stored."""
+
+    data: bytes = b""
+
+    def write(self, name: str, data: bytes) -> None:
+        self.data = data
+
+
+def pack_bytes(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], checksum: str) -> bytes | None:
+    """Return the object that ``pack`` would make of consecutive inline segments, if it has this checksum."""
+    memory = _Memory()
+    made = merge_logs(shelf, schema, segments, "", into=memory)
+    return memory.data if made.checksum == checksum else None

@@ -102,12 +102,18 @@ def place_of(location: str, settings: Settings) -> tuple[LocalFiles | ObjectFile
         raise InvalidArgument("a place has the character NUL in its name", "Leave it out.")
     if not is_url(location):
         path = os.path.abspath(os.path.expanduser(location.removeprefix("file://")))
-        return files_at(os.path.dirname(path), settings), os.path.basename(path)
+        return files_at(os.path.dirname(path), settings, follows=True), os.path.basename(path)
     scheme, _, rest = location.partition("://")
     if scheme not in SCHEMES:
         raise InvalidArgument(
             f"{scheme}:// is not a kind of place that files can be at",
             f"Name a file or a folder, or a URL that begins with {'://, '.join(SCHEMES)}://.",
+        )
+    if re.search(r"[?#].*=", rest) or "@" in rest.partition("/")[0]:
+        raise InvalidArgument(
+            f"a {scheme}:// URL holds nothing but a bucket and names, and this one holds more",
+            "Take out user, password and query; credentials belong into the environment or into "
+            "Settings.storage_options.",
         )
     parent, _, name = rest.rstrip("/").rpartition("/")
     if not parent:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from urllib.parse import unquote
 
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import Column
@@ -12,6 +14,7 @@ from pyspark.sql import functions as F
 
 from strandline.errors import (
     BY_CODE,
+    PYTHON_HINT,
     Corrupted,
     Internal,
     InvalidArgument,
@@ -21,6 +24,7 @@ from strandline.errors import (
     Unavailable,
     Unsupported,
 )
+from strandline.storage.task_reports import HINT, blind_readers
 from strandline.work import check
 
 __all__ = ["CARRIED", "refuse", "spark_errors", "translate"]
@@ -38,6 +42,7 @@ _FILE = re.compile(r"(?:file |Path does not exist: )(\S+?)\.?(?:\s|$)")
 _SENTENCE = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
 
 _UNREADABLE = ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
+_NOT_THERE = ("FAILED_READ_FILE.FILE_NOT_EXIST", "PATH_NOT_FOUND")
 _MISSING_TABLE = ("TABLE_OR_VIEW_NOT_FOUND", "VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 _UNSUPPORTED = ("UNSUPPORTED_", "NOT_SUPPORTED_", "NOT_IMPLEMENTED")
 _JARS = {
@@ -51,7 +56,18 @@ _NO_CLASSES = {
     "gs": re.compile(r'GoogleHadoopFileSystem not found|No FileSystem for scheme "?gs'),
     "abfss": re.compile(r'AzureBlobFileSystem not found|No FileSystem for scheme "?abfss'),
 }
+_NO_MODULE = re.compile(r"No module named '(numpy|pyarrow|xxhash|obstore|cryptography|strandline)\b")
 _OUTSIDE = (
+    (
+        "Cannot run program",
+        "Spark cannot start the Python of its executors",
+        PYTHON_HINT,
+    ),
+    (
+        "PYTHON_VERSION_MISMATCH",
+        "the Python of Spark's executors has another minor version than this one",
+        PYTHON_HINT,
+    ),
     (
         "AccessDeniedException",
         "the object store denies Spark access",
@@ -86,6 +102,11 @@ _OUTSIDE = (
         "Permission denied",
         "Spark may not read or write a file",
         "Give Spark's user the right to use the warehouse.",
+    ),
+    (
+        "Mkdirs failed to create",
+        "executors cannot write to the folder of the warehouse",
+        HINT,
     ),
     (
         "stopped SparkContext",
@@ -144,6 +165,8 @@ def translate(error: BaseException) -> StrandlineError:
             f"Start it with spark.jars.packages={_JARS[scheme]} (in Settings.spark, or in your own session); "
             "the version is that of Spark's Hadoop.",
         )
+    if lost := _NO_MODULE.search(text):
+        return Unavailable(f"the Python of Spark's executors has no module {lost[1]}", PYTHON_HINT)
     for sign, what, hint in _OUTSIDE:
         if sign in text:
             return Unavailable(what, hint)
@@ -154,6 +177,8 @@ def translate(error: BaseException) -> StrandlineError:
     message, advice = _split(found[2])
     if condition.startswith(_UNREADABLE):
         file = _FILE.search(found[2])
+        if file and condition.startswith(_NOT_THERE) and os.path.exists(path := _local(file[1])):
+            return blind_readers(path)
         return Corrupted(f"Spark cannot read the file {file[1]}" if file else message)
     if condition.startswith(_MISSING_TABLE):
         return PathNotFound(message)
@@ -164,6 +189,13 @@ def translate(error: BaseException) -> StrandlineError:
     if isinstance(error, AnalysisException) or state[:2] in ("22", "42", "21", "P0"):
         return InvalidArgument(message, advice)
     return Unavailable(f"Spark failed: {message}", advice)
+
+
+def _local(path: str) -> str:
+    """Return a path of a file of this machine as Python knows it. Spark writes it as a URL, or as it is."""
+    plain = path.removeprefix("file:").rstrip(",;")
+    plain = f"/{plain.lstrip('/')}"
+    return plain if os.path.exists(plain) else unquote(plain)
 
 
 def _split(text: str) -> tuple[str, str | None]:

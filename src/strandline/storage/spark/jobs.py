@@ -8,6 +8,8 @@ session knows them.
 from __future__ import annotations
 
 import logging
+import os
+import sys
 import threading
 import uuid
 import weakref
@@ -20,7 +22,7 @@ from pyspark.sql import SparkSession
 from strandline import work
 from strandline.storage.spark.failures import spark_errors
 
-__all__ = ["attend", "inheriting", "is_remote"]
+__all__ = ["attend", "inheriting", "is_remote", "run_own_python"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -31,6 +33,17 @@ _tags: weakref.WeakKeyDictionary[work.Work, str] = weakref.WeakKeyDictionary()
 def is_remote(session: SparkSession) -> bool:
     """Return whether it is a session of a Spark Connect server."""
     return type(session).__module__.startswith("pyspark.sql.connect")
+
+
+def run_own_python(session: SparkSession) -> None:
+    """Let executors that are this process's own run its Python, unless PYSPARK_PYTHON names another one.
+    Without it Spark takes the python3 of the PATH, which is another one in a script whose environment is
+    not activated."""
+    if is_remote(session) or os.environ.get("PYSPARK_PYTHON"):
+        return
+    context = session.sparkContext
+    if (context.master or "").startswith("local"):
+        context.pythonExec = sys.executable
 
 
 def attend(session: SparkSession) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -21,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from strandline.errors import StrandlineError, Unavailable
 from strandline.storage.spark.failures import spark_errors, translate
-from strandline.storage.spark.jobs import attend, inheriting
+from strandline.storage.spark.jobs import attend, inheriting, run_own_python
 from strandline.storage.spark.reach import reach
 from strandline.storage.spark.shipping import ship
 
@@ -85,6 +87,8 @@ _RAISED_ANYWAY = (
 )
 """Loggers that only repeat, with a Java traceback, what the caller gets as an exception."""
 
+_ESCAPES = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
+
 _lock = threading.Lock()
 
 
@@ -116,6 +120,10 @@ def _start(options: dict[str, str]) -> SparkSession:
         if remote.startswith("sc://"):
             reach(remote, 15002, "the Spark Connect server")
         try:
+            if not remote.startswith("sc://"):
+                with tempfile.TemporaryDirectory(prefix="strandline-spark-") as folder:
+                    own = {**options, "spark.master": remote, "spark.api.mode": "connect"}
+                    _launch(own, Path(folder, "spark.properties"), None)
             return _configured(builder, options).getOrCreate()
         except (PySparkException, ImportError) as error:
             raise _no_session(f"of the Spark Connect server {remote}", translate(error).message) from None
@@ -145,7 +153,7 @@ def _start(options: dict[str, str]) -> SparkSession:
         )
         wanted = _defaults(options) | options | {"spark.driver.extraJavaOptions": java_options.strip()}
         try:
-            _launch(wanted, said)
+            _launch(wanted, Path(folder, "spark.properties"), said)
             return _configured(builder, wanted).getOrCreate()
         except Exception as error:
             said.seek(0)
@@ -159,16 +167,58 @@ def _start(options: dict[str, str]) -> SparkSession:
             ) from None
 
 
-def _launch(options: Mapping[str, str], said: IO[bytes]) -> None:
-    """Start a JVM that writes its errors to a file, if there is none yet. (PySpark itself would let it write
-    to ours.)"""
+def _launch(options: Mapping[str, str], properties: Path, said: IO[bytes] | None) -> None:
+    """Start a JVM, if there is none yet, that reads its options from the file ``properties`` and writes its
+    errors to ``said``. PySpark would put the options on the command line of the JVM, where every user of the
+    machine sees them, and let it write its errors to ours."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
-    if SparkContext._gateway is None and "spark.api.mode" not in options:
-        conf = SparkConf(loadDefaults=False).setAll(list(options.items()))
-        gateway = launch_gateway(conf, {"stderr": said})  # type: ignore[no-untyped-call]
-        SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+    if SparkContext._gateway is not None:
+        return
+    with open(
+        os.open(properties, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+    ) as file:
+        file.writelines(f"{_escaped(key)}={_escaped(value)}\n" for key, value in _of_jvm(options).items())
+    # The defaults of the installation count as without such a file.
+    own = f"--properties-file {shlex.quote(str(properties))} --load-spark-defaults"
+    given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+    with _environment({"PYSPARK_SUBMIT_ARGS": f"{own} {given}", "SPARK_REMOTE": None}):
+        gateway = launch_gateway(None, {"stderr": said})  # type: ignore[no-untyped-call]
+    SparkContext._ensure_initialized(gateway=gateway, conf=SparkConf(loadDefaults=False))
+
+
+def _of_jvm(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of the JVM of a session. One of Spark Connect on this machine is of a server that
+    runs in it as a plugin."""
+    own = {key: value for key, value in options.items() if key not in ("spark.remote", "spark.api.mode")}
+    if options.get("spark.api.mode") == "connect":
+        own.setdefault("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
+    return own
+
+
+@contextmanager
+def _environment(changes: Mapping[str, str | None]) -> Iterator[None]:
+    """Set or remove variables of the environment for the length of the block."""
+    before = {name: os.environ.get(name) for name in changes}
+    try:
+        _set_environment(changes)
+        yield
+    finally:
+        _set_environment(before)
+
+
+def _set_environment(changes: Mapping[str, str | None]) -> None:
+    for name, value in changes.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def _escaped(text: str) -> str:
+    """Return a name or a value as a file of Java properties has it."""
+    return re.sub(r"[\\:=#! \t\n\r\f]", lambda found: _ESCAPES.get(found[0], f"\\{found[0]}"), text)
 
 
 def _configured(builder: SparkSession.Builder, options: Mapping[str, str]) -> SparkSession.Builder:
@@ -264,6 +314,7 @@ def settings(session: SparkSession, needed: Mapping[str, str] = NEEDED) -> Itera
     same settings at the same time, with the same values: the last one to leave puts them back. What this
     thread begins there ends with its work."""
     attend(session)
+    run_own_python(session)
     with _lock:
         taken = []
         mine = _lent.setdefault(session, {})

@@ -20,6 +20,7 @@ import xxhash
 from pyspark.sql import SparkSession
 
 from strandline.storage.spark.failures import spark_errors
+from strandline.storage.spark.jobs import run_own_python
 
 if TYPE_CHECKING:
     if sys.version_info >= (3, 11):
@@ -42,6 +43,7 @@ def ship(spark: SparkSession) -> None:
 
     To be called before a Python function of ours becomes part of a plan; what is never called costs nothing,
     and each session is sent the code once. May be called from any thread."""
+    run_own_python(spark)
     with _lock:
         if spark in _shipped:
             return

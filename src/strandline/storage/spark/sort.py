@@ -34,6 +34,7 @@ from strandline.storage.spark.rows import rows_of, spark_path
 from strandline.storage.spark.session import working
 from strandline.storage.spark.stored import describe
 from strandline.storage.stored import Form
+from strandline.storage.task_reports import check_rows
 
 __all__ = ["RepeatedKey", "arranged", "write_sorted"]
 
@@ -87,13 +88,14 @@ def write_sorted(
     here: int,
 ) -> Written:
     """Return segments of the rows of ``df``, in the order of keys, and what they add to the digest of the
-    table. ``df`` has the columns of the schema under their logical names and the meta columns that the role
-    needs; ``in_order`` says that it is ``arranged`` already. The files go into the folder ``name_prefix``,
-    which must be new, and are durable when this returns; when it raises, there is none. ``fresh`` None, for a
-    log: find out whether all keys are new. ``cut``: a number that grows with the key; no file has rows of
-    two. ``once``: RepeatedKey if a key occurs more than once. ``plain``, for a fresh log: every row is an
-    upsert, so no column need say so. Up to ``here`` bytes are read again in this process, to describe them;
-    more on executors."""
+    table. ``df`` has the columns of the schema under their logical names and the meta columns that the
+    role needs; ``in_order`` says that it is ``arranged`` already. The files go into the folder
+    ``name_prefix``, which must be new, and are durable when this returns; when it raises, there is none.
+    Unavailable if they do not hold the rows that the tasks have reported. ``fresh`` None, for a log: find
+    out whether all keys are new. ``cut``: a number that grows with the key; no file has rows of two.
+    ``once``: RepeatedKey if a key occurs more than once. ``plain``, for a fresh log: every row is an
+    upsert, so no column need say so. Up to ``here`` bytes are read again in this process, to describe
+    them; more on executors."""
     meta = [*((OP, WAS_HI, WAS_LO) if role == "log" and not plain else ()), *((STEP,) if stepped else ())]
     names = [*schema.names, *meta]
     by_step = [col(STEP)] if stepped and role == "log" else []
@@ -119,8 +121,9 @@ def write_sorted(
             sums = _seen(seen)
             form = Form(schema=schema, role=role, stepped=stepped, after=after, upto=upto, once=once)
             described = _described(shelf, form, name_prefix, df.sparkSession, here)
-            if sums is None or sum(s.rows for s in described) != sums[_ROWS]:
-                # A task was lost and repeated, and counted twice after all. What is in the files is right.
+            # Without the tasks' own report what they were given is counted again.
+            check_rows(files, rows.count() if sums is None else sums[_ROWS], described)
+            if sums is None:
                 again = rows_of(df.sparkSession, shelf, schema, described, names, after=BEGINNING, upto=upto)
                 sums = hashed(again, schema, names).agg(*_sums(role, fresh)).collect()[0]
         except BaseException:

@@ -14,9 +14,11 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from strandline.errors import StrandlineError
+from strandline.storage.files import MissingFile
 from strandline.storage.spark.columns import col
 from strandline.storage.spark.failures import CARRIED
 from strandline.storage.spark.session import ship, working
+from strandline.storage.task_reports import check_missing
 
 __all__ = ["on_executors"]
 
@@ -35,10 +37,11 @@ _PLACE, _THING = "__strandline_place", "__strandline_thing"
 def on_executors(
     spark: SparkSession, work: Callable[[A], R], things: Sequence[A], *, at_once: int | None = None
 ) -> list[R]:
-    """Return what ``work`` makes of each thing. Spark may try it more than once with the same thing, also at
-    the same time, and only one of the results comes back. What goes to executors must be fit to be pickled,
-    and loads there what its modules load: so the function is one of a module that does without PySpark.
-    ``at_once``: no more tasks than this run at the same time."""
+    """Return what ``work`` makes of each thing; Unavailable if a task misses a file that is here. Spark
+    may try it more than once with the same thing, also at the same time, and only one of the results comes
+    back. What goes to executors must be fit to be pickled, and loads there what its modules load: so the
+    function is one of a module that does without PySpark. ``at_once``: no more tasks than this run at the
+    same time."""
 
     def worked(packed: bytes) -> bytes:
         # Before each task PySpark lets every importer of archives read its archive again, Spark's own with
@@ -49,6 +52,8 @@ def on_executors(
                 del sys.path_importer_cache[place]
         try:
             return pickle.dumps(work(pickle.loads(packed)))
+        except MissingFile as error:
+            return pickle.dumps(error)  # Whether it really is missing is for the other side to say.
         except StrandlineError as error:
             raise RuntimeError(CARRIED.format(error)) from error
 
@@ -66,4 +71,9 @@ def on_executors(
         elif at_once is not None:
             tasks = tasks.coalesce(at_once)
         rows = tasks.select(col(_PLACE), function(col(_THING)).alias(_THING)).collect()
-    return [pickle.loads(row[_THING]) for row in sorted(rows, key=lambda row: int(row[_PLACE]))]
+    results = [pickle.loads(row[_THING]) for row in sorted(rows, key=lambda row: int(row[_PLACE]))]
+    check_missing(results)
+    for result in results:
+        if isinstance(result, MissingFile):
+            raise result
+    return results

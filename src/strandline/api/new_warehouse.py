@@ -1,0 +1,109 @@
+"""Where a new warehouse may be created: in a folder that is missing or empty, outside of every repository and
+of the data of every other warehouse. A typo in a folder's name must not fill a folder of others' files.
+
+A URL of an object store counts as a folder here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from strandline.errors import PathNotFound, PreconditionFailed, StrandlineError
+from strandline.names import DATA, MARKER, REPOSITORY, did_you_mean
+from strandline.settings import Settings
+from strandline.storage.files import Files
+from strandline.storage.location import files_at, is_url
+
+_OURS = re.compile(rf"{re.escape(MARKER)}\.[0-9a-f]{{32}}|strandline\.toml|lost\+found")
+"""Files that a folder may hold: what a crash leaves of the marker, a configuration, what a new disk has."""
+_SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal", "-reserve")
+NEIGHBOURS = 1000
+"""Maximum number of folders that are searched for a warehouse to suggest."""
+
+
+def check_place(files: Files, folder: str, catalog_file: str | None, settings: Settings) -> None:
+    """Refuse a folder that holds files of others, or lies where others would take its files for theirs.
+
+    ``catalog_file`` is the name of the catalog if it lies in the folder: a process that died while it created
+    the warehouse leaves the catalog there without a marker, and the next one completes it."""
+    own = {f"{catalog_file}{suffix}" for suffix in _SQLITE_SUFFIXES} if catalog_file else set()
+    foreign = _foreign_name(files, own)
+    if foreign is not None and files.find(MARKER) is None:  # Another process may have created it just now.
+        raise PreconditionFailed(
+            f"{folder} is not a warehouse, and no empty folder to create one in: it holds {foreign}",
+            _suggestion(folder) or "Name the folder of a warehouse, or a new or empty folder.",
+        )
+    for above, inner in _folders_above(files.location):
+        outer = files_at(above, settings)
+        if _has(outer, REPOSITORY):
+            raise PreconditionFailed(
+                f"{folder} lies inside the backup repository {above}", "Choose a folder outside of it."
+            )
+        if inner == DATA and _has(outer, MARKER):
+            raise PreconditionFailed(
+                f"{folder} lies among the data files of the warehouse {above}",
+                "Choose a folder outside of it.",
+            )
+
+
+def not_a_warehouse(files: Files, folder: str, catalog_file: str, settings: Settings) -> PathNotFound:
+    """Return the error of a caller that creates no warehouse; it suggests to create one where it may be."""
+    try:
+        check_place(files, folder, catalog_file, settings)
+        create = f"Create it with: strandline init -w {shlex.quote(folder)}"
+    except StrandlineError:
+        create = "Name the folder of a warehouse, or create one in a new folder with strandline init."
+    return PathNotFound(f"{folder} is not a warehouse", " ".join(filter(None, (_suggestion(folder), create))))
+
+
+def _foreign_name(files: Files, own: Collection[str]) -> str | None:
+    """Return a name in the folder that no unfinished creation of a warehouse explains."""
+    names: Iterator[str]
+    if is_url(files.location):
+        names = files.names()
+    else:
+        try:
+            with os.scandir(files.location) as entries:
+                names = iter(sorted(entry.name for entry in entries))
+        except OSError:
+            return None  # The folder is missing, or the next step says what is wrong with it.
+    return next((name for name in names if name not in own and not _OURS.fullmatch(name)), None)
+
+
+def _folders_above(location: str) -> Iterator[tuple[str, str]]:
+    """Yield the places that a place lies in, each with the name in it that leads there."""
+    scheme, mark, path = location.rpartition("://")
+    names = path.split("/")
+    for number, name in enumerate(names[1:], start=1):
+        yield f"{scheme}{mark}{'/'.join(names[:number]) or '/'}", name
+
+
+def _has(files: Files, name: str) -> bool:
+    with suppress(StrandlineError):  # What this process may not read is not its own.
+        return files.exists(name)
+    return False
+
+
+def _suggestion(folder: str) -> str | None:
+    """Return a hint if a neighbour of the folder, or a folder in it, is a warehouse."""
+    if is_url(folder):
+        return None
+    here = Path(folder)
+    inner = _warehouses(here)
+    if len(inner) == 1:
+        return f"Did you mean {str(inner[0])!r}?"
+    return did_you_mean(here.name, [found.name for found in _warehouses(here.parent)])
+
+
+def _warehouses(folder: Path) -> list[Path]:
+    found: list[Path] = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        for _, entry in zip(range(NEIGHBOURS), entries, strict=False):
+            if os.path.exists(os.path.join(entry.path, MARKER)):
+                found.append(Path(entry.path))
+    return found

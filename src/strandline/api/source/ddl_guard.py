@@ -1,0 +1,110 @@
+"""Spark's DDL on registered tables, refused with the statement that does it.
+
+A table of a namespace is an entry of Spark's catalog that names a table of a warehouse. Spark carries out
+ALTER TABLE, DROP TABLE and CREATE TABLE on its own entry, reports success, and never asks the data source. So
+``spark.sql`` of a session that has registered tables looks at such statements first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from strandline.errors import Unsupported
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["guard_ddl"]
+
+_PART = r"(?:`(?:[^`]|``)+`|\w+)"
+_STATEMENT = re.compile(
+    r"\b(?:(?P<verb>ALTER|DROP|TRUNCATE|REPLACE|CREATE(?:\s+OR\s+REPLACE)?(?:\s+EXTERNAL)?)\s+TABLE"
+    r"|(?P<gone>DROP)\s+(?:DATABASE|SCHEMA|NAMESPACE))"
+    rf"\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?(?P<name>{_PART}(?:\s*\.\s*{_PART})*)",
+    re.IGNORECASE,
+)
+_CREATES = re.compile("CREATE|REPLACE")
+_USING = re.compile(r"\bUSING\s+`?(\w+)`?", re.IGNORECASE)
+_UNSAID = re.compile(r"""--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+"""Comments and texts of a statement."""
+_IDENTIFIER = re.compile(r"""\bIDENTIFIER\s*\(\s*(['"])([^'"]+)\1\s*\)""", re.IGNORECASE)
+
+
+class _GuardedSql:
+    """``spark.sql`` of one session. ``tables``: the path behind each name, ``database.table`` or that of a
+    view."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._run: Callable[..., Any] = spark.sql
+        self._tables: dict[str, str] = {}
+        self._namespaces: set[str] = set()
+
+    def add(self, namespace: str | None, tables: Mapping[str, str]) -> None:
+        """Refuse DDL on these tables from now on, in the place of those that the namespace had."""
+        if namespace is not None:
+            prefix = f"{namespace.lower()}."
+            self._namespaces.add(namespace.lower())
+            self._tables = {k: v for k, v in self._tables.items() if not k.startswith(prefix)}
+            tables = {prefix + name: path for name, path in tables.items()}
+        self._tables.update(tables)
+
+    def __call__(self, sqlQuery: str, *args: Any, **options: Any) -> Any:
+        self._check(sqlQuery)
+        return self._run(sqlQuery, *args, **options)
+
+    def _check(self, text: str) -> None:
+        if not isinstance(text, str):
+            return
+        said = _UNSAID.sub(" ", _IDENTIFIER.sub(r"\2", text))
+        for found in _STATEMENT.finditer(said):
+            parts = [part.strip().strip("`").lower() for part in re.findall(_PART, found["name"])]
+            if parts[0] == "spark_catalog":
+                del parts[0]
+            if found["gone"]:
+                if parts[-1] in self._namespaces:
+                    raise _refusal(f"DROP DATABASE {parts[-1]}", "DROP TABLE ...")
+                continue
+            self._check_table(" ".join(found["verb"].upper().split()), parts, said)
+
+    def _check_table(self, verb: str, parts: list[str], text: str) -> None:
+        path = self._tables.get(parts[0]) if len(parts) == 1 else None
+        if path is None:
+            namespace = parts[-2] if len(parts) > 1 else self._spark.catalog.currentDatabase().lower()
+            path = self._tables.get(f"{namespace}.{parts[-1]}")
+            if path is None and not self._would_create(verb, namespace, text):
+                return
+        name = parts[-1] if path is None else path[1:]
+        quoted = name if re.fullmatch(r"\w+", name) else f"`{name}`"
+        instead = {"ALTER": f"ALTER TABLE {quoted} ...", "DROP": f"DROP TABLE {quoted}"}.get(verb)
+        instead = instead or (
+            f"DELETE FROM {quoted}" if verb == "TRUNCATE" else f"CREATE TABLE {quoted} (...)"
+        )
+        raise _refusal(f"{verb} TABLE {'.'.join(parts)}", instead)
+
+    def _would_create(self, verb: str, namespace: str, text: str) -> bool:
+        """Return whether a statement is one that seems to create a table of a warehouse. One that names
+        another format does what it says."""
+        using = _USING.search(text)
+        return bool(_CREATES.match(verb)) and (
+            namespace in self._namespaces if using is None else using[1].lower().startswith("strandline")
+        )
+
+
+def _refusal(statement: str, instead: str) -> Unsupported:
+    return Unsupported(
+        f"{statement} would change Spark's catalog and nothing in the warehouse",
+        f'Use db.sql("{instead}"), and then call strandline.register again.',
+    )
+
+
+def guard_ddl(spark: SparkSession, namespace: str | None, tables: Mapping[str, str]) -> None:
+    """Let ``spark.sql`` of this session refuse DDL on tables, by their names in a namespace of Spark's
+    catalog, or without one as temporary views."""
+    guarded: Any = spark.sql
+    if not isinstance(guarded, _GuardedSql):
+        guarded = _GuardedSql(spark)
+        spark.sql = guarded  # type: ignore[method-assign]
+    guarded.add(namespace, tables)

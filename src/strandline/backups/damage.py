@@ -1,0 +1,75 @@
+"""Backups that cannot be restored because an object that they need is known to be damaged.
+
+The catalog keeps which objects verifications have found damaged (``verified.py``). Whatever is said of a
+backup follows from that at once, also for a backup that was taken later and was never verified itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from math import inf
+from typing import Any
+
+from sqlalchemy import Connection
+
+from strandline.backups.record import backup_records, require_collection
+from strandline.backups.verified import BackupReport, damaged_objects, key_of, last_damage, reports
+from strandline.backups.verify_chain import SliceHealth, judge
+from strandline.catalog import chains, paths
+from strandline.catalog.paths import Path
+from strandline.model import object_of
+
+
+def list_reports(conn: Connection, collection: str) -> dict[str, list[dict[str, Any]]]:
+    """Return how the backups of a collection were found when they were last verified, as plain values by
+    name. A backup that needs an object which was found damaged since is not restorable at any level."""
+    path = require_collection(conn, collection)
+    damaged = find_damaged(conn, path)
+    rows = paths.backups(conn, path)
+    found = reports(conn, [row.id for row in rows])
+    listed = {}
+    for row in rows:
+        known = found.get(row.id, [])
+        if (because := damaged.get(row.name)) is not None:
+            known = [(time, _spoil(report, because)) for time, report in known]
+            known = known or [_never_verified(conn, path, row.name, because)]
+        listed[row.name] = [{"time": time, **asdict(report)} for time, report in known]
+    return listed
+
+
+def _spoil(report: BackupReport, because: str) -> BackupReport:
+    if not report.restorable:
+        return report
+    return replace(report, restorable=False, because=because, verified_at=None)
+
+
+def _never_verified(
+    conn: Connection, collection: Path, backup: str, because: str
+) -> tuple[float, BackupReport]:
+    """Return the report of a backup that was taken after the damage was found."""
+    time, level = last_damage(conn, collection.id)
+    report = BackupReport(
+        backup=backup, level=level, objects=0, bytes=0, problems=0, restorable=False, because=because
+    )
+    return time, report
+
+
+def find_damaged(conn: Connection, collection: Path) -> dict[str, str]:
+    """Return the backups of a collection that need a damaged object, with the reason. Costs nothing while no
+    object is known to be damaged."""
+    damaged = damaged_objects(conn)
+    if not damaged:
+        return {}
+    records = backup_records(conn, collection)
+    health: dict[int, SliceHealth] = {}
+    for record in records:
+        targets = [slice_.target_id for slice_ in record.slices]
+        for target_id, segments in chains.held(conn, targets, record.step).items():
+            bad = next((s for s in segments if key_of(s) in damaged), None)
+            if bad is not None:
+                name = f"segment {bad.id}" if bad.file is None else f"file {object_of(bad.file)}"
+                health[target_id] = SliceHealth(inf, f"the {name} is damaged (of {record.name})")
+    if not health:
+        return {}
+    verdicts = judge(records, health, {})
+    return {name: v.because for name, v in verdicts.items() if v.because is not None}

@@ -1,0 +1,85 @@
+"""Whether backups can be kept at a place, before a collection is made that needs it.
+
+What would fail with the first backup is refused at once: a place that cannot be written or read, a folder
+that holds other files, a repository of the other kind, a missing or wrong key. The check writes a small file
+of a fresh name, reads it and removes it. It leaves no repository and no folder.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from strandline.backups.repository import check_free, check_kind, make_root
+from strandline.errors import StrandlineError, Unavailable
+from strandline.settings import Settings
+from strandline.storage.files import Files
+from strandline.storage.location import files_at, is_url
+from strandline.storage.marker import Expected, opened, read_marker
+
+RETRIES, RETRY_SECONDS = 2, 10.0
+"""Somebody waits for the answer, so a store that does not answer is given up earlier than by a backup."""
+
+
+def check_place(root: str, settings: Settings, *, encrypted: bool) -> None:
+    """Refuse a place where no backup could be stored with these settings."""
+    try:
+        _check(root, settings, encrypted=encrypted)
+    except StrandlineError as error:
+        error.hint = f"{error.hint} To make the collection without this check, add CHECK = 'false'."
+        raise
+
+
+def _check(root: str, settings: Settings, *, encrypted: bool) -> None:
+    quick = replace(
+        settings,
+        storage_retries=min(RETRIES, settings.storage_retries),
+        storage_retry_seconds=min(RETRY_SECONDS, settings.storage_retry_seconds),
+    )
+    files = files_at(root, quick)
+    marker = read_marker(files)
+    check_kind(marker, root, encrypted=encrypted)
+    if marker is not None:
+        opened(files, settings, Expected(encrypted=encrypted))
+    else:
+        check_free(files, root, quick)
+        if encrypted:
+            from strandline.storage.user_key import user_key
+
+            user_key(settings)
+    with _made(files, root):
+        _probe(files, root)
+
+
+def _probe(files: Files, root: str) -> None:
+    name, data = f"probe-{uuid.uuid4().hex}", os.urandom(64)
+    files.write(name, data)
+    try:
+        if files.find(name) != data:
+            raise Unavailable(
+                f"{root} does not return what was written to it", "Check what is mounted there."
+            )
+    finally:
+        # A bucket may allow no removal. The file means nothing to anybody.
+        with suppress(StrandlineError):
+            files.remove(name)
+
+
+@contextmanager
+def _made(files: Files, root: str) -> Iterator[None]:
+    """Make a folder, and remove what was made."""
+    missing: list[str] = []
+    above = root
+    while not is_url(root) and not os.path.lexists(above):
+        missing.append(above)
+        above = os.path.dirname(above)
+    try:
+        make_root(files, root)
+        yield
+    finally:
+        for folder in missing:
+            with suppress(OSError):
+                os.rmdir(folder)

@@ -1,0 +1,53 @@
+"""Looking at a repository as a restorer would, who has nothing but the repository and the user's key.
+
+A process that has opened a repository remembers its marker and its keys. So it could go on to add backups
+after these were lost, and nobody could ever open them. Before a backup is called done, everything that a
+restorer needs to begin with is read from the repository itself: the marker, the keys, the manifests of the
+backups that it builds on, and its own. Objects are not looked at; that is what VERIFY does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from strandline.backups.manifest import Manifest, file_of
+from strandline.backups.repository import Repository, away
+from strandline.errors import Conflict, Corrupted
+from strandline.storage.elsewhere import Everywhere
+from strandline.storage.files import Files
+from strandline.storage.marker import Expected
+from strandline.storage.sealed import SealedFiles
+
+
+def open_as_restorer(files: Everywhere, there: Repository) -> Repository:
+    """Open the repository anew, with the user's key as it is configured now. Refused if it is another one
+    than ``there``, or if its keys are others."""
+    known = Expected(isinstance(there.files, SealedFiles), there.marker.id)
+    found, is_one = files.open_anew(there.root, known)
+    if not is_one:
+        raise away(there.root)
+    if _key_id(found) != _key_id(there.files):
+        raise Conflict(
+            f"the master key of the repository {there.root} was changed while a backup was sent there",
+            "The backup is as it was before. Try again: BACKUP, COMPACT or COPY BACKUP.",
+        )
+    return Repository(found, there.root)
+
+
+def _key_id(files: Files) -> bytes | None:
+    return files.ring.id if isinstance(files, SealedFiles) else None
+
+
+def check_restorable(restorer: Repository, manifest: Manifest, ancestors: Sequence[str]) -> None:
+    """Refuse a backup whose manifest, or that of a backup that it builds on, is not in the repository or does
+    not open. ``ancestors``: the names of the backups that it builds on, its parent first."""
+    listed = restorer.listed()
+    for name in ancestors:
+        if name not in listed:
+            raise Corrupted(
+                f"{restorer.root} does not have the backup {name}, on which {manifest.backup.name} builds",
+                "Bring its manifest back from a copy of the repository, or take a full backup.",
+            )
+    for name in ancestors[:1]:
+        restorer.manifest_at(listed[name][0])
+    restorer.manifest_at(file_of(manifest.backup))

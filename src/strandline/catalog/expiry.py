@@ -1,0 +1,58 @@
+"""Deletes finished operations and superseded descriptions that are no longer needed, in batches.
+
+A description is superseded when a later version of its path was recorded. It is deleted when the later
+version is older than the history that is kept, and no reader, pin or hold needs a step before it. The latest
+version of a path always stays.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import bindparam, delete, exists, func, select, update
+
+from strandline.catalog import collect, operations, sqltables
+from strandline.catalog.warehouse_settings import WarehouseSettings
+from strandline.catalog.writer import Writer
+
+_AT = sqltables.descriptions.c
+_HELD = exists().where(sqltables.holds.c.table_id == _AT.path_id, sqltables.holds.c.step < _AT.step)
+_DATE = update(sqltables.descriptions).where(_AT.time.is_(None))
+_OLDEST_NEEDED = (
+    select(_AT.path_id, func.max(_AT.version).label("version"), func.max(_AT.step).label("step"))
+    .where(_AT.time <= bindparam("before"), _AT.step <= bindparam("read"), ~_HELD)
+    .group_by(_AT.path_id)
+    .having(func.max(_AT.version) > func.min(_AT.version))
+    .order_by(_AT.path_id)
+    .limit(bindparam("most"))
+)
+_DELETE = delete(sqltables.descriptions).where(
+    _AT.path_id == bindparam("of"), _AT.version < bindparam("needed")
+)
+_KEPT_FROM = (
+    update(sqltables.tables)
+    .where(sqltables.tables.c.path_id == bindparam("of"), sqltables.tables.c.kept_from < bindparam("kept"))
+    .values(kept_from=bindparam("kept"))
+)
+
+
+def forget_operations(tx: Writer, kept: WarehouseSettings, most: int) -> int:
+    """Delete up to ``most`` operations whose ``operation_history_seconds`` are over, with their parts, and
+    return how many."""
+    old = operations.ended_before(tx.conn, tx.now - kept.operation_history_seconds, most)
+    operations.forget(tx, *old)
+    return len(old)
+
+
+def forget_descriptions(tx: Writer, kept: WarehouseSettings, most: int) -> int:
+    """Delete superseded descriptions of up to ``most`` paths, and return of how many."""
+    tx.conn.execute(_DATE.values(time=tx.now))  # Recorded by a version that did not note the time.
+    limits = {
+        "before": tx.now - max(kept.history_seconds, kept.grace_seconds),
+        "read": collect.oldest_read(tx.conn),
+        "most": most,
+    }
+    found = tx.conn.execute(_OLDEST_NEEDED, limits).all()
+    if found:
+        tx.conn.execute(_DELETE, [{"of": row.path_id, "needed": row.version} for row in found])
+        # Without a description a table cannot be read at an earlier step.
+        tx.conn.execute(_KEPT_FROM, [{"of": row.path_id, "kept": row.step} for row in found])
+    return len(found)

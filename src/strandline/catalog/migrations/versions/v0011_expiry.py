@@ -1,0 +1,16 @@
+"""The time when each description was recorded, so that old ones can be deleted, and an index that finds
+operations that have not ended, or that ended long ago.
+
+Frozen: the schema as it was in this revision, independent of what ``catalog.sqltables`` says today.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0011"
+down_revision = "0010"
+
+
+def upgrade() -> None:
+    op.add_column("descriptions", sa.Column("time", sa.Float, nullable=True))
+    op.create_index("operations_by_end", "operations", ["ended"])

@@ -1,0 +1,112 @@
+"""The bin: what was dropped and can be brought back for ``bin_seconds``.
+
+A dropped path moves with all that is below it, in one transaction:
+
+    /.backups/collections/nightly   ->   /.bin/17/nightly
+
+``/.bin`` is a node of the tree that no name leads to and no listing shows. Below it each dropped path has an
+entry, whose record says what it was, when it was dropped and by whom. Ids, segments and backups stay as they
+are, so to bring a path back is to move it. The collector drops entries whose time is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sqlalchemy import Connection, select, update
+
+from strandline import names
+from strandline.catalog import definitions, many, paths, sizes, sqltables, tables
+from strandline.catalog.many import NewPath
+from strandline.catalog.paths import Path
+from strandline.catalog.writer import Told, Writer
+from strandline.records import Nothing, Record, later
+
+ENTRY = "dropped"
+"""The type of an entry."""
+_AT = sqltables.paths.c
+_ROOT = select(sqltables.paths).where(_AT.parent_id == paths.ROOT_ID, _AT.type == paths.BIN)
+_MOVED = sqltables.among(_AT.id, "moved")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dropped(Record):
+    """``path`` and ``type``: those of what was dropped, at ``time``. ``by``: the user and the process."""
+
+    path: str
+    type: str
+    time: float
+    by: str | None = later()
+
+
+class BinEntry(NamedTuple):
+    """``row``: the path of the entry. ``root``: that of what was dropped, in the bin."""
+
+    row: Path
+    dropped: Dropped
+    root: Path
+
+
+def put(tx: Writer, root: Path, by: str | None, operation_id: str | None = None) -> None:
+    """Move a path into the bin with all that is below it. The paths must be free for it: other operations are
+    kept off by the caller."""
+    moved = paths.subtree(tx.conn, root)
+    paths.set_state(tx, [path.id for path in moved], paths.READY, None)
+    kept = Dropped(path=root.path, type=root.type, time=tx.now, by=by)
+    entry = many.add_one(tx, NewPath(_root(tx), str(root.id), ENTRY, kept))
+    tx.conn.execute(update(sqltables.paths).where(_AT.id == root.id).values(parent_id=entry.id))
+    tx.announce([Told(path.id, path.path, path.version, dropped=True) for path in moved], operation_id)
+
+
+def take_back(tx: Writer, entry: BinEntry, parent: Path, name: str) -> Path:
+    """Move what is in the bin to a place in the tree, and return it there."""
+    root = entry.root
+    moved = [path.id for path in paths.subtree(tx.conn, root)]
+    tx.conn.execute(update(sqltables.paths).where(_AT.id == root.id).values(parent_id=parent.id, name=name))
+    # A snapshot of before does not have it.
+    tx.conn.execute(update(sqltables.paths).where(_MOVED).values(created_step=tx.step), {"moved": moved})
+    paths.set_version(tx, root.id, root.version + 1)
+    tables.publish(tx, [root.id])
+    paths.remove(tx, [entry.row.id])
+    return paths.require_id(tx.conn, root.id)
+
+
+def entries(conn: Connection) -> list[BinEntry]:
+    """Return all that is in the bin, in the order in which it was dropped."""
+    row = conn.execute(_ROOT).one_or_none()
+    if row is None:
+        return []
+    found = [
+        BinEntry(entry, entry.record(Dropped), below)
+        for entry in paths.children(conn, paths.of_row(row, names.BIN))
+        for below in paths.children(conn, entry)
+    ]
+    return sorted(found, key=lambda entry: (entry.dropped.time, entry.row.id))
+
+
+def find(conn: Connection, path: str) -> BinEntry | None:
+    """Return the entry of what had this path and was dropped last."""
+    return next((entry for entry in reversed(entries(conn)) if entry.dropped.path == path), None)
+
+
+def bytes_in(conn: Connection, entry: BinEntry) -> int:
+    """Return the bytes that become free when the entry is dropped."""
+    return sizes.bytes_only_in(conn, [p.id for p in paths.subtree(conn, entry.root) if p.type == "table"])
+
+
+def empty(tx: Writer, *, bin_seconds: float) -> Sequence[BinEntry]:
+    """Drop the entries whose time is over, and return them."""
+    over = [entry for entry in entries(tx.conn) if entry.dropped.time <= tx.now - bin_seconds]
+    for entry in over:
+        definitions.drop(tx, entry.row)
+    return over
+
+
+def _root(tx: Writer) -> Path:
+    row = tx.conn.execute(_ROOT).one_or_none()
+    if row is not None:
+        return paths.of_row(row, names.BIN)
+    root = paths.require(tx.conn, "/")
+    return many.add_one(tx, NewPath(root, names.BIN[1:], paths.BIN, Nothing()))

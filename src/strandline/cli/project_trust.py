@@ -1,0 +1,259 @@
+"""Whether the configuration file of the current folder is used, and which of its settings.
+
+Whoever may write such a file decides what the next command in the folder does. Three rules, as git, ssh and
+direnv have them:
+
+1. The file belongs to the user or to root, nobody else may write it, and nobody else may replace it: the same
+   holds for its folder, unless that is sticky as /tmp is. Otherwise the file is refused.
+2. A setting that runs programs or decides where secrets are sent (``danger``) needs ``strandline trust``.
+3. ``strandline trust`` records a file by its path and the hash of its content. A recorded file is used
+   whoever owns it, until its content changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shlex
+import stat
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from strandline.errors import PathNotFound, PreconditionFailed, StrandlineError, Unavailable
+
+_HARMLESS_STORAGE = frozenset({"region", "access_key_id", "secret_access_key", "session_token"})
+"""Options of an object store that send no secret of the environment to another server."""
+_HARMLESS_PARAMETERS = frozenset({"application_name", "connect_timeout", "sslmode"})
+"""Parameters of a catalog's URL that name neither servers nor files."""
+_FORMAT = 1
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trusted:
+    """A record of ``strandline trust``. ``digest`` is the SHA-256 of the content."""
+
+    digest: str
+    since: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectFile:
+    """A configuration file as it was read, with what speaks against using it at all."""
+
+    path: str
+    content: bytes
+    owner_problem: str | None
+    trusted: Trusted | None
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+    @property
+    def is_trusted(self) -> bool:
+        return self.trusted is not None and self.trusted.digest == self.digest
+
+    def refusal(self) -> StrandlineError | None:
+        """Return why the file is not used at all, if so."""
+        if self.is_trusted or self.owner_problem is None:
+            return None
+        return PreconditionFailed(
+            f"{self.path} is not used: {self.owner_problem}",
+            "Make it yours alone: chown it and its folder to yourself, and chmod go-w both. Or read it, and "
+            f"allow it as it is with: strandline trust {shlex.quote(self.path)}",
+        )
+
+    def refusal_of_settings(self, values: Mapping[str, Any], profile: str | None) -> StrandlineError | None:
+        """Return why the file may not decide one of these settings, which are all that it would decide."""
+        if self.is_trusted:
+            return None
+        dangers = {name: why for name, value in values.items() if (why := danger(name, value))}
+        if not dangers:
+            return None
+        name, why = next(iter(dangers.items()))
+        known = "has changed since it was trusted" if self.trusted else "is not trusted"
+        others = f" (and {len(dangers) - 1} more)" if len(dangers) > 1 else ""
+        where = f"{self.path}, line {self._line(name, profile)}"
+        return PreconditionFailed(
+            f"{where}, sets {name}{others}, and the file {known}: {why}",
+            f"Read the file, then allow it as it is with: strandline trust {shlex.quote(self.path)}",
+        )
+
+    def _line(self, name: str, profile: str | None) -> int:
+        lines = self.content.decode("utf-8", "replace").splitlines()
+        key = re.escape(name.removeprefix("storage."))
+        sets = re.compile(rf"(?:^|[\s{{,.\"'])[\"']?{key}[\"']?\s*=")
+        begin = 0
+        if profile is not None:
+            header = re.compile(rf"\s*\[\s*profiles\s*\.\s*[\"']?{re.escape(profile)}\b")
+            begin = next((at for at, line in enumerate(lines) if header.match(line)), 0)
+        found = (at for at, line in enumerate(lines[begin:], begin + 1) if sets.search(line))
+        return next(found, begin + 1)
+
+
+def danger(name: str, value: Any) -> str | None:
+    """Return what a setting could do in the hands of somebody else; None if nothing to be asked about."""
+    if name.endswith("_command"):
+        return "it is run as a program"
+    if name.startswith("spark."):
+        return "options of Spark can run programs and send credentials elsewhere"
+    if name.startswith("catalog_password_"):
+        return "it decides which secret is sent to the catalog"
+    if name == "catalog" and _is_server(str(value)):
+        return _danger_of_server(str(value))
+    if name.startswith("storage.") and name.removeprefix("storage.") not in _HARMLESS_STORAGE:
+        return "it can send your credentials to another server"
+    if name.startswith("repository_key_"):
+        return "it decides with which key backups are encrypted"
+    return None
+
+
+def _is_server(url: str) -> bool:
+    return "://" in url and not url.startswith("sqlite")
+
+
+def _danger_of_server(url: str) -> str | None:
+    password = "your password for the catalog would be sent there"
+    try:
+        parts = urlsplit(url)
+        if not parts.password:
+            return password
+    except ValueError:
+        return password
+    parameters = {name for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
+    if parts.fragment or not parameters <= _HARMLESS_PARAMETERS:
+        return "parameters of its URL can name other servers, and files that are read or written"
+    return None
+
+
+def read_project_file(path: Path) -> ProjectFile | None:
+    """Return the file, looked at and read by one handle; None if there is none."""
+    try:
+        # A pipe that somebody has put there must not let the command wait.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_WAIT)) as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                return None
+            problem, content = _owner_problem(path, about), file.read()
+    except (FileNotFoundError, IsADirectoryError):
+        return None
+    except OSError as error:
+        raise Unavailable(f"{path} cannot be read: {error.strerror}", "Check its rights.") from None
+    real = os.path.realpath(path)
+    return ProjectFile(path=real, content=content, owner_problem=problem, trusted=list_trusted().get(real))
+
+
+def _owner_problem(path: Path, about: os.stat_result) -> str | None:
+    """Return who else could have written the file, or have put it there."""
+    if not hasattr(os, "getuid"):
+        return None  # Windows has no such owners.
+    link, folder = os.lstat(path), os.stat(os.path.dirname(path) or ".")
+    if stat.S_ISLNK(link.st_mode) and not _is_own(link):
+        return f"the link belongs to {_user(link.st_uid)}"
+    for what, found in (("it", about), ("its folder", folder)):
+        if not _is_own(found):
+            return f"{what} belongs to {_user(found.st_uid)}"
+        if what != "it" and found.st_mode & stat.S_ISVTX:
+            continue  # Only the owner of a file may rename or remove it there.
+        if found.st_mode & stat.S_IWOTH:
+            return f"others than you can write to {what}"
+        if found.st_mode & stat.S_IWGRP and not _is_private_group(found.st_gid):
+            return f"others than you can write to {what}, as members of the group {_group(found.st_gid)}"
+    return None
+
+
+def _is_own(about: os.stat_result) -> bool:
+    return about.st_uid in (os.getuid(), 0)
+
+
+def _is_private_group(gid: int) -> bool:
+    """Return whether a group is that of the user alone: it is the primary one, is called like the user, and
+    lists nobody else."""
+    import grp
+    import pwd
+
+    with suppress(KeyError):
+        user, group = pwd.getpwuid(os.getuid()), grp.getgrgid(gid)
+        return user.pw_gid == gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
+    return False
+
+
+def _user(uid: int) -> str:
+    import pwd
+
+    with suppress(KeyError):
+        return f"the user {pwd.getpwuid(uid).pw_name}"
+    return f"the user {uid}"
+
+
+def _group(gid: int) -> str:
+    import grp
+
+    with suppress(KeyError):
+        return grp.getgrgid(gid).gr_name
+    return str(gid)
+
+
+# --- what is recorded ---------------------------------------------------------------------------------------
+
+
+def list_trusted() -> dict[str, Trusted]:
+    """Return the recorded files by their real paths."""
+    try:
+        with open(_records(), "rb") as file:
+            if hasattr(os, "getuid") and os.fstat(file.fileno()).st_uid != os.getuid():
+                return {}  # Another user's home, as after sudo: its trust is not ours.
+            files = json.loads(file.read())["files"]
+            return {path: Trusted(**found) for path, found in files.items()}
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise Unavailable(f"{_records()} cannot be read: {error.strerror}", "Check its rights.") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise PreconditionFailed(
+            f"{_records()} is damaged", "Remove it, and trust the files again that it named."
+        ) from None
+
+
+def trust(file: ProjectFile) -> None:
+    _write({**list_trusted(), file.path: Trusted(digest=file.digest, since=time.time())})
+
+
+def forget(path: str) -> None:
+    """Remove the record of a file."""
+    found = list_trusted()
+    if path not in found:
+        raise PathNotFound(f"{path} is not trusted", "See which files are with strandline trust --list.")
+    del found[path]
+    _write(found)
+
+
+def _records() -> Path:
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base, "strandline", "trusted.json")
+
+
+def _write(trusted: Mapping[str, Trusted]) -> None:
+    place = _records()
+    files = {path: vars(found) for path, found in sorted(trusted.items())}
+    fresh = place.with_name(f"{place.name}.{os.getpid()}")
+    try:
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "w", encoding="utf-8") as file:
+            json.dump({"format": _FORMAT, "files": files}, file, indent=1)
+        os.replace(fresh, place)
+    except OSError as error:
+        with suppress(OSError):
+            fresh.unlink()
+        raise Unavailable(
+            f"{place} cannot be written: {error.strerror}", "Check the rights and the free space there."
+        ) from None

@@ -1,0 +1,31 @@
+"""``repair``: write damaged objects of backups anew."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from strandline.cli.options import BACK_UP_AND_RESTORE, CollectionArgument, command
+from strandline.cli.session import Cli
+from strandline.cli.verify import tell_report
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "repair", BACK_UP_AND_RESTORE, quiet=True)(repair)
+
+
+def repair(
+    cli: Cli,
+    collection: CollectionArgument,
+    *,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="URL", help="A copy of the repository, which has the objects."),
+    ] = None,
+) -> None:
+    """Write damaged objects of a collection's backups anew, from the warehouse, other collections or a copy
+    of the repository. Exit code 11 if something is still wrong."""
+    with cli.database() as db:
+        report = db.repair(collection, source=source)
+    tell_report(cli, collection, report)

@@ -1,0 +1,37 @@
+"""``undrop``: a dropped backup collection comes back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from strandline.cli.options import BACK_UP_AND_RESTORE, command
+from strandline.cli.session import Cli
+from strandline.names import count
+from strandline.sql.tokens import quote
+
+
+def register(app: typer.Typer) -> None:
+    command(app, "undrop", BACK_UP_AND_RESTORE)(undrop)
+
+
+def undrop(
+    cli: Cli,
+    collection: Annotated[str, typer.Argument(help="The backup collection; strandline bin lists them.")],
+    as_name: Annotated[
+        str | None, typer.Option("--as", metavar="NAME", help="Give it this name, if its own is taken.")
+    ] = None,
+) -> None:
+    """Bring a dropped backup collection back with its backups. Its next backup is a full one."""
+    renamed = f" AS {quote(as_name)}" if as_name is not None else ""
+    with cli.database() as db:
+        result = db.sql(f"UNDROP BACKUP COLLECTION {quote(collection)}{renamed}")
+    answer = dict(zip(result.columns, result.rows()[0], strict=True))
+
+    def tell() -> None:
+        backups = count(answer["backups"], "backup")
+        cli.output.line(f"the backup collection {answer['collection']} is back with {backups}")
+        cli.output.line(f"its next backup is {answer['next_backup']}")
+
+    cli.output.result(answer, tell)

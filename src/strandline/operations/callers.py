@@ -1,0 +1,133 @@
+"""What a caller of an operation may rely on, and what keeps it true when the catalog cannot be reached.
+
+1. A statement that returns has happened.
+2. A statement that raises has not happened and never will, unless its error names the operation and says
+   otherwise (``StrandlineError.operation`` and ``outcome``).
+3. An operation that was begun with NOWAIT, or whose caller died, is carried on by any process.
+
+To keep rule 2 while the catalog cannot be written, an operation is *refused* when its caller is given an
+error: this process remembers it and makes no transition of it except undoing it, and a marker in the
+warehouse tells other processes to do the same when they take it over (``Markers``). The marker is an empty
+file, so it needs no catalog and hardly any space. If it cannot be written either, or another process may have
+taken the operation over before, the error says that the outcome is not known.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from strandline.catalog.collect import marker_of
+from strandline.errors import BEING_UNDONE, GOES_ON, UNKNOWN, OperationNotFound, StrandlineError, Unavailable
+from strandline.storage.files import Files
+
+log = logging.getLogger("strandline")
+
+AWAY_SECONDS = 10.0
+"""How long a transition is repeated while the catalog cannot be reached, before a waiting caller is told."""
+AGAIN_SECONDS = 1.0
+"""Pause between two attempts to end what was left unfinished because the catalog could not be reached."""
+
+
+class Markers(Protocol):
+    """Tells all processes, without the catalog, that the caller of an operation was given an error."""
+
+    def write(self, operation_id: str) -> None: ...
+
+    def exists(self, operation_id: str) -> bool: ...
+
+    def remove(self, operation_id: str) -> None: ...
+
+
+class FileMarkers:
+    """Markers as empty files in the warehouse."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    def write(self, operation_id: str) -> None:
+        self._files.write(marker_of(operation_id), b"")
+
+    def exists(self, operation_id: str) -> bool:
+        return self._files.exists(marker_of(operation_id))
+
+    def remove(self, operation_id: str) -> None:
+        if self.exists(operation_id):
+            self._files.remove(marker_of(operation_id))
+
+
+class NoMarkers:
+    """For an engine without a warehouse: other processes cannot be told."""
+
+    def write(self, operation_id: str) -> None:
+        raise Unavailable(f"operation {operation_id} cannot be marked", "Give the engine markers.")
+
+    def exists(self, operation_id: str) -> bool:
+        return False
+
+    def remove(self, operation_id: str) -> None:
+        pass
+
+
+class Recovery:
+    """Operations that this process owns and that no thread carries out, because the catalog could not be
+    reached. One thread tries every ``AGAIN_SECONDS`` to ``end`` each of them; it lives as long as there are
+    any."""
+
+    def __init__(self, end: Callable[[str], bool], stopping: threading.Event) -> None:
+        self._end = end
+        self._stopping = stopping
+        self._ids: set[str] = set()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def add(self, operation_id: str) -> None:
+        with self._lock:
+            self._ids.add(operation_id)
+            if self._thread is None and not self._stopping.is_set():
+                self._thread = threading.Thread(target=self._run, name="strandline-recovery", daemon=True)
+                self._thread.start()
+
+    def end_all(self) -> None:
+        """Try once to end each of them."""
+        for operation_id in tuple(self._ids):
+            try:
+                has_ended = self._end(operation_id)
+            except OperationNotFound:
+                has_ended = True
+            except Exception as error:  # Tried again until the process ends.
+                log.debug("operation %s could not be ended yet: %s", operation_id, error)
+                continue
+            if has_ended:
+                with self._lock:
+                    self._ids.discard(operation_id)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(AGAIN_SECONDS):
+            self.end_all()
+            with self._lock:
+                if not self._ids:
+                    self._thread = None
+                    return
+
+
+def refused_elsewhere(operation_id: str) -> StrandlineError:
+    """Return the error of an operation that another process has marked."""
+    return Unavailable(
+        f"the catalog could not be reached, and the caller of operation {operation_id} was told so",
+        "Repeat the statement.",
+    )
+
+
+def told(error: StrandlineError, operation_id: str, outcome: str) -> StrandlineError:
+    """Return the error as the caller gets it: with the operation and what becomes of it."""
+    advice = {
+        BEING_UNDONE: f"Operation {operation_id} is undone as soon as the catalog can be reached.",
+        UNKNOWN: f"Operation {operation_id} may have ended well, or may be carried on later: look with "
+        f"db.operation('{operation_id}'), and cancel it with db.cancel('{operation_id}').",
+        GOES_ON: f"Operation {operation_id} goes on: wait for it with db.wait('{operation_id}'), or cancel "
+        f"it with db.cancel('{operation_id}').",
+    }
+    return error.about(operation_id, outcome, advice.get(outcome))

@@ -1,0 +1,62 @@
+"""Comparing what a manifest says of an object with what the object says of itself.
+
+A checksum only tells that the bytes are those that the manifest means. Who wrote the manifest may have
+written the object as well. So everything that readers rely on (columns, number of rows, first and last key,
+order) is compared where the object is read anyway. Any exception that an object causes in a library is
+damage: CORRUPTED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from strandline.errors import Corrupted, StrandlineError
+from strandline.model import Segment, TableSchema
+from strandline.storage.files import Files
+from strandline.storage.order import Finding, examine_segment
+from strandline.storage.segment import label, read_bounds
+
+__all__ = ["compare_bounds", "compare_rows"]
+
+
+def compare_bounds(files: Files, schema: TableSchema, segment: Segment) -> Finding | None:
+    """Return how the footer of a segment's file, or its first and last row, differ from what was recorded."""
+    try:
+        with _damage(segment):
+            found = read_bounds(
+                files,
+                schema,
+                segment.file or "",
+                role=segment.role,
+                fresh=segment.fresh,
+                stepped=segment.stepped,
+            )
+    except Corrupted as error:
+        return Finding("corrupt_file", error.message)
+    recorded = (segment.rows, segment.min_key, segment.max_key)
+    if found == recorded:
+        return None
+    said = "it has {} rows from {} to {}".format
+    return Finding(
+        "corrupt_file", f"of the {label(segment)} was recorded that {said(*recorded)}, but {said(*found)}"
+    )
+
+
+def compare_rows(files: Files, schema: TableSchema, segment: Segment, called: str) -> None:
+    """Raise CORRUPTED if the rows of a segment's file are not what was recorded, or not in their order.
+    ``called``: the name of the file in the error. All keys are read."""
+    with _damage(segment):
+        findings = examine_segment(files, schema, segment)
+    if findings:
+        raise Corrupted(findings[0].message.replace(segment.file or "", called))
+
+
+@contextmanager
+def _damage(segment: Segment) -> Iterator[None]:
+    try:
+        yield
+    except (StrandlineError, MemoryError):
+        raise
+    except Exception as error:
+        raise Corrupted(f"the {label(segment)} cannot be read as it was written: {error}") from error

@@ -1,0 +1,63 @@
+"""What is asked of executors before the first job of a session: whether their Python can load this
+package, and whether they share the warehouse's folder. Each later job compares what its tasks report all
+the same, because other executors may come, and a folder may be unmounted."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from contextlib import suppress
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from strandline.errors import StrandlineError
+from strandline.storage.elsewhere import Everywhere
+from strandline.storage.files import LocalFiles
+from strandline.storage.probe import answer_question, check_answers, load_package, write_question
+from strandline.storage.spark.failures import spark_errors
+from strandline.storage.spark.jobs import is_remote
+from strandline.storage.spark.tasks import FEW, on_executors
+from strandline.storage.staging import fresh_folder
+from strandline.work import phase
+
+__all__ = ["probe_executors"]
+
+_probed: weakref.WeakKeyDictionary[SparkSession, set[str]] = weakref.WeakKeyDictionary()
+"""The warehouses of which each session has been asked."""
+
+
+def probe_executors(spark: SparkSession, files: Everywhere) -> None:
+    """Raise Unavailable if executors of a session on other machines do not share the warehouse's folder,
+    or cannot run this package. Done once for each session and warehouse; costs nothing where executors are
+    this process's own."""
+    known = _probed.setdefault(spark, set())
+    if files.location in known:
+        return
+    if not _is_local(spark):
+        with phase("checking the executors"):
+            _ask(spark, files)
+    known.add(files.location)
+
+
+def _is_local(spark: SparkSession) -> bool:
+    if is_remote(spark):
+        return False
+    with spark_errors():
+        return (spark.conf.get("spark.master", None) or "").startswith("local")
+
+
+def _ask(spark: SparkSession, files: Everywhere) -> None:
+    if not isinstance(files.own, LocalFiles):
+        on_executors(spark, load_package, range(FEW))  # A bucket is the same for all.
+        return
+    folder = fresh_folder(
+        time.time()
+    )  # What is left of it by a process that dies is removed with what is staged.
+    try:
+        content = write_question(files, folder)
+        answers = on_executors(spark, partial(answer_question, files, folder, content), range(FEW))
+        check_answers(files, content, answers)
+    finally:
+        with suppress(StrandlineError):
+            files.remove_tree(folder)

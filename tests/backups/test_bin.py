@@ -1,0 +1,247 @@
+"""The bin: a dropped collection comes back whole, or goes when its time is over."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import strandline
+from strandline import Database
+from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed
+from tests.backups.reading import CLUSTER, TABLE, backups, collection, contents, leaks, open_at, streams
+from tests.backups.test_death import ALONE, Places
+from tests.crash.mortal import bury
+from tests.crash.mortal import connect as mortal_connect
+from tests.tables.examples import data_files
+from tests.world import Death, ManualClock
+
+DAY = 24 * 3600.0
+MAKE = f"{TABLE}; CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}"
+WRITE = "UPSERT INTO t (k, v, n) VALUES ({0}, 'v{0}', {0})"
+
+
+def taken(db: Database) -> dict[str, Any]:
+    """A collection with a full backup and an increment, and what it holds."""
+    db.sql(f"{MAKE}; {WRITE.format(1)}; BACKUP c; {WRITE.format(2)}; BACKUP c INCREMENTAL")
+    return contents(db)
+
+
+def answer(db: Database, statement: str) -> dict[str, Any]:
+    found = db.sql(statement)
+    (row,) = found.rows()
+    return dict(zip(found.columns, row, strict=True))
+
+
+def test_what_was_dropped_comes_back_whole(on_both: Database, clock: ManualClock) -> None:
+    db = on_both
+    held, names = taken(db), backups(db)
+    said = answer(db, "DROP BACKUP COLLECTION c")
+    until = datetime.fromtimestamp(clock.now() + DAY, timezone.utc)
+    assert (said["collection"], said["backups"], said["until"]) == ("c", 2, until)
+    assert (said["repository"], said["kept"], said["unsent"]) == (None, 0, 0)
+    assert streams(db, "/t") == [] and leaks(db) == []
+    clock.sleep(DAY / 2)
+    db.maintain()
+    back = answer(db, "UNDROP BACKUP COLLECTION c")
+    ended = "full: its streams ended when it was dropped"
+    assert back == {"collection": "c", "backups": 2, "next_backup": ended}
+    assert db.sql("SHOW BIN").rows() == []
+    assert backups(db) == names and contents(db) == held and db.verify("c") == []
+    with pytest.raises(PreconditionFailed, match=r"was dropped after .*_incremental, and its streams ended"):
+        db.sql("BACKUP c INCREMENTAL")
+    db.sql("RESTORE c INTO `r`")
+    assert len(db.sql("SELECT * FROM `r/t`").rows()) == 2
+    db.sql(f"{WRITE.format(3)}; BACKUP c INCREMENTAL OR FULL; {WRITE.format(4)}; BACKUP c INCREMENTAL")
+    assert [name.rsplit("_", 1)[1] for name in backups(db)] == ["full", "incremental"] * 2
+    assert db.verify("c") == [] and leaks(db) == []
+
+
+def test_nothing_of_it_is_in_the_tree(db: Database) -> None:
+    db.sql(MAKE)
+    db.sql("DROP BACKUP COLLECTION c PURGE")
+    before = db.ls(depth=None)
+    db.sql(f"CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; BACKUP c; DROP BACKUP COLLECTION c")
+    assert db.ls(depth=None) == before and db.sql("SHOW BIN").rows() != []
+    assert [entry["name"] for entry in db.overview()] == [entry.name for entry in db.ls()]
+    assert db.sql("SHOW BACKUP COLLECTIONS").rows() == [] and db.status().collections == ()
+    assert db.sql("SHOW TABLES").rows() == [("/t", db.describe("/t")["version"])]
+    for act in (
+        lambda: db.ls("/.bin"),
+        lambda: db.describe("/.bin"),
+        lambda: db.sql("SELECT * FROM `.bin/9/c`"),
+    ):
+        with pytest.raises(PathNotFound):
+            act()
+    for text in (
+        "CREATE TABLE `.bin` (k Int32, PRIMARY KEY (k))",
+        "CREATE TABLE `.bin/1/t` (k Int32, PRIMARY KEY (k))",
+        "ALTER TABLE t RENAME TO `.bin/t`",
+        f"CREATE BACKUP COLLECTION d (TABLE `.bin/t`) {CLUSTER}",
+    ):
+        with pytest.raises(InvalidArgument, match=r"inside /\.bin"):
+            db.sql(text)
+    db.sql(f"CREATE BACKUP COLLECTION d DATABASE {CLUSTER}; BACKUP d")
+    assert list(contents(db, collection="d")) == ["/t", "/t/by_v"]
+
+
+def test_a_new_collection_may_have_its_name(db: Database) -> None:
+    held = taken(db)
+    # All of it in one second, so that streams of the new one might have the names of the old ones.
+    db.sql(f"DROP BACKUP COLLECTION c; CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; BACKUP c")
+    with pytest.raises(AlreadyExists) as refused:
+        db.sql("UNDROP BACKUP COLLECTION c")
+    assert "UNDROP BACKUP COLLECTION `c` AS other" in refused.value.hint
+    db.sql("UNDROP BACKUP COLLECTION c AS d")
+    assert contents(db, collection="d") == held
+    db.sql(WRITE.format(3))
+    with pytest.raises(PreconditionFailed, match="its streams ended"):
+        db.sql("BACKUP d INCREMENTAL")
+    db.sql("BACKUP c INCREMENTAL; BACKUP d; BACKUP d INCREMENTAL")
+    assert db.verify("c") == [] and db.verify("d") == []
+
+
+def test_the_last_one_of_a_name_comes_back_first(db: Database, clock: ManualClock) -> None:
+    taken(db)
+    db.sql(f"DROP BACKUP COLLECTION c; CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}")
+    clock.sleep(60)
+    db.sql("DROP BACKUP COLLECTION c")
+    by = answer(db, "UNDROP BACKUP COLLECTION c")
+    assert (by["backups"], by["next_backup"]) == (0, "full")
+    db.sql("UNDROP BACKUP COLLECTION c AS first")
+    assert len(backups(db, "first")) == 2
+    with pytest.raises(PathNotFound, match="no backup collection 'c' in the bin"):
+        db.sql("UNDROP BACKUP COLLECTION c")
+
+
+def test_its_space_is_free_when_its_time_is_over(
+    connect: Callable[..., Database], clock: ManualClock
+) -> None:
+    db = connect(clock=clock, settings={"inline_rows": 0, "bin_seconds": 2 * DAY})
+    taken(db)
+    db.sql("DROP TABLE t; DROP BACKUP COLLECTION c")
+    ((name, type_, dropped, by, until, size),) = db.sql("SHOW BIN").rows()
+    assert (name, type_, until - dropped) == ("c", "backup collection", timedelta(days=2))
+    assert size > 0 and f":{os.getpid()})" in by
+    clock.sleep(2 * DAY - 1)
+    db.collect()
+    assert data_files(db)
+    clock.sleep(2)
+    # Others collect by the stored value, whatever they ask for themselves.
+    connect(clock=clock).collect()
+    assert db.sql("SHOW BIN").rows() == [] and data_files(db) == []
+    with pytest.raises(PathNotFound):
+        db.sql("UNDROP BACKUP COLLECTION c")
+
+
+@pytest.mark.parametrize("purge", [True, False])
+def test_it_need_not_go_to_the_bin(connect: Callable[..., Database], clock: ManualClock, purge: bool) -> None:
+    db = connect(clock=clock, settings={"inline_rows": 0, "bin_seconds": DAY if purge else 0.0})
+    taken(db)
+    db.sql("DROP TABLE t")
+    assert answer(db, f"DROP BACKUP COLLECTION c{' PURGE' if purge else ''}")["until"] is None
+    assert db.sql("SHOW BIN").rows() == []
+    db.collect()
+    assert data_files(db) == []
+
+
+def test_a_repository_keeps_what_it_has(kept: Database, repository: Path) -> None:
+    db = kept
+    db.sql(f"{WRITE.format(1)}; BACKUP c")
+    shutil.move(repository, repository.with_name("away"))
+    with pytest.raises(PreconditionFailed):
+        db.sql(f"{WRITE.format(2)}; BACKUP c INCREMENTAL")
+    shutil.move(repository.with_name("away"), repository)
+    held, names = contents(db), backups(db)
+    said = answer(db, "DROP BACKUP COLLECTION c")
+    assert (said["repository"], said["kept"], said["unsent"]) == (str(repository), 1, 1)
+    db.sql("UNDROP BACKUP COLLECTION c")
+    assert contents(db) == held and backups(db) == names
+    db.sql("BACKUP c")
+    assert db.verify("c") == []
+    assert len(list((repository / "backups").iterdir())) == 3, "what was not sent is sent with the next one"
+
+
+def test_a_repository_that_has_changed_since_is_attached_instead(kept: Database, repository: Path) -> None:
+    db = kept
+    db.sql(f"{WRITE.format(1)}; BACKUP c; DROP BACKUP COLLECTION c")
+    db.sql(f"ATTACH BACKUP COLLECTION e FROM '{repository}'")
+    with pytest.raises(PreconditionFailed, match="is that of the collection 'e'"):
+        db.sql("UNDROP BACKUP COLLECTION c")
+    db.sql("BACKUP e; DROP BACKUP COLLECTION e")
+    with pytest.raises(
+        AlreadyExists, match="has other backups than when the collection 'c' was dropped"
+    ) as no:
+        db.sql("UNDROP BACKUP COLLECTION c")
+    assert "ATTACH BACKUP COLLECTION other" in no.value.hint
+    db.sql("UNDROP BACKUP COLLECTION e")
+    assert db.verify("e") == []
+
+
+DROPS = "DROP BACKUP COLLECTION c", "UNDROP BACKUP COLLECTION c"
+
+
+@pytest.mark.parametrize("statement", DROPS)
+def test_a_process_that_dies_leaves_it_here_or_there(tmp_path: Path, statement: str) -> None:
+    """At every write of the statement in turn: the collection is in the tree or in the bin, whole."""
+    folder = tmp_path / "warehouse"
+    with open_at(folder, settings={"inline_rows": 0}) as db:
+        held = taken(db)
+    deaths = 0
+    while True:
+        with open_at(folder) as db:
+            there = "c" in [row[0] for row in db.sql("SHOW BACKUP COLLECTIONS").rows()]
+            if there is statement.startswith("UNDROP"):
+                db.sql(DROPS[0] if there else DROPS[1])
+        fate = Places(deaths + 1)
+        mortal = mortal_connect(folder, None, fate, ALONE)
+        try:
+            mortal.sql(statement)
+            mortal.close()
+        except Death:
+            bury(mortal, folder, None)
+        with open_at(folder) as db:
+            db.resume()
+            db.collect()
+            names = [row[0] for row in db.sql("SHOW BACKUP COLLECTIONS").rows()]
+            binned = [row[0] for row in db.sql("SHOW BIN").rows()]
+            assert sorted(names + binned) == ["c"], fate.place
+            if binned:
+                db.sql("UNDROP BACKUP COLLECTION c")
+            assert contents(db) == held and db.verify("c") == [] and leaks(db) == [], fate.place
+        if not fate.dead:
+            break
+        deaths += 1
+    assert deaths >= (3 if statement.startswith("DROP") else 1)
+
+
+def test_what_cannot_be_undropped(db: Database) -> None:
+    db.sql(f"{MAKE}; CREATE BACKUP COLLECTION nightly (TABLE t) {CLUSTER}; DROP BACKUP COLLECTION nightly")
+    with pytest.raises(PathNotFound) as refused:
+        db.sql("UNDROP BACKUP COLLECTION nihtly")
+    assert "nightly" in refused.value.hint
+    with pytest.raises(strandline.errors.StrandlineError, match="reserved"):
+        db.sql("UNDROP BACKUP COLLECTION nightly AS __ydb_x")
+    with pytest.raises(strandline.errors.StrandlineError, match="part of a transaction"):
+        db.sql("BEGIN; UNDROP BACKUP COLLECTION nightly")
+
+
+def test_a_collection_with_the_place_of_another_one_does_not_come_back(
+    kept: Database, repository: Path
+) -> None:
+    kept.sql(f"DROP BACKUP COLLECTION c; {collection(repository).replace('COLLECTION c', 'COLLECTION d')}")
+    with pytest.raises(PreconditionFailed, match="is that of the collection 'd'"):
+        kept.sql("UNDROP BACKUP COLLECTION c")
+
+
+def test_it_follows_when_its_table_gets_another_name(db: Database) -> None:
+    taken(db)
+    db.sql("DROP BACKUP COLLECTION c; ALTER TABLE t RENAME TO u")
+    db.sql("CREATE TABLE t (k Int32, PRIMARY KEY (k)); UNDROP BACKUP COLLECTION c; BACKUP c")
+    assert list(contents(db)) == ["/u", "/u/by_v"]
+    assert db.verify("c") == [] and leaks(db) == []

@@ -1,0 +1,82 @@
+"""A catalog that cannot be used for a while, from one of its transactions on, and a process that lives on or
+not."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from sqlalchemy import event
+from sqlalchemy.exc import OperationalError
+
+from strandline import Database
+from tests.world import Death, is_session
+
+FULL, LOST, UNANSWERED, ANSWERED, KILLED = "full", "lost", "unanswered", "answered", "killed"
+"""What happens at the transaction: its writes are refused, and only writes are; the connection is lost before
+it is committed; the connection is lost after it is committed, before or after the process has heard of that;
+the process dies after it is committed."""
+
+
+class Outage:
+    """Of the catalog of one process, from its ``at``-th write transaction on (0: never). ``lasts``: it ends
+    after so many transactions were refused (None: by ``end``)."""
+
+    def __init__(self, db: Database, how: str, at: int = 0, lasts: int | None = None) -> None:
+        self.how, self.at, self.left = how, at, lasts
+        self.count = 0
+        self.is_on = False
+        self.is_dead = False
+        self._lock = threading.Lock()
+        catalog = db.runtime.catalog
+        self._is_sqlite = catalog.is_sqlite
+        event.listen(catalog.engine, "begin", self._begin, insert=True)
+        event.listen(catalog.engine, "commit", self._commit)
+        catalog.after_commit = self._committed
+
+    def end(self) -> None:
+        self.is_on = False
+
+    def _begin(self, conn: Any) -> None:
+        is_write = conn.get_execution_options().get("strandline_write", False)
+        if self.is_dead:
+            raise _lost() if is_session() else Death
+        if is_write and not is_session():
+            with self._lock:
+                self.count += 1
+                if self.count == self.at and self.how == FULL:
+                    self.is_on = True
+        if self.is_on and self.left is not None:
+            self.left -= 1
+            self.is_on = self.left >= 0
+        if self.how == FULL:
+            # SQLite itself refuses to write then.
+            conn.exec_driver_sql(f"PRAGMA query_only = {int(self.is_on and is_write)}")
+        elif self.is_on:
+            raise _lost()
+
+    def _commit(self, conn: Any) -> None:
+        if self.how == LOST and self._is_now():
+            self.is_on = True
+            raise _lost()
+
+    def _committed(self) -> None:
+        if not self._is_now():
+            return
+        if self.how == KILLED:
+            self.is_dead = True
+            raise Death
+        self.is_on = self.how in (UNANSWERED, ANSWERED)
+        if self.how == UNANSWERED:
+            raise _lost()
+
+    def _is_now(self) -> bool:
+        with self._lock:
+            is_now = self.count == self.at and not is_session()
+            if is_now:
+                self.at = 0
+            return is_now
+
+
+def _lost() -> OperationalError:
+    return OperationalError("COMMIT", {}, Exception("server closed the connection unexpectedly"))
