@@ -64,13 +64,18 @@ def _is_plain(text: str) -> bool:
     return len(text) <= MAX_NAME and text.isascii() and text.isprintable()
 
 
-def check_name(name: str, path: str | None = None) -> None:
-    if isinstance(name, str) and _is_plain(name) and "/" not in name and name not in _NO_NAMES:
-        return
+def check_text(name: str) -> None:
+    """Refuse a name that is not text."""
     if not isinstance(name, str):
         raise InvalidArgument(
             f"a name must be text, not {type(name).__name__}", "Pass a name such as 'orders'."
         )
+
+
+def check_name(name: str, path: str | None = None) -> None:
+    if isinstance(name, str) and _is_plain(name) and "/" not in name and name not in _NO_NAMES:
+        return
+    check_text(name)
     where = f" in the path {path!r}" if path is not None and path != name else ""
     if not name:
         raise InvalidArgument(f"a name is empty{where}", "Give every component between slashes a name.")

@@ -19,6 +19,7 @@ from strandline.errors import TimedOut
 from strandline.work import PATIENCE_SECONDS, Work, check, doing, shared
 
 _POLL_SECONDS = 0.05
+_TURN_SECONDS = 0.25
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -59,8 +60,12 @@ class Workers(Generic[T]):
                 self._reports.put(_Report(task, None))
 
     def collect(self) -> None:
-        """Wait for a report; an error is raised."""
-        report = self._reports.get()
+        """Wait for a report and raise its error. Wait in short turns: if a signal comes just before the main
+        thread begins to wait, its handler only runs when that wait ends."""
+        report = None
+        while report is None:
+            with contextlib.suppress(queue.Empty):
+                report = self._reports.get(timeout=_TURN_SECONDS)
         self.busy.remove(report.task)
         if report.error is not None:
             raise report.error

@@ -50,7 +50,7 @@ def test_of_a_backup_that_could_not_be_sent(db: Database, tmp_path: Path) -> Non
         db.sql("BACKUP c")
     backup, send = [o.id for o in db.operations()][-2:]
     assert (caught.value.operation, caught.value.outcome) == (send, UNDONE)
-    assert caught.value.hint.endswith(f"Operation {backup} before it is done and stays.")
+    assert caught.value.hint.endswith(f"The operation before it, {backup}, is done and stays.")
     place.unlink()
     shutil.move(moved, place)
     db.sql("BACKUP c; DROP TABLE t; RESTORE c")

@@ -17,9 +17,9 @@ import pytest
 from strandline.errors import Corrupted, PreconditionFailed
 from strandline.storage.digest import checksum_of
 from strandline.storage.files import CHUNK, LocalFiles
-from strandline.storage.keyring import Ring, WrongKey
+from strandline.storage.keyring import Ring
 from strandline.storage.sealed import SealedFiles
-from strandline.storage.sealing import HEADER_BYTES, SEALED_BYTES, TAG_BYTES
+from strandline.storage.sealing import HEADER_BYTES, SEALED_BYTES, TAG_BYTES, OtherMaster
 from tests.storage.examples import QuickFiles
 
 RING = Ring(1, os.urandom(32))
@@ -218,13 +218,15 @@ def test_a_plain_file_is_not_taken_for_a_sealed_one(plain: LocalFiles, files: Se
     assert said(files) == {"the file a is not a sealed file, or its beginning is damaged"}
 
 
-def test_another_key_is_no_damage(plain: LocalFiles, files: SealedFiles) -> None:
+def test_a_file_of_another_repository_is_named(plain: LocalFiles, files: SealedFiles) -> None:
     files.write("a", os.urandom(CHUNK + 1))
     other = SealedFiles(plain, Ring(1, os.urandom(32)))
     for read in READS.values():
-        with pytest.raises(WrongKey, match="the key of this repository does not open the file a") as caught:
+        with pytest.raises(
+            OtherMaster, match="the key of this repository does not open the file a"
+        ) as caught:
             read(other)
-        assert caught.value.code == "PRECONDITION_FAILED"
+        assert caught.value.code == "CORRUPTED"
 
 
 def test_a_newer_format_is_refused_and_named(

@@ -235,6 +235,8 @@ def collections(conn: Connection) -> list[Path]:
 
 
 def require_collection(conn: Connection, name: str) -> Path:
+    """Return a collection; PATH_NOT_FOUND, with the closest name, if there is none."""
+    names.check_text(name)
     found = paths.find(conn, collection_path(name))
     if found is None or found.type != "backup_collection":
         similar = did_you_mean(name, [path.name for path in collections(conn)])

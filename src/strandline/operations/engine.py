@@ -616,4 +616,4 @@ class Engine(Transitions):
 
 
 def _stays(operation_id: str) -> str:
-    return f"Operation {operation_id} before it is done and stays."
+    return f"The operation before it, {operation_id}, is done and stays."

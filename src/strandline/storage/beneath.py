@@ -24,7 +24,7 @@ _FOLDER = _PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 @contextmanager
 def folder_of(root: str, path: str) -> Iterator[tuple[int | None, str]]:
     """Yield what to pass to functions of ``os`` as ``dir_fd`` and as the name there, for the absolute path of
-    something below ``root``. PRECONDITION_FAILED if there is a link on the way. What is not below ``root`` is
+    something below ``root``. CORRUPTED if there is a link on the way. What is not below ``root`` is
     named by its path alone."""
     if not path.startswith(f"{root.rstrip('/')}/"):
         yield None, path

@@ -41,7 +41,12 @@ def full(first: Path, connect: Callable[..., Database], tmp_path: Path) -> Datab
 
 @pytest.fixture(autouse=True)
 def _closed() -> Iterator[None]:
-    """Whatever the source has opened in this process is closed."""
+    """Close the databases that the source has opened in this process."""
     yield
+    close_opened()
+
+
+def close_opened() -> None:
+    """Close the databases that the source has opened in this process."""
     for place in list(opened._opened):
         opened._opened.pop(place).close()

@@ -19,7 +19,7 @@ from strandline import Database
 from strandline.errors import Conflict, Corrupted, InvalidArgument, PathNotFound, StrandlineError, Unsupported
 from strandline.storage.arrow import portions
 from strandline.storage.spark import shipping
-from tests.api.source.conftest import TABLE
+from tests.api.source.conftest import TABLE, close_opened
 from tests.api.source.sparkless import load, planned, read, source
 from tests.effort import EVERY
 from tests.tables.examples import ARROW, rows
@@ -152,9 +152,11 @@ def test_from_a_backup(full: Database) -> None:
 
 
 def test_files_stay_while_they_are_read(full: Database) -> None:
-    """Although neither this process nor any other says that it reads them."""
+    """The promise to the readers of a plan keeps the files, also after the process that planned has closed
+    its database."""
     expected = everything(full)
     reader, partitions = planned(full, path="/t")
+    close_opened()
     full.sql("DELETE FROM t WHERE k < 1000")
     full.compact("/t")
     full.collect()
@@ -163,6 +165,7 @@ def test_files_stay_while_they_are_read(full: Database) -> None:
         from strandline.catalog import sessions
 
         sessions.end(tx, [each for each in sessions.all_sessions(tx.conn) if each.startswith("reads-")])
+    close_opened()
     full.collect()
     with pytest.raises(Corrupted):
         read(reader, partitions)
