@@ -426,6 +426,7 @@ def test_what_was_collected_while_it_was_read_is_gone_and_not_damaged(
     found = beside(index=of != "t")
 
     def sleep_and_drop() -> None:
+        found.other.runtime.session.close()  # The thread of a stopped process renews nothing.
         found.clock.sleep(1_000.0)
         found.drop()
 
