@@ -4,6 +4,8 @@ it, errors are raised, and who is interrupted undoes it."""
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from strandline.catalog import sqltables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, Operation
 from strandline.errors import Corrupted
+from strandline.operations import callers
 from strandline.operations.engine import Engine
 from strandline.operations.kind import AnyRun
 from strandline.records import Nothing, Record
@@ -103,6 +106,52 @@ def test_who_is_interrupted_waits_for_another_thread_that_undoes_it(catalog: Cat
     found = states(catalog)
     is_waited_for.set()
     assert found == [CANCELLED]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_torn_in_the_middle_is_undone_by_its_process(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    """A second Ctrl-C leaves at once, and the process lives on."""
+
+    class Torn(Work):
+        def work(self, run: Any, part: Any) -> Any:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(callers, "AGAIN_SECONDS", 0.01)
+    engine = engine_of(catalog, kinds=[Worked(Torn())], workers=workers)
+    with pytest.raises(KeyboardInterrupt):
+        engine.execute("worked", Nothing())
+    until(lambda: states(catalog) == [CANCELLED])
+
+
+def test_what_nobody_waits_for_goes_on_after_it_was_torn(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By whoever had begun to wait for it and had taken it over."""
+
+    class Torn(Work):
+        def work(self, run: Any, part: Any) -> Any:
+            if torn:
+                torn.pop()
+                raise KeyboardInterrupt
+            return super().work(run, part)
+
+    torn = [True]
+    monkeypatch.setattr(callers, "AGAIN_SECONDS", 0.01)
+    engine = engine_of(catalog, kinds=[Worked(Torn())])
+    operation_id = engine.start("worked", Nothing())
+    with pytest.raises(KeyboardInterrupt):
+        engine.outcome(operation_id)
+    until(lambda: states(catalog) == [DONE])
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    for _ in range(3000):
+        if is_so():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it does not come to that")
 
 
 def test_who_is_interrupted_when_it_has_ended_leaves_it_so(catalog: Catalog) -> None:

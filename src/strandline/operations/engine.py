@@ -32,7 +32,7 @@ from strandline.errors import (
 )
 from strandline.metrics import event
 from strandline.operations.callers import AWAY_SECONDS, Recovery, refused_elsewhere, told
-from strandline.operations.failure import Cancelling, Lost, as_ours
+from strandline.operations.failure import Cancelling, Lost, as_ours, cancelled
 from strandline.operations.kind import Kind, Planning, read_part
 from strandline.operations.transitions import Transitions
 from strandline.records import Newer, Record
@@ -107,6 +107,21 @@ class Engine(Transitions):
         with self._lock:
             self._attended.add(operation_id)
         try:
+            return self._attend(operation_id, run, on_progress)
+        except KeyboardInterrupt as error:
+            if not isinstance(error, Interrupted):
+                # It came through in the middle of something, and nothing more is waited for here.
+                self._refuse(operation_id, cancelled(operation_id))
+                self._leave_refused([operation_id])
+            raise
+        finally:
+            with self._lock:
+                self._attended.discard(operation_id)
+
+    def _attend(
+        self, operation_id: str, run: Callable[[], None], on_progress: Callable[[Operation], None]
+    ) -> Operation:
+        try:
             with ended_by(lambda: self._give_up(operation_id)):
                 run()
                 return self.outcome(operation_id, on_progress=on_progress)
@@ -122,9 +137,6 @@ class Engine(Transitions):
             if isinstance(error, StrandlineError) and error.outcome is not None:
                 raise
             return self.refuse(operation_id, as_ours(error))
-        finally:
-            with self._lock:
-                self._attended.discard(operation_id)
 
     def _give_up(self, operation_id: str) -> None:
         with contextlib.suppress(PreconditionFailed):  # It has ended meanwhile, or is being undone.
@@ -505,7 +517,7 @@ class Engine(Transitions):
             self._driven.add(operation_id)
         try:
             yield is_ours
-        except Exception:
+        except BaseException:
             if is_ours:
                 self._recovery.add(operation_id)
             raise

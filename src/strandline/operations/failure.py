@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strandline.catalog import sessions, shards
-from strandline.catalog.operations import Operation, PartRow
+from strandline.catalog.operations import PartRow
 from strandline.catalog.writer import Writer
 from strandline.errors import Cancelled, Internal, StrandlineError
 
@@ -24,8 +24,8 @@ def save_failed(tx: Writer, part: PartRow, error: StrandlineError) -> None:
     shards.save_failed(tx, part, attempt)
 
 
-def cancelled(operation: Operation) -> Cancelled:
-    return Cancelled(f"operation {operation.id} was cancelled")
+def cancelled(operation_id: str) -> Cancelled:
+    return Cancelled(f"operation {operation_id} was cancelled")
 
 
 def as_ours(error: Exception) -> StrandlineError:

@@ -21,7 +21,7 @@ from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import CANCELLED, CANCELLING, FAILED, Failure, Operation, PartRow
 from strandline.catalog.versions import VersionRegistry
 from strandline.cycles import uncollected
-from strandline.errors import Corrupted, InvalidArgument, OperationNotFound, StrandlineError
+from strandline.errors import Cancelled, Corrupted, InvalidArgument, OperationNotFound, StrandlineError
 from strandline.metrics import Metrics, event
 from strandline.operations.callers import Markers, NoMarkers
 from strandline.operations.failure import Cancelling, Lost, as_ours, cancelled, save_failed
@@ -258,11 +258,8 @@ class Transitions:
 
     def undo_unwanted(self, operation: Operation) -> None:
         """Undo an operation that was cancelled or refused."""
-        error = self.refused.get(operation.id)
-        if error is None:
-            self.undo(operation, CANCELLED, cancelled(operation))
-        else:
-            self.undo(operation, FAILED, error)
+        error = self.refused.get(operation.id) or cancelled(operation.id)
+        self.undo(operation, CANCELLED if isinstance(error, Cancelled) else FAILED, error)
 
     def undo(
         self, operation: Operation, state: str, error: StrandlineError, failed: PartRow | None = None
