@@ -96,11 +96,20 @@ def test_a_backup_that_nobody_could_restore_is_not_done(db: Database, repository
         assert len(content(other, "t")) == 2
 
 
-def test_an_ancestor_that_is_gone_is_noticed(db: Database, repository: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "said"), [(None, "does not have the backup {}, on which"), (b"no longer", "{}.* is cut off")]
+)
+def test_an_ancestor_that_is_gone_or_damaged_is_noticed(
+    db: Database, repository: Path, content: bytes | None, said: str
+) -> None:
     create(db, repository)
     db.sql("BACKUP c; BACKUP c INCREMENTAL")
-    (repository / "backups" / f"{backups(db)[0]}.json").unlink()
-    with pytest.raises(Corrupted, match=f"does not have the backup {backups(db)[0]}, on which"):
+    full = repository / "backups" / f"{backups(db)[0]}.json"
+    if content is None:
+        full.unlink()
+    else:
+        full.write_bytes(content)
+    with pytest.raises(Corrupted, match=said.format(backups(db)[0])):
         db.sql("BACKUP c INCREMENTAL")
 
 

@@ -42,7 +42,7 @@ from strandline.sql.tokens import word
 from strandline.storage.elsewhere import OBJECTS, Everywhere, roots
 from strandline.storage.files import Files
 from strandline.storage.location import files_at
-from strandline.storage.marker import MARKER, Marker, from_bytes, plain, read_marker, to_bytes
+from strandline.storage.marker import MARKER, Marker, from_bytes, plain, read_marker, text_of, to_bytes
 from strandline.version import VERSION
 
 OWNERS, TRASH, KEYS = "owners", "trash", "keys"
@@ -250,6 +250,11 @@ class Repository:
             )
         check_manifest(found, self.files, f"the manifest of {backup} in {self.root}")
         return found
+
+    def check_bytes(self, file: str) -> None:
+        """Refuse a manifest that does not open, or a byte of which has changed. What it says is not looked
+        at."""
+        text_of(self.files.read(file), f"the manifest of {backup_of(file)} in {self.root}")
 
     def add(self, manifest: Manifest) -> bool:
         """Let a backup exist, all of whose objects are there, and return whether it did not before."""

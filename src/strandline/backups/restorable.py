@@ -17,6 +17,10 @@ from strandline.storage.elsewhere import Everywhere
 from strandline.storage.files import Files
 from strandline.storage.marker import Expected
 from strandline.storage.sealed import SealedFiles
+from strandline.threads import in_parallel
+
+READERS = 8
+"""Number of manifests that are read at a time."""
 
 
 def open_as_restorer(files: Everywhere, there: Repository) -> Repository:
@@ -50,4 +54,5 @@ def check_restorable(restorer: Repository, manifest: Manifest, ancestors: Sequen
             )
     for name in ancestors[:1]:
         restorer.manifest_at(listed[name][0])
+    in_parallel(restorer.check_bytes, [listed[name][0] for name in ancestors[1:]], threads=READERS)
     restorer.manifest_at(file_of(manifest.backup))

@@ -31,6 +31,7 @@ __all__ = [
     "opened",
     "plain",
     "read_marker",
+    "text_of",
     "to_bytes",
 ]
 
@@ -55,6 +56,11 @@ def to_bytes(record: Record) -> bytes:
 
 def from_bytes(kind: type[R], data: bytes, what: str) -> R:
     """Return the record that a text of a repository holds; CORRUPTED if a byte of it has changed."""
+    return records.from_text(kind, text_of(data, what), what)
+
+
+def text_of(data: bytes, what: str) -> str:
+    """Return a text of a repository without its checksum; CORRUPTED if a byte of it has changed."""
     body, mark, _ = data.rpartition(_END.encode())
     if not mark or data != f'{body.decode(errors="replace")}{_END}{checksum_of(body)}"}}\n'.encode():
         raise Corrupted(
@@ -62,12 +68,11 @@ def from_bytes(kind: type[R], data: bytes, what: str) -> R:
             "It was cut or changed. Bring it back from a copy of the repository.",
         )
     try:
-        text = body.decode() + "}"
+        return body.decode() + "}"
     except UnicodeDecodeError:
         raise Corrupted(
             f"{what} is not text in UTF-8", "Bring it back from a copy of the repository."
         ) from None
-    return records.from_text(kind, text, what)
 
 
 def read_marker(files: Files) -> Marker | None:
