@@ -118,6 +118,7 @@ DANGEROUS = [
     ('catalog = "postgresql://u:x@evil.example.org/x?sslkeylogfile=/home/ada/.profile"', 2, "of its URL"),
     ('catalog_password_env = "AWS_SECRET_ACCESS_KEY"', 2, "which secret"),
     ('[storage]\nregion = "x"\nendpoint = "https://evil.example.org"', 4, "another server"),
+    ('[storage]\nregion = "evil.example.org/x"', 3, "another server"),
     ('[storage]\nproxy_url = "https://evil.example.org"', 3, "another server"),
     ('profile = "p"\n[spark]\n[profiles.p.spark]\n"spark.x" = "1"', 5, "run programs"),
     ('profile = "p"\n[profiles.p]\nspark = { "spark.x" = "1" }', 4, "run programs"),

@@ -28,8 +28,10 @@ from urllib.parse import parse_qsl, urlsplit
 
 from strandline.errors import PathNotFound, PreconditionFailed, StrandlineError, Unavailable
 
-_HARMLESS_STORAGE = frozenset({"region", "access_key_id", "secret_access_key", "session_token"})
+_HARMLESS_STORAGE = frozenset({"access_key_id", "secret_access_key", "session_token"})
 """Options of an object store that send no secret of the environment to another server."""
+_REGION = re.compile(r"[a-z0-9-]*", re.ASCII | re.IGNORECASE)
+"""Other texts in the place of a region could name another server: it is a part of the address."""
 _HARMLESS_PARAMETERS = frozenset({"application_name", "connect_timeout", "sslmode"})
 """Parameters of a catalog's URL that name neither servers nor files."""
 _FORMAT = 1
@@ -109,11 +111,17 @@ def danger(name: str, value: Any) -> str | None:
         return "it decides which secret is sent to the catalog"
     if name == "catalog" and _is_server(str(value)):
         return _danger_of_server(str(value))
-    if name.startswith("storage.") and name.removeprefix("storage.") not in _HARMLESS_STORAGE:
+    if name.startswith("storage.") and not _is_harmless_storage(name.removeprefix("storage."), value):
         return "it can send your credentials to another server"
     if name.startswith("repository_key_"):
         return "it decides with which key backups are encrypted"
     return None
+
+
+def _is_harmless_storage(name: str, value: Any) -> bool:
+    if name == "region":
+        return _REGION.fullmatch(str(value)) is not None
+    return name in _HARMLESS_STORAGE
 
 
 def _is_server(url: str) -> bool:
