@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from strandline import Database
-from strandline.errors import BEING_UNDONE, GOES_ON, UNDONE, UNKNOWN, TimedOut, Unavailable
+from strandline.errors import BEING_UNDONE, GOES_ON, HAPPENED, UNDONE, UNKNOWN, TimedOut, Unavailable
 from strandline.operations import callers, engine
 from tests.backups.reading import CLUSTER, leaks, open_at
-from tests.crash.outage import LOST, UNANSWERED, Outage
+from tests.crash.outage import ANSWERED, LOST, UNANSWERED, Outage
 
 RESTORE = "RESTORE c WITH (REPLACE = 'true')"
 
@@ -128,6 +128,18 @@ def test_an_end_that_was_not_answered_is_said_not_to_be_known(db: Database, othe
     outage, error = fail(db, UNANSWERED, at=calm.count)
     assert error.outcome == UNKNOWN
     assert other.operation(error.operation or "").state == "done"
+    outage.end()
+
+
+def test_a_drop_whose_result_cannot_be_read_is_said_to_be_done(db: Database, other: Database) -> None:
+    db.sql(f"CREATE BACKUP COLLECTION d (TABLE t) {CLUSTER}; CREATE BACKUP COLLECTION e (TABLE t) {CLUSTER}")
+    calm = Outage(db, LOST)
+    db.sql("DROP BACKUP COLLECTION d")
+    outage = Outage(db, ANSWERED, at=calm.count)
+    with pytest.raises(Unavailable) as raised:
+        db.sql("DROP BACKUP COLLECTION e")
+    assert raised.value.outcome == HAPPENED
+    assert other.operation(raised.value.operation or "").state == "done"
     outage.end()
 
 

@@ -37,7 +37,7 @@ from strandline.backups.record import collection_path
 from strandline.backups.restore_request import restore_request
 from strandline.backups.verify_request import verify_settings
 from strandline.catalog import paths
-from strandline.errors import InvalidArgument, Unavailable
+from strandline.errors import HAPPENED, InvalidArgument, StrandlineError, Unavailable
 from strandline.records import Record
 from strandline.sql import statements as st
 from strandline.storage.marker import Expected
@@ -109,7 +109,11 @@ def drop_collection(db: Database, statement: st.DropBackupCollection) -> Result:
                 return Result()
     request = DropCollectionRequest(collection=statement.name, purge=statement.purge)
     operation_id = db.run_operation(DropCollection.name, request)
-    found = db.operation(operation_id).result or {}
+    try:
+        found = db.operation(operation_id).result or {}
+    except StrandlineError as error:
+        error.about(operation_id, HAPPENED, "The collection is dropped.")
+        raise
     columns = ("collection", "backups", "bytes", "until", "repository", "kept", "unsent")
     values = {**found, "until": moment(found["until"])}
     row = (operation_id, *(values[name] for name in columns))
