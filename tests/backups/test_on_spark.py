@@ -150,6 +150,23 @@ def test_bytes_are_copied_and_checked_by_executors(
     assert leaks(db) == []
 
 
+def test_objects_of_a_repository_are_sent_by_executors(
+    connect: Callable[..., Database], spark: SparkSession, key: dict[str, str], tmp_path: Path
+) -> None:
+    """To a plain one, and to one that is encrypted."""
+    db = connect(spark=spark, settings={"bulk_bytes": 0, "inline_rows": 0, **key})
+    db.sql(TABLE)
+    db.table("t").upsert([{"k": k, "v": f"v{k % 7}", "n": k} for k in range(40)])
+    for name, encrypted in (("r", False), ("e", True)):
+        db.sql(
+            f"""CREATE BACKUP COLLECTION {name} (TABLE t)
+                    WITH (STORAGE = '{tmp_path / name}', ENCRYPTION = '{encrypted}');
+                BACKUP {name}; RESTORE {name} INTO 'of_{name}'"""
+        )
+        assert content(db, f"/of_{name}/t") == content(db, "/t")
+        assert db.verify(name) == []
+
+
 def files_of(db: Database, path: str) -> set[str]:
     with db.runtime.catalog.read() as conn:
         found = chains.load(conn, paths.require(conn, path).id, current_step(conn)).segments

@@ -13,8 +13,10 @@ from strandline.model import Segment
 from strandline.names import MARKER
 from strandline.storage import stored
 from strandline.storage.files import LocalFiles, MissingFile
+from strandline.storage.keyring import UserKey, create
 from strandline.storage.order import Finding
 from strandline.storage.probe import answer_question, check_answers, write_question
+from strandline.storage.sealed import SealedFiles
 from strandline.storage.task_reports import check_missing, check_rows, check_written, explain_missing
 
 
@@ -50,6 +52,16 @@ def test_written_files(here: LocalFiles, there: LocalFiles) -> None:
     for wrong, said in ((segment("d/b"), "is not there"), (segment("d/a", size=4), "has 3 bytes there")):
         with pytest.raises(Unavailable, match=said):
             check_written(here, [segment("d/a"), wrong])
+
+
+def test_written_files_that_are_encrypted(here: LocalFiles) -> None:
+    """Their sizes are those of the content."""
+    files = SealedFiles(here, create(here, UserKey(bytes(32))))
+    files.write("objects/a", b"abc")
+    check_written(files, [segment("objects/a")])
+    for wrong in (segment("objects/b"), segment("objects/a", size=4)):
+        with pytest.raises(Unavailable, match="executors do not write"):
+            check_written(files, [wrong])
 
 
 def test_a_file_that_only_a_task_misses_is_not_a_lost_one(here: LocalFiles, there: LocalFiles) -> None:

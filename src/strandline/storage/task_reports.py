@@ -51,7 +51,7 @@ def check_rows(files: Files, reported: int, segments: Sequence[Segment]) -> None
 def check_written(files: Files, segments: Sequence[Segment], place: str = WAREHOUSE) -> None:
     """Refuse what tasks have reported as written unless each file is here with its size. Only files in
     folders are looked at: an object store is the same one for all."""
-    written = [s for s in segments if s.file is not None and _is_local(files.path(s.file))]
+    written = [s for s in segments if s.file is not None and _is_local(files.location)]
     with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
         for segment, size in zip(written, pool.map(partial(_size, files), written), strict=True):
             if size != segment.bytes:
