@@ -517,7 +517,7 @@ class Engine(Transitions):
             self._driven.add(operation_id)
         try:
             yield is_ours
-        except BaseException:
+        except (Exception, KeyboardInterrupt):
             if is_ours:
                 self._recovery.add(operation_id)
             raise
