@@ -138,6 +138,31 @@ def test_the_first_owner_takes_it_back(kept: Database, other: Database, reposito
     other.sql("BACKUP c INCREMENTAL")
 
 
+def test_the_hint_names_the_collection(kept: Database, other: Database, repository: Path) -> None:
+    kept.sql("DROP BACKUP COLLECTION c")
+    take_over(kept, repository, "`it's mine`")
+    take_over(other, repository)
+    with pytest.raises(PreconditionFailed, match="belongs to the warehouse") as caught:
+        kept.sql("BACKUP `it's mine`")
+    statement = caught.value.hint.split("take the repository over: ")[1].split(". The operation")[0]
+    # Under another name it would be a second collection of the place.
+    with pytest.raises(PreconditionFailed, match="is that of the collection"):
+        take_over(kept, repository, "c")
+    other.sql("RESTORE c; BACKUP c INCREMENTAL; DROP BACKUP COLLECTION c")  # Nothing was taken from it.
+    kept.sql(f"DROP BACKUP COLLECTION `it's mine`; {statement}; BACKUP `it's mine`")
+
+
+def test_a_copy_to_the_repository_of_another_warehouse_goes_to_another_place(
+    kept: Database, other: Database, repository: Path, tmp_path: Path
+) -> None:
+    other.sql(TABLE)
+    other.sql(collection(tmp_path / "own"))
+    other.sql("BACKUP c")
+    with pytest.raises(PreconditionFailed, match="belongs to the warehouse") as caught:
+        other.sql(f"COPY BACKUP '{backups(other)[0]}' FROM c TO '{repository}'")
+    assert "ATTACH" not in caught.value.hint, "what is attached cannot be copied to"
+
+
 def test_a_backup_that_could_never_be_sent_is_told_at_once(
     kept: Database, other: Database, repository: Path, clock: ManualClock
 ) -> None:

@@ -26,7 +26,7 @@ from strandline.backups.record import (
     backup_heads,
     collection_path,
 )
-from strandline.backups.repository import Repository
+from strandline.backups.repository import Repository, of_another
 from strandline.backups.send import place_objects
 from strandline.catalog import many, paths, tables, warehouse
 from strandline.catalog.many import NewPath
@@ -81,6 +81,9 @@ def attach(
     with runtime.catalog.read() as conn:
         here = warehouse.require(conn).id
         _check_free(conn, path, root, take_over=take_over)
+        other = writer_of(conn, name, root) if take_over else None
+        if other is not None:  # Refused before the repository is taken from anybody.
+            raise of_another(root, other)
     listed = set(repository.manifests())
     found, usable = _all(repository, runtime.clock.now())
     with runtime.catalog.read() as conn:

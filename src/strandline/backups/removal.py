@@ -195,7 +195,7 @@ class FreePart(Handler[DropRun, Nothing]):
         # One that cannot be reached is swept later.
         with suppress(Unavailable):
             there = Repository(self._runtime.files.at(root), root)
-            there.check_owner(here)
+            there.check_owner(here, collection.name)
             there.check_free(going, there_are - going)
 
     def time_limit(self, run: DropRun, part: Part[Nothing]) -> float | None:

@@ -145,18 +145,23 @@ class Repository:
     def _owners(self) -> list[str]:
         return sorted(filter(_OWNER.fullmatch, self.plain.names(OWNERS)))
 
-    def check_owner(self, warehouse: str) -> None:
-        """Refuse a warehouse whose backups do not belong here, and what is no repository (any more)."""
+    def check_owner(self, warehouse: str, collection: str | None = None) -> None:
+        """Refuse a warehouse whose backups do not belong here, and what is no repository (any more).
+        ``collection``: the name of the one that keeps its backups here, for the hint."""
         owner = self.owner()
         if owner is None:
             self.marker  # noqa: B018  (one without an owner is being made, or it is none)
         elif owner.warehouse != warehouse:
+            hint = "Choose another place for the backups of this warehouse."
+            if collection is not None:
+                hint += (
+                    " If that one is lost, take the repository over: ATTACH BACKUP COLLECTION "
+                    f"{word(collection)} FROM {constant(self.root)} WITH (TAKE_OVER = 'true')."
+                )
             raise PreconditionFailed(
                 f"the repository {self.root} belongs to the warehouse {owner.warehouse}, and this is "
                 f"{warehouse}",
-                "Choose another place for the backups of this warehouse. If that one is lost, take the "
-                f"repository over: ATTACH BACKUP COLLECTION c FROM {constant(self.root)} WITH (TAKE_OVER = "
-                "'true').",
+                hint,
             )
 
     def own(self, warehouse: str, now: float, *, take_over: bool = False) -> None:

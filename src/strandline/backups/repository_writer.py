@@ -17,12 +17,13 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
+from strandline.backups.collection import Collection
 from strandline.backups.lease import Fenced, RepositoryLease, take
 from strandline.backups.manifest import MANIFESTS, Manifest, is_part
 from strandline.backups.repository import OWNERS, TRASH, Repository
 from strandline.backups.restorable import check_restorable, open_as_restorer
 from strandline.backups.verified import damaged_objects, keep_healed
-from strandline.catalog import warehouse
+from strandline.catalog import paths, warehouse
 from strandline.errors import Conflict, Corrupted, PreconditionFailed, StrandlineError
 from strandline.metrics import event
 from strandline.model import object_of
@@ -54,6 +55,15 @@ class Leases:
         with self._runtime.catalog.read() as conn:
             return warehouse.require(conn).id
 
+    def check_owner(self, repository: Repository, collection_id: int) -> str:
+        """Refuse a repository of another warehouse; return this one."""
+        with self._runtime.catalog.read() as conn:
+            here = warehouse.require(conn).id
+            found = paths.by_ids(conn, [collection_id])
+        kept = [p.name for p in found if p.record(Collection).settings.storage == repository.root]
+        repository.check_owner(here, kept[0] if kept else None)
+        return here
+
     @contextmanager
     def writing(
         self, root: str, operation_id: str, collection_id: int, purpose: str, expected: Expected | None = None
@@ -62,8 +72,9 @@ class Leases:
         the operation goes on with it. UNDER_OPERATION if another owner has it; PRECONDITION_FAILED if the
         repository is another warehouse's by now. ``expected``: what is known of the repository, if the
         catalog does not know it."""
-        repository, here = Repository(self._runtime.files.at(root, expected), root), self.here()
-        repository.check_owner(here)  # Before anything of it is taken: also the lease is for its owner.
+        repository = Repository(self._runtime.files.at(root, expected), root)
+        # Before anything of it is taken: also the lease is for its owner.
+        here = self.check_owner(repository, collection_id)
         owner = f"{here}/{collection_id}"
         with self._lock:
             lease = self._held.get(operation_id)

@@ -279,7 +279,7 @@ class RepositoryPart(SendingPart[PresentBackups]):
         body, now = run.body, self.runtime.clock.now()
         files, settings = plain(self.runtime.files.at(body.root, self.expected(run))), self.runtime.settings
         Repository.make(files, body.root, settings, now=now, encrypted=body.encrypted, known=body.known)
-        Repository(files, body.root).check_owner(self.leases.here())  # Before anything of it is taken.
+        self.leases.check_owner(Repository(files, body.root), body.collection_id)  # Before anything of it is taken.
         self.runtime.files.reopen(body.root, self.expected(run))  # This process may know an earlier one.
         with self.writing(run) as (there, _):
             if body.known:
