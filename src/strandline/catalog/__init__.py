@@ -1,2 +1,4 @@
-"""What exists, at which version: one SQL database, the only source of truth. Never imports Spark or
-storage."""
+"""The catalog: one SQL database that says what exists and at which version.
+
+It is the only source of truth. This package never imports Spark or the storage.
+"""

@@ -1,5 +1,8 @@
-"""Which writes have been applied that must not be applied twice, such as the batches of a streaming query:
-for each writer and table the last of them, noted in the transaction of its commit."""
+"""Deduplication of writes, such as the batches of a streaming query.
+
+The catalog keeps the number of the last write of each writer to each table. The number is stored in the same
+transaction as the commit, so a repeated write is recognised.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from strandline.catalog.writer import Writer
 
 
 class AlreadyApplied(Exception):
-    """The write, or a later one of the same writer, is in the table."""
+    """This write, or a later one of the same writer, is already in the table."""
 
 
 def last(conn: Connection, writer: str, table_id: int) -> int | None:
@@ -22,7 +25,7 @@ def last(conn: Connection, writer: str, table_id: int) -> int | None:
 
 
 def note(tx: Writer, writer: str, table_id: int, version: int) -> None:
-    """Note that a write is applied with this transaction. Raises AlreadyApplied."""
+    """Record a write as applied in this transaction; raise AlreadyApplied if it already is."""
     before = last(tx.conn, writer, table_id)
     if before is not None and before >= version:
         raise AlreadyApplied

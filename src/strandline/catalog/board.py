@@ -1,8 +1,8 @@
-"""The board carries publications to the caches of all processes: a log of (generation, path, version), from
-which nothing goes before it is so old that nobody waits for it any more (``history.forget``).
+"""The board: a log of publications that all processes read to keep their caches fresh.
 
-A transaction that changes descriptions announces all of them under one generation (``Writer.announce``), so a
-cache that has caught up with a generation has seen either all of its paths or none.
+Each entry has a generation, a path and its version. A transaction that changes descriptions announces all of
+them under one generation (``Writer.announce``). So a cache that has caught up with a generation has seen all
+paths of that transaction. ``history.forget`` deletes old entries.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from strandline.catalog import sqltables
 
 @dataclass(frozen=True, kw_only=True)
 class Publication:
-    """One announced description: the path has this version from the generation on, or is gone."""
+    """An announced description: the path has this version from this generation on, or was dropped."""
 
     generation: int
     path_id: int
@@ -27,8 +27,10 @@ class Publication:
 
 
 def since(conn: Connection, after: int) -> list[Publication]:
-    """Return the publications of all generations after ``after``, in order. If the first are not of the next
-    one, they have been forgotten."""
+    """Return the publications of all generations after ``after``, in order.
+
+    If the first one is not of generation ``after + 1``, older publications were deleted.
+    """
     rows = conn.execute(
         select(sqltables.board)
         .where(sqltables.board.c.generation > after)

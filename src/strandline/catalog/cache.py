@@ -1,15 +1,15 @@
-"""The descriptions that this process knows, kept fresh by the board, and plans made of them.
+"""A cache of table descriptions, kept fresh by the board, and plans made from it.
 
-An entry is dropped when a publication says that there is a newer version, and loaded again by the next one
-who asks. Publications may come late, twice or in any order: an older one than what is known changes nothing.
-So an entry may be stale for a moment, and entries may not fit each other. States of paths are not published,
-so no entry has one: what a path's state forbids is checked in the transaction that would violate it.
+The cache drops an entry when a publication announces a newer version; the next request loads it again.
+Publications may arrive late, twice or in any order: one that is older than the entry changes nothing. So an
+entry may be stale for a short time, and entries may not fit each other. The states of paths are not
+published, so entries do not contain them. A path's state is checked in the transaction that changes the path.
 
 The ``Loader`` makes sure that the versions in a plan fit: a table's description lists each index with the
-version that the index's implementation table has. A mismatch is no error yet: the entries are dropped and
-loaded again, a few times with a pause; only then does the request fail, with both versions in the error. A
-plan that fits may still be an old one: a commit proves what it was planned with, and is refused as a whole if
-the catalog has moved on (``stale.Stale``).
+version of the index's implementation table. If they do not fit, the loader drops the entries and loads them
+again, a few times with a pause. Then the request fails, with both versions in the error. A plan that fits may
+still be outdated: a commit checks what it was planned with, and is refused as a whole if the catalog has
+changed since (``stale.Stale``).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ T = TypeVar("T")
 _MAX_TABLES = 50_000
 _GONE = 2**62
 
-# Built once: SQLAlchemy takes longer to build a statement than SQLite to answer it.
+# Built once: SQLAlchemy takes longer to build a statement than SQLite takes to answer it.
 _PRESENT = select(sqltables.clock.c.step, sqltables.clock.c.generation).where(sqltables.clock.c.id == 1)
 
 Delivery = Callable[[list[Publication]], list[Publication]]
@@ -47,8 +47,10 @@ Delivery = Callable[[list[Publication]], list[Publication]]
 
 @dataclass(frozen=True)
 class Unit:
-    """A table with the implementation tables of its indexes, in the order of ``table.indexes``; None for one
-    that is not there."""
+    """A table with the implementation tables of its indexes, in the order of ``table.indexes``.
+
+    A missing implementation table is None.
+    """
 
     table: TableInfo
     impls: tuple[TableInfo | None, ...]
@@ -56,8 +58,10 @@ class Unit:
 
 @dataclass(frozen=True)
 class Present:
-    """The last step, and the last generation: everything that was published up to this step is in it, and
-    nothing else."""
+    """The last step and the last generation of the catalog, from one read transaction.
+
+    Everything that was published up to this step belongs to this generation or an earlier one.
+    """
 
     step: int
     generation: int
@@ -69,16 +73,18 @@ def present(conn: Connection) -> Present:
 
 @dataclass(frozen=True)
 class Look:
-    """One snapshot of the catalog, and what is the last of everything in it."""
+    """A read transaction, with the last step and generation that it sees."""
 
     conn: Connection
     present: Present
 
 
 class SchemeCache:
-    """Shared by all threads of a process. ``delivery`` stands between the board and the cache: a test can
-    hold publications back there, or give them out in another order. It is called with the new ones and
-    returns those that arrive now."""
+    """Table descriptions by path, shared by all threads of a process.
+
+    ``delivery`` is called with the new publications and returns those that reach the cache now. Tests use it
+    to delay or reorder publications.
+    """
 
     def __init__(
         self,
@@ -98,7 +104,7 @@ class SchemeCache:
 
     @contextmanager
     def looking(self) -> Iterator[Look]:
-        """A snapshot of the catalog; everything that was published up to it has been delivered."""
+        """Open a snapshot of the catalog; all publications up to it have been delivered."""
         with self.catalog.read() as conn:
             look = Look(conn, present(conn))
             if not self._has_seen(look):
@@ -113,17 +119,19 @@ class SchemeCache:
             is_news = not self._has_seen(look)
             new: list[Publication] = []
             missed = False
-            # To the first one all is news, but nothing of it is about something that is known.
+            # The cache is still empty the first time, so no publication concerns it.
             if is_news and self._generation is not None:
                 new = board.since(look.conn, self._generation)
-                # It may have slept for longer than the board remembers.
+                # The process may have slept for longer than the board keeps publications.
                 missed = not new or new[0].generation != self._generation + 1
             upto = look.present.generation if is_news else self._generation
             self._apply(self._delivery(new), upto, missed=missed)
 
     def unit(self, look: Look, path: str) -> Unit:
-        """Return a table and its implementation tables: from memory if all of them are there, else from the
-        snapshot."""
+        """Return a table and its implementation tables.
+
+        They come from the cache if it has all of them, else from the snapshot.
+        """
         with self._lock:
             if path in self._ids:
                 table = self._tables[self._ids[path]]
@@ -145,7 +153,7 @@ class SchemeCache:
         return Unit(table, impls)
 
     def forget(self, unit: Unit) -> None:
-        """Drop a table and its implementation tables: the next request reads the catalog."""
+        """Drop a table and its implementation tables, so that the next request reads the catalog."""
         with self._lock:
             for info in (unit.table, *unit.impls):
                 if info is not None:
@@ -164,7 +172,7 @@ class SchemeCache:
             for news in publications:
                 self._take_in(news)
                 arrived[news.generation] = max(0.0, now - news.time)
-            self._generation = upto  # last: who reads it relies on all before it
+            self._generation = upto  # set last: readers of it rely on all of the above
         for generation, delay in arrived.items():
             self._metrics.delivery_delay.observe(delay)
             notice = Notice(event="arrived", time=now, generation=generation, seconds=delay)
@@ -177,11 +185,10 @@ class SchemeCache:
             self._drop(news.path_id)
         at_path = self._ids.get(news.path)
         if at_path is not None and at_path < news.path_id:
-            self._drop(at_path)  # another path has taken the name
+            self._drop(at_path)  # another path has this name now
 
     def _learn(self, present: Present, infos: Iterable[TableInfo]) -> None:
-        """Keep what a snapshot says, unless publications that it has not seen have been delivered
-        meanwhile."""
+        """Cache what a snapshot says, unless later publications have been delivered in the meantime."""
         with self._lock:
             if self._generation != present.generation:
                 return
@@ -193,21 +200,24 @@ class SchemeCache:
                 self._ids[info.path] = info.id
 
     def _drop(self, table_id: int) -> None:
-        """A table and its name are known together, or neither is."""
+        """Remove a table and its name from the cache together."""
         info = self._tables.pop(table_id, None)
         if info is not None:
             self._ids.pop(info.path, None)
 
 
 def _info(row: Path, since: dict[int, int]) -> TableInfo:
-    # What was never published holds from no step on.
+    # A description that was never published is valid from no step on.
     return TableInfo.of(row._replace(state=READY, operation_id=None), since.get(row.id, PENDING))
 
 
 @dataclass(frozen=True)
 class TablePlan:
-    """A table as a planner may use it: ``impls`` are the implementation tables of ``table.indexes``, in the
-    same order, at the very versions that the table lists."""
+    """A table that a planner can use.
+
+    ``impls`` are the implementation tables of ``table.indexes``, in the same order, with exactly the versions
+    that the table lists.
+    """
 
     table: TableInfo
     impls: tuple[TableInfo, ...]
@@ -224,7 +234,7 @@ class _Mismatch(Exception):
 
 
 class Loader:
-    """Shared by all threads of a process."""
+    """Loads tables whose versions fit each other. Shared by all threads of a process."""
 
     def __init__(
         self,
@@ -242,8 +252,11 @@ class Loader:
         self._metrics = metrics or Metrics()
 
     def read(self, use: Callable[[Look], T]) -> T:
-        """Return what ``use`` makes of one snapshot of the catalog, in which it may plan any tables. If a
-        plan does not fit, it is called again with another snapshot."""
+        """Call ``use`` with a snapshot of the catalog and return its result.
+
+        ``use`` may plan any tables in the snapshot. If the versions in a plan do not fit, ``use`` is called
+        again with a new snapshot.
+        """
         wrong: _Mismatch | None = None
         for _ in tries(self._clock, lambda _: self._retry_seconds, count=self._retries + 1):
             try:
@@ -257,7 +270,7 @@ class Loader:
             if wrong is not None:
                 self._note("cured", wrong)
             return made
-        assert wrong is not None  # There was a first try, and it did not return.
+        assert wrong is not None  # The loop has run at least once without returning.
         self._note("failed", wrong)
         raise SchemaMismatch(
             f"schema version mismatch for {wrong.path}: {wrong.unit.table.path} expects version "
@@ -266,7 +279,7 @@ class Loader:
         )
 
     def planned(self, look: Look, path: str) -> TablePlan:
-        """Return the table at a path, for ``read``."""
+        """Return the table at a path; to be called inside ``read``."""
         unit = self.cache.unit(look, path)
         impls: list[TableInfo] = []
         for ref, impl in zip(unit.table.indexes, unit.impls, strict=True):
@@ -278,7 +291,10 @@ class Loader:
         return TablePlan(unit.table, tuple(impls))
 
     def _note(self, result: str, wrong: _Mismatch) -> None:
-        """Count a mismatch that was seen, cured or the end of a request, and let the catalog know of it."""
+        """Count a version mismatch and report it to the catalog.
+
+        ``result`` is ``seen``, ``cured`` (a retry succeeded) or ``failed``.
+        """
         table, expected, actual = wrong.unit.table, wrong.expected, wrong.actual
         self._metrics.mismatches.labels(result).inc()
         event("mismatch", result=result, table=table.path, path=wrong.path, expected=expected, actual=actual)

@@ -1,12 +1,12 @@
-"""Chains of segments as the catalog keeps them.
+"""Chains of segments in the catalog.
 
-A row of ``chains`` says that a segment is part of a table's state from step ``added`` on and, once
-``removed`` is set, only before it; ``removed_at`` is the time of that.
+A row of ``chains`` says that a segment is part of a table's state from step ``added`` on, and before step
+``removed`` if that is set; ``removed_at`` is the time of the removal.
 
-A merge replaces log segments by one that holds the very same changes, each with its step. The rows it
-replaces are ``superseded``: nobody needs them but a reader that already has them in its plan. The new row
-``reaches`` back to where the first of them began: it serves any state from there on, because readers ignore
-changes later than the step they ask for.
+A merge replaces log segments by one segment that holds exactly the same changes, each with its step. The
+replaced rows are marked ``superseded``: only readers that already have them in their plans need them.
+``reaches`` of the new row is where the first replaced segment began. So the new segment serves every state
+from there on, because readers ignore changes later than the step they ask for.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from strandline.model import PENDING, Chain, Digest, Segment, decode_key, encode
 
 
 def is_part_at(step: int | BindParameter[int]) -> ColumnElement[bool]:
-    """Return whether a row of ``chains`` is a part of its table's state at a step."""
+    """Build the condition that a row of ``chains`` is part of its table's state at a step."""
     at = sqltables.chains.c
     return and_(at.superseded.is_(False), at.reaches <= step, or_(at.removed.is_(None), at.removed > step))
 
 
 def is_log_between(after: int, upto: int) -> ColumnElement[bool]:
-    """Return whether a row of ``chains``, with its segment, holds changes in ``(after, upto]``."""
+    """Build the condition that a row of ``chains`` with its segment is a log of ``(after, upto]``."""
     segment = sqltables.segments.c
     window = and_(segment.role == "log", segment.upto > after, segment.after < upto)
     return and_(sqltables.chains.c.superseded.is_(False), window)
 
 
-# Built once: SQLAlchemy takes longer to build a statement than SQLite to answer it.
+# Built once: SQLAlchemy takes longer to build a statement than SQLite takes to answer it.
 _STATE = select(sqltables.tables).where(sqltables.tables.c.path_id == bindparam("table"))
 _STATES = select(sqltables.tables).where(sqltables.among(sqltables.tables.c.path_id, "tables"))
 _CHAIN = select(sqltables.chains.c.segment_id).where(
@@ -70,7 +70,7 @@ _NEW_SEGMENT = insert(sqltables.segments).returning(sqltables.segments.c.id)
 
 @dataclass(frozen=True)
 class TableState:
-    """The head of a table: ``step`` is that of the last commit that changed rows."""
+    """The head of a table; ``step`` is that of the last commit that changed rows."""
 
     table_id: int
     step: int
@@ -87,26 +87,25 @@ def state(conn: Connection, table_id: int) -> TableState:
 
 
 def states(conn: Connection, table_ids: Iterable[int]) -> dict[int, TableState]:
-    """Return the heads of tables that cannot have gone, by id."""
+    """Return the heads of tables by id; the caller knows that the tables exist."""
     return {row.path_id: state_of(row) for row in conn.execute(_STATES, {"tables": list(table_ids)}).all()}
 
 
 def check_kept(head: TableState, step: int) -> None:
-    """What was collected can tell nothing any more: neither what the table was, nor what has happened to it
-    since."""
+    """Raise Stale if segments of the state at ``step``, or of later changes, may have been collected."""
     if head.kept_from > step:
         raise Stale(head.table_id, f"step {step} is no longer kept")
 
 
 def state_of(row: Row[Any]) -> TableState:
-    """Return the head that a row of ``tables`` describes."""
+    """Return the head stored in a row of ``tables``."""
     return TableState(
         row.path_id, row.step, Digest.parse(row.rows, row.digest), row.kept_from, row.followed_step
     )
 
 
 def check_readable(conn: Connection, table_id: int, path: str, step: int) -> None:
-    """Refuse a step that has not come yet, or whose segments may have been collected."""
+    """Refuse a step that has not been committed yet, or whose segments may have been collected."""
     now = current_step(conn)
     if step < 0 or step > now:
         raise InvalidArgument(f"step {step} has not been committed yet", f"The last step is {now}.")
@@ -128,29 +127,38 @@ def check_readable(conn: Connection, table_id: int, path: str, step: int) -> Non
 
 
 def load_kept(conn: Connection, table_id: int, step: int) -> Chain:
-    """Return the chain that folds to the table's state at ``step``; Stale if the table is gone or does not
-    keep the step any more."""
+    """Return the chain that folds to the table's state at ``step``.
+
+    Raises Stale if the table was dropped or no longer keeps the step.
+    """
     check_kept(state(conn, table_id), step)
     return load(conn, table_id, step)
 
 
 def log_kept(conn: Connection, table_id: int, after: int, upto: int) -> tuple[Segment, ...]:
-    """Return the log segments that hold every change in ``(after, upto]``; Stale if some may have been
-    collected. For those who hold no stream."""
+    """Return the log segments that hold every change in ``(after, upto]``, for callers without a stream.
+
+    Raises Stale if some of them may have been collected.
+    """
     check_kept(state(conn, table_id), after)
     return log_between(conn, table_id, after, upto)
 
 
 def load(conn: Connection, table_id: int, step: int) -> Chain:
-    """Return the chain that folds to the table's state at ``step``, which something must keep: a pin, a hold,
-    or the caller's transaction."""
+    """Return the chain that folds to the table's state at ``step``.
+
+    Something must keep the step: a pin, a hold, or the caller's transaction.
+    """
     ids = conn.execute(_CHAIN, {"table": table_id, "at": step}).scalars()
     return Chain(_in_order(segments(conn, ids)), step)
 
 
 def log_between(conn: Connection, table_id: int, after: int, upto: int) -> tuple[Segment, ...]:
-    """Return the log segments that hold every change in ``(after, upto]``, whether or not the state still
-    needs them. Something must hold them: a stream, or a pin."""
+    """Return the log segments that hold every change in ``(after, upto]``.
+
+    It does not matter whether the table's state still needs them. Something must hold them: a stream or a
+    pin.
+    """
     ids = conn.execute(
         select(sqltables.chains.c.segment_id)
         .join(sqltables.segments, sqltables.segments.c.id == sqltables.chains.c.segment_id)
@@ -160,8 +168,10 @@ def log_between(conn: Connection, table_id: int, after: int, upto: int) -> tuple
 
 
 def log_bytes(conn: Connection, table_ids: Iterable[int], after: int, upto: int) -> dict[int, int]:
-    """Return the bytes of the logs that hold the changes of tables in ``(after, upto]``; without those that
-    have none."""
+    """Return the bytes of the logs with changes in ``(after, upto]``, by table id.
+
+    Tables without changes are left out.
+    """
     found: dict[int, int] = {}
     for chunk in chunks(table_ids):
         sizes = (
@@ -175,12 +185,12 @@ def log_bytes(conn: Connection, table_ids: Iterable[int], after: int, upto: int)
 
 
 def segments(conn: Connection, ids: Iterable[int]) -> list[Segment]:
-    """Return segments by id. They never change, so each process reads a segment's row once."""
+    """Return segments by id. They never change, so each process reads and caches a row once."""
     wanted = list(ids)
     known = _cache_of(conn)
     found = {} if known is None else {i: s for i in wanted if (s := known.find(i)) is not None}
     missing = [i for i in wanted if i not in found]
-    for chunk in chunks(missing):  # There may be rows in them, of which not too many should come at once.
+    for chunk in chunks(missing):  # Segments may contain rows inline, so do not load all of them at once.
         for row in conn.execute(_SEGMENTS, {"ids": chunk}):
             found[row.id] = _segment(row)
             if known is not None:
@@ -189,14 +199,13 @@ def segments(conn: Connection, ids: Iterable[int]) -> list[Segment]:
 
 
 def known(conn: Connection, ids: Iterable[int]) -> set[int]:
-    """Return those of the segments that the catalog has now, whatever this process remembers."""
+    """Return those of the segment ids that the catalog has now; bypasses the cache."""
     at = sqltables.segments.c
     return {i for chunk in chunks(ids) for i in conn.execute(select(at.id).where(at.id.in_(chunk))).scalars()}
 
 
 def inline_rows(conn: Connection, ids: Iterable[int]) -> Iterator[tuple[int, bytes | None, str]]:
-    """Return id, data and checksum of segments as the catalog has them now, whatever this process
-    remembers."""
+    """Return id, data and checksum of segments as the catalog has them now; bypasses the cache."""
     at = sqltables.segments.c
     for chunk in chunks(ids):
         for row in conn.execute(select(at.id, at.data, at.checksum).where(at.id.in_(chunk))):
@@ -204,7 +213,7 @@ def inline_rows(conn: Connection, ids: Iterable[int]) -> Iterator[tuple[int, byt
 
 
 def same_content(conn: Connection, checksums: Iterable[str]) -> dict[str, list[Segment]]:
-    """Return all segments with a file whose content has one of these checksums, by the checksum."""
+    """Return all segments with a file and one of these checksums, by checksum."""
     at, found = sqltables.segments.c, defaultdict[str, list[Segment]](list)
     for chunk in chunks(checksums):
         rows = select(sqltables.segments).where(at.checksum.in_(chunk), at.file.is_not(None)).order_by(at.id)
@@ -214,9 +223,11 @@ def same_content(conn: Connection, checksums: Iterable[str]) -> dict[str, list[S
 
 
 def insert_segments(tx: Writer, new: Sequence[Segment], step: int) -> list[int]:
-    """Make rows for segments that have none yet, and return their ids; a pending one gets ``step`` as the
-    step of its changes. Ended if a file was written in the name of a session that has ended since: the
-    collector may have removed it."""
+    """Insert rows for new segments and return their ids.
+
+    A pending segment gets ``step`` as the step of its changes. Raises Ended if the session that wrote a file
+    has ended: the collector may have removed the file.
+    """
     files = [s.file for s in new if s.file is not None]
     if files and (lost := sessions.ended_writer(tx.conn, files)):
         raise Ended(0, f"the session that wrote {lost} has ended")
@@ -242,7 +253,7 @@ def insert_segments(tx: Writer, new: Sequence[Segment], step: int) -> list[int]:
 
 
 def end(tx: Writer, table_ids: Iterable[int]) -> None:
-    """The chains of tables that go end at the writer's step."""
+    """End the chains of dropped tables at the writer's step."""
     at = sqltables.chains.c
     for chunk in chunks(table_ids):
         ends = update(sqltables.chains).where(at.table_id.in_(chunk), at.removed.is_(None))
@@ -250,9 +261,11 @@ def end(tx: Writer, table_ids: Iterable[int]) -> None:
 
 
 def replace(tx: Writer, table_id: int, old: Sequence[Segment], *, merged: bool) -> int:
-    """Take segments out of a table's chain at the writer's step, and return that to which what replaces
-    them may reach back; Stale if one of them is not in it any more. ``merged``: what replaces them holds the
-    very same changes, so nothing needs them but a reader that has them in its plan."""
+    """Remove segments from a table's chain at the writer's step; return ``reaches`` of their replacement.
+
+    Raises Stale if one of them is no longer in the chain. ``merged``: the replacement holds exactly the same
+    changes, so only readers that have the old segments in their plans need them.
+    """
     at = sqltables.chains.c
     live = {
         row.segment_id: row.reaches
@@ -271,8 +284,10 @@ def replace(tx: Writer, table_id: int, old: Sequence[Segment], *, merged: bool) 
 
 
 def check_live(table_id: int, live: Container[int], old: Iterable[Segment]) -> None:
-    """What is to be replaced must be part of the present state: what came after it then is not in it, whoever
-    has merged or compacted meanwhile."""
+    """Raise Stale unless all segments to be replaced are part of the present state.
+
+    Segments that were added later may stay: the replacement does not contain their changes.
+    """
     if not all(s.id in live for s in old):
         raise Stale(table_id, "its segments were replaced meanwhile")
 
@@ -280,29 +295,37 @@ def check_live(table_id: int, live: Container[int], old: Iterable[Segment]) -> N
 def attach(
     tx: Writer, table_id: int, segment_ids: Iterable[int], step: int, reaches: int | None = None
 ) -> None:
-    """Make segments part of a table's chain from ``step`` on. By reference: the same segment may be in many
-    chains."""
+    """Add segments to a table's chain from ``step`` on, by reference.
+
+    The same segment may be in many chains.
+    """
     row = {"table_id": table_id, "added": step, "reaches": step if reaches is None else reaches}
     if rows := [{**row, "segment_id": i, "superseded": False} for i in segment_ids]:
         tx.conn.execute(insert(sqltables.chains), rows)
 
 
 def attach_all(tx: Writer, segment_ids: Mapping[int, Iterable[int]], step: int) -> None:
-    """The same for many tables, by their ids."""
+    """Add segments to the chains of many tables, given by table id, from ``step`` on."""
     columns = ("table_id", "segment_id", "added", "reaches", "superseded")
     rows = [(table_id, i, step, step, False) for table_id, ids in segment_ids.items() for i in ids]
     tx.insert(sqltables.chains, columns, rows)
 
 
 def copied(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, tuple[Segment, ...]]:
-    """Return the very segments that ``chain_ids`` names, in their order, for each table that has any."""
+    """Return the segments that ``chain_ids`` names, in order, by table id.
+
+    Tables without segments are left out.
+    """
     ids = chain_ids(conn, table_ids, step)
     known = {s.id: s for s in segments(conn, {i for found in ids.values() for i in found})}
     return {table_id: _in_order(known[i] for i in found) for table_id, found in ids.items()}
 
 
 def held(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, tuple[Segment, ...]]:
-    """Return the segments that make up tables of backups, in their order, for each table that has any."""
+    """Return the segments of backup tables at ``step``, in order, by table id.
+
+    Tables without segments are left out.
+    """
     at, found = sqltables.chains.c, defaultdict[int, list[int]](list)
     for chunk in chunks(table_ids):
         rows = select(at.table_id, at.segment_id).where(at.table_id.in_(chunk), is_part_at(step))
@@ -313,8 +336,10 @@ def held(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, tup
 
 
 def supersede(tx: Writer, table_ids: Iterable[int]) -> None:
-    """All segments of tables give way to others with the very same rows: nothing needs them but a reader that
-    has them in its plan."""
+    """Mark all segments of tables as replaced by others with exactly the same rows.
+
+    Only readers that have the old segments in their plans still need them.
+    """
     at = sqltables.chains.c
     for chunk in chunks(table_ids):
         old = update(sqltables.chains).where(at.table_id.in_(chunk), at.removed.is_(None))
@@ -322,9 +347,11 @@ def supersede(tx: Writer, table_ids: Iterable[int]) -> None:
 
 
 def chain_ids(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, list[int]]:
-    """Return the ids of the very segments that were the state of each table at ``step``, none with a later
-    change in it: what a copy by reference attaches. A table without segments is left out. The caller has
-    pinned ``step`` since it was the current one."""
+    """Return the ids of the segments that were the state of each table at ``step``, by table id.
+
+    None of them holds a later change, so a copy by reference can attach them. Tables without segments are
+    left out. The caller must have pinned ``step`` since it was the current one.
+    """
     found = defaultdict[int, list[int]](list)
     for table_id, segment_id in conn.execute(_ALL_CHAINS, {"tables": list(table_ids), "at": step}):
         found[table_id].append(segment_id)
@@ -354,7 +381,9 @@ def _segment(row: Row[Any]) -> Segment:
 
 
 def _cache_of(conn: Connection) -> Cache[int, Segment] | None:
-    """That of the catalog; none in a write transaction, which may roll back, and its ids be given out
-    again."""
+    """Return the catalog's cache of segments; None in a write transaction.
+
+    A write transaction may roll back, and the database may then use its ids again.
+    """
     found: Cache[int, Segment] | None = conn.get_execution_options().get("strandline_segments")
     return found

@@ -1,11 +1,15 @@
-"""Collection: which segments nothing refers to any more.
+"""Garbage collection in the catalog: forget segments that nothing refers to.
 
-A row of a chain goes when no state needs it that can still be asked for, no stream, and nobody who has it in
-his plan. Of the last there are two kinds: those who began to read before it was removed, for whom it is left
-alone for the grace period; and those who read for longer, who say so in the row of their session.
+A removed row of a chain is deleted when none of these needs it any more: a state that can still be read, a
+stream, or a running reader. Readers are of two kinds. Those that began before the row was removed are covered
+by the grace period. Those that read for longer record the oldest step they read in the row of their session.
 
-The catalog forgets segments first, in one transaction that also notes their files in ``garbage``; the files
-are removed after it. So a crash in between leaves files to remove, never a reference to a removed file.
+Steps:
+
+1. In one transaction, delete chain rows and unreferenced segments, and note their files in ``garbage``.
+2. After the commit, the caller removes the files.
+
+A crash in between leaves files to remove, never a reference to a removed file.
 """
 
 from __future__ import annotations
@@ -23,8 +27,7 @@ from strandline.model import is_elsewhere
 
 
 def sweep(tx: Writer, *, history_seconds: float, grace_seconds: float) -> None:
-    """Forget chain rows that no state, stream, pin or reader needs, and the segments that were only in
-    them."""
+    """Delete chain rows that no state, stream, pin or reader needs, and segments in no chain."""
     sessions.end_dead(tx)
     _date_undated(tx)
     horizon = min(oldest_read(tx.conn), _history(tx.conn, tx.now, history_seconds))
@@ -47,16 +50,16 @@ def sweep(tx: Writer, *, history_seconds: float, grace_seconds: float) -> None:
     ).all()
     by_table: dict[int, list[Row[Any]]] = defaultdict(list)
     for row in candidates:
-        # Without a description nobody can ask for the past of a table, so a dropped one needs no history.
+        # Without a description the past of a table cannot be read, so a dropped table needs no history.
         needed_by_state = row.alive is not None and row.removed > states[row.table_id]
         needed_by_stream = row.role == "log" and row.upto > changes[row.table_id]
         if row.superseded or not (needed_by_state or needed_by_stream):
             by_table[row.table_id].append(row)
     for table_id, rows in by_table.items():
         _forget(tx, table_id, [row.segment_id for row in rows])
-        # What was merged is still there, in another segment.
+        # The changes of merged segments are still there, in another segment.
         _forget_history(tx, table_id, max((row.removed for row in rows if not row.superseded), default=0))
-    # What a dropped table had in its chain is of no use without its description, so neither are its digests.
+    # Without its description the chain of a dropped table is useless, and so are its digests.
     tx.conn.execute(
         delete(sqltables.commits).where(~exists().where(sqltables.paths.c.id == sqltables.commits.c.table_id))
     )
@@ -68,8 +71,7 @@ def sweep(tx: Writer, *, history_seconds: float, grace_seconds: float) -> None:
 
 
 def drop_superseded(tx: Writer, table_id: int, *, grace_seconds: float) -> None:
-    """Forget the logs of one table that were merged into others and that no reader has in its plan: what
-    earlier merges have left behind."""
+    """Delete the logs of one table that earlier merges have replaced and that no reader has in its plan."""
     at = sqltables.chains.c
     old = select(at.segment_id).where(
         at.table_id == table_id, at.superseded.is_(True), _is_in_no_plan(tx, grace_seconds)
@@ -81,19 +83,19 @@ def drop_superseded(tx: Writer, table_id: int, *, grace_seconds: float) -> None:
 
 
 def _is_in_no_plan(tx: Writer, grace_seconds: float) -> ColumnElement[bool]:
-    """Return whether a row of ``chains`` was removed, and nobody can have it in his plan any more."""
+    """Build the condition that a row of ``chains`` was removed and is in no reader's plan any more."""
     at = sqltables.chains.c
     return and_(at.removed <= oldest_read(tx.conn), at.removed_at <= tx.now - grace_seconds)
 
 
 def oldest_read(conn: Connection) -> int:
-    """Return the oldest step that somebody may still look at who says so."""
+    """Return the oldest step that a session or a pin keeps readable; the current step if none does."""
     said = (current_step(conn), sessions.oldest_read(conn), sessions.oldest_pin(conn))
     return min(step for step in said if step is not None)
 
 
 def _date_undated(tx: Writer) -> None:
-    """What was removed by a version of Strandline that did not note the time counts as removed now."""
+    """Count rows that an old version of Strandline removed without noting the time as removed now."""
     at = sqltables.chains.c
     undated = update(sqltables.chains).where(at.removed.is_not(None), at.removed_at.is_(None))
     tx.conn.execute(undated.values(removed_at=tx.now))
@@ -118,14 +120,15 @@ def forget_garbage(tx: Writer, files: Iterable[str]) -> None:
 
 
 def marker_of(operation_id: str) -> str:
-    """Return the name of the file that says that an operation is to be undone. It is written while the
-    catalog cannot be."""
+    """Return the name of the file that marks an operation as one to undo.
+
+    It is written while the catalog cannot be.
+    """
     return f"data/undo-{operation_id}"
 
 
 def known_files(conn: Connection) -> set[str]:
-    """Return every file that a segment refers to, or that is noted as garbage, and the markers of operations
-    that have not ended."""
+    """Return every file that a segment or ``garbage`` refers to, and markers of unfinished operations."""
     running = conn.execute(select(sqltables.operations.c.id).where(sqltables.operations.c.ended.is_(None)))
     used = conn.execute(
         select(sqltables.segments.c.file).where(sqltables.segments.c.file.is_not(None))
@@ -171,7 +174,7 @@ def _drop_unreferenced(tx: Writer, among: Sequence[int] | None = None) -> None:
     ).all()
     for chunk in chunks([row.id for row in unreferenced]):
         tx.conn.execute(delete(sqltables.segments).where(sqltables.segments.c.id.in_(chunk)))
-    # What lies in a repository is removed by those who know what else is in it.
+    # Files in a repository are removed by its own garbage collector, which knows what else refers to them.
     own = [row.file for row in unreferenced if row.file is not None and not is_elsewhere(row.file)]
     files = [{"file": file, "time": tx.now} for file in own]
     if files:

@@ -1,7 +1,7 @@
-"""Commits: what was planned outside a catalog transaction is proved inside it, and published at one step.
+"""Commits: check in the transaction what was planned outside it, and publish all of it at one step.
 
-Every change of rows, and every other set of segments for the same rows, goes through here, and leaves a row
-of ``commits``: how many rows a table has had from a step on, with which digest, since when.
+Every change of rows, and every replacement of segments by others with the same rows, goes through this
+module. Each adds a row to ``commits``: row count and digest of a table from a step on, and the time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from strandline.catalog.stale import RowsChanged, Stale
 from strandline.catalog.writer import Writer
 from strandline.model import Digest, Segment
 
-# What every commit asks, built once: SQLAlchemy takes longer to build a statement than SQLite to answer it.
+# Run by every commit. Built once: SQLAlchemy takes longer to build a statement than SQLite takes to answer
+# it.
 _CURRENT = (
     select(
         sqltables.tables, sqltables.paths.c.version, sqltables.paths.c.state, sqltables.paths.c.operation_id
@@ -37,9 +38,11 @@ _NEW_HEAD = (
 
 @dataclass(frozen=True)
 class Basis:
-    """What a change was planned with: a table by its id, its version, and the step at which the rows were
-    read that the change depends on (None: on none of its rows, as for a synchronous index, which follows its
-    table)."""
+    """What a change was planned with: a table's id, its version, and the step at which its rows were read.
+
+    ``read_step`` is None if the change depends on no rows of the table, as for a synchronous index, which
+    follows its table.
+    """
 
     table_id: int
     version: int
@@ -48,16 +51,18 @@ class Basis:
 
 @dataclass(frozen=True)
 class TableChange(Basis):
-    """What one commit does to one table."""
+    """The change of one table in a commit."""
 
     segments: tuple[Segment, ...]
     delta: Digest
 
 
 def prove(tx: Writer, basis: Basis) -> TableState:
-    """Return the head of a table that is still as a change was planned with: the same table, at the same
-    version, open, keeping the step that was read, and without rows that came later. Every change that was
-    planned outside its transaction proves this inside it."""
+    """Return the head of a table if it is still as the change was planned with; else raise Stale.
+
+    The table must exist at the same version, be open, keep the step that was read, and have no later rows.
+    Every change that was planned outside its transaction is checked by this function inside it.
+    """
     row = tx.conn.execute(_CURRENT, {"table": basis.table_id}).one_or_none()
     if row is None:
         raise Stale(basis.table_id, "it was dropped")
@@ -74,8 +79,10 @@ def prove(tx: Writer, basis: Basis) -> TableState:
 
 
 def commit(tx: Writer, parts: Sequence[TableChange], reads: Sequence[Basis] = ()) -> int:
-    """Publish the segments of all tables at the writer's step, and return it; Stale if one of them, or one
-    that was only read, is not as it was planned with."""
+    """Publish the segments of all tables at the writer's step, and return the step.
+
+    Raises Stale if one of the tables, or one that was only read, has changed since it was planned with.
+    """
     for read in reads:
         prove(tx, read)
     heads = [prove(tx, part) for part in parts]
@@ -99,10 +106,12 @@ def replace_segments(
     *,
     digest: Digest | None = None,
 ) -> int:
-    """Commit what changes no state: other segments that fold to the same rows. ``kind`` merge: the new log
-    segments hold the very same changes, so nothing needs the old ones; ``kind`` compact: streams may still
-    need the old logs. A ``digest`` is given only by a rebuild, whose segments fold to other rows than the old
-    ones."""
+    """Replace segments by others that fold to the same rows; return the writer's step.
+
+    ``kind`` ``merge``: the new logs hold exactly the same changes, so nothing needs the old ones. ``kind``
+    ``compact``: streams may still need the old logs. Only a rebuild gives a ``digest``: its segments fold to
+    other rows than the old ones.
+    """
     reaches = chains.replace(tx, table_id, old, merged=kind == "merge")
     chains.attach(tx, table_id, chains.insert_segments(tx, new, tx.step), tx.step, reaches)
     if digest is not None:
@@ -113,7 +122,7 @@ def replace_segments(
 
 
 def record(tx: Writer, table_id: int, kind: str, digest: Digest) -> None:
-    """Note what the table is from the writer's step on."""
+    """Record row count and digest of a table from the writer's step on."""
     row = {
         "table_id": table_id,
         "step": tx.step,
@@ -126,7 +135,7 @@ def record(tx: Writer, table_id: int, kind: str, digest: Digest) -> None:
 
 
 def step_at(conn: Connection, time: float) -> int | None:
-    """Return the last step that had been committed at a time; None if there was none."""
+    """Return the last step committed at or before a time; None if there was none."""
     step: int | None = conn.execute(
         select(func.max(sqltables.commits.c.step)).where(sqltables.commits.c.time <= time)
     ).scalar_one()
@@ -134,7 +143,7 @@ def step_at(conn: Connection, time: float) -> int | None:
 
 
 def commits_since(conn: Connection, table_id: int | None, step: int) -> int:
-    """Return how many commits of rows a table has had after ``step``."""
+    """Return the number of commits of rows to a table after ``step``."""
     at = sqltables.commits.c
     query = select(func.count()).select_from(sqltables.commits)
     found = conn.execute(query.where(at.table_id == table_id, at.step > step, at.kind == "data"))
@@ -142,9 +151,11 @@ def commits_since(conn: Connection, table_id: int | None, step: int) -> int:
 
 
 def stop_after(conn: Connection, table_id: int | None, after: int, count: int) -> int:
-    """Return the last of the next ``count`` steps after ``after`` at which the table was changed; ``after``
-    if there is none. Commits are forgotten when their state can no longer be read, so the ends of the logs
-    count as well."""
+    """Return the last of the next ``count`` steps after ``after`` at which the table changed.
+
+    Returns ``after`` if there is none. Commits are deleted when their state can no longer be read, so the
+    ends of the logs count as well.
+    """
     chain, segment, commit_ = sqltables.chains.c, sqltables.segments.c, sqltables.commits.c
     commits = select(commit_.step).where(commit_.table_id == table_id, commit_.step > after)
     logs = (

@@ -1,4 +1,4 @@
-"""The connection to the catalog's database: which database it is, how it is opened, created and migrated."""
+"""The connection to the catalog's database: how it is found, opened, created and migrated."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from strandline.clock import Clock, SystemClock
 from strandline.errors import InvalidArgument, PreconditionFailed, Unavailable
 
 HEAD = "0011"
-"""The migration that this version of Strandline works with; the last file in ``migrations/versions``."""
+"""The schema revision of this version of Strandline: the last file in ``migrations/versions``."""
 LONGEST_PATH = 504
-"""How long the path of a file may be for SQLite, in bytes. It fails beyond that and does not say why."""
+"""Maximum length of a SQLite file's path, in bytes. SQLite fails beyond it without naming the reason."""
 
 CONNECT_SECONDS = 4
-"""How long to wait for a PostgreSQL server to answer; connect_timeout in the URL says it otherwise."""
+"""Timeout for connecting to a PostgreSQL server; ``connect_timeout`` in the URL overrides it."""
 
 
 class Catalog(Transactions):
@@ -45,11 +45,14 @@ class Catalog(Transactions):
         admit: Callable[[Warehouse | None], None] = lambda found: None,
         settings: Mapping[str, float] | None = None,
     ) -> Warehouse:
-        """Create or migrate the catalog as needed, and return what it says of its warehouse, which is at
-        ``location`` and stores ``settings`` if it is a new one.
+        """Create or migrate the catalog as needed, and return its warehouse.
 
-        ``admit`` is told which warehouse is there (None: none) before anything is changed, and may refuse it.
-        It is asked again if the catalog was new, because another process may have been faster."""
+        A new catalog stores ``location`` and ``settings``.
+
+        ``admit`` is called before anything is changed, with the warehouse of the catalog (None: there is
+        none), and may refuse it by an error. It is called again if the catalog was new, because another
+        process may have created the warehouse in the meantime.
+        """
         revision = None if self.is_missing else self._revision()
         found = None
         if revision is not None:
@@ -68,28 +71,28 @@ class Catalog(Transactions):
 
     @property
     def is_missing(self) -> bool:
-        """Whether there is not even a file yet; SQLite would make one to look into it."""
+        """Whether the file does not exist yet; SQLite would create it to look into it."""
         return self.is_sqlite and not os.path.exists(str(self.engine.url.database))
 
     def is_inside(self, folder: str) -> bool:
-        """Return whether the catalog is a file in this very folder, given by its real path."""
+        """Return whether the catalog is a file directly in this folder, given by its real path."""
         return self.is_sqlite and os.path.dirname(os.path.realpath(str(self.engine.url.database))) == folder
 
     @property
     def file_name(self) -> str:
-        """The name of the file of a catalog in SQLite, without its folder."""
+        """The file name of a catalog in SQLite, without its folder."""
         return os.path.basename(os.path.realpath(str(self.engine.url.database)))
 
     @property
     def address(self) -> str:
-        """The URL, without what is secret in it."""
+        """The URL without secrets."""
         return self.engine.url.set(username=None, password=None, query={}).render_as_string()
 
     def _revision(self) -> str | None:
         with self.read() as conn:
             found = inspect(conn)
             if not found.has_table("alembic_version"):
-                # A database of a server may be shared, a file is of one program.
+                # A PostgreSQL database may be shared with other programs, a SQLite file may not.
                 if self.is_sqlite and found.get_table_names():
                     raise PreconditionFailed(
                         f"the file {self.engine.url.database} is a database of another program",
@@ -100,7 +103,7 @@ class Catalog(Transactions):
             return str(row) if row else None
 
     def _migrate(self, revision: str | None) -> None:
-        # Alembic takes a tenth of a second to import, so only a catalog that needs it pays for it.
+        # Importing Alembic is slow, so only do it when a migration is needed.
         from strandline.catalog import migrate
 
         if revision is not None and not migrate.knows(revision):
@@ -117,8 +120,10 @@ class Catalog(Transactions):
         self.patiently(upgrade)
 
     def _first_rows(self, location: str | None, settings: Mapping[str, float]) -> Warehouse:
-        """Return the rows that every catalog has. Two processes may come here at once; the second one finds
-        the first one's."""
+        """Insert the rows that every catalog has, and return the warehouse.
+
+        If two processes do this at once, the second one returns the first one's.
+        """
         with (
             plain_errors(),
             self.engine.connect().execution_options(strandline_write=True) as conn,
@@ -152,18 +157,20 @@ class Catalog(Transactions):
         self.engine.dispose()
         if self.reading is not None:
             self.reading.dispose()
-        if self.has_released:  # The log is gone now, and with it what it took of the disk.
+        if self.has_released:  # SQLite has deleted its log, which has freed space on the disk.
             sqlite_files.keep_reserve(str(self.engine.url.database))
 
 
 def sqlite_url(file: Path) -> URL:
-    # Not as text: a folder's name may have any character in it that means something in a URL.
+    # Not as text: a folder's name may contain characters with a meaning in a URL.
     return URL.create("sqlite", database=str(file))
 
 
 def with_password(url: str, password: str) -> str:
-    """Return the URL of a catalog with a password in it, unless it has one; what is none is left to whoever
-    opens it, to say so."""
+    """Return the URL of a catalog with this password, unless it already has one.
+
+    Text that is not a URL is returned unchanged; opening it raises the error.
+    """
     try:
         parsed = make_url(url)
     except ArgumentError:
@@ -172,7 +179,7 @@ def with_password(url: str, password: str) -> str:
 
 
 def has_password(url: str) -> bool:
-    """Return whether the URL of a catalog has a password in it."""
+    """Return whether the URL of a catalog contains a password."""
     try:
         return bool(make_url(url).password)
     except ArgumentError:
@@ -181,7 +188,7 @@ def has_password(url: str) -> bool:
 
 def _engine(url: str | URL, wait_seconds: float) -> Engine:
     try:
-        str(url).encode()  # What is no text is no address either.
+        str(url).encode()  # Text that cannot be encoded is not a URL.
         parsed = make_url(url)
         if parsed.drivername in ("postgresql", "postgres"):
             parsed = parsed.set(drivername="postgresql+psycopg")
@@ -202,7 +209,7 @@ def _engine(url: str | URL, wait_seconds: float) -> Engine:
         ArgumentError,
         NoSuchModuleError,
         ValueError,
-    ) as error:  # a port that is no number is a ValueError
+    ) as error:  # a port that is not a number raises ValueError
         shown = re.sub(r"(//[^/@:]*):[^/@]*@", r"\1:***@", str(url))
         raise InvalidArgument(
             f"{shown!r} is not a catalog URL", "Use a URL like postgresql+psycopg://user@host/database."
@@ -214,16 +221,16 @@ def _engine(url: str | URL, wait_seconds: float) -> Engine:
 
 
 def _postgresql_engine(url: URL, wait_seconds: float) -> Engine:
-    # Without a limit nobody hears for minutes that a host does not answer.
+    # Without a limit it takes minutes to notice that a host does not answer.
     limit = {} if "connect_timeout" in url.query else {"connect_timeout": CONNECT_SECONDS}
     engine = create_engine(url, pool_pre_ping=True, pool_timeout=wait_seconds, connect_args=limit)
-    # Many rows in one statement: sent one by one, each costs the server as much as a statement.
+    # Send many rows in one statement: one by one, each costs the server as much as a statement.
     engine.dialect.use_insertmanyvalues_wo_returning = True
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, _: Any) -> None:
-        # All writers wait for the one that holds the clock. If that one has stopped, it is cut off before
-        # they have waited for too long.
+        # All writers wait for the one that holds the clock. If it has stopped, the server cuts it off before
+        # the others give up waiting.
         connection.execute(f"SET idle_in_transaction_session_timeout = {int(wait_seconds * 500)}")
         connection.commit()
 
@@ -231,7 +238,10 @@ def _postgresql_engine(url: URL, wait_seconds: float) -> Engine:
 
 
 def _reading_engine(file: str) -> Engine:
-    """Return an engine that reads a file where it cannot be written. What that takes may differ each time."""
+    """Return an engine for a file that cannot be written.
+
+    Each new connection chooses a way to read it (``sqlite_files``).
+    """
     files = sqlite_files.ReadOnlyFiles(file)
     engine = create_engine("sqlite://", creator=files.connect, poolclass=NullPool)
 
@@ -261,12 +271,12 @@ def _sqlite_engine(file: str, wait_seconds: float) -> Engine:
     @event.listens_for(engine, "connect")
     def configure(connection: Any, _: Any) -> None:
         forks.opened(connection, file)
-        connection.isolation_level = None  # transactions begin where we say so
+        connection.isolation_level = None  # transactions begin explicitly
         cursor = connection.cursor()
         try:
             cursor.execute("PRAGMA busy_timeout=5000")
             cursor.execute("PRAGMA journal_mode=WAL")
-            cursor.execute("PRAGMA synchronous=FULL")  # a commit that was reported survives a power cut
+            cursor.execute("PRAGMA synchronous=FULL")  # a reported commit survives a power failure
         finally:
             cursor.close()
 

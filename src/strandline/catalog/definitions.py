@@ -1,7 +1,7 @@
-"""The transactions that create, alter, rename and drop tables with their indexes.
+"""Transactions that create, alter, rename and drop tables with their indexes.
 
-A table's body lists its indexes with their versions; an index's version is always its implementation table's.
-Functions run inside the caller's write transaction and publish what they changed.
+A table's body lists its indexes with their versions; an index's version always equals that of its
+implementation table. The functions run inside the caller's write transaction and publish what they changed.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from strandline.records import Record
 
 
 def check_free(conn: Connection, path: str) -> None:
-    """Refuse a path for a table where something is already."""
+    """Refuse a path for a new table if it already exists."""
     if (found := paths.find(conn, path)) is not None:
         if found.state in paths.CLOSED_STATES:
-            paths.check_ready(found)  # Whether it will be there is not decided yet.
+            paths.check_ready(found)  # The operation on it decides whether it will exist.
         raise AlreadyExists(f"{path} already exists")
 
 
 def create(tx: Writer, path: str, table: TableSchema, *, indexes: Sequence[IndexDef] = ()) -> TableInfo:
-    """Create an empty table with its indexes, with the directories above it."""
+    """Create an empty table with its indexes, and the missing directories above it."""
     check_free(tx.conn, path)
     parent = many.make_parent(tx, path)
     row = many.add_one(tx, NewPath(parent, path.rsplit("/", 1)[1], "table", TableBody(schema=table)))
@@ -47,8 +47,10 @@ def create(tx: Writer, path: str, table: TableSchema, *, indexes: Sequence[Index
 def add_index_paths(
     tx: Writer, table_row: Path, index: IndexDef, *, table: TableSchema, digest: Digest
 ) -> IndexRef:
-    """Return the paths of an index and of its implementation table; the caller lists it in the table's body
-    and publishes."""
+    """Add the paths of an index and of its implementation table; return the reference to them.
+
+    The caller lists the reference in the table's body and publishes.
+    """
     index_row = many.add_one(tx, NewPath(table_row, index.name, "index", index))
     impl = TableBody(schema=index.impl_schema(table))
     impl_row = many.add_one(tx, NewPath(index_row, IMPL_TABLE, "table", impl))
@@ -59,14 +61,14 @@ def add_index_paths(
 
 
 def alter(tx: Writer, info: TableInfo) -> None:
-    """Store and publish a changed description of a table, one version later than ``info`` says."""
+    """Store and publish a changed description of a table; its version is ``info.version + 1``."""
     paths.set_body(tx, info.id, info.body())
     paths.set_version(tx, info.id, info.version + 1)
     tables.publish(tx, [info.id])
 
 
 def alter_all(tx: Writer, bodies: Mapping[int, Record]) -> None:
-    """Store and publish changed descriptions of paths, by their ids, each one version later."""
+    """Store and publish changed descriptions by path id; each version grows by 1."""
     many.set_bodies(tx, bodies)
     at = sqltables.paths.c
     for chunk in chunks(bodies):
@@ -81,8 +83,11 @@ def describe_anew(
     definitions: Mapping[str, IndexDef],
     impls: Mapping[int, TableSchema],
 ) -> None:
-    """Store and publish other columns of a table, with the definitions of its indexes, by their names, and
-    the columns of their implementation tables, by the ids of these. What stays as it is keeps its version."""
+    """Store and publish new columns of a table with its indexes.
+
+    ``definitions`` are the definitions of all indexes by name, ``impls`` the columns of the implementation
+    tables by id. An index whose definition does not change keeps its version.
+    """
     bodies: dict[int, Record] = {}
     refs = []
     for ref in info.indexes:
@@ -98,9 +103,11 @@ def describe_anew(
 
 
 def rename(tx: Writer, table: Path, to: str) -> None:
-    """Give a table another name, perhaps in another directory, which is made if need be. All that is below it
-    goes with it. Whoever has planned with it plans again, and whoever reads an earlier moment does not find
-    it: ``created_step`` is when a path appeared."""
+    """Give a table a new path, with everything below it; missing directories are created.
+
+    Statements that were planned with the old path are planned again. A reader of an earlier step does not
+    find the new path, because ``created_step`` is set to this one.
+    """
     info, parent = TableInfo.of(table), many.make_parent(tx, to)
     moved = [table.id, *(i for ref in info.indexes for i in (ref.index_id, ref.impl_id))]
     at = sqltables.paths.c
@@ -121,7 +128,10 @@ def rename(tx: Writer, table: Path, to: str) -> None:
 
 
 def drop(tx: Writer, root: Path) -> None:
-    """Remove a path and all below it. Segments stay until nothing refers to them any more."""
+    """Remove a path and everything below it.
+
+    The garbage collector deletes the segments when nothing refers to them any more.
+    """
     gone = paths.subtree(tx.conn, root)
     ids = [p.id for p in gone]
     chains.end(tx, ids)

@@ -1,10 +1,11 @@
-"""SQLite in a process that forks.
+"""SQLite in processes that fork.
 
-SQLite's locks belong to a process, and what it knows of them is copied by a fork while the locks are not. A
-child that closes a connection which it inherited, if only by exiting, can remove the log with the last
-commits of others; so can a connection that it opens to the same file. Therefore idle connections are closed
-before a fork and opened again when they are needed. One that is in use at that very moment is never closed in
-the child, and the child may not open that file.
+SQLite's locks belong to a process. A fork copies SQLite's memory about them, but not the locks. A child that
+closes an inherited connection, if only by exiting, can remove the write-ahead log with the last commits of
+other processes. So can a connection that the child opens to the same file.
+
+Therefore idle connections are closed before a fork and opened again when needed. A connection that is in use
+during the fork is never closed in the child, and the child may not open its file.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from strandline.errors import PreconditionFailed
 
 
 class TrackedConnection(sqlite3.Connection):
-    """Other than its base it can be remembered without being kept alive."""
+    """A connection that can be referenced weakly, other than its base class."""
 
     file: str
 
@@ -27,7 +28,7 @@ class TrackedConnection(sqlite3.Connection):
 _engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 _connections: weakref.WeakSet[TrackedConnection] = weakref.WeakSet()
 _inherited: set[str] = set()
-"""The files to which this process has connections of its parent."""
+"""Files to which this process has connections inherited from its parent."""
 
 
 def watch(engine: Engine) -> None:
@@ -56,7 +57,7 @@ def _close_idle() -> None:
 def _keep_inherited() -> None:
     for connection in list(_connections):
         if _is_open(connection):
-            # Not in a list, which is emptied when the interpreter ends: nothing may ever close it.
+            # A list would be emptied when the interpreter ends; nothing may ever close the connection.
             import ctypes
 
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))

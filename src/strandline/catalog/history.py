@@ -1,8 +1,9 @@
-"""What happened to the versions of a path, as far as it is kept: publications, who claimed a version and who
-joined, refused claims, plans that did not fit, and how soon caches heard of it.
+"""The history of the versions of a path, as far as it is kept.
 
-The board is the history of publications, ``claimed`` that of claims, ``noticed`` has what processes told. All
-of it is found by reading these tables once: it is asked for seldom, and an index would cost every operation.
+It has publications, claims with the parts that joined them, refused claims, version mismatches, and the time
+that publications took to reach the caches. The table ``board`` is the history of publications, ``claimed``
+that of claims, ``noticed`` has what processes reported. Each table is scanned once: the history is requested
+rarely, and an index would slow down every operation.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ _BOARD, _CLAIMED, _NOTICED = sqltables.board.c, sqltables.claimed.c, sqltables.n
 
 
 class VersionEvent(NamedTuple):
-    """One thing that happened to a path.
+    """An event in the history of a path.
 
-    ``event``: ``claimed`` by an operation, whose part ``writer`` came first and whose ``siblings`` joined;
-    ``published`` or ``dropped`` at a step; ``conflict``, a refused claim; ``mismatch``, a plan that did not
-    fit, then ``cured`` by a retry, or ``failed``. ``path_id`` tells apart paths that had the name one after
-    the other."""
+    - ``claimed``: an operation claimed the version; its part ``writer`` came first, ``siblings`` joined.
+    - ``published`` or ``dropped``: at ``step``.
+    - ``conflict``: a claim was refused.
+    - ``mismatch``: the versions in a plan did not fit; then ``cured`` by a retry, or ``failed``.
+
+    ``path_id`` tells apart paths that had the same name one after the other.
+    """
 
     time: float
     event: str
@@ -42,8 +46,10 @@ class VersionEvent(NamedTuple):
 
 
 def story(conn: Connection, path: str) -> list[VersionEvent]:
-    """Return all that is kept of what happened to the path, and to those that had its name before it, in
-    order; under whatever names that was."""
+    """Return all kept events of the path and of earlier paths with its name, in order.
+
+    Events under former names of these paths are included.
+    """
     name = names.normalize(path)
     ids = set(conn.execute(select(_BOARD.path_id).where(_BOARD.path == name)).scalars())
     present = paths.find(conn, name) if ids else paths.require(conn, name)
@@ -67,14 +73,14 @@ def story(conn: Connection, path: str) -> list[VersionEvent]:
         *map(_noticed, seen),
     ]
     kinds = _kinds(conn, {event.operation_id for event in events if event.operation_id is not None})
-    # What comes at one moment, as on a clock that stands, comes in the order of versions: a claim, then what
-    # it has claimed, and what was noticed last.
+    # Events at the same time, as with a stopped clock, are ordered by version: a claim, then its publication,
+    # then what was noticed.
     events.sort(key=lambda e: (e.time, e.path_id, e.version or 2**62, _ORDER.get(e.event, 3)))
     return [event._replace(operation=kinds.get(event.operation_id or "")) for event in events]
 
 
 def forget(tx: Writer, *, history_seconds: float) -> None:
-    """Forget what is older. A cache that is so far behind begins again (``SchemeCache``)."""
+    """Delete older events. A cache that is further behind starts again (``SchemeCache``)."""
     before = tx.now - history_seconds
     for table in (sqltables.board, sqltables.claimed, sqltables.noticed):
         tx.conn.execute(delete(table).where(table.c.time < before))
@@ -103,7 +109,7 @@ def _publications(
 def _claims(
     rows: Iterable[Row[Any]], told: Sequence[Row[Any]], is_open: set[tuple[str, int]]
 ) -> Iterator[VersionEvent]:
-    """The claims of an operation on a path, whoever of its parts had them, are one event."""
+    """Yield one event for the claims of an operation on a path, with all of its parts."""
     published = {(row.operation_id, row.path_id) for row in told}
     by_claim: dict[tuple[str, int], list[Row[Any]]] = defaultdict(list)
     for row in rows:
@@ -144,7 +150,7 @@ def _open_claims(conn: Connection, ids: Iterable[int]) -> set[tuple[str, int]]:
 
 
 def _arrivals(conn: Connection, generations: Sequence[int]) -> dict[int, tuple[int, float]]:
-    """To how many caches publications came, and after how many seconds to the last of them."""
+    """Return by generation how many caches it has reached, and after how many seconds the last one."""
     rows = conn.execute(
         select(_NOTICED.generation, func.count(), func.max(_NOTICED.seconds))
         .where(sqltables.among(_NOTICED.generation, "generations"))
@@ -155,7 +161,7 @@ def _arrivals(conn: Connection, generations: Sequence[int]) -> dict[int, tuple[i
 
 
 def _kinds(conn: Connection, operation_ids: Iterable[str]) -> dict[str, str]:
-    """Return what kinds of operations these are, of those that are not forgotten."""
+    """Return the kinds of operations that are still in the catalog, by id."""
     at = sqltables.operations.c
     rows = conn.execute(
         select(at.id, at.kind).where(sqltables.among(at.id, "ids")), {"ids": sorted(operation_ids)}

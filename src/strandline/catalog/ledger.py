@@ -1,8 +1,8 @@
-"""What this process has counted and noticed, until the catalog knows of it.
+"""Buffer of metrics and notices that this process has not written to the catalog yet.
 
-Nobody writes to the catalog just because something was counted, least of all who reads. What is new is
-written now and then by the session's thread, and when the connection is closed. A process that is killed
-takes with it what it has counted since its session's thread looked last.
+Counting something does not write to the catalog, least of all in a reader. The session's thread writes new
+entries from time to time, and so does closing the connection. A process that is killed loses what it has
+counted since the last time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from strandline.catalog import sqltables
 from strandline.catalog.writer import Writer
 
 _MOST = 10_000
-"""So many notices wait at most; then the oldest go."""
+"""Maximum number of waiting notices; beyond it the oldest are dropped."""
 _AT = sqltables.counts.c
 _GROW = (
     update(sqltables.counts)
@@ -30,7 +30,7 @@ _GROW = (
 
 
 class Count(NamedTuple):
-    """What is counted: its name, and its labels as text."""
+    """The key of a counter: its name, and its labels as JSON text."""
 
     name: str
     labels: str
@@ -42,10 +42,13 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """Something that a process saw happen to versions. ``mismatch``: a plan of the table ``path_id`` did not
-    fit, the table expects ``expected`` of the path ``other``, which has ``actual``; then ``cured`` or
-    ``failed``. ``conflict``: a part was refused the path, which the operation ``other`` holds. ``arrived``:
-    a generation came to the cache, so many seconds after its commit."""
+    """An event that a process noticed about versions.
+
+    - ``mismatch``: a plan of the table ``path_id`` did not fit. The table expects version ``expected`` of the
+      path ``other``, which has ``actual``. Then ``cured`` or ``failed``.
+    - ``conflict``: a part was refused the path, because the operation ``other`` holds it.
+    - ``arrived``: a generation reached the cache, ``seconds`` after its commit.
+    """
 
     event: str
     time: float
@@ -63,37 +66,39 @@ _COLUMNS = (*(field.name for field in fields(Notice)), "session_id")
 
 
 class News(NamedTuple):
-    """What a transaction tells: notices, and by how much each count has grown."""
+    """What one transaction writes: notices, and by how much each counter has grown."""
 
     notices: list[Notice]
     counts: dict[Count, float]
 
 
 class Ledger:
-    """Of one process and one catalog. Safe to use from any thread. ``counted`` says what the process has
-    counted so far."""
+    """The buffer of one process and one catalog. Safe to use from any thread.
+
+    ``counted`` returns all counters of this process.
+    """
 
     def __init__(self) -> None:
         self.counted: Callable[[], dict[Count, float]] = dict
         self._notices: deque[Notice] = deque(maxlen=_MOST)
         self._told: dict[Count, float] = {}
         self.lock = threading.RLock()
-        """Held by who tells while it commits, and by who adds up what was told and what was not."""
+        """Held while unwritten counters are committed, and while written and unwritten ones are added up."""
 
     def note(self, notice: Notice) -> None:
         self._notices.append(notice)
 
     def news(self) -> News:
-        """Return what the catalog does not know yet."""
+        """Return what the catalog does not have yet."""
         return News([*self._notices], self.untold())
 
     def untold(self) -> dict[Count, float]:
-        """Return by how much counts have grown since they were told."""
+        """Return by how much counters have grown since they were last written."""
         grown = ((count, value - self._told.get(count, 0.0)) for count, value in self.counted().items())
         return {count: more for count, more in grown if more}
 
     def settle(self, told: News) -> None:
-        """The transaction that told it is durable."""
+        """Remove entries from the buffer after the transaction that wrote them is durable."""
         known = {id(notice) for notice in told.notices}
         while self._notices and id(self._notices[0]) in known:
             self._notices.popleft()
@@ -102,7 +107,7 @@ class Ledger:
 
 
 def tell(tx: Writer, session_id: str, news: News) -> None:
-    """Write what a process has counted and noticed."""
+    """Write notices and counters of a process."""
     rows = [(*astuple(notice), session_id) for notice in news.notices]
     tx.insert(sqltables.noticed, _COLUMNS, rows)
     known = counts(tx.conn)
@@ -115,5 +120,5 @@ def tell(tx: Writer, session_id: str, news: News) -> None:
 
 
 def counts(conn: Connection) -> dict[Count, float]:
-    """Return what all processes have counted, as far as they have told."""
+    """Return the written counters of all processes."""
     return {Count(row.name, row.labels): row.value for row in conn.execute(select(sqltables.counts))}

@@ -1,6 +1,8 @@
-"""Who maintains a table at the moment: merges and compactions of one table exclude each other, across
-processes. Only so that nobody does for nothing what another one does: ``chains.replace`` lets but one of them
-succeed."""
+"""Locks for the maintenance of tables: one process at a time merges or compacts a table.
+
+The lock only avoids double work: if two processes replace the same segments all the same, ``chains.replace``
+lets only one of them succeed.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,10 @@ from strandline.catalog.writer import Writer
 
 
 def take(tx: Writer, table_id: int, session_id: str) -> bool:
-    """Return whether this session may maintain the table now. It stays so until ``release``, or until the
-    session ends."""
+    """Lock a table's maintenance for this session; return whether it succeeded.
+
+    The lock holds until ``release``, or until the session ends.
+    """
     row = tx.conn.execute(
         select(sqltables.tables.c.maintained_by).where(sqltables.tables.c.path_id == table_id)
     ).one_or_none()
