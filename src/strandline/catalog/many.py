@@ -1,5 +1,7 @@
-"""Paths by the thousand: found, made and changed in a handful of statements, however many there are. All
-functions run inside the caller's transaction."""
+"""Bulk operations on paths: find, add and change thousands of them with a few statements.
+
+All functions run inside the caller's transaction.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ _FEEDS = (
     .order_by(_AT.name)
 )
 _USED = select(_AT.parent_id).distinct().where(sqltables.among(_AT.parent_id, "parents"))
-# In any order: what is told back says which one it is, so that the database may take many rows at once.
+# The returned rows name their path, so the database may insert many rows at once in any order.
 _NEW = insert(sqltables.paths).returning(_AT.id, _AT.parent_id, _AT.name)
 _CHILDREN = select(sqltables.paths).where(sqltables.among(_AT.parent_id, "parents"))
 _PUT = update(sqltables.paths).where(_AT.id == bindparam("path")).values(parent_id=bindparam("parent"))
@@ -48,7 +50,7 @@ _SET_BODIES = (
 
 @dataclass(frozen=True)
 class NewPath:
-    """A path to be made. ``owner_id``: the path that it belongs to, if that is not the one it is below."""
+    """A path to be added; ``owner_id`` is the path that it belongs to, if that is not its parent."""
 
     parent: Path
     name: str
@@ -63,8 +65,10 @@ class NewPath:
 
 
 def find(conn: Connection, wanted: Iterable[str]) -> dict[str, Path]:
-    """Return those of the paths that exist, by their names, which are given in normal form. One level of the
-    tree is read after the other."""
+    """Return those of the paths that exist, by name; names must be normalized.
+
+    The tree is read level by level.
+    """
     asked = {path for path in wanted if not names.is_binned(path)}
     root = paths.require(conn, "/")
     ids, found = {"": root.id}, {"/": root} if "/" in asked else {}
@@ -83,8 +87,7 @@ def find(conn: Connection, wanted: Iterable[str]) -> dict[str, Path]:
 
 
 def _levels(wanted: Iterable[str]) -> list[list[str]]:
-    """Return the paths and all that is above them, the root left out: first those directly below it, and so
-    on."""
+    """Return the paths and all paths above them, without the root, grouped by depth from the top."""
     levels: dict[int, list[str]] = defaultdict(list)
     seen = {"", "/"}
     for path in wanted:
@@ -96,7 +99,7 @@ def _levels(wanted: Iterable[str]) -> list[list[str]]:
 
 
 def require_tables(conn: Connection, wanted: Sequence[str]) -> list[Path]:
-    """Return the tables of these names, in their order; the error of the first that is none."""
+    """Return the tables with these names, in order; raise an error for the first that is not a table."""
     normal = [names.normalize(path) for path in wanted]
     found = find(conn, normal)
     tables = []
@@ -109,8 +112,11 @@ def require_tables(conn: Connection, wanted: Sequence[str]) -> list[Path]:
 
 
 def _children(conn: Connection, pairs: Iterable[tuple[int, str]]) -> dict[tuple[int, str], Row[Any]]:
-    """Return rows by the id of their parent and their name. One statement asks for many names below one
-    parent, or for one name below many, whichever serves more."""
+    """Return rows by the id of their parent and their name.
+
+    One statement asks for many names below one parent, or for one name below many parents, whichever covers
+    more.
+    """
     wanted = list(pairs)
     parents, children_ = Counter(p for p, _ in wanted), Counter(name for _, name in wanted)
     by_parent: dict[int, list[str]] = defaultdict(list)
@@ -127,7 +133,7 @@ def _children(conn: Connection, pairs: Iterable[tuple[int, str]]) -> dict[tuple[
 
 
 def named_below(conn: Connection, parents: Iterable[Path], name: str) -> dict[int, Path]:
-    """Return what has this name directly below paths, by the ids of these."""
+    """Return the direct children with this name, by the id of their parent."""
     above = {parent.id: parent for parent in parents}
     rows = _children(conn, [(parent_id, name) for parent_id in above])
     return {i: paths.of_row(row, f"{above[i].path}/{name}") for (i, _), row in rows.items()}
@@ -145,13 +151,16 @@ def subtrees(conn: Connection, roots: Sequence[Path]) -> list[Path]:
 
 
 def owned(conn: Connection, owner_id: int, known: Collection[int] = ()) -> list[Path]:
-    """Return what belongs to a path, without what is ``known``: the streams of a backup collection."""
+    """Return the paths that belong to a path, such as the streams of a backup collection.
+
+    Paths whose ids are in ``known`` are left out.
+    """
     found = conn.execute(select(_AT.id).where(_AT.owner_id == owner_id).order_by(_AT.id)).scalars().all()
     return paths.by_ids(conn, [path_id for path_id in found if path_id not in known])
 
 
 def streams_below(conn: Connection, tables: Sequence[Path]) -> list[tuple[int, Path]]:
-    """Return the streams on tables that belong to nobody else, by name, each with the id of its table."""
+    """Return the streams on tables that belong to no collection, by name, each with its table's id."""
     above = {table.id: table for table in tables}
     rows = conn.execute(_FEEDS, {"parents": list(above)})
     return [(row.parent_id, paths.of_row(row, f"{above[row.parent_id].path}/{row.name}")) for row in rows]
@@ -165,12 +174,12 @@ def add(
     state: str = READY,
     operation_id: str | None = None,
 ) -> list[Path]:
-    """Add paths, there from ``step`` on (default: the writer's); their parents are there already."""
+    """Add paths that exist from ``step`` on (default: the writer's step); their parents must exist."""
     if not new:
         return []
     taken = set(_children(tx.conn, [(one.parent.id, one.name) for one in new]))
     created = tx.step if step is None else step
-    # Those who have a body in common share its text.
+    # Paths that share a body share its text.
     written = {id(body): records.to_text(body) for body in {id(one.body): one.body for one in new}.values()}
     texts = [written[id(one.body)] for one in new]
     rows = []
@@ -199,8 +208,11 @@ def add(
 
 
 def _insert(tx: Writer, rows: Sequence[tuple[Any, ...]]) -> list[int]:
-    """New rows without their ids, and return these. PostgreSQL takes rows faster than it tells of them, so
-    many of them get their ids first."""
+    """Insert rows without ids, and return their ids.
+
+    PostgreSQL inserts faster by COPY, which returns nothing, so for many rows the ids are taken from the
+    sequence first.
+    """
     if tx.conn.dialect.name == "postgresql" and len(rows) >= FEW_ROWS:
         ids = list(tx.conn.execute(_NEW_IDS, {"count": len(rows)}).scalars().all())
         tx.insert(sqltables.paths, _COLUMNS, [(i, *row) for i, row in zip(ids, rows, strict=True)])
@@ -218,20 +230,22 @@ def add_one(
     state: str = READY,
     operation_id: str | None = None,
 ) -> Path:
-    """Return the same for one path."""
+    """Add one path, as ``add`` does."""
     return add(tx, [new], step=step, state=state, operation_id=operation_id)[0]
 
 
 def make_parent(tx: Writer, path: str) -> Path:
-    """Return the parent directory of a path, made with all that is missing above it."""
+    """Return the parent directory of a path; create it and all directories above it if missing."""
     return make_parents(tx, [path])[0][path]
 
 
 def make_parents(
     tx: Writer, wanted: Iterable[str], step: int | None = None
 ) -> tuple[dict[str, Path], list[int]]:
-    """Return the parent directory of each path, made with all that is missing above it; and the ids of those
-    that were made, the upper ones first."""
+    """Return the parent directory of each path; create the missing directories.
+
+    The second result are the ids of the created directories, upper ones first.
+    """
     above = {}
     for path in wanted:
         normal = names.normalize(path)
@@ -261,20 +275,20 @@ def make_parents(
 
 
 def set_bodies(tx: Writer, bodies: Mapping[int, Record]) -> None:
-    """What paths keep, by their ids."""
+    """Store the bodies of paths, by id."""
     texts = {i: records.to_text(body) for i, body in bodies.items()}
     if tx.conn.dialect.name == "postgresql" and len(texts) >= FEW_ROWS:
-        tx.conn.execute(_SET_BODIES, {"bodies": json.dumps(texts)})  # An array takes its driver far longer.
+        tx.conn.execute(_SET_BODIES, {"bodies": json.dumps(texts)})  # An array is far slower in its driver.
     elif texts:
         tx.conn.execute(_SET_BODY, [{"path": i, "text": text} for i, text in texts.items()])
 
 
 def exchange(tx: Writer, pairs: Sequence[tuple[Path, Path]]) -> None:
-    """Let paths of one name take each other's places, with all that is below them."""
+    """Swap the places of paths with the same name in the tree, with everything below them."""
     if not pairs:
         return
     for moves in (
-        # Out of the tree first, for no two may have one name in one place.
+        # Out of the tree first: two paths may not have the same name in the same place.
         [{"path": one.id, "parent": None} for one, _ in pairs],
         [{"path": other.id, "parent": one.parent_id} for one, other in pairs],
         [{"path": one.id, "parent": other.parent_id} for one, other in pairs],
@@ -283,7 +297,7 @@ def exchange(tx: Writer, pairs: Sequence[tuple[Path, Path]]) -> None:
 
 
 def remove_empty(tx: Writer, directories: Iterable[int]) -> None:
-    """Remove those of the directories that have nothing in them but each other."""
+    """Remove those of the directories that contain nothing but each other."""
     left = set(directories)
     while left:
         used = set(tx.conn.execute(_USED, {"parents": list(left)}).scalars())

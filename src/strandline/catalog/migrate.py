@@ -1,5 +1,7 @@
-"""Alembic, driven from code: no ini file, no command line. Imported only when a catalog is created or is
-older than this version."""
+"""Runs the migrations with Alembic, without an ini file or a command line.
+
+Imported only when a catalog is new or older than this version.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,14 @@ from sqlalchemy import Engine, text
 from strandline.errors import PreconditionFailed
 
 _LOCK = 0x57A4D
-"""Number of the advisory lock that lets one process migrate a PostgreSQL catalog at a time."""
+"""Number of the advisory lock that lets one process at a time migrate a PostgreSQL catalog."""
 
 
 def upgrade(engine: Engine) -> None:
-    """Bring the catalog to this version's schema, in one transaction; a second process waits and then finds
-    it done."""
+    """Migrate the catalog to this version's schema in one transaction.
+
+    A second process waits, and then has nothing to do.
+    """
     with engine.connect().execution_options(strandline_write=True) as conn, conn.begin():
         if engine.dialect.name == "postgresql":
             conn.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))

@@ -1,9 +1,9 @@
-"""One moment: a step, and tables with their descriptions and chains as they were at that step.
+"""Snapshots: a step, and tables with their descriptions and chains as of that step.
 
-``Moments.read`` is the one way in which a statement gets at any of it: one read transaction for all tables
-that the statement names. It writes nothing. What it gives is there for the grace period at least, because
-whatever leaves a table's present state after it is left alone for so long; and for as long as the moment
-exists, if this process's session can say so in time.
+Statements read through ``Moments.read`` only: one read transaction covers all tables that a statement names.
+It writes nothing. The segments of a snapshot stay readable for at least the grace period, because segments
+that leave a table's state are not collected before. They stay for as long as the snapshot exists if the
+session's thread can record that it is being read.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ from strandline.model import Chain
 
 @dataclass(frozen=True)
 class Named:
-    """A table that a statement names. ``index``: one that it reads as well; ``writes``: it may change the
-    table, and so its synchronous indexes."""
+    """A table that a statement names.
+
+    ``index``: an index that it reads as well. ``writes``: it may change the table, and so its synchronous
+    indexes.
+    """
 
     path: str
     index: str | None = None
@@ -39,7 +42,7 @@ class Named:
 
 @dataclass(frozen=True)
 class TableAt:
-    """A table at a step. ``increment``: it is an incremental backup."""
+    """A table at a step; ``increment``: it is an incremental backup."""
 
     info: TableInfo
     chain: Chain
@@ -48,15 +51,18 @@ class TableAt:
 
 @dataclass(frozen=True)
 class Mark:
-    """The last moment of a process so far, by its number, and the session in whose name it writes."""
+    """The number of the latest snapshot of a process, and the session that writes its files."""
 
     number: int
     session_id: str
 
 
 class Moment:
-    """What was read at one step. ``since``: the time when it was the last one; 0, and ``is_past``, if it was
-    asked for. ``number`` counts the moments of a process. Not for use by two threads at once."""
+    """A snapshot of tables at one step. Not for use by two threads at once.
+
+    ``since`` is the time at which the step was the last one. If a caller asked for the step, ``is_past`` is
+    set and ``since`` is 0. ``number`` counts the snapshots of a process.
+    """
 
     def __init__(self, step: int, since: float, is_past: bool, number: int) -> None:
         self.step = step
@@ -65,15 +71,15 @@ class Moment:
         self.number = number
         self.tables: dict[str, TableAt] = {}
         self.refused: dict[str, StrandlineError] = {}
-        """Why a table that it was to be read with is not there, for the one who asks for it."""
+        """Errors of the tables that could not be read, by path; raised when the table is used."""
         self.known: dict[int, TableInfo] = {}
-        """Descriptions at the step, by id, of what has not been asked for."""
+        """Prefetched table descriptions at this step, by id."""
         self.segments: set[int] = set()
-        """All that was ever in a plan made of it."""
+        """Ids of all segments in any plan made from it."""
 
 
 class Moments:
-    """The moments of one process. Shared by all of its threads."""
+    """The snapshots of one process. Shared by all of its threads."""
 
     def __init__(self, catalog: Catalog, loader: Loader, session: Session) -> None:
         self._catalog = catalog
@@ -86,10 +92,9 @@ class Moments:
         session.watch()
 
     def read(self, wanted: Iterable[Named] = (), step: int | None = None) -> Moment:
-        """Return the last step (or a given one), with the tables that are wanted at it, from one snapshot of
-        the catalog."""
+        """Open a snapshot of the last step, or of ``step``, with the tables that are wanted."""
         named = list(wanted)
-        since = self._catalog.clock.now()  # Before the snapshot: whatever is removed from it comes later.
+        since = self._catalog.clock.now()  # before the snapshot, so that every later removal has a later time
 
         def look_at(look: Look) -> Moment:
             if step is None:
@@ -115,7 +120,7 @@ class Moments:
             return [Reading(moment.step, moment.since) for moment in self._live]
 
     def table(self, moment: Moment, path: str) -> TableAt:
-        """Return a table of a moment: one of those that it was read with, or another one at the same step."""
+        """Return a table of a snapshot; read it at the same step if it was not read yet."""
         if path in moment.refused:
             raise moment.refused[path]
         if path not in moment.tables:
@@ -123,8 +128,10 @@ class Moments:
         return moment.tables[path]
 
     def index(self, moment: Moment, table: TableInfo, ref: IndexRef) -> TableAt:
-        """Return the implementation table of an index that a table of the moment lists: found by its id,
-        whatever is at its path now."""
+        """Return the implementation table of an index that a table of the snapshot lists.
+
+        It is found by its id, even if another path has its name now.
+        """
         path = impl_path(table, ref)
         if path not in moment.tables:
             with self._catalog.read() as conn:
@@ -132,14 +139,16 @@ class Moments:
         return moment.tables[path]
 
     def mark(self) -> Mark:
-        """Return a mark between the moments so far and those to come."""
+        """Return a mark that separates the snapshots so far from later ones."""
         return Mark(self._last, self._session.id)
 
     def lost_since(self, mark: Mark) -> bool:
-        """Return whether something has been collected that a moment after the mark has in its plan, or that
-        may have been written since. The catalog forgets a segment before its file is removed: a file that is
-        missing although the catalog has the segment is damage, and one that it does not have was removed by
-        right. So was one that has no segment yet, if its writer's session has ended."""
+        """Return whether the collector may have removed files of snapshots taken, or written, since the mark.
+
+        The catalog forgets a segment before its file is removed. So a missing file is damage if the catalog
+        still has its segment; otherwise it was collected. A file without a segment may have been collected if
+        the session that wrote it has ended.
+        """
         with self._lock:
             seen = {i for moment in self._live if moment.number > mark.number for i in moment.segments}
         with self._catalog.read() as conn:
@@ -181,9 +190,11 @@ class Moments:
         return TableAt(found.info, found.chain, row.record(TableBody).increment)
 
     def _planned(self, look: Look, moment: Moment, path: str) -> TableInfo | None:
-        """Return the description of a live table, or of one of its implementation tables, as the cache knows
-        it; None if it is a later one than that of the step. The cache has seen every publication up to the
-        step, so it knows nothing older, and ``since`` tells the rest."""
+        """Return the cached description of a live table, or of one of its implementation tables.
+
+        Returns None if the description is newer than the snapshot's step. It is never older: the cache has
+        seen every publication up to the step.
+        """
         above, _, name = path.rpartition("/")
         plan = self._loader.planned(look, above.rpartition("/")[0] if name == IMPL_TABLE else path)
         infos = [info for info in (plan.table, *plan.impls) if info.since <= moment.step]
@@ -206,5 +217,5 @@ class Moments:
 
 
 def impl_path(table: TableInfo, ref: IndexRef) -> str:
-    """Return where the entries of a table's index are."""
+    """Return the path of an index's implementation table."""
     return f"{table.path}/{ref.name}/{IMPL_TABLE}"

@@ -1,9 +1,8 @@
-"""Operations and their parts as the catalog keeps them, the paths they lock, and what is left of them when
-they end.
+"""Operations and their parts in the catalog, the paths that they lock, and how they end.
 
-What an operation and its parts keep is text here: the records in it belong to their kinds. All functions run
-inside the caller's transaction. ``complete`` and ``roll_back`` know an operation's paths by their state
-alone, so an end of either kind leaves nothing locked, whatever the operation was and wherever it stopped.
+Requests, bodies and results are texts here: each kind of operation defines its own records. All functions run
+inside the caller's transaction. ``complete`` and ``roll_back`` find an operation's paths by their state
+alone, so both leave nothing locked, whatever the operation was and wherever it stopped.
 """
 
 from __future__ import annotations
@@ -26,13 +25,15 @@ from strandline.records import Record
 RUNNING, CANCELLING = "running", "cancelling"
 DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
 STATES = (RUNNING, CANCELLING, DONE, FAILED, CANCELLED)
-"""States of an operation: the first two can go on, the others have ended. A part that has ended is in state
-``done``, too."""
+"""States of an operation: the first two can go on, the others have ended.
 
-# Every transition runs these; statements that are built once cost half as much.
+A part that has ended is ``done``.
+"""
+
+# Every transition runs these. Built once, because that halves their cost.
 _OPERATION = select(sqltables.operations).where(sqltables.operations.c.id == bindparam("operation"))
 _AT_PART = sqltables.parts.c
-# Without what is for people to see: the parts of many tables are read very often.
+# Without the columns that are only displayed: the parts of many tables are read very often.
 _PART = select(
     _AT_PART.operation_id,
     _AT_PART.id,
@@ -62,7 +63,7 @@ _OPEN_PARTS = (
     .limit(bindparam("most"))
 )
 _AT = sqltables.paths.c
-# Without what they keep, of which there may be very much.
+# Without their bodies, which may be very large.
 _BRIEF = select(_AT.id, _AT.parent_id, _AT.name, _AT.type, _AT.state, _AT.version)
 _UNDER = _BRIEF.where(_AT.operation_id == bindparam("operation")).order_by(_AT.id)
 _SAVE_PART = (
@@ -82,16 +83,21 @@ _SAVE_WORKED = _SAVE_PART.values(
 )
 
 CREATED_STATES = frozenset({"creating", "incoming restore"})
-"""Paths in these states were made by the operation: they appear when it is complete and are removed when it
-is rolled back."""
+"""States of paths that the operation created.
+
+Completing the operation makes them visible, rolling it back removes them.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartRow:
-    """One of the siblings. Parts of one stage run in any order; a stage begins when all parts of the earlier
-    ones are done. ``attempt`` grows with each failure, so that a late report of an earlier try can be told
-    from the present one. ``body`` is the text of what its handler keeps. ``began``, ``seconds`` and
-    ``process`` are those of slow work that it has just had done."""
+    """A part of an operation.
+
+    Parts of one stage run in any order; a stage begins when all parts of the earlier ones are done.
+    ``attempt`` grows with each failure, so that a late report of an earlier attempt can be recognised.
+    ``body`` is the text of the handler's record. ``began``, ``seconds`` and ``process`` describe slow work
+    that was just done for the part.
+    """
 
     operation_id: str
     id: int
@@ -107,7 +113,7 @@ class PartRow:
 
 
 class NewPart(NamedTuple):
-    """A part to be added. ``increment``, ``path``, ``shard`` and ``bytes``: what it is about."""
+    """A part to be added; ``increment``, ``path``, ``shard`` and ``bytes`` say what it works on."""
 
     kind: str
     stage: int
@@ -132,15 +138,17 @@ class Failure(Record):
         return Failure(code=error.code, message=error.message, hint=error.hint)
 
     def error(self) -> StrandlineError:
-        """Return it, as it would have been raised."""
+        """Return the error as it was raised."""
         return BY_CODE.get(self.code, StrandlineError)(self.message, self.hint)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Operation:
-    """A persisted piece of work. ``request`` is what was asked for, ``body`` what its kind planned from it,
-    ``progress`` how far it has come, ``result`` what came of it, ``error`` the ``Failure`` that ended it: the
-    texts of records."""
+    """A persisted operation.
+
+    The texts are records: ``request`` is what was asked for, ``body`` what its kind planned, ``progress`` how
+    far it has come, ``result`` its result, ``error`` the ``Failure`` that ended it.
+    """
 
     id: str
     kind: str
@@ -162,7 +170,7 @@ class Operation:
         return self.ended is not None
 
     def failure(self) -> StrandlineError | None:
-        """Return the error that ended it, as it would have been raised."""
+        """Return the error that ended it, as it was raised; None if there is none."""
         if self.error is None:
             return None
         return records.from_text(Failure, self.error, f"the error of operation {self.id}").error()
@@ -194,7 +202,7 @@ def add_parts(tx: Writer, operation_id: str, new: Sequence[NewPart]) -> None:
 
 
 def get(conn: Connection, operation_id: str, *, counted: bool = False) -> Operation:
-    """Return the operation; ``counted``: also how many parts it has, and how many are done."""
+    """Return an operation; with ``counted`` also how many parts it has, and how many are done."""
     row = conn.execute(_OPERATION, {"operation": operation_id}).one_or_none()
     if row is None:
         raise OperationNotFound(f"there is no operation {operation_id!r}")
@@ -203,8 +211,11 @@ def get(conn: Connection, operation_id: str, *, counted: bool = False) -> Operat
 
 @dataclass(frozen=True, kw_only=True)
 class OperationFilter:
-    """Which operations are listed: those of a state, of a kind, that began at ``since`` (seconds since the
-    epoch) or later; of these no more than ``limit``, the last ones. None: any."""
+    """Which operations to list; None means any.
+
+    ``since`` is the earliest time of creation, in seconds since the epoch. ``limit`` keeps only the latest
+    ones.
+    """
 
     state: str | None = None
     kind: str | None = None
@@ -213,7 +224,7 @@ class OperationFilter:
 
 
 def listed(conn: Connection, wanted: OperationFilter | None = None) -> list[Operation]:
-    """Return the operations that are wanted and not forgotten, oldest first, counted."""
+    """Return the operations that match, oldest first, with the numbers of their parts."""
     at, wanted = sqltables.operations.c, wanted or OperationFilter()
     found = select(sqltables.operations).order_by(at.number.desc()).limit(wanted.limit)
     if wanted.state is not None:
@@ -233,30 +244,30 @@ def unfinished(conn: Connection) -> list[Operation]:
 
 
 def parts(conn: Connection, operation_id: str, kind: str | None = None) -> list[PartRow]:
-    """Return all of its parts, or those of a kind."""
+    """Return all parts of an operation, or those of one kind."""
     query = _PARTS if kind is None else _PARTS.where(sqltables.parts.c.kind == kind)
     return [_part(row) for row in conn.execute(query, {"operation": operation_id})]
 
 
 def present_parts(conn: Connection, operation_id: str, part_ids: Iterable[int]) -> dict[int, PartRow]:
-    """Return parts as they are now, by id; without those that are gone."""
+    """Return the current state of parts, by id; parts that no longer exist are left out."""
     found = conn.execute(_PRESENT, {"operation": operation_id, "ids": list(part_ids)})
     return {row.id: _part(row) for row in found}
 
 
 def open_parts(conn: Connection, operation_id: str, most: int) -> list[PartRow]:
-    """Return the first of those that may go on now: the unfinished ones of the first unfinished stage."""
+    """Return the first ``most`` parts that may run now: unfinished ones of the first unfinished stage."""
     return [_part(row) for row in conn.execute(_OPEN_PARTS, {"operation": operation_id, "most": most})]
 
 
 def first_open_stage(conn: Connection, operation_id: str) -> int | None:
-    """Return the stage whose parts may go on now; None if all are done."""
+    """Return the stage whose parts may run now; None if all parts are done."""
     stage: int | None = conn.execute(_OPEN_STAGE, {"operation": operation_id}).scalar_one()
     return stage
 
 
 def last_change(conn: Connection, operation_id: str) -> float | None:
-    """Return when the last transition of a part was; None if there are no parts."""
+    """Return the time of the last transition of a part; None if there are no parts."""
     at = sqltables.parts.c
     last: float | None = conn.execute(
         select(func.max(at.changed)).where(at.operation_id == operation_id)
@@ -265,7 +276,10 @@ def last_change(conn: Connection, operation_id: str) -> float | None:
 
 
 def save_parts(tx: Writer, changed: Sequence[PartRow]) -> None:
-    """Parts that have gone on together, one at least, all after slow work or all without."""
+    """Store the transitions of parts that advanced together.
+
+    There is at least one part; either all of them did slow work, or none did.
+    """
     has_worked = changed[0].began is not None
     values = [
         {
@@ -287,7 +301,7 @@ def save_parts(tx: Writer, changed: Sequence[PartRow]) -> None:
 
 
 def save(tx: Writer, operation_id: str, **values: Any) -> None:
-    """Change columns of an operation; those that hold a record are given as records."""
+    """Change columns of an operation; records are encoded as text."""
     encoded = {k: records.to_text(v) if isinstance(v, Record) else v for k, v in values.items()}
     tx.conn.execute(
         update(sqltables.operations).where(sqltables.operations.c.id == operation_id).values(**encoded)
@@ -295,7 +309,7 @@ def save(tx: Writer, operation_id: str, **values: Any) -> None:
 
 
 def ended_before(conn: Connection, time: float, most: int) -> list[str]:
-    """Return the ids of up to ``most`` operations that had ended at a time, those first that ended first."""
+    """Return the ids of up to ``most`` operations that had ended at a time, earliest end first."""
     at = sqltables.operations.c
     query = select(at.id).where(at.ended <= time).order_by(at.ended, at.number).limit(most)
     return list(conn.execute(query).scalars())
@@ -308,7 +322,7 @@ def forget(tx: Writer, *operation_ids: str) -> None:
 
 
 def forget_failed(tx: Writer) -> int:
-    """Remove the records of all operations that have failed, and return how many there were."""
+    """Delete all failed operations, and return how many there were."""
     at = sqltables.operations.c
     failed = select(at.id).where(at.state == FAILED)
     tx.conn.execute(delete(sqltables.parts).where(sqltables.parts.c.operation_id.in_(failed)))
@@ -316,16 +330,20 @@ def forget_failed(tx: Writer) -> int:
 
 
 def lock(tx: Writer, operation_id: str, locked: Sequence[Path], state: str) -> None:
-    """Put paths into a state; refused if another operation works on one of them. What this operation already
-    holds stays as it is."""
+    """Put paths into a state for an operation; refuse a path that another operation works on.
+
+    Paths that this operation already holds keep their state.
+    """
     for path in locked:
         paths.check_ready(path, operation_id)
     paths.set_state(tx, [p.id for p in locked if p.state == READY], state, operation_id)
 
 
 def complete(tx: Writer, operation_id: str, registry: VersionRegistry) -> None:
-    """Apply every claim, let new paths appear and dropped ones disappear, unlock the rest, and publish all of
-    it under one generation."""
+    """Apply claims, make new paths visible, remove dropped ones, unlock the rest, and publish them.
+
+    All publications have one generation.
+    """
     under = {row.id: row for row in tx.conn.execute(_UNDER, {"operation": operation_id}).all()}
     moved = registry.apply(tx, operation_id)
     rows = [*under.values(), *_rows(tx.conn, [i for i in moved if i not in under])]
@@ -350,12 +368,15 @@ def _rows(conn: Connection, path_ids: Iterable[int]) -> list[Any]:
 
 
 def roll_back(tx: Writer, operation_id: str, registry: VersionRegistry, directories: Sequence[int]) -> None:
-    """End the claims, remove what the operation made, also its ``directories`` if nothing else is in them,
-    and unlock what it locked. The catalog is then as if it had never been."""
+    """End the claims, remove what the operation created, and unlock its paths.
+
+    ``directories`` that it created are removed if they are empty. The catalog is then as if the operation had
+    never begun.
+    """
     registry.rollback(tx, operation_id)
     under = tx.conn.execute(_UNDER, {"operation": operation_id})
     made = [row.id for row in under if row.state in CREATED_STATES]
-    # Nobody has ever seen them, so nobody has them in his plan.
+    # They were never visible, so no reader has them in its plan.
     for chunk in chunks(made):
         tx.conn.execute(delete(sqltables.chains).where(sqltables.chains.c.table_id.in_(chunk)))
         tx.conn.execute(delete(sqltables.commits).where(sqltables.commits.c.table_id.in_(chunk)))
@@ -366,17 +387,17 @@ def roll_back(tx: Writer, operation_id: str, registry: VersionRegistry, director
 
 
 def _unlock(tx: Writer, operation_id: str, created_at: int | None = None) -> None:
-    """Let others have the paths again; new ones are there from ``created_at`` on."""
+    """Unlock the paths of an operation; new ones exist from ``created_at`` on."""
     values: dict[str, Any] = {"state": READY, "operation_id": None}
     if created_at is not None:
-        # In one statement with the rest, for a database may write the whole row again for each.
+        # In one statement, because a database may write the whole row again for each update.
         values["created_step"] = case((_AT.state.in_(CREATED_STATES), created_at), else_=_AT.created_step)
     tx.conn.execute(update(sqltables.paths).where(_AT.operation_id == operation_id).values(values))
     tx.conn.execute(delete(sqltables.pins).where(sqltables.pins.c.name == operation_id))
 
 
 def _counts(conn: Connection, only: Sequence[str] | None = None) -> dict[str, tuple[int, int]]:
-    """For each operation, how many of its parts are done, and how many there are."""
+    """Return for each operation how many of its parts are done, and how many there are."""
     found = conn.execute(_COUNTS) if only is None else conn.execute(_COUNTS_OF, {"operations": only})
     counts: dict[str, tuple[int, int]] = {}
     for operation_id, state, number in found:

@@ -1,4 +1,4 @@
-"""Who carries out operations, and when that process was last heard of."""
+"""Owners of operations: the process that runs each, and when it was last seen."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ _OWNED = select(
 
 @dataclass(frozen=True, kw_only=True)
 class Owner:
-    """Who carries out an operation: ``process`` is ``host:pid``. ``is_alive``: as far as can be told from
-    here. ``seen``: when it was last heard of; None if nobody knows any more."""
+    """The process that runs an operation.
+
+    ``process`` is ``host:pid``. ``is_alive`` is decided as far as this machine can tell. ``seen`` is the time
+    of its last sign of life, None if unknown.
+    """
 
     operation_id: str
     kind: str
@@ -41,7 +44,7 @@ class Owner:
 
 
 def owners(conn: Connection, operation_ids: Iterable[str], now: float) -> dict[str, Owner]:
-    """Return the owners of operations, by their ids."""
+    """Return the owners of operations, by operation id."""
     found = (
         row
         for chunk in chunks(operation_ids)
@@ -51,7 +54,7 @@ def owners(conn: Connection, operation_ids: Iterable[str], now: float) -> dict[s
 
 
 def busy_below(conn: Connection, parent: Path, now: float) -> dict[str, tuple[str, Owner]]:
-    """Return what is directly below a path and under operation, by name: its state, and who works on it."""
+    """Return the direct children of a path that are under operation, by name: state and owner."""
     at = sqltables.paths.c
     rows = conn.execute(
         select(at.name, at.state, at.operation_id).where(

@@ -1,5 +1,7 @@
-"""The tree of paths: rows of ``paths``, found, made, changed and published. All functions run inside the
-caller's transaction."""
+"""The tree of paths: find, add, change and publish rows of ``paths``.
+
+All functions run inside the caller's transaction.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,10 @@ from strandline.records import R, Record, RecordType
 READY = "ready"
 ROOT_ID = 1
 BIN = "bin"
-"""The type of the node that dropped paths are kept below (``recycle_bin``). Only those who ask for it see
-it."""
+"""The type of the node that dropped paths are kept below (``recycle_bin``). Ordinary listings omit it."""
 IMPL_TABLE = "indexImplTable"
 
-# Walking the tree is what the catalog does most; statements that are built once cost half as much.
+# Walking the tree is the catalog's most frequent work. Statements that are built once cost half as much.
 _ROW = select(sqltables.paths).where(sqltables.paths.c.id == bindparam("row_id"))
 _LISTED = sqltables.among(sqltables.paths.c.id, "row_ids")
 _ROWS = select(sqltables.paths).where(_LISTED)
@@ -47,7 +48,7 @@ _NAME = (sqltables.paths.c.id, sqltables.paths.c.parent_id, sqltables.paths.c.na
 _ABOVE = select(*_NAME).where(_LISTED).cte("above", recursive=True)
 _ABOVE = _ABOVE.union(select(*_NAME).where(sqltables.paths.c.id == _ABOVE.c.parent_id))
 _NAMES = select(_ABOVE)
-"""Of rows and of all that is above them: in one statement, each of them once."""
+"""The names of rows and of all rows above them, each once, in one statement."""
 _NAMES_BELOW = (
     select(sqltables.paths.c.name).distinct().where(sqltables.among(sqltables.paths.c.parent_id, "parents"))
 )
@@ -64,17 +65,19 @@ _UNDER = (
     .order_by(sqltables.paths.c.id)
 )
 _AT_ONCE = 6
-"""So many names of a path are followed by one statement: few are deeper, and every one of them is a join."""
+"""Maximum number of a path's names that one statement follows: each of them adds a join."""
 
 # A table in one of these states has no rows that a statement may see or change.
 CLOSED_STATES = frozenset({"creating", "dropping", "incoming restore"})
 DIRECTORIES = frozenset({"directory", "backup_collection", "backup"})
-"""The types of what other paths are made below."""
+"""Types of paths that other paths can be created below."""
 
 
 class Path(NamedTuple):
-    """One row of the tree with its full name. ``body`` is the text of its record. A tuple, for an operation
-    may look at a hundred thousand of them."""
+    """A row of the tree with its full path; ``body`` is the text of its record.
+
+    It is a tuple because an operation may load a hundred thousand of them.
+    """
 
     id: int
     parent_id: int | None
@@ -91,7 +94,7 @@ class Path(NamedTuple):
         return self.path.rsplit("/", 1)[1]
 
     def record(self, kind: RecordType[R]) -> R:
-        """Return what the path keeps."""
+        """Return the path's record."""
         return records.from_text(kind, self.body, f"the description of {self.path}")
 
 
@@ -113,7 +116,7 @@ def find(conn: Connection, path: str) -> Path | None:
 
 @cache
 def _followed(count: int) -> Select[Any]:
-    """Return the statement that follows so many names, from a ``parent`` on, to a row."""
+    """Build the statement that follows ``count`` names downwards from ``parent`` to a row."""
     tables = [sqltables.paths.alias(f"at_{number}") for number in range(count - 1)] + [sqltables.paths]
     found = select(sqltables.paths).where(tables[0].c.parent_id == bindparam("parent"))
     for upper, lower in pairwise(tables):
@@ -122,7 +125,7 @@ def _followed(count: int) -> Select[Any]:
 
 
 def require(conn: Connection, path: str, type_: str | None = None) -> Path:
-    """Return the path, or PATH_NOT_FOUND with the closest name as a hint."""
+    """Return the path; raise PATH_NOT_FOUND with the closest name as a hint if it does not exist."""
     found = find(conn, path)
     if found is None:
         raise PathNotFound(f"there is no {type_ or 'path'} {names.normalize(path)}", _nearest(conn, path))
@@ -140,7 +143,7 @@ def by_id(conn: Connection, path_id: int) -> Path | None:
 
 
 def require_id(conn: Connection, path_id: int | None) -> Path:
-    """Return a path that cannot have gone: this transaction has seen it, or an operation holds it."""
+    """Return a path that must exist: this transaction has seen it, or an operation holds it."""
     found = None if path_id is None else by_id(conn, path_id)
     if found is None:
         raise Internal(f"path {path_id} is gone although an operation holds it")
@@ -148,7 +151,7 @@ def require_id(conn: Connection, path_id: int | None) -> Path:
 
 
 def by_ids(conn: Connection, path_ids: Iterable[int]) -> list[Path]:
-    """Return those of the paths that exist, in the order asked for."""
+    """Return those of the paths that exist, in the order of the ids."""
     wanted = list(dict.fromkeys(path_ids))
     known = (
         {path.id: path for path in named(conn, conn.execute(_ROWS, {"row_ids": wanted}).all())}
@@ -159,20 +162,22 @@ def by_ids(conn: Connection, path_ids: Iterable[int]) -> list[Path]:
 
 
 def under(conn: Connection, operation_id: str) -> list[Path]:
-    """Return the paths that an operation works on, in the order they were made."""
+    """Return the paths that an operation works on, in order of creation."""
     return named(conn, conn.execute(_UNDER, {"operation": operation_id}).all())
 
 
 def named(conn: Connection, found: Iterable[Row[Any]]) -> list[Path]:
-    """Return rows of the tree with their full names."""
+    """Return rows of the tree with their full paths."""
     rows = list(found)
     full = full_names(conn, rows)
     return [of_row(row, full[row.id]) for row in rows]
 
 
 def full_names(conn: Connection, rows: Sequence[Any]) -> dict[int, str]:
-    """Return the full names of rows that begin with their id, parent and name, by their ids. Each row of a
-    parent is read once."""
+    """Return the full paths of rows, by id; the rows begin with id, parent and name.
+
+    Each row above them is read once.
+    """
     above: dict[int, tuple[int | None, str]] = {row[0]: (row[1], row[2]) for row in rows}
     missing = {parent for parent, _ in above.values() if parent is not None} - above.keys()
     if missing:
@@ -191,7 +196,7 @@ def full_names(conn: Connection, rows: Sequence[Any]) -> dict[int, str]:
 
 
 def children(conn: Connection, parent: Path) -> list[Path]:
-    """Return what is directly below a path, by name."""
+    """Return the direct children of a path, by name."""
     return [of_row(row, path) for row, path in _below(conn, parent, select(sqltables.paths), 1)]
 
 
@@ -201,15 +206,17 @@ def subtree(conn: Connection, root: Path) -> list[Path]:
 
 
 def user_tables(conn: Connection, root: Path) -> list[Path]:
-    """Return the tables at and below a path that are users' own: neither an index's nor a backup's. What is
-    below tables and backups is not even looked at."""
+    """Return the users' tables at and below a path, without those of indexes and backups.
+
+    Nothing below tables and backups is read.
+    """
     below = _below(conn, root, select(sqltables.paths), None, through=("directory",))
     found = (root, *(of_row(row, path) for row, path in below))
     return [path for path in found if _is_users(path.type, path.name, path.path)]
 
 
 def user_table_states(conn: Connection) -> dict[str, str]:
-    """Return the states of all users' tables by path, without reading their descriptions."""
+    """Return the states of all users' tables by path, without reading their bodies."""
     at = sqltables.paths.c
     brief = select(at.id, at.parent_id, at.name, at.type, at.state)
     below = _below(conn, require(conn, "/"), brief, None, through=("directory",))
@@ -221,14 +228,16 @@ def _is_users(type_: str, name: str, path: str) -> bool:
 
 
 def names_below(conn: Connection, parent_ids: Iterable[int], ending: str = "") -> set[str]:
-    """Return the names of what is directly below some paths, of those with this ``ending``."""
+    """Return the names of the direct children of some paths that end with ``ending``."""
     ended = _NAMES_BELOW.where(sqltables.paths.c.name.endswith(ending, autoescape=True))
     return set(conn.execute(ended, {"parents": list(parent_ids)}).scalars().all())
 
 
 def backups(conn: Connection, collection: Path, *, last: bool = False, most: int | None = None) -> list[Path]:
-    """Return the finished backups of a collection, or the last one: names sort in the order of time.
-    ``most``: no more than so many characters of their bodies."""
+    """Return the finished backups of a collection, or only the last one; names sort by time.
+
+    ``most``: maximum number of characters to read of each body.
+    """
     at = sqltables.paths.c
     body = at.body if most is None else func.substr(at.body, 1, most).label("body")
     found = select(*(body if column is at.body else column for column in at)).where(
@@ -239,8 +248,10 @@ def backups(conn: Connection, collection: Path, *, last: bool = False, most: int
 
 
 def entries(conn: Connection, root: Path, depth: int | None) -> list[tuple[str, str]]:
-    """Return the path and the type of everything down to ``depth`` levels below a path (None: any), by name,
-    parents first."""
+    """Return path and type of everything up to ``depth`` levels below a path (None: all), parents first.
+
+    Siblings are sorted by name.
+    """
     at = sqltables.paths.c
     return [
         (path, row.type)
@@ -251,9 +262,11 @@ def entries(conn: Connection, root: Path, depth: int | None) -> list[tuple[str, 
 def _below(
     conn: Connection, root: Path, rows: Select[Any], depth: int | None, *, through: Sequence[str] = ()
 ) -> Iterator[tuple[Row[Any], str]]:
-    """Yield rows with their full names; ``through``: only what is below paths of these types. However many
-    there are, one query finds those of a level, by the index: asked for all levels at once, PostgreSQL may
-    read the whole tree for a few of them."""
+    """Yield rows with their full paths; ``through``: descend only below paths of these types.
+
+    Each level is one query that uses the index. If asked for all levels at once, PostgreSQL may read the
+    whole tree to find a few rows.
+    """
     below: dict[int, list[Row[Any]]] = defaultdict(list)
     children = rows.where(sqltables.among(sqltables.paths.c.parent_id, "parents"))
     level, parents = 0, [root.id]
@@ -265,7 +278,7 @@ def _below(
         level += 1
 
     def under(parent_id: int, base: str) -> list[tuple[Row[Any], str]]:
-        # Sorted here, because two databases may collate text differently; the last one first, as it is taken
+        # Sorted here, because databases may collate text differently; in reverse, because rows are popped
         # from the end.
         return [
             (row, f"{base}/{row.name}")
@@ -280,14 +293,13 @@ def _below(
 
 
 def check_ready(path: Path, operation_id: str | None = None) -> None:
-    """Refuse a path that another operation works on; parts of the same operation are let through."""
+    """Refuse a path that another operation works on; parts of the same operation may use it."""
     if path.state != READY and (operation_id is None or path.operation_id != operation_id):
         raise under_operation(f"{path.path} is {path.state}", path.operation_id)
 
 
 def under_operation(what: str, operation_id: str | None) -> UnderOperation:
-    """Return the error of whoever needs what an operation has taken: ``what`` says of which path what it
-    does."""
+    """Build the UNDER_OPERATION error; ``what`` names the path and its state."""
     return UnderOperation(
         f"path is under operation: {what} by operation {operation_id}",
         f"Wait for it with db.wait({operation_id!r}), or cancel it with db.cancel({operation_id!r}).",
@@ -296,7 +308,7 @@ def under_operation(what: str, operation_id: str | None) -> UnderOperation:
 
 
 def check_own_name(name: str, what: str) -> None:
-    """Refuse a name for a path of a user's that only Strandline gives."""
+    """Refuse a name for a user's path that is reserved for Strandline."""
     names.check_name(name)
     names.check_not_reserved(name, what)
     if name == IMPL_TABLE:
@@ -312,7 +324,7 @@ def set_body(tx: Writer, path_id: int, body: Record) -> None:
 
 
 def set_version(tx: Writer, path_id: int, version: int) -> None:
-    """Versions grow strictly: writing one that does not is a defect, not a request to be ignored."""
+    """Set a path's version; a version that does not grow is an internal error."""
     changed = tx.conn.execute(
         update(sqltables.paths)
         .where(sqltables.paths.c.id == path_id, sqltables.paths.c.version < version)
@@ -334,8 +346,10 @@ def remove(tx: Writer, path_ids: Iterable[int]) -> None:
 
 
 def publish(tx: Writer, changed: Sequence[Path], dropped: Sequence[Path] = ()) -> int:
-    """Record the descriptions as they are from the writer's step on and announce them; ``changed`` must be
-    freshly read."""
+    """Record the descriptions from the writer's step on, and announce them.
+
+    ``changed`` must have been read in this transaction.
+    """
     if changed:
         tx.conn.execute(
             insert(sqltables.descriptions),
@@ -349,8 +363,10 @@ def publish(tx: Writer, changed: Sequence[Path], dropped: Sequence[Path] = ()) -
 
 
 def describe(tx: Writer, which: ColumnElement[bool]) -> None:
-    """Record the descriptions of paths as they are from the writer's step on. However many there are, none of
-    them leaves the catalog for it."""
+    """Record the present descriptions of the matching paths from the writer's step on.
+
+    The database copies them itself, so their number does not matter.
+    """
     at, columns = sqltables.paths.c, ["path_id", "version", "step", "body", "time"]
     recorded = literal(tx.step, BigInteger), at.body, literal(tx.now, Float)
     present = select(at.id, at.version, *recorded).where(which)
@@ -358,8 +374,8 @@ def describe(tx: Writer, which: ColumnElement[bool]) -> None:
 
 
 def of_row(row: Row[Any], path: str) -> Path:
-    """Return a row of the tree under its full name."""
-    id_, parent_id, _, *rest = cast(tuple[Any, ...], row)  # In the order of the columns.
+    """Return a row of the tree as a ``Path``."""
+    id_, parent_id, _, *rest = cast(tuple[Any, ...], row)  # in the order of the columns
     return Path._make((id_, parent_id, path, *rest[:6]))
 
 

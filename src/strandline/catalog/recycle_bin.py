@@ -1,12 +1,12 @@
-"""The bin: what was dropped and can be brought back for ``bin_seconds``.
+"""The recycle bin: dropped paths that can be brought back for ``bin_seconds``.
 
-A dropped path moves with all that is below it, in one transaction:
+Dropping moves a path with everything below it, in one transaction:
 
     /.backups/collections/nightly   ->   /.bin/17/nightly
 
-``/.bin`` is a node of the tree that no name leads to and no listing shows. Below it each dropped path has an
-entry, whose record says what it was, when it was dropped and by whom. Ids, segments and backups stay as they
-are, so to bring a path back is to move it. The collector drops entries whose time is over.
+``/.bin`` is a node of the tree that no name leads to and no listing shows. Each dropped path has an entry
+below it; the entry's record has the former path, the time, and the user. Ids, segments and backups do not
+change, so bringing a path back moves it again. The garbage collector drops expired entries.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from strandline.catalog.writer import Told, Writer
 from strandline.records import Nothing, Record, later
 
 ENTRY = "dropped"
-"""The type of an entry."""
+"""The type of an entry in the bin."""
 _AT = sqltables.paths.c
 _ROOT = select(sqltables.paths).where(_AT.parent_id == paths.ROOT_ID, _AT.type == paths.BIN)
 _MOVED = sqltables.among(_AT.id, "moved")
@@ -33,7 +33,7 @@ _MOVED = sqltables.among(_AT.id, "moved")
 
 @dataclass(frozen=True, kw_only=True)
 class Dropped(Record):
-    """``path`` and ``type``: those of what was dropped, at ``time``. ``by``: the user and the process."""
+    """The record of an entry: path and type before the drop, and its time; ``by``: user and process."""
 
     path: str
     type: str
@@ -42,7 +42,7 @@ class Dropped(Record):
 
 
 class BinEntry(NamedTuple):
-    """``row``: the path of the entry. ``root``: that of what was dropped, in the bin."""
+    """An entry: ``row`` is the path of the entry, ``root`` that of the dropped path in the bin."""
 
     row: Path
     dropped: Dropped
@@ -50,8 +50,7 @@ class BinEntry(NamedTuple):
 
 
 def put(tx: Writer, root: Path, by: str | None, operation_id: str | None = None) -> None:
-    """Move a path into the bin with all that is below it. The paths must be free for it: other operations are
-    kept off by the caller."""
+    """Move a path into the bin with everything below it; the caller has locked out other operations."""
     moved = paths.subtree(tx.conn, root)
     paths.set_state(tx, [path.id for path in moved], paths.READY, None)
     kept = Dropped(path=root.path, type=root.type, time=tx.now, by=by)
@@ -61,11 +60,11 @@ def put(tx: Writer, root: Path, by: str | None, operation_id: str | None = None)
 
 
 def take_back(tx: Writer, entry: BinEntry, parent: Path, name: str) -> Path:
-    """Move what is in the bin to a place in the tree, and return it there."""
+    """Move a path from the bin back into the tree, and return it."""
     root = entry.root
     moved = [path.id for path in paths.subtree(tx.conn, root)]
     tx.conn.execute(update(sqltables.paths).where(_AT.id == root.id).values(parent_id=parent.id, name=name))
-    # A snapshot of before does not have it.
+    # Snapshots of earlier steps do not contain it.
     tx.conn.execute(update(sqltables.paths).where(_MOVED).values(created_step=tx.step), {"moved": moved})
     paths.set_version(tx, root.id, root.version + 1)
     tables.publish(tx, [root.id])
@@ -74,7 +73,7 @@ def take_back(tx: Writer, entry: BinEntry, parent: Path, name: str) -> Path:
 
 
 def entries(conn: Connection) -> list[BinEntry]:
-    """Return all that is in the bin, in the order in which it was dropped."""
+    """Return all entries of the bin, in order of dropping."""
     row = conn.execute(_ROOT).one_or_none()
     if row is None:
         return []
@@ -87,17 +86,17 @@ def entries(conn: Connection) -> list[BinEntry]:
 
 
 def find(conn: Connection, path: str) -> BinEntry | None:
-    """Return the entry of what had this path and was dropped last."""
+    """Return the entry that was dropped last at this path; None if there is none."""
     return next((entry for entry in reversed(entries(conn)) if entry.dropped.path == path), None)
 
 
 def bytes_in(conn: Connection, entry: BinEntry) -> int:
-    """Return the bytes that become free when the entry is dropped."""
+    """Return the number of bytes that dropping the entry frees."""
     return sizes.bytes_only_in(conn, [p.id for p in paths.subtree(conn, entry.root) if p.type == "table"])
 
 
 def empty(tx: Writer, *, bin_seconds: float) -> Sequence[BinEntry]:
-    """Drop the entries whose time is over, and return them."""
+    """Drop the expired entries, and return them."""
     over = [entry for entry in entries(tx.conn) if entry.dropped.time <= tx.now - bin_seconds]
     for entry in over:
         definitions.drop(tx, entry.row)

@@ -1,17 +1,17 @@
 """Sessions: which processes are alive, and which steps they still read.
 
-A session is a connected process that writes files, runs operations or reads for long. Its lease is renewed
-by a thread; when the process dies the lease runs out (at once, if it ran on this machine and its process id
-is gone), and what it held is free: its files without a commit are orphans, what it read no longer counts, its
-operations may be resumed by others.
+A session is a connected process that writes files, runs operations or reads for a long time. A thread renews
+its lease. When the process dies, the lease expires; if the process ran on this machine, other processes here
+also notice that its process id is gone. What it held is then free: its uncommitted files are orphans, its
+reads no longer count, and other processes may resume its operations.
 
-Whoever reads writes nothing: what he has begun to read is kept by the grace period. The thread looks now and
-then whether a reader has become old, and says in the session's row, long before the grace period is over,
-which is the oldest step that is still read (``reads_from``).
+Starting to read writes nothing: the grace period covers it. The thread checks regularly for readers that have
+become old. Well before the grace period is over, it records the oldest step that they read in the session's
+row (``reads_from``).
 
-A process that was only thought dead, because it slept or could not reach the catalog, must not do harm when
-it comes back: what it read, and what it wrote, may have been collected. What is missing to a reader then is
-told by the catalog (``moment.Moments.lost_since``); files that an ended session has named are refused
+A process may be slow or cut off from the catalog, and be taken for dead. When it continues, the collector may
+have removed what it read or wrote, and it must do no harm. A reader learns from the catalog whether missing
+files were collected (``moment.Moments.lost_since``). Files written under an ended session are refused
 (``ended_writer``).
 """
 
@@ -43,18 +43,20 @@ log = logging.getLogger("strandline")
 
 HOST = socket.gethostname()
 _FILE = re.compile(r"data/\d+/([0-9a-f]{16})-")
-"""The beginning of every file name that a session gave out."""
+"""File names that a session gave out begin with this."""
 
 
 _SHORTEST_PAUSE = 0.05
 OLD = 4
-"""A reader is said to be there when it is older than one part in so many of the grace period. The thread
-looks twice as often, so it has more than half of the grace period left in which to reach the catalog."""
+"""A reader's step is recorded when the reader is older than ``grace_seconds / OLD``.
+
+The thread checks twice as often, so more than half of the grace period is left for reaching the catalog.
+"""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Somebody of this process reads a step, since a time and perhaps until one."""
+    """A step that this process reads, since a time and until a time."""
 
     step: int
     since: float
@@ -62,34 +64,38 @@ class Reading:
 
 
 class Session:
-    """This process's session on one catalog. Made durable lazily, by the first thing that needs it. Safe to
-    use from any thread."""
+    """This process's session on one catalog. Safe to use from any thread.
+
+    It is stored in the catalog when something first needs it.
+    """
 
     def __init__(self, catalog: Catalog, lease_seconds: float, grace_seconds: float | None) -> None:
         self.id = _new_id()
         self._catalog = catalog
         self._lease = lease_seconds
         self.grace = SHARED["grace_seconds"] if grace_seconds is None else grace_seconds
-        """The grace period of the warehouse, as far as this process knows."""
+        """The warehouse's grace period as this process last read it."""
         self._expires = 0.0
-        """When the lease runs out; 0 if the catalog does not know of the session yet."""
+        """When the lease expires; 0 if the session is not stored in the catalog yet."""
         self._reads_from: int | None = None
-        """What the session's row says."""
+        """The value in the session's row."""
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._is_closed = False
         self._thread: threading.Thread | None = None
         self.readers: Callable[[], Iterable[Reading]] = tuple
-        """Who of this process reads now."""
+        """Returns the steps that this process reads now."""
         self._is_warned = False
         self._lent: dict[int, Reading] = {}
         self._reading = threading.Lock()
-        """Its own: nobody who reads waits for the catalog to be written."""
+        """A lock of its own, so that readers never wait for a write to the catalog."""
         self._counter = 0
 
     def ensure(self) -> str:
-        """Make the session durable and keep it alive, and return its id, which is a new one if others took
-        the old one for dead."""
+        """Store the session and keep it alive; return its id.
+
+        The id is a new one if other processes have ended the session.
+        """
         with self._lock:
             if self._catalog.clock.now() >= self._expires:
                 self._extend()
@@ -99,19 +105,21 @@ class Session:
 
     @property
     def is_held(self) -> bool:
-        """Whether the lease has not run out, so that other processes take this one for alive."""
+        """Whether the lease has not expired, so that other processes count this one as alive."""
         return self._catalog.clock.now() < self._expires
 
     def file_name(self, table_id: int) -> str:
-        """Return a fresh name (without extension) for files of a table; it tells whose they are until a
-        commit refers to them."""
+        """Return a new name (without extension) for files of a table.
+
+        It contains the session's id, which protects the files until a commit refers to them.
+        """
         session_id = self.ensure()
         with self._lock:
             self._counter += 1
             return f"data/{table_id}/{session_id}-{self._counter}"
 
     def confirm(self) -> None:
-        """Begin another session if others have ended this one: nothing more may be written in its name."""
+        """Start a new session if others have ended this one: nothing more may be written under its id."""
         with self._lock:
             if self._expires:
                 with self._catalog.read() as conn:
@@ -124,8 +132,11 @@ class Session:
         return session_id != self.id or (self._expires > 0.0 and session_id not in all_sessions(conn))
 
     def lend(self, step: int, since: float, seconds: float) -> None:
-        """Keep ``step`` readable for so long, for those who read out of this process's sight. It was the last
-        step at the time ``since``, so that the grace period covers the first while; 0 if none does."""
+        """Keep ``step`` readable for some seconds, for readers outside this process.
+
+        ``since``: the time at which it was the last step, so that the grace period covers the beginning; 0 if
+        it does not.
+        """
         until = self._catalog.clock.now() + seconds
         with self._reading:
             known = self._lent.get(step, Reading(step, since, until))
@@ -133,7 +144,7 @@ class Session:
         self.watch(at_once=self._is_old(since))
 
     def watch(self, *, at_once: bool = False) -> None:
-        """Look from now on whether a reader has become old; ``at_once`` if there is one that is."""
+        """Start the thread that looks for old readers; ``at_once`` if there is one already."""
         with self._reading:
             if self._thread is None and not self._is_closed:
                 self._thread = threading.Thread(target=self._renew, name="strandline-session", daemon=True)
@@ -154,9 +165,7 @@ class Session:
                 if time.monotonic() >= tell_at:  # It may have been woken for a reader, which is urgent.
                     tell_at = time.monotonic() + pause
                     self.tell()
-            except (
-                Exception
-            ) as error:  # A catalog that cannot be reached now may be reached in time for the lease.
+            except Exception as error:  # the catalog may be reachable again before the lease expires
                 log.warning("the session could not be renewed: %s", error)
 
     @property
@@ -164,11 +173,10 @@ class Session:
         return max(_SHORTEST_PAUSE, min(self._lease / 4, self.grace / OLD / 2 or self._lease))
 
     def refresh(self) -> None:
-        """Let the session's row say what this process reads now, not what it read when its thread last
-        looked."""
+        """Update the session's row with what this process reads now."""
         with self._lock:
             with self._catalog.read() as conn:
-                # Others may have changed it since this process connected.
+                # Other processes may have changed it since this one connected.
                 self.grace = settings_at(conn, self._catalog.clock.now()).grace_seconds
             if self._is_due():
                 if self._catalog.is_read_only:
@@ -177,7 +185,7 @@ class Session:
                 self._extend()
 
     def warn_of_silence(self) -> None:
-        """Say once that a catalog that is read-only here does not learn who reads."""
+        """Warn once that this process cannot record its reads, because the catalog is read-only here."""
         if not self._is_warned:
             self._is_warned = True
             log.warning(
@@ -187,12 +195,12 @@ class Session:
             )
 
     def _is_due(self) -> bool:
-        """Return whether the session's row should say something else, or should be there at all."""
+        """Return whether the session's row must be created, renewed or changed."""
         late = 0.0 < self._expires <= self._catalog.clock.now() + 0.75 * self._lease
         return late or self._oldest() != self._reads_from
 
     def _oldest(self) -> int | None:
-        """Return the oldest step that a reader looks at who has done so for a while."""
+        """Return the oldest step that an old reader looks at; None if there is none."""
         now = self._catalog.clock.now()
         with self._reading:
             self._lent = {step: reading for step, reading in self._lent.items() if reading.until > now}
@@ -205,7 +213,7 @@ class Session:
 
     def _extend(self) -> None:
         with self._catalog.write() as tx:
-            reads_from = self._oldest()  # Now, not before it has waited for other writers.
+            reads_from = self._oldest()  # read now, after waiting for other writers
             now = self._catalog.clock.now()
             until = now + self._lease
             renewed = (
@@ -215,13 +223,13 @@ class Session:
             )
             if tx.conn.execute(renewed).rowcount == 0:
                 if self._expires:
-                    self.id = _new_id()  # Its files may be gone, so nothing may happen in its name any more.
+                    self.id = _new_id()  # Its files may be gone, so its id must not be used any more.
                 new = {"id": self.id, "host": HOST, "pid": os.getpid(), "expires": until, "seen": now}
                 tx.conn.execute(insert(sqltables.sessions).values(**new, reads_from=reads_from))
         self._expires, self._reads_from = until, reads_from
 
     def tell(self, *, ends: bool = False) -> None:
-        """Write what this process has counted and noticed, if there is anything; and that it ``ends``."""
+        """Write waiting counters and notices to the catalog; with ``ends`` also delete the session."""
         untold = self._catalog.ledger
         if self._catalog.is_read_only:
             return
@@ -246,7 +254,7 @@ class Session:
 
 
 def this_process() -> str:
-    """Return the name of this process, as people see it."""
+    """Return the name of this process as it is displayed."""
     return f"{HOST}:{os.getpid()}"
 
 
@@ -255,14 +263,13 @@ def _new_id() -> str:
 
 
 def writer_of(file: str) -> str | None:
-    """Return the session that gave out a file's name."""
+    """Return the session that gave out a file name; None if it is not such a name."""
     found = _FILE.match(file)
     return found[1] if found else None
 
 
 def ended_writer(conn: Connection, files: Iterable[str]) -> str | None:
-    """Return the first of the files whose writer's session has ended, so that the file may have been
-    collected."""
+    """Return the first file whose session has ended, so that it may have been collected; None if none has."""
     writers = {writer: file for file in files if (writer := writer_of(file)) is not None}
     known: set[str] = set()
     for chunk in chunks(writers):
@@ -273,17 +280,17 @@ def ended_writer(conn: Connection, files: Iterable[str]) -> str | None:
 
 
 def all_sessions(conn: Connection) -> set[str]:
-    """Return ids of the sessions that have not ended."""
+    """Return the ids of sessions that have not ended."""
     return set(conn.execute(select(sqltables.sessions.c.id)).scalars())
 
 
 def live_sessions(conn: Connection, now: float) -> set[str]:
-    """Return ids of the sessions whose process is alive, as far as can be told from here."""
+    """Return the ids of sessions whose process is alive, as far as this machine can tell."""
     return {row.id for row in conn.execute(select(sqltables.sessions)) if is_live(row, now)}
 
 
 def is_live(row: Row[Any], now: float) -> bool:
-    """Return whether the process of a session is alive, as far as can be told from here."""
+    """Return whether the process of a session is alive, as far as this machine can tell."""
     return bool(row.expires > now and not _known_dead(row.host, row.pid))
 
 
@@ -293,20 +300,22 @@ def end(tx: Writer, ids: Iterable[str]) -> None:
 
 
 def end_dead(tx: Writer) -> None:
-    """Forget sessions that are over."""
+    """Delete sessions whose process is dead."""
     live = live_sessions(tx.conn, tx.now)
     end(tx, [i for i in tx.conn.execute(select(sqltables.sessions.c.id)).scalars() if i not in live])
 
 
 def oldest_read(conn: Connection) -> int | None:
-    """Return the oldest step that a session says it reads; None if none does."""
+    """Return the oldest step that sessions have recorded as read; None if there is none."""
     step: int | None = conn.execute(select(func.min(sqltables.sessions.c.reads_from))).scalar_one()
     return step
 
 
 def promise(tx: Writer, step: int, seconds: float) -> None:
-    """Keep ``step`` readable for so long, for those who read it in processes that have no session. What is
-    promised is a session as well: one of no process, which ends when its time is over."""
+    """Keep ``step`` readable for some seconds, for readers in processes without a session.
+
+    A promise is stored as a session without a process, which ends when its time is over.
+    """
     until = max(promised(tx.conn, step), tx.now + seconds)
     end(tx, [_promise_of(step)])
     row = {"id": _promise_of(step), "host": "", "pid": 0, "expires": until, "reads_from": step}
@@ -314,7 +323,7 @@ def promise(tx: Writer, step: int, seconds: float) -> None:
 
 
 def promised(conn: Connection, step: int) -> float:
-    """Return until when a step was promised to be readable; 0 if it was not."""
+    """Return until when ``step`` was promised to stay readable; 0 if it was not."""
     until: float | None = conn.execute(
         select(sqltables.sessions.c.expires).where(sqltables.sessions.c.id == _promise_of(step))
     ).scalar_one_or_none()
@@ -332,7 +341,7 @@ def oldest_pin(conn: Connection) -> int | None:
 
 
 def add_pin(tx: Writer, name: str, step: int) -> None:
-    """A named pin keeps the state at ``step`` readable until it is removed."""
+    """Keep the state at ``step`` readable until the named pin is removed."""
     if (
         tx.conn.execute(select(sqltables.pins.c.id).where(sqltables.pins.c.name == name)).one_or_none()
         is not None
@@ -344,7 +353,7 @@ def add_pin(tx: Writer, name: str, step: int) -> None:
 
 
 def named_pins(conn: Connection) -> dict[str, int]:
-    """Return the named pins and the steps that they keep."""
+    """Return the named pins with their steps."""
     return {row.name: row.step for row in conn.execute(select(sqltables.pins))}
 
 

@@ -1,7 +1,8 @@
-"""What the catalog tells people about the parts of an operation: which are in progress, since when and by
-whom, how long the others took, what went wrong with each try, and how far each stage has come.
+"""Progress of the parts of operations, for display.
 
-The engine asks for none of it. That a part is in progress is written down only if its work takes a while.
+It has the parts in progress with time and process, the durations of finished ones, the error of each failed
+attempt, and the progress of each stage. The engine uses none of it. A part is recorded as in progress only if
+its work takes a while.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _IS_BEGUN: ColumnElement[bool] = and_(_AT.began.is_not(None), _AT.seconds.is_(No
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """A try that failed: when, after how long, in which process, and why."""
+    """A failed attempt: when it began, how long it took, in which process, and why it failed."""
 
     time: float
     seconds: float
@@ -38,20 +39,24 @@ class Attempt:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempts(Record):
-    """The tries of a part that failed, in their order."""
+    """The failed attempts of a part, in order."""
 
     failed: tuple[Attempt, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardInfo:
-    """A part of an operation: a shard of a table or an index, or another piece of work.
+    """A part of an operation: a shard of a table or index, or another piece of work.
 
-    ``state``: ``waiting``, ``in progress``, ``done``, ``failed`` (it will be tried again) or ``given up`` (it
-    will not: the operation has ended without it). ``attempt``: the number of the present try, or of the last
-    one. ``since``: when that began, if it works or has worked on files, in the process ``process``
-    (``host:pid``); ``seconds``: how long it took. ``errors``: the tries that failed. ``increment``: 0 is the
-    full backup. ``path``: the table or index that it is about."""
+    - ``state``: ``waiting``, ``in progress``, ``done``, ``failed`` (it will be retried) or ``given up`` (the
+      operation has ended without it).
+    - ``attempt``: the number of the present attempt, or of the last one.
+    - ``since``: when that attempt began work on files, in the process ``process`` (``host:pid``).
+    - ``seconds``: how long it took.
+    - ``errors``: the failed attempts.
+    - ``increment``: the increment it belongs to; 0 is the full backup.
+    - ``path``: the table or index that it works on.
+    """
 
     id: int
     kind: str
@@ -70,9 +75,12 @@ class ShardInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class StageInfo:
-    """How far one stage of an operation has come; of a restore the stages from 0 on are the full backup and
-    the increments. ``seconds``: from the end of the stage before it to its last change; None if it has not
-    begun. ``bytes``: those of the parts that are done. ``retries``: how often any of them was tried again."""
+    """Progress of one stage of an operation.
+
+    Stages from 0 on of a restore are the full backup and the increments. ``seconds``: from the end of the
+    stage before it to its last change; None if it has not begun. ``bytes``: those of the finished parts.
+    ``retries``: how often its parts were retried.
+    """
 
     stage: int
     increment: int | None
@@ -84,7 +92,7 @@ class StageInfo:
 
 
 def save_failed(tx: Writer, part: PartRow, attempt: Attempt) -> None:
-    """Count one more try of a part that has failed."""
+    """Store a failed attempt of a part."""
     is_it = (_AT.operation_id == part.operation_id) & (_AT.id == part.id)
     text: str | None = tx.conn.execute(select(_AT.errors).where(is_it)).scalar_one()
     known = _read(text, part.id)
@@ -106,7 +114,7 @@ def attempt_of(error: StrandlineError, *, began: float, now: float, process: str
 
 
 def note_begun(tx: Writer, operation_id: str, part_ids: Iterable[int], began: float, process: str) -> None:
-    """Write down that parts are in progress."""
+    """Record that parts are in progress."""
     for chunk in chunks(part_ids):
         tx.conn.execute(
             update(sqltables.parts)
@@ -116,7 +124,7 @@ def note_begun(tx: Writer, operation_id: str, part_ids: Iterable[int], began: fl
 
 
 def forget_begun(tx: Writer, operation_id: str) -> None:
-    """Nobody works on any part of the operation any more."""
+    """Record that no part of the operation is in progress any more."""
     tx.conn.execute(
         update(sqltables.parts)
         .where(_AT.operation_id == operation_id, _IS_BEGUN, sqltables.is_open)
@@ -125,9 +133,11 @@ def forget_begun(tx: Writer, operation_id: str) -> None:
 
 
 def shown_parts(conn: Connection, operation: Operation, most: int | None = None) -> list[ShardInfo]:
-    """Return the parts in the order in which they are carried out; or no more than so many of them, those
-    first that matter most to whoever waits: what is in progress, the longest first, what has failed, what is
-    waiting."""
+    """Return the parts of an operation in their order of execution.
+
+    With ``most``, return at most that many, the most interesting ones first: parts in progress, the longest
+    first, then failed ones, then waiting ones.
+    """
     found = select(*_SHOWN).where(_AT.operation_id == operation.id)
     if most is None:
         found = found.order_by(_AT.stage, _AT.id)
@@ -145,7 +155,7 @@ def shown_parts(conn: Connection, operation: Operation, most: int | None = None)
 
 
 def slowest(conn: Connection, operation: Operation) -> ShardInfo | None:
-    """Return the part that is in progress for the longest time."""
+    """Return the part that has been in progress for the longest time; None if there is none."""
     if operation.is_over:
         return None
     row = conn.execute(
@@ -158,9 +168,9 @@ def slowest(conn: Connection, operation: Operation) -> ShardInfo | None:
 
 
 def stages(conn: Connection, operation: Operation) -> list[StageInfo]:
-    """Return the stages of an operation, in their order."""
+    """Return the stages of an operation, in order."""
     is_done = case((sqltables.is_open, 0), else_=1)
-    # What has ended over a try did not try it again.
+    # The last failure of a part that was given up was not followed by a retry.
     is_given_up = and_(sqltables.is_open, _AT.attempt > 0) if operation.is_over else false()
     retries = case((is_given_up, _AT.attempt - 1), else_=_AT.attempt)
     rows = conn.execute(
@@ -185,7 +195,7 @@ def stages(conn: Connection, operation: Operation) -> list[StageInfo]:
                 increment=row.increment,
                 parts=row.parts,
                 parts_done=int(row.done),
-                bytes=int(row.bytes or 0),  # PostgreSQL adds up to numbers of another type.
+                bytes=int(row.bytes or 0),  # PostgreSQL's sum has another type.
                 retries=int(row.retries),
                 seconds=max(0.0, row.changed - began) if row.done else None,
             )

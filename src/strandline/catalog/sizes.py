@@ -1,4 +1,4 @@
-"""How large things are, for those who only look: rows and bytes of many paths at once."""
+"""Sizes for display: rows and bytes of many paths at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from strandline.model import object_of
 
 
 def rows_below(conn: Connection, parent: Path) -> dict[int, int]:
-    """Return the rows of each table, and of each index, directly below a path, by id."""
+    """Return the row counts of the tables and indexes directly below a path, by id."""
     child, impl, table = sqltables.paths.alias(), sqltables.paths.alias(), sqltables.tables.c
     tables = select(child.c.id, table.rows).join(sqltables.tables, table.path_id == child.c.id)
     indexes = (
@@ -31,7 +31,7 @@ def rows_below(conn: Connection, parent: Path) -> dict[int, int]:
 
 
 def bytes_below(conn: Connection, parent: Path) -> dict[int, int]:
-    """Return the bytes that make up each table directly below a path now, by id."""
+    """Return the present bytes of the tables directly below a path, by id."""
     child, chain, segment = sqltables.paths.alias(), sqltables.chains.c, sqltables.segments.c
     sizes = (
         select(child.c.id, func.sum(segment.bytes))
@@ -44,7 +44,7 @@ def bytes_below(conn: Connection, parent: Path) -> dict[int, int]:
 
 
 def bytes_of(conn: Connection, table_ids: Iterable[int]) -> dict[int, int]:
-    """Return the bytes of the segments that are part of tables now, by id; without tables that have none."""
+    """Return the present bytes of tables, by id; tables without segments are left out."""
     chain, segment = sqltables.chains.c, sqltables.segments.c
     found: dict[int, int] = {}
     for chunk in chunks(table_ids):
@@ -59,9 +59,12 @@ def bytes_of(conn: Connection, table_ids: Iterable[int]) -> dict[int, int]:
 
 
 def bytes_only_in(conn: Connection, table_ids: Iterable[int]) -> int:
-    """Return the bytes of the segments that are, or were, part of these tables and of no other: what becomes
-    free when all of them go. What a table that exists has had, and nobody has collected yet, counts as its
-    own; what only a dropped one had is free already."""
+    """Return the bytes that become free when all of these tables are dropped.
+
+    These are the segments that are, or were, part of these tables and of no other. Old segments of an
+    existing table that were not collected yet count as its own. Segments that only a dropped table had do not
+    count for anyone.
+    """
     chain, every, segment = sqltables.chains.c, sqltables.chains.alias(), sqltables.segments.c
     here = (
         select(chain.segment_id, func.count().label("places"))
@@ -88,7 +91,7 @@ def bytes_only_in(conn: Connection, table_ids: Iterable[int]) -> int:
 
 
 def _object_bytes_only_in(conn: Connection, going: set[int]) -> int:
-    """Return the same for what lies in repositories, where one object may be several segments."""
+    """Return the same for objects in repositories, where one object may be several segments."""
     chain, segment = sqltables.chains.c, sqltables.segments.c
     uses = (
         select(chain.table_id, segment.file, segment.bytes)

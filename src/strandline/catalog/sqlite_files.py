@@ -1,15 +1,15 @@
-"""The files of a catalog in SQLite where they cannot be written, and the space that is kept for a full disk.
+"""Reading the files of a SQLite catalog without write access, and the space reserve for a full disk.
 
-A catalog is kept with a write-ahead log (``-wal``) and an index of it in shared memory (``-shm``), and SQLite
-needs to create both to read it. Where it cannot, a connection is opened in one of three ways:
+A catalog has a write-ahead log (``-wal``) and an index of it in shared memory (``-shm``), and SQLite needs to
+create both to read it. Where it cannot, a connection is opened in one of three ways:
 
-1. No log: all is in the file. It is opened as ``immutable``, which takes no locks; ``check_unchanged`` tells
-   if another process has changed the file during the read after all.
-2. A log and its index: SQLite reads both, beside a writer of this machine if there is one.
+1. No log: the file has everything. It is opened as ``immutable``, which takes no locks. ``check_unchanged``
+   detects if another process changes the file during the read.
+2. A log and its index: SQLite reads both, beside a writer on this machine if there is one.
 3. A log without its index, as a crash may leave it: file and log are copied to a private folder.
 
-The reserve is a file whose blocks are given back before a statement that frees space, so that its commits
-find room on a full disk.
+The reserve is a file that is deleted before a statement that frees space, so that the commits of this
+statement find room on a full disk.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from strandline.catalog import forks
 from strandline.errors import Unavailable
 
 RESERVE_BYTES = 256 * 1024
-"""Size of the reserve: a few transactions, as the log is emptied after each when space is short."""
+"""Size of the reserve. It holds a few transactions: the log is emptied after each when space is short."""
 SHORT_BYTES = 16 * RESERVE_BYTES
-"""With less free space than this the log is emptied after each transaction that frees space."""
+"""With less free space than this, the log is emptied after each transaction that frees space."""
 
 
 class ReadOnlyConnection(forks.TrackedConnection):
-    """``seen`` is what the files were like when they were opened as immutable."""
+    """A connection that only reads; ``seen`` is the state of the files opened as immutable."""
 
     seen: Any = None
 
 
 def is_writable(file: str) -> bool:
-    """Return whether this process may write the file and create others beside it; also if there is none."""
+    """Return whether this process may write the file and create others beside it, even if it is missing."""
     folder = os.path.dirname(os.path.abspath(file))
     return not os.path.exists(file) or (os.access(file, os.W_OK) and os.access(folder, os.W_OK))
 
 
 class ReadOnlyFiles:
-    """Opens connections that only read. One per catalog and process."""
+    """Opens read-only connections. One object per catalog and process."""
 
     def __init__(self, file: str) -> None:
         self.file = os.path.abspath(file)
@@ -78,7 +78,7 @@ class ReadOnlyFiles:
 
 
 def check_unchanged(connection: Any) -> None:
-    """Refuse what was read by a connection whose files another process has changed in the meantime."""
+    """Raise Unavailable if another process has changed the files of an immutable connection."""
     seen = getattr(connection, "seen", None)
     if seen is not None and _state(connection.file)[:2] != seen:
         raise Unavailable(
@@ -88,7 +88,7 @@ def check_unchanged(connection: Any) -> None:
 
 
 def _state(file: str) -> tuple[Any, Any, Any]:
-    """Return what the three files are like; None for one that is missing."""
+    """Return size, time and inode of the three files; None for a missing one."""
     return (_look(file), _look(f"{file}-wal"), _look(f"{file}-shm"))
 
 
@@ -135,7 +135,7 @@ def reserve_of(file: str) -> str:
 
 
 def is_short_of_space(file: str) -> bool:
-    """Return whether the disk of a catalog has hardly any space left."""
+    """Return whether the catalog's disk has less than ``SHORT_BYTES`` left."""
     with suppress(OSError, AttributeError):
         disk = os.statvfs(os.path.dirname(os.path.abspath(file)))
         return disk.f_bavail * disk.f_frsize < SHORT_BYTES

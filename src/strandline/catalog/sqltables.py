@@ -1,7 +1,6 @@
-"""The tables of the catalog, as SQLAlchemy Core sees them. Alembic migrations create them; a test compares
-the two.
+"""The tables of the catalog in SQLAlchemy Core. Alembic migrations create them; a test compares both.
 
-Ids are never used again. Bodies are JSON text. Times are seconds since the epoch.
+Ids are never reused. Bodies are JSON text. Times are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from sqlalchemy.types import TypeEngine, UserDefinedType
 
 metadata = MetaData()
 
-# SQLite numbers rows by itself only for a column declared exactly INTEGER PRIMARY KEY.
+# SQLite generates ids only for a column declared exactly as INTEGER PRIMARY KEY.
 Id = BigInteger().with_variant(Integer, "sqlite")
 
 warehouse = Table(
@@ -46,7 +45,7 @@ warehouse = Table(
     Column("location", Text, nullable=True),
 )
 
-# Settings that all processes of the warehouse rely on. ``former``: a larger value that holds until
+# Settings shared by all processes of the warehouse. ``former``: a larger value that holds until
 # ``former_until``.
 settings = Table(
     "settings",
@@ -198,8 +197,8 @@ garbage = Table(
     Column("time", Float, nullable=False),
 )
 
-# ``path_id``: a backup, of which ``body`` tells how it was found; or a collection, some of whose objects
-# were looked at together.
+# Results of verifications. ``path_id``: a backup, or a collection some of whose objects were verified
+# together.
 verified = Table(
     "verified",
     metadata,
@@ -212,7 +211,7 @@ verified = Table(
     sqlite_autoincrement=True,
 )
 
-# The last write of each ``writer`` to a table that is to be applied once: ``version`` is its number.
+# The last write of each ``writer`` to a table, for deduplication; ``version`` is its number.
 applied = Table(
     "applied",
     metadata,
@@ -222,8 +221,8 @@ applied = Table(
     Column("time", Float, nullable=False),
 )
 
-# Operations. ``state`` of an operation: running, cancelling, then done, failed or cancelled. ``body`` is what
-# its kind decided when it was planned; ``session_id`` is the process that carries it out.
+# ``state`` of an operation: running, cancelling, then done, failed or cancelled. ``body``: its kind's plan.
+# ``session_id``: the process that runs it.
 
 operations = Table(
     "operations",
@@ -245,8 +244,8 @@ operations = Table(
     sqlite_autoincrement=True,
 )
 
-# What comes after ``body`` is for people to see. ``began``, ``process``: the present work, or the last one,
-# which took so many ``seconds``.
+# The columns after ``body`` are for display. ``began``, ``process``: the present work, or the last one, which
+# took ``seconds``.
 parts = Table(
     "parts",
     metadata,
@@ -268,7 +267,7 @@ parts = Table(
     Column("errors", Text, nullable=True),
 )
 
-# A path has at most one claim: the key itself keeps two operations from holding it.
+# A path has at most one claim: the primary key prevents a second one.
 claims = Table(
     "claims",
     metadata,
@@ -280,8 +279,8 @@ claims = Table(
     Index("claims_by_operation", "operation_id"),
 )
 
-# Who has claimed a path, and who has joined: one row for each part that wanted it. ``claims`` are those of
-# operations that run; these stay for a while, as what is on the board does.
+# History of claims: one row for each part that claimed a path or joined the claim. ``claims`` has only those
+# of running operations; these rows are kept for a while, like those of the board.
 claimed = Table(
     "claimed",
     metadata,
@@ -294,8 +293,8 @@ claimed = Table(
     Column("time", Float, nullable=False),
 )
 
-# What processes have noticed of versions: plans that did not fit, refused claims, publications that came to
-# their caches.
+# Notices of processes about versions: plans that did not fit, refused claims, publications that reached their
+# caches.
 noticed = Table(
     "noticed",
     metadata,
@@ -314,7 +313,7 @@ noticed = Table(
     sqlite_autoincrement=True,
 )
 
-# What all processes have counted together. ``labels`` is a JSON object.
+# Counters of all processes together. ``labels`` is a JSON object.
 counts = Table(
     "counts",
     metadata,
@@ -326,18 +325,17 @@ counts = Table(
 Index("paths_by_operation", paths.c.operation_id)
 Index("paths_by_owner", paths.c.owner_id)
 
-# Written out, for the database to see that a statement asks for nothing else than what the index has.
+# A literal, not a parameter, so that the database sees that the partial index covers the condition.
 is_open = parts.c.state != literal_column("'done'")
-# Migrations make these in PostgreSQL with the same condition. To say so here would load its dialect for every
-# command, on SQLite too.
+# The migrations create these in PostgreSQL with the same condition. Declaring it here would import its
+# dialect for every command, on SQLite too.
 Index("parts_open", parts.c.operation_id, parts.c.stage, parts.c.id, sqlite_where=is_open)
 _is_begun = parts.c.began.is_not(None) & parts.c.seconds.is_(None)
 Index("parts_begun", parts.c.operation_id, sqlite_where=_is_begun)
 
 
 class _Numbers(UserDefinedType[Any]):
-    """Whole numbers as PostgreSQL writes a list of them: its driver looks at each, which takes longer than
-    the statement."""
+    """Integers in PostgreSQL's text form of an array: its driver would convert each, which is slow."""
 
     cache_ok = True
     render_bind_cast = True
@@ -356,21 +354,27 @@ class _Among(FunctionElement[bool]):
     type = Boolean()
 
     def self_group(self, against: Any = None) -> Any:
-        """Return it as it is. SQLite has no boolean values, so it would be compared with 1 otherwise, and no
-        index serves that: every row of the table is looked at."""
+        """Return itself.
+
+        SQLite has no boolean values, so SQLAlchemy would otherwise compare it with 1. No index serves such a
+        comparison: every row of the table would be read.
+        """
         return self
 
 
 def among(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
-    """Return whether a column has one of the values that are bound to ``name``. They go to the database as
-    one value, however many there are: a statement that names each takes longer to write than to carry out."""
+    """Build the condition that a column has one of the values bound to ``name``.
+
+    The values are one parameter, however many they are: a statement with one parameter per value takes longer
+    to build than to run.
+    """
     listed: TypeEngine[Any] = _Numbers() if isinstance(column.type, Integer) else ARRAY(column.type)
     return _Among(column, bindparam(name, type_=listed.with_variant(JSON(), "sqlite")))
 
 
 @compiles(_Among, "postgresql")
 def _among_array(element: Any, compiler: Any, **given: Any) -> str:
-    # Not IN with a query: the planner would see a table to be joined, and might read all of the other one.
+    # Not IN with a subquery: the planner would see a join, and might read all of the other table.
     column, values = (compiler.process(clause, **given) for clause in element.clauses)
     return f"({column} = ANY({values}))"
 
@@ -389,7 +393,7 @@ class _TextIn(FunctionElement[str]):
 
 
 def text_in(column: ColumnElement[Any], field: str) -> ColumnElement[str]:
-    """Return a text that the JSON object in a column has under the name ``field``; NULL if it has none."""
+    """Return the text of ``field`` in a column's JSON object; NULL if it has none."""
     return _TextIn(column, literal_column(f"'{field}'"))
 
 

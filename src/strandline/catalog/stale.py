@@ -1,10 +1,10 @@
-"""The one way in which a statement learns that the catalog has moved on under its feet."""
+"""The error that tells a statement that the catalog has changed since it was planned."""
 
 from __future__ import annotations
 
 
 class Stale(Exception):
-    """What a statement was planned with is out of date; it must be planned again. Never reaches a caller."""
+    """The plan of a statement is out of date; the statement must be planned again. Never reaches a caller."""
 
     def __init__(self, table_id: int, reason: str) -> None:
         super().__init__(f"table {table_id}: {reason}")
@@ -13,8 +13,8 @@ class Stale(Exception):
 
 
 class RowsChanged(Stale):
-    """Only rows were committed to the table since it was read; perhaps not those that matter."""
+    """Rows were committed to the table since it was read; the statement may not depend on them."""
 
 
 class Ended(Stale):
-    """A process has come too late: what it read, or what it wrote, may have been collected."""
+    """The process is too late: the collector may have removed what it read or wrote."""

@@ -1,4 +1,4 @@
-"""What the path of a stream keeps."""
+"""The record of a stream's path."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from strandline.records import Record
 
 @dataclass(frozen=True, kw_only=True)
 class StreamBody(Record):
-    """``owner``: the id of the backup collection that the stream belongs to, None for a user's own.
-    ``cursor``: the step at which it begins, None while it is being created; how far it was read is in its
-    hold."""
+    """The record of a stream.
+
+    ``owner``: the id of the backup collection that the stream belongs to, None for a user's stream.
+    ``cursor``: the step at which the stream begins, None while it is being created. How far it has been read
+    is stored in its hold.
+    """
 
     mode: str
     format: str

@@ -1,8 +1,9 @@
-"""Tables as the catalog has them: their descriptions, their heads, and the holds on them.
+"""Tables in the catalog: their descriptions, their heads, and the holds on them.
 
-A table's description lists its indexes with their versions; an index's version is always its implementation
-table's. Its head is the digest of its last commit and how far back it is kept. A hold is what a stream, or an
-index that follows its table, still needs of it; a stream's position is its hold.
+A table's description lists its indexes with their versions; an index's version always equals that of its
+implementation table. The head has the digest of the last commit, and how far back the table can be read. A
+hold says what a stream, or an index that follows its table, still needs of the table. A stream's position is
+its hold.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _SET_HEAD = (
 _SET_COMMITS = (
     update(sqltables.commits).where(sqltables.commits.c.table_id == bindparam("of")).values(**_NEW_DIGEST)
 )
-# One after the other, for each has an index of its own.
+# One statement per column, so that each can use its own index.
 _ENDS = [
     delete(sqltables.holds).where(sqltables.among(column, "gone"))
     for column in (sqltables.holds.c.owner_id, sqltables.holds.c.table_id)
@@ -42,8 +43,10 @@ _ENDS = [
 
 @dataclass(frozen=True, kw_only=True)
 class IndexRef:
-    """An index as its table's description lists it. ``omitted``: it is only defined here; its implementation
-    table holds no data."""
+    """An index in its table's description.
+
+    ``omitted``: only its definition exists; its implementation table holds no data.
+    """
 
     name: str
     kind: IndexKind
@@ -85,8 +88,7 @@ class IndexRef:
 
 @dataclass(frozen=True, kw_only=True)
 class TableBody(Record):
-    """What the path of a table keeps. ``increment``: it is an incremental backup, which shows changes and not
-    a state."""
+    """The record of a table's path; ``increment``: an incremental backup, with changes instead of a state."""
 
     schema: TableSchema
     indexes: tuple[IndexRef, ...] = ()
@@ -95,8 +97,11 @@ class TableBody(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class TableInfo:
-    """What a planner knows of a table: no rows, no segments. ``since``: the step from which on this is its
-    description; it is the right one for a step if it is the last whose ``since`` is not greater."""
+    """The description of a table for planning, without rows and segments.
+
+    ``since``: the step from which on this description is valid. The description for a step is the last one
+    whose ``since`` is not greater.
+    """
 
     id: int
     path: str
@@ -137,8 +142,10 @@ class TableInfo:
 
 
 def begin_following(tx: Writer, impl_id: int, table_id: int, step: int) -> None:
-    """An asynchronous index is as its table was at ``step``; to go on from there it needs the table as it was
-    then."""
+    """Record that an asynchronous index has the state of its table at ``step``.
+
+    The index continues from there, so a hold keeps the table's state at that step.
+    """
     tx.conn.execute(
         update(sqltables.tables).where(sqltables.tables.c.path_id == impl_id).values(followed_step=step)
     )
@@ -152,8 +159,10 @@ def add_state(tx: Writer, table_id: int, step: int, digest: Digest) -> None:
 def add_states(
     tx: Writer, digests: Mapping[int, Digest], step: int, followed: Mapping[int, int] | None = None
 ) -> None:
-    """The first states of tables, by their ids. ``followed``: the steps that asynchronous indexes among them
-    have come to."""
+    """Add the first states of tables, by id.
+
+    ``followed``: the steps that asynchronous indexes among them have reached.
+    """
     steps = followed or {}
     tx.insert(
         sqltables.tables,
@@ -168,7 +177,7 @@ def add_states(
 
 
 def digest_at(conn: Connection, table_id: int, step: int) -> Digest:
-    """Return row count and digest that were recorded for the state at ``step``."""
+    """Return the row count and digest recorded for a table's state at ``step``."""
     row = conn.execute(
         select(sqltables.commits)
         .where(sqltables.commits.c.table_id == table_id, sqltables.commits.c.step <= step)
@@ -181,7 +190,7 @@ def digest_at(conn: Connection, table_id: int, step: int) -> Digest:
 
 
 def digests_at(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, Digest]:
-    """Return the same for many tables, by their ids; without those that are gone."""
+    """Return the row counts and digests of many tables at ``step``, by id; missing tables are left out."""
     table, commit_, earlier = sqltables.tables.c, sqltables.commits.c, sqltables.commits.alias()
     last = (
         select(func.max(earlier.c.step))
@@ -199,13 +208,13 @@ def digests_at(conn: Connection, table_ids: Iterable[int], step: int) -> dict[in
 
 
 def forget(tx: Writer, ids: Sequence[int]) -> None:
-    """Forget the state of tables that go, and end the holds of all that go."""
+    """Delete the states of dropped tables, and the holds of all dropped paths."""
     tx.conn.execute(_FORGET, {"gone": list(ids)})
     _end_holds(tx, ids)
 
 
 def begin_at(tx: Writer, ids: Sequence[int]) -> None:
-    """Let tables that were filled before they could be seen begin to live at the writer's step."""
+    """Set the beginning of tables that were filled before they became visible to the writer's step."""
     for chunk in chunks(ids):
         head, commit, chain = sqltables.tables, sqltables.commits, sqltables.chains
         tx.conn.execute(update(head).where(head.c.path_id.in_(chunk)).values(step=tx.step, kept_from=tx.step))
@@ -216,18 +225,18 @@ def begin_at(tx: Writer, ids: Sequence[int]) -> None:
 
 
 def set_digest(tx: Writer, table_id: int, digest: Digest) -> None:
-    """The head of a table has this digest."""
+    """Set the digest in a table's head."""
     at = sqltables.tables.c.path_id == table_id
     tx.conn.execute(update(sqltables.tables).where(at).values(rows=digest.rows, digest=digest.hex))
 
 
 def set_first_digest(tx: Writer, table_id: int, digest: Digest) -> None:
-    """A table that nobody has seen yet was filled, and has had this digest from its beginning."""
+    """Set the digest of a table that was filled before it became visible."""
     set_first_digests(tx, {table_id: digest})
 
 
 def set_first_digests(tx: Writer, digests: Mapping[int, Digest]) -> None:
-    """The same for many tables, by their ids."""
+    """Set the digests of tables that were filled before they became visible, by id."""
     values = [{"of": i, "new_rows": d.rows, "new_digest": d.hex} for i, d in digests.items()]
     if values:
         tx.conn.execute(_SET_HEAD, values)
@@ -235,7 +244,7 @@ def set_first_digests(tx: Writer, digests: Mapping[int, Digest]) -> None:
 
 
 def move_followed(tx: Writer, impl_id: int, followed: int, step: int) -> None:
-    """An asynchronous index has come from ``followed`` to ``step``; Stale if another process was faster."""
+    """Move an asynchronous index from step ``followed`` to ``step``; Stale if another process did already."""
     at = sqltables.tables.c
     query = update(sqltables.tables).where(at.path_id == impl_id, at.followed_step == followed)
     if tx.conn.execute(query.values(followed_step=step)).rowcount != 1:
@@ -254,7 +263,7 @@ def publish(tx: Writer, path_ids: Sequence[int]) -> None:
 
 
 def at_step(conn: Connection, row: Path, step: int) -> TableInfo:
-    """Return the table's description as it was at ``step``."""
+    """Return a table's description as of ``step``."""
     found = conn.execute(
         select(sqltables.descriptions)
         .where(sqltables.descriptions.c.path_id == row.id, sqltables.descriptions.c.step <= step)
@@ -270,7 +279,7 @@ def at_step(conn: Connection, row: Path, step: int) -> TableInfo:
 
 
 def since(conn: Connection, path_ids: Sequence[int]) -> dict[int, int]:
-    """Return for each path the step from which on its present description holds."""
+    """Return by path the step from which on its present description is valid."""
     at = sqltables.descriptions.c
     found: dict[int, int] = {}
     for chunk in chunks(path_ids):
@@ -280,7 +289,7 @@ def since(conn: Connection, path_ids: Sequence[int]) -> dict[int, int]:
 
 
 def last_drop(conn: Connection, table_id: int) -> int:
-    """Return the step of the last change of the table's description that dropped a column; 0 if none did."""
+    """Return the last step at which a column of the table was dropped; 0 if none was."""
     rows = conn.execute(
         select(sqltables.descriptions)
         .where(sqltables.descriptions.c.path_id == table_id)
@@ -298,8 +307,7 @@ def last_drop(conn: Connection, table_id: int) -> int:
 
 @dataclass(frozen=True)
 class Hold:
-    """``owner_id`` needs every change of the table after ``step``, and with ``keeps_state`` also the state at
-    it."""
+    """The owner needs all changes of a table after ``step``; with ``keeps_state`` also its state then."""
 
     owner_id: int
     table_id: int
@@ -322,7 +330,7 @@ def move_hold(tx: Writer, owner_id: int, step: int) -> None:
 
 
 def keep_held_state(tx: Writer, owner_id: int, keeps: bool) -> None:
-    """Say whether the owner needs the state at its step as well."""
+    """Set whether the owner of a hold needs the state at its step as well."""
     of = sqltables.holds.c.owner_id == owner_id
     tx.conn.execute(update(sqltables.holds).where(of).values(keeps_state=keeps))
 
@@ -333,15 +341,17 @@ def is_held(conn: Connection, table_id: int) -> bool:
 
 
 def _end_holds(tx: Writer, path_ids: Iterable[int]) -> None:
-    """End the holds of paths that go, and those of others on them."""
+    """Delete the holds of dropped paths, and the holds of others on them."""
     if gone := list(path_ids):
         for ends in _ENDS:
             tx.conn.execute(ends, {"gone": gone})
 
 
 def kept_by(conn: Connection, hold: Hold) -> tuple[int, int]:
-    """Return how many segments, with how many bytes, the table itself does not need any more and only this
-    hold, perhaps with others, keeps."""
+    """Return number and bytes of the segments that the table no longer needs but this hold keeps.
+
+    Other holds may keep them as well.
+    """
     chain, segment = sqltables.chains.c, sqltables.segments.c
     needed = and_(segment.role == "log", segment.upto > hold.step)
     if hold.keeps_state:

@@ -1,5 +1,8 @@
-"""What was verified of backups and of the objects of collections, at which level and when. Rows of paths that
-are gone are swept with what else they leave behind (``collect``)."""
+"""Results of verifications, by path, level and time.
+
+A path is a backup, or a collection whose objects were verified. The collector deletes rows of paths that no
+longer exist (``collect``).
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _REMOVE = delete(sqltables.verified).where(sqltables.among(sqltables.verified.c.
 
 
 class Verified(NamedTuple):
-    """One row. ``body`` is the text of its record."""
+    """A stored result; ``body`` is the text of its record."""
 
     id: int
     path_id: int
@@ -40,17 +43,17 @@ class Verified(NamedTuple):
 
 
 def of_paths(conn: Connection, path_ids: Iterable[int]) -> list[Verified]:
-    """Return what is kept of paths, in the order in which it was written."""
+    """Return the results of paths, in the order in which they were stored."""
     return [Verified(*row) for row in conn.execute(_ROWS, {"path_ids": list(path_ids)})]
 
 
 def of_levels(conn: Connection, levels: Iterable[str]) -> list[Verified]:
-    """Return what is kept at levels, of all paths, in the order in which it was written."""
+    """Return the results of all paths at some levels, in the order in which they were stored."""
     return [Verified(*row) for row in conn.execute(_OF_LEVELS, {"levels": list(levels)})]
 
 
 def add(tx: Writer, level: str, found: Sequence[tuple[int, Record]], time: float | None = None) -> None:
-    """Keep something of paths, each with its record, as of a time; None: now."""
+    """Store results of paths, each with its record, as of ``time`` (default: now)."""
     at = tx.now if time is None else time
     rows = [
         {"path_id": path_id, "level": level, "time": at, "body": records.to_text(record)}

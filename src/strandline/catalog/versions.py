@@ -1,11 +1,11 @@
-"""Versions that the parts of one operation agree on before any of them is published.
+"""The version registry: the parts of an operation agree on new versions before any is published.
 
-A part that will change a path's description claims its next version. The first claim of an operation fixes
-that version from the *published* one, so whatever order siblings come in, and however often one repeats
-itself after a crash, they all get the same number. Nothing is visible until ``apply``, in the transaction
-that publishes every path of the operation at once.
+1. A part that will change a path's description claims its next version. The first claim of an operation fixes
+   that version from the *published* one. So all siblings get the same number, in any order, and also when one
+   of them repeats after a crash.
+2. Nothing is visible until ``apply``, in the transaction that publishes every path of the operation.
 
-Claims are rows, and so is what is kept of who came; there is no state in memory. Functions run inside the
+Claims, and the parts that made them, are rows; there is no state in memory. The functions run inside the
 caller's write transaction, which serializes them.
 """
 
@@ -53,7 +53,7 @@ _CAME = (
 _CAME_COLUMNS = ("operation_id", "path_id", "part_id", "writer", "published", "version", "time")
 _NEXT = select(_CLAIM.version).where(_CLAIM.path_id == _AT.id).scalar_subquery()
 _IS_DONE = and_(_AT.operation_id == bindparam("operation"), _AT.state.not_in(paths.CLOSED_STATES))
-# In one statement, for a database may write the whole row again for each.
+# In one statement, because a database may write the whole row again for each update.
 _GROW = (
     update(sqltables.paths)
     .where(_AT.id.in_(_MINE))
@@ -68,8 +68,10 @@ _BODIES = select(_AT.id, _AT.body).where(sqltables.among(_AT.id, "tables"))
 
 @dataclass(frozen=True)
 class Claimed:
-    """This part was the first of its operation: it is the writer. ``siblings``: those who have joined.
-    ``result``: what is counted."""
+    """This part was the first of its operation, so it is the writer.
+
+    ``siblings``: the parts that have joined. ``result``: label of the counter.
+    """
 
     result: ClassVar[str] = "claimed"
     version: int
@@ -78,8 +80,10 @@ class Claimed:
 
 @dataclass(frozen=True)
 class Joined:
-    """The sibling ``writer`` has claimed the path: use its version, write nothing. ``siblings``: all that
-    have come before."""
+    """The sibling ``writer`` has claimed the path: use its version, write nothing.
+
+    ``siblings``: all parts that came before.
+    """
 
     result: ClassVar[str] = "joined"
     version: int
@@ -100,7 +104,7 @@ Claim: TypeAlias = Claimed | Joined | Taken
 
 @dataclass(frozen=True)
 class HeldClaim:
-    """A claim as it is stored: ``published`` is the version from which ``version`` was fixed."""
+    """A stored claim: ``published`` is the version from which ``version`` was fixed."""
 
     path_id: int
     operation_id: str
@@ -111,7 +115,7 @@ class HeldClaim:
 
 @dataclass(frozen=True)
 class Wish:
-    """A part wants the next version of a path, or the ``target`` version."""
+    """A part wants the next version of a path, or the version ``target``."""
 
     part_id: int
     path: Path
@@ -122,7 +126,7 @@ class VersionRegistry:
     """The claims of all operations on one catalog."""
 
     def claim_all(self, tx: Writer, operation_id: str, wishes: Sequence[Wish]) -> list[Claim]:
-        """Claim what parts wish for, one after the other. Repeating it is harmless."""
+        """Claim paths for parts, one after the other. Repeating it is harmless."""
         if not wishes:
             return []
         known = self.held(tx.conn, [wish.path.id for wish in wishes])
@@ -154,7 +158,7 @@ class VersionRegistry:
         return claims
 
     def _who_came(self, conn: Connection, operation_id: str, wishes: Sequence[Wish]) -> dict[int, list[int]]:
-        """Return the parts of the operation that have wanted these paths so far, the first ones first."""
+        """Return the parts of the operation that have claimed or joined these paths, by path id, in order."""
         found = defaultdict[int, list[int]](list)
         values = {"operation": operation_id, "paths": [wish.path.id for wish in wishes]}
         for path_id, part_id in conn.execute(_CAME, values):
@@ -162,8 +166,11 @@ class VersionRegistry:
         return found
 
     def move_all(self, tx: Writer, operation_id: str, wishes: Sequence[Wish]) -> list[tuple[Wish, Claim]]:
-        """Claim tables and all that must move with them: an implementation table takes its index to its own
-        version, and their table to its next one. A table that is another's takes nothing with it."""
+        """Claim paths and all that must move with them.
+
+        For an implementation table, its index is claimed at the same version, and its table at the next one.
+        A table that belongs to another path moves alone.
+        """
         claims = list(zip(wishes, self.claim_all(tx, operation_id, wishes), strict=True))
         above = units_above(tx.conn, [wish.path for wish in wishes])
         further: list[Wish] = []
@@ -174,8 +181,7 @@ class VersionRegistry:
         return [*claims, *zip(further, self.claim_all(tx, operation_id, further), strict=True)]
 
     def effective(self, conn: Connection, path_ids: Iterable[int], operation_id: str) -> dict[int, int]:
-        """Return the versions that the parts of the operation work with, by the ids of the paths: the claimed
-        one, else the published one."""
+        """Return the versions that the operation's parts work with, by path id: claimed, else published."""
         ids = list(path_ids)
         found = conn.execute(_TARGETS, {"operation": operation_id})
         claimed = {row.path_id: row.version for row in found}
@@ -184,12 +190,15 @@ class VersionRegistry:
         return {i: versions[i] for i in ids}
 
     def held(self, conn: Connection, path_ids: Iterable[int]) -> dict[int, HeldClaim]:
-        """Return the claims on paths, whosever they are."""
+        """Return the claims of all operations on paths, by path id."""
         return {row.path_id: _held(row) for row in conn.execute(_HELD, {"paths": list(path_ids)}).all()}
 
     def apply(self, tx: Writer, operation_id: str) -> dict[int, int]:
-        """Give every claimed path its version and let others have it again, let tables list their indexes at
-        the new ones, and record that as their descriptions; return the versions, by the ids of the paths."""
+        """Give each claimed path its version, and return the versions by path id.
+
+        Claimed paths are unlocked. Tables list their indexes with the new versions. The descriptions are
+        recorded.
+        """
         rows = tx.conn.execute(_CLAIMED, {"operation": operation_id}).all()
         for row in rows:
             if row.id is None or row.present != row.published:
@@ -217,7 +226,7 @@ class VersionRegistry:
                 raise Internal(f"{impl.path} was claimed without its index and its table")
 
     def rollback(self, tx: Writer, operation_id: str) -> None:
-        """End all claims of the operation; the published versions stay as they are."""
+        """Delete all claims of the operation; published versions do not change."""
         tx.conn.execute(delete(sqltables.claims).where(sqltables.claims.c.operation_id == operation_id))
 
 
@@ -234,8 +243,10 @@ def _held(row: Row[Any]) -> HeldClaim:
 
 
 def sync_indexes(tx: Writer, table_ids: Iterable[int], known: Mapping[int, int]) -> None:
-    """Write the versions of tables' indexes into their bodies, as their implementation tables have them.
-    Those that are ``known`` need not be looked up."""
+    """Write the versions of the implementation tables into the bodies of their tables.
+
+    ``known`` versions are not looked up.
+    """
     bodies = {
         path_id: records.from_text(TableBody, text, f"the description of path {path_id}")
         for path_id, text in tx.conn.execute(_BODIES, {"tables": list(table_ids)})
@@ -259,12 +270,12 @@ def sync_indexes(tx: Writer, table_ids: Iterable[int], known: Mapping[int, int])
 
 
 def unit_above(conn: Connection, path: Path) -> tuple[Path, ...]:
-    """Return the index and the table that an implementation table belongs to; nothing for any other path."""
+    """Return the index and the table of an implementation table; nothing for any other path."""
     return units_above(conn, [path]).get(path.id, ())
 
 
 def units_above(conn: Connection, below: Iterable[Path]) -> dict[int, tuple[Path, Path]]:
-    """Return the same for many paths, by the ids of those that are implementation tables."""
+    """Return index and table of each implementation table among the paths, by id."""
     known = {p.id: p for p in below}
     impls = {p.id: p.parent_id for p in known.values() if p.name == IMPL_TABLE and p.parent_id is not None}
     indexes = {p.id: p for p in paths.by_ids(conn, impls.values()) if p.type == "index"}

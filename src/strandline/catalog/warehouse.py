@@ -1,4 +1,4 @@
-"""The one row that says which warehouse a catalog is for: its id, and the folder that holds its files."""
+"""The row that identifies the catalog's warehouse: its id, and the folder that holds its files."""
 
 from __future__ import annotations
 
@@ -11,28 +11,31 @@ from strandline.catalog.writer import Writer
 from strandline.errors import Internal
 
 SAMPLE = 32
-"""So many of the oldest and of the newest files tell whether a folder holds the warehouse: an old copy lacks
-the newest."""
+"""Number of the oldest, and of the newest, files that are looked for to recognise a folder.
+
+The newest are included because an old copy of the warehouse lacks them.
+"""
 
 
 @dataclass(frozen=True)
 class Warehouse:
-    """``location`` is the real path of the folder; None in a catalog of an older version, until the folder
-    opens it."""
+    """A warehouse: ``location`` is the real path of its folder.
+
+    It is None in a catalog of an older version until the folder is opened for the first time.
+    """
 
     id: str
     location: str | None
 
 
 def find(conn: Connection) -> Warehouse | None:
-    # Not by the names of columns: an older catalog, which is looked at before it is migrated, has no
-    # location.
+    # Not by column names: a catalog is read before it is migrated, and an old one has no location.
     row = conn.execute(text("SELECT * FROM warehouse")).mappings().one_or_none()
     return None if row is None else Warehouse(row["id"], row.get("location"))
 
 
 def require(conn: Connection) -> Warehouse:
-    """Return the warehouse of a catalog that is open, so that it has one."""
+    """Return the warehouse of an opened catalog."""
     found = find(conn)
     if found is None:
         raise Internal("the catalog belongs to no warehouse")
@@ -44,7 +47,7 @@ def move(tx: Writer, location: str) -> None:
 
 
 def some_files(conn: Connection) -> set[str]:
-    """Return the names of the oldest and of the newest files of the warehouse that the catalog refers to."""
+    """Return the oldest and the newest files of the warehouse that the catalog refers to."""
     at = sqltables.segments.c
     files = select(at.file).where(at.file.startswith("data/")).limit(SAMPLE)
     oldest, newest = (select(files.order_by(o).subquery().c.file) for o in (at.id, at.id.desc()))

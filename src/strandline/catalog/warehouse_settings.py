@@ -1,14 +1,14 @@
-"""The settings that all processes of a warehouse rely on, such as how long history is kept.
+"""Settings shared by all processes of a warehouse, such as how long history is kept.
 
 The catalog stores them. A collector reads them in the transaction in which it collects, so every process
 collects by the same values. The rules:
 
-1. The process that creates a warehouse stores the values that it asks for. Without a stored value the default
-   holds (``settings.SHARED``).
+1. The process that creates a warehouse stores the values that it asks for. Without a stored value, the
+   default holds (``settings.SHARED``).
 2. A process that asks for more than the present value raises the stored value when it connects.
 3. A process that asks for less gets the present value.
-4. ALTER WAREHOUSE SET and RESET are the only way to lower a value. A lower ``grace_seconds`` holds from the
-   time on at which the former one has passed: until then other processes may rely on the former one.
+4. Only ALTER WAREHOUSE SET and RESET lower a value. A lower ``grace_seconds`` takes effect after the former
+   period has passed: until then, other processes may rely on the former value.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ALL = select(sqltables.settings)
 
 @dataclass(frozen=True, kw_only=True)
 class WarehouseSettings:
-    """The values that hold in a warehouse. ``Settings`` says what each of them means."""
+    """The settings that hold in a warehouse; ``Settings`` describes each."""
 
     history_seconds: float
     version_history_seconds: float
@@ -43,7 +43,7 @@ class WarehouseSettings:
 
 
 def settings_at(conn: Connection, now: float) -> WarehouseSettings:
-    """Return the values that hold at a time."""
+    """Return the settings that hold at a time."""
     values = dict(SHARED)
     for row in conn.execute(_ALL):
         if row.name in values:
@@ -53,7 +53,7 @@ def settings_at(conn: Connection, now: float) -> WarehouseSettings:
 
 
 def stored_settings(conn: Connection) -> dict[str, float]:
-    """Return the stored values by name; those with the default are left out."""
+    """Return the stored values by name, without those that have the default."""
     return {row.name: row.value for row in conn.execute(_ALL) if row.name in SHARED}
 
 
@@ -73,13 +73,13 @@ def raise_settings(tx: Writer, wanted: Mapping[str, float]) -> dict[str, float]:
 
 
 def set_settings(tx: Writer, values: Mapping[str, float]) -> None:
-    """Store values, whatever they were before."""
+    """Store values, larger or smaller than the present ones."""
     for name, value in values.items():
         _replace(tx, name, value)
 
 
 def reset_settings(tx: Writer, names: Iterable[str]) -> None:
-    """Let settings have their defaults again."""
+    """Reset settings to their defaults."""
     for name in names:
         _replace(tx, name, SHARED[name])
         at = sqltables.settings.c
@@ -98,7 +98,7 @@ def _replace(tx: Writer, name: str, value: float) -> None:
 
 
 def read_value(name: str, value: object) -> tuple[str, float]:
-    """Return the name and the value of a setting as a statement or a command gives them."""
+    """Check a setting from a statement or a command; return its name and value."""
     known = check_name(name)
     number: object = value
     if isinstance(value, str):
@@ -112,7 +112,7 @@ def read_value(name: str, value: object) -> tuple[str, float]:
 
 
 def check_name(name: str) -> str:
-    """Return the name of a setting of a warehouse in lower case; refuse any other."""
+    """Return the lower-case name of a warehouse setting; refuse any other."""
     known = name.lower()
     if known not in SHARED and known in {each.name for each in fields(Settings)}:
         raise InvalidArgument(

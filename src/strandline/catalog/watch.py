@@ -1,5 +1,4 @@
-"""What those who watch a warehouse ask of its catalog: a query for each question, however many tables there
-are."""
+"""Monitoring queries: one query per question, however many tables there are."""
 
 from __future__ import annotations
 
@@ -14,21 +13,24 @@ from strandline.catalog import paths, sqltables
 
 @dataclass(frozen=True)
 class Lag:
-    """How far a user's stream is behind its table: ``steps`` up to its last commit, and when the first change
-    came that was not dealt with (None: there is none)."""
+    """How far a user's stream is behind its table.
+
+    ``steps``: up to the table's last commit. ``since``: the time of the first unprocessed change; None if
+    there is none.
+    """
 
     stream: str
     steps: int
     since: float | None
 
     def age(self, now: float) -> float:
-        """Return how old that change is; 0 if there is none."""
+        """Return the age of the first unprocessed change; 0 if there is none."""
         return 0.0 if self.since is None else max(0.0, now - self.since)
 
 
 @dataclass(frozen=True)
 class Unfinished:
-    """An operation that has not ended. ``changed``: when something last happened in it."""
+    """An unfinished operation; ``changed``: the time of its last progress."""
 
     id: str
     kind: str
@@ -39,8 +41,10 @@ class Unfinished:
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """An operation that has failed. ``error`` is the text of its record. ``collection``: the backup
-    collection that it was for; ``elsewhere``: the place that its request names for a copy of a backup."""
+    """A failed operation; ``error`` is the text of its record.
+
+    ``collection``: its backup collection. ``elsewhere``: the URL in its request, if it copies a backup.
+    """
 
     id: str
     kind: str
@@ -51,12 +55,14 @@ class Failed:
 
 
 REPEATED = ("backup", "incremental backup", "send backup", "compact backups", "merge increments")
-"""Kinds of which one that is done replaces all that have failed before it for the same collection, whatever
-else their requests say. Of other kinds only the same request repeats a failed one."""
+"""Kinds of which a later success replaces all earlier failures of the same collection.
+
+A failed operation of another kind is only replaced by the same request.
+"""
 
 
 def operations_by_state(conn: Connection) -> dict[tuple[str, str], int]:
-    """Return how many operations there are of each kind and state, of those that are not forgotten."""
+    """Return the number of operations by kind and state."""
     at = sqltables.operations.c
     rows = conn.execute(select(at.kind, at.state, func.count()).group_by(at.kind, at.state))
     return {(kind, state): count for kind, state, count in rows}
@@ -84,8 +90,10 @@ def unfinished(conn: Connection) -> list[Unfinished]:
 
 
 def failed(conn: Connection) -> list[Failed]:
-    """Return the operations that have failed, oldest first, without those that a later success has replaced
-    and those whose collection has been dropped since."""
+    """Return the failed operations that still matter, oldest first.
+
+    Left out are those that a later success has replaced, and those whose collection was dropped since.
+    """
     at, later = sqltables.operations.c, sqltables.operations.alias("later").c
     repeated = (
         select(later.id)
@@ -131,10 +139,12 @@ def failed(conn: Connection) -> list[Failed]:
 
 
 def _subject(at: Any) -> tuple[ColumnElement[Any], ...]:
-    """Return what an operation is for: kind, collection, the other place that a backup is copied to, and that
-    backup; the last two are empty if it is not copied to another place."""
+    """Return the subject of an operation: kind, collection, URL of a copy, and copied backup.
+
+    The last two are empty if the operation does not copy a backup.
+    """
     url = sqltables.text_in(at.request, "url")
-    # Not a parameter: PostgreSQL takes two of them for two expressions, also where it groups by one.
+    # Not a parameter: PostgreSQL would not recognise two of them as the same expression in GROUP BY.
     none: ColumnElement[str] = literal_column("''")
     backup = case((url.is_(None), none), else_=func.coalesce(sqltables.text_in(at.request, "backup"), none))
     return (
@@ -146,8 +156,10 @@ def _subject(at: Any) -> tuple[ColumnElement[Any], ...]:
 
 
 def held_bytes(conn: Connection) -> dict[int, int]:
-    """Return how many bytes tables themselves do not need any more and only streams keep: by the id of the
-    backup collection that they belong to, or of a user's stream."""
+    """Return the bytes that only streams keep, by owner.
+
+    The owner is the id of a backup collection, or of a user's stream.
+    """
     hold, chain, segment, owner = (
         sqltables.holds.c,
         sqltables.chains.c,
@@ -157,7 +169,7 @@ def held_bytes(conn: Connection) -> dict[int, int]:
     changes = and_(segment.role == "log", segment.upto > hold.step)
     needed = or_(changes, and_(hold.keeps_state, chain.removed > hold.step))
     whose = func.coalesce(owner.owner_id, owner.id)
-    # A segment that several streams of one owner keep is there once.
+    # Count a segment once if several streams of one owner keep it.
     kept = (
         select(whose.label("whose"), segment.id, segment.bytes)
         .distinct()
@@ -172,8 +184,10 @@ def held_bytes(conn: Connection) -> dict[int, int]:
 
 
 def bytes_within(conn: Connection, root_id: int) -> int:
-    """Return how many bytes the tables below a path hold, at whatever depth: found level by level, without
-    what they say of themselves, which may be very much."""
+    """Return the bytes of all tables below a path.
+
+    The tree is read level by level, without the bodies of paths, which may be large.
+    """
     at, chain, segment = sqltables.paths.c, sqltables.chains.c, sqltables.segments.c
     below = select(at.id).where(sqltables.among(at.parent_id, "parents"))
     size = (
@@ -188,7 +202,7 @@ def bytes_within(conn: Connection, root_id: int) -> int:
 
 
 def lags(conn: Connection) -> dict[int, Lag]:
-    """Return how far users' streams are behind, by their ids."""
+    """Return how far users' streams are behind, by id."""
     hold, table, owner, commit = sqltables.holds.c, sqltables.tables.c, sqltables.paths.c, sqltables.commits.c
     first = (
         select(func.min(commit.time))

@@ -1,11 +1,11 @@
-"""The transactions of a catalog: snapshots to read, and the one write transaction at a moment.
+"""The transactions of a catalog: read snapshots, and write transactions.
 
-Whatever changes the catalog takes a ``Writer``, whatever only looks takes a connection, which a writer has as
-well. So a function says by what it takes whether it may change anything.
+A function that changes the catalog takes a ``Writer``; one that only reads takes a connection, which a writer
+has as well. So the signature tells whether a function may change anything.
 
-All writers are serialized. SQLite does it with BEGIN IMMEDIATE, PostgreSQL by locking the one row of
-``clock`` first; so a step is always visible before any later one, and a write transaction sees everything
-that was committed before it. Readers get a snapshot and never wait.
+Writers are serialized: SQLite by BEGIN IMMEDIATE, PostgreSQL by locking the one row of ``clock`` first. So a
+step becomes visible before any later one, and a write transaction sees every earlier commit. Readers get a
+snapshot and never wait.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from strandline.model import Segment
 from strandline.retry import tries
 from strandline.work import check, shielded
 
-# Built once: SQLAlchemy takes longer to build a statement than SQLite to answer it.
+# Built once: SQLAlchemy takes longer to build a statement than SQLite takes to answer it.
 _NEXT = {
     column.name: update(sqltables.clock)
     .where(sqltables.clock.c.id == 1)
@@ -39,17 +39,19 @@ _NEXT = {
 _STEP = select(sqltables.clock.c.step).where(sqltables.clock.c.id == 1)
 
 FEW_ROWS = 50
-"""Fewer rows than these go into a table in a statement as usual."""
+"""Below this number of rows, an ordinary INSERT is used."""
 
 
 STEPS_PER_SECOND = 2**20
-"""No warehouse commits faster."""
+"""Upper bound for the commits per second of any warehouse."""
 
 
 def latest_step(now: float) -> int:
-    """Return the step up to which the clock of another warehouse is believed. Without a limit, one forged
-    number could bring the clock to its end, and nothing could be committed any more. The limit grows faster
-    than any warehouse commits, so what is backed up after such a number is believed as well."""
+    """Return the largest step that is accepted from another warehouse.
+
+    Without a limit, a forged number could exhaust the clock, and nothing could be committed any more. The
+    limit grows faster than any warehouse commits, so backups taken after such a number are accepted as well.
+    """
     return STEPS_PER_SECOND * max(int(now), 2**30)
 
 
@@ -59,7 +61,7 @@ def current_step(conn: Connection) -> int:
 
 
 class Told(NamedTuple):
-    """A path that is announced; there may be very many of them."""
+    """A path to be announced. A tuple, because there may be very many."""
 
     path_id: int
     path: str
@@ -68,7 +70,7 @@ class Told(NamedTuple):
 
 
 class Announcement(NamedTuple):
-    """What one transaction published under one generation, and the operation that it was for, if any."""
+    """The publications of one transaction, and the operation that made them, if any."""
 
     generation: int
     step: int
@@ -78,8 +80,11 @@ class Announcement(NamedTuple):
 
 @dataclass
 class Writer:
-    """``now`` is the time when it began: nobody else has written since, so it is not before what it sees was
-    committed. ``announced`` is what will be told when it is durable."""
+    """A write transaction.
+
+    ``now``: the time when it began, after all commits that it sees. ``announced``: the publications to report
+    when it is durable.
+    """
 
     conn: Connection
     now: float
@@ -88,15 +93,16 @@ class Writer:
 
     @property
     def step(self) -> int:
-        """The step at which all that it does becomes real, the next one of the commit clock; it is taken by
-        the first who needs it."""
+        """The step of this transaction, the next one of the commit clock; taken at the first use."""
         if self._step is None:
             self._step = int(self.conn.execute(_NEXT["step"]).scalar_one())
         return self._step
 
     def skip_to(self, step: int) -> None:
-        """Let its step, which nobody may have asked for yet, be later than ``step``: that of another
-        warehouse, some of whose changes come here."""
+        """Make this transaction's step later than ``step``, that of imported changes of another warehouse.
+
+        Must be called before the step is used.
+        """
         if step > latest_step(self.now):
             raise PreconditionFailed(
                 f"the step {step} is later than any that a warehouse can have come to by now",
@@ -106,8 +112,10 @@ class Writer:
         self.conn.execute(update(sqltables.clock).where(at.id == 1, at.step < step).values(step=step))
 
     def announce(self, told: Sequence[Told], operation_id: str | None = None) -> int:
-        """Tell the caches of all processes of paths whose descriptions are recorded, or that are gone: all of
-        them under one generation, which is returned."""
+        """Announce changed or dropped paths to the caches of all processes; return their generation.
+
+        All of them have the same generation. The descriptions are recorded already.
+        """
         number = int(self.conn.execute(_NEXT["generation"]).scalar_one())
         columns = ("generation", "path_id", "path", "version", "dropped", "time", "step", "operation_id")
         rows = [(number, *each, self.now, self.step, operation_id) for each in told]
@@ -117,8 +125,10 @@ class Writer:
         return number
 
     def insert(self, table: Table, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
-        """Rows by the thousand, of which nothing is told back: in the way in which the database takes them
-        fastest. Their values are such as the driver itself knows."""
+        """Insert many rows in the fastest way of the database, which returns nothing.
+
+        The values must be of types that the driver itself knows.
+        """
         if not rows:
             return
         listed = ", ".join(columns)
@@ -132,18 +142,18 @@ class Writer:
 
 
 class Transactions:
-    """Those of one database. Safe to use from any thread.
+    """The transactions of one database. Safe to use from any thread.
 
-    ``after_commit`` is called after each durable write transaction: the place where a test lets the process
-    die. ``on_publication`` is told of each publication that a transaction of this process made, once it is
-    durable: all that an ``Announcement`` says."""
+    ``after_commit`` is called after each durable write transaction; tests let the process die there.
+    ``on_publication`` is called with the fields of each ``Announcement`` of this process once it is durable.
+    """
 
     def __init__(
         self, engine: Engine, clock: Clock, wait_seconds: float, reading: Engine | None = None
     ) -> None:
         self.engine = engine
         self.reading = reading
-        """Of a catalog in SQLite: reads it where it cannot be written."""
+        """Reads a catalog in SQLite that cannot be written."""
         self.clock = clock
         self.wait_seconds = wait_seconds
         self.is_sqlite = engine.dialect.name == "sqlite"
@@ -151,24 +161,24 @@ class Transactions:
             event.listen(engine, "begin", _begin)
         if reading is not None:
             event.listen(reading, "begin", _begin)
-        # Segments by id, which never change; bounded by the bytes of inline rows and by number.
+        # Segments by id, which never change. Limited by the bytes of inline rows and by number.
         self._segments: Cache[int, Segment] = Cache(64 << 20, lambda s: len(s.data or b"") + 1300)
         self._freeing = 0
         self.has_released = False
-        """The reserve was given back, and perhaps there was no space yet to keep it again."""
+        """The reserve was released, and there may have been no space to allocate it again."""
         self.after_commit: Callable[[], None] = lambda: None
         self.on_publication: Callable[[int, int, str | None, dict[str, int]], None] = lambda *_: None
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
-        """A snapshot of the catalog. Nothing written inside it is kept."""
+        """Open a snapshot of the catalog. Nothing written inside it is kept."""
         with plain_errors():
             conn = self.patiently(self._open_read)
             raw = conn.connection.driver_connection
             try:
                 yield conn
             except DBAPIError:
-                sqlite_files.check_unchanged(raw)  # If another process has changed it, nothing is damaged.
+                sqlite_files.check_unchanged(raw)  # changed by another process, not damaged
                 raise
             else:
                 sqlite_files.check_unchanged(raw)
@@ -183,7 +193,7 @@ class Transactions:
 
     @contextlib.contextmanager
     def freeing_space(self) -> Iterator[None]:
-        """What is committed in the block frees space, so it may use what is kept for a full disk."""
+        """Let the commits in the block, which free space, use the reserve for a full disk."""
         if not self.is_sqlite or self.is_read_only:
             yield
             return
@@ -197,7 +207,7 @@ class Transactions:
             sqlite_files.keep_reserve(file)
 
     def _empty_log(self) -> None:
-        """Take the log of a catalog in SQLite into its file, so that the next commit finds its space."""
+        """Move SQLite's log into the catalog's file, so that the next commit finds space."""
         if self._freeing and sqlite_files.is_short_of_space(str(self.engine.url.database)):
             with contextlib.suppress(DBAPIError), self.engine.connect() as conn:
                 driver: Any = conn.connection.driver_connection
@@ -205,8 +215,7 @@ class Transactions:
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Writer]:
-        """The one write transaction at this moment. All of it is durable when the block ends, or none after
-        an exception."""
+        """Open the only write transaction. It is durable when the block ends; an exception rolls it back."""
         with plain_errors():
             with self._begin_write() as conn:
                 tx = Writer(conn, self.clock.now())
@@ -222,7 +231,7 @@ class Transactions:
         conn = self.patiently(self._open_write)
         try:
             yield conn
-            check()  # The last moment at which nothing has happened.
+            check()  # the last point where a cancelled statement has no effect
             with shielded():
                 conn.commit()
         except BaseException:
@@ -244,7 +253,7 @@ class Transactions:
         try:
             return self._begin_read(self.engine)
         except OperationalError as error:
-            # To read, SQLite needs space for the index of the log.
+            # SQLite needs disk space for the index of the log, even to read.
             if self.reading is None or not _has_no_space(error):
                 raise
             return self._begin_read(self.reading)
@@ -275,7 +284,7 @@ class Transactions:
         return conn
 
     def patiently(self, attempt: Callable[[], Any]) -> Any:
-        """Try until other writers let us in: "database is locked" never reaches a user."""
+        """Retry while other writers lock the database: "database is locked" never reaches a user."""
         busy: OperationalError | None = None
         for _ in tries(self.clock, lambda _: random.uniform(0.005, 0.05), seconds=self.wait_seconds):
             try:
@@ -297,7 +306,7 @@ def _copy(conn: Connection, statement: str, rows: Iterable[tuple[Any, ...]]) -> 
             for row in rows:
                 copy.write_row(row)
     except driver.Error as error:
-        # Whoever waits for the catalog knows the errors of SQLAlchemy.
+        # Callers handle the errors of SQLAlchemy.
         lost = conn.dialect.is_disconnect(error, None, None)
         raise DBAPIError.instance(
             statement, None, error, driver.Error, connection_invalidated=lost, dialect=conn.dialect
@@ -305,7 +314,7 @@ def _copy(conn: Connection, statement: str, rows: Iterable[tuple[Any, ...]]) -> 
 
 
 def _begin(conn: Connection) -> None:
-    """Begin a transaction of SQLite, whose driver is told not to do it by itself."""
+    """Begin a SQLite transaction, because the driver is configured not to."""
     is_write = conn.get_execution_options().get("strandline_write", False)
     conn.exec_driver_sql("BEGIN IMMEDIATE" if is_write else "BEGIN")
 
@@ -322,8 +331,10 @@ def _is_busy(error: OperationalError) -> bool:
 
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
-    """Turn the database driver's errors into ours; a busy database stays what it is, for those who wait for
-    it."""
+    """Turn the database driver's errors into Strandline's.
+
+    Errors about a locked database are left as they are, for callers that retry.
+    """
     try:
         yield
     except OperationalError as error:
