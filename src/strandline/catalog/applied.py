@@ -17,7 +17,7 @@ class AlreadyApplied(Exception):
 
 
 def last(conn: Connection, writer: str, table_id: int) -> int | None:
-    """Return the number of the last write of a writer to a table; None if there was none."""
+    """Return the number of the last write of a writer to a table, or None."""
     found: int | None = conn.execute(
         select(sqltables.applied.c.version).where(_is_of(writer, table_id))
     ).scalar_one_or_none()

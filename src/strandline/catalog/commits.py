@@ -38,7 +38,7 @@ _NEW_HEAD = (
 
 @dataclass(frozen=True)
 class Basis:
-    """What a change was planned with: a table's id, its version, and the step at which its rows were read.
+    """The state that a change was planned with: a table's id, version, and the step of the rows read.
 
     ``read_step`` is None if the change depends on no rows of the table, as for a synchronous index, which
     follows its table.
@@ -135,7 +135,7 @@ def record(tx: Writer, table_id: int, kind: str, digest: Digest) -> None:
 
 
 def step_at(conn: Connection, time: float) -> int | None:
-    """Return the last step committed at or before a time; None if there was none."""
+    """Return the last step committed at or before a time, or None."""
     step: int | None = conn.execute(
         select(func.max(sqltables.commits.c.step)).where(sqltables.commits.c.time <= time)
     ).scalar_one()
@@ -153,8 +153,8 @@ def commits_since(conn: Connection, table_id: int | None, step: int) -> int:
 def stop_after(conn: Connection, table_id: int | None, after: int, count: int) -> int:
     """Return the last of the next ``count`` steps after ``after`` at which the table changed.
 
-    Returns ``after`` if there is none. Commits are deleted when their state can no longer be read, so the
-    ends of the logs count as well.
+    Returns ``after`` if the table has not changed since. Commits are deleted when their state can no longer
+    be read, so the ends of the logs count as well.
     """
     chain, segment, commit_ = sqltables.chains.c, sqltables.segments.c, sqltables.commits.c
     commits = select(commit_.step).where(commit_.table_id == table_id, commit_.step > after)

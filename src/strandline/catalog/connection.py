@@ -49,8 +49,8 @@ class Catalog(Transactions):
 
         A new catalog stores ``location`` and ``settings``.
 
-        ``admit`` is called before anything is changed, with the warehouse of the catalog (None: there is
-        none), and may refuse it by an error. It is called again if the catalog was new, because another
+        ``admit`` is called before anything is changed, with the warehouse of the catalog (None for a new
+        catalog), and may refuse it by an error. It is called again if the catalog was new, because another
         process may have created the warehouse in the meantime.
         """
         revision = None if self.is_missing else self._revision()

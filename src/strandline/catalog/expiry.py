@@ -1,8 +1,8 @@
-"""Deletes finished operations and superseded descriptions that are no longer needed, in batches.
+"""Deletes finished operations and superseded descriptions in batches.
 
 A description is superseded when a later version of its path was recorded. It is deleted when the later
 version is older than the history that is kept, and no reader, pin or hold needs a step before it. The latest
-version of a path always stays.
+version of a path is always kept.
 """
 
 from __future__ import annotations
@@ -35,16 +35,18 @@ _KEPT_FROM = (
 
 
 def forget_operations(tx: Writer, kept: WarehouseSettings, most: int) -> int:
-    """Delete up to ``most`` operations whose ``operation_history_seconds`` are over, with their parts, and
-    return how many."""
+    """Delete operations whose ``operation_history_seconds`` are over, with their parts.
+
+    Deletes at most ``most`` operations, and returns how many.
+    """
     old = operations.ended_before(tx.conn, tx.now - kept.operation_history_seconds, most)
     operations.forget(tx, *old)
     return len(old)
 
 
 def forget_descriptions(tx: Writer, kept: WarehouseSettings, most: int) -> int:
-    """Delete superseded descriptions of up to ``most`` paths, and return of how many."""
-    tx.conn.execute(_DATE.values(time=tx.now))  # Recorded by a version that did not note the time.
+    """Delete superseded descriptions of up to ``most`` paths, and return the number of these paths."""
+    tx.conn.execute(_DATE.values(time=tx.now))  # recorded by a version that did not note the time
     limits = {
         "before": tx.now - max(kept.history_seconds, kept.grace_seconds),
         "read": collect.oldest_read(tx.conn),

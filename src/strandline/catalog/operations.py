@@ -170,7 +170,7 @@ class Operation:
         return self.ended is not None
 
     def failure(self) -> StrandlineError | None:
-        """Return the error that ended it, as it was raised; None if there is none."""
+        """Return the error that ended the operation, as it was raised, or None."""
         if self.error is None:
             return None
         return records.from_text(Failure, self.error, f"the error of operation {self.id}").error()

@@ -86,7 +86,7 @@ def entries(conn: Connection) -> list[BinEntry]:
 
 
 def find(conn: Connection, path: str) -> BinEntry | None:
-    """Return the entry that was dropped last at this path; None if there is none."""
+    """Return the entry that was dropped last at this path, or None."""
     return next((entry for entry in reversed(entries(conn)) if entry.dropped.path == path), None)
 
 

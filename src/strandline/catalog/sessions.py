@@ -165,7 +165,7 @@ class Session:
                 if time.monotonic() >= tell_at:  # It may have been woken for a reader, which is urgent.
                     tell_at = time.monotonic() + pause
                     self.tell()
-            except Exception as error:  # the catalog may be reachable again before the lease expires
+            except Exception as error:  # the catalog may be back before the lease expires
                 log.warning("the session could not be renewed: %s", error)
 
     @property
@@ -200,7 +200,7 @@ class Session:
         return late or self._oldest() != self._reads_from
 
     def _oldest(self) -> int | None:
-        """Return the oldest step that an old reader looks at; None if there is none."""
+        """Return the oldest step that an old reader looks at, or None."""
         now = self._catalog.clock.now()
         with self._reading:
             self._lent = {step: reading for step, reading in self._lent.items() if reading.until > now}
@@ -306,7 +306,7 @@ def end_dead(tx: Writer) -> None:
 
 
 def oldest_read(conn: Connection) -> int | None:
-    """Return the oldest step that sessions have recorded as read; None if there is none."""
+    """Return the oldest step that sessions have recorded as read, or None."""
     step: int | None = conn.execute(select(func.min(sqltables.sessions.c.reads_from))).scalar_one()
     return step
 
@@ -335,7 +335,7 @@ def _promise_of(step: int) -> str:
 
 
 def oldest_pin(conn: Connection) -> int | None:
-    """Return the oldest step that a pin keeps; None if there is none."""
+    """Return the oldest step that a pin keeps, or None."""
     step: int | None = conn.execute(select(func.min(sqltables.pins.c.step))).scalar_one()
     return step
 

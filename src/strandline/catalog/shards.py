@@ -155,7 +155,7 @@ def shown_parts(conn: Connection, operation: Operation, most: int | None = None)
 
 
 def slowest(conn: Connection, operation: Operation) -> ShardInfo | None:
-    """Return the part that has been in progress for the longest time; None if there is none."""
+    """Return the part that has been in progress for the longest time, or None."""
     if operation.is_over:
         return None
     row = conn.execute(

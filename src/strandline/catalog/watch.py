@@ -15,8 +15,7 @@ from strandline.catalog import paths, sqltables
 class Lag:
     """How far a user's stream is behind its table.
 
-    ``steps``: up to the table's last commit. ``since``: the time of the first unprocessed change; None if
-    there is none.
+    ``steps``: up to the table's last commit. ``since``: the time of the first unprocessed change, or None.
     """
 
     stream: str
@@ -24,7 +23,7 @@ class Lag:
     since: float | None
 
     def age(self, now: float) -> float:
-        """Return the age of the first unprocessed change; 0 if there is none."""
+        """Return the age of the first unprocessed change in seconds; 0 if everything is processed."""
         return 0.0 if self.since is None else max(0.0, now - self.since)
 
 

@@ -1,4 +1,4 @@
-"""Where the warehouse of the catalog is. Not known yet in a catalog that is older than this.
+"""The folder of the catalog's warehouse; unknown in older catalogs.
 
 Frozen: the schema as it was in this revision, independent of what ``catalog.sqltables`` says today.
 """

@@ -1,5 +1,6 @@
-"""When a row of a chain was removed, and which step a session still reads. Pins are by name only: what a
-session reads is said in its own row.
+"""The time when a row of a chain was removed, and the oldest step that a session reads.
+
+Pins without a name are deleted: sessions record what they read in their own rows.
 
 Frozen: the schema as it was in this revision, independent of what ``catalog.sqltables`` says today.
 """
@@ -12,7 +13,7 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    # Not known for what was removed before; the collector then counts from the first time it looks.
+    # Unknown for rows that were removed before; the collector counts from the first time it sees them.
     op.add_column("chains", sa.Column("removed_at", sa.Float, nullable=True))
     op.add_column("sessions", sa.Column("reads_from", sa.BigInteger, nullable=True))
     op.execute("DELETE FROM pins WHERE name IS NULL")

@@ -1,4 +1,4 @@
-"""Which parts of an operation are not done yet, and what belongs to a path, found by an index.
+"""Indexes that find the unfinished parts of an operation, and the paths that belong to a path.
 
 Frozen: the schema as it was in this revision, independent of what ``catalog.sqltables`` says today.
 """

@@ -1,4 +1,4 @@
-"""What was verified, at which level and when.
+"""Results of verifications, by level and time.
 
 Frozen: the schema as it was in this revision, independent of what ``catalog.sqltables`` says today.
 """

@@ -1,6 +1,4 @@
-"""What is known of each part of an operation for people to see: which table, index and increment it is about,
-who works on it since when, how long its work took and what went wrong; who carries out an operation, and when
-a session was last heard of.
+"""Progress of parts for display, the process of each operation, and the last sign of each session.
 
 Frozen: the schema as it was in this revision, independent of what ``catalog.sqltables`` says today.
 """
@@ -13,7 +11,7 @@ down_revision = "0006"
 
 
 def upgrade() -> None:
-    # Nothing of it is known of what was there before.
+    # Unknown for parts that existed before.
     op.add_column("parts", sa.Column("increment", sa.BigInteger, nullable=True))
     op.add_column("parts", sa.Column("path", sa.Text, nullable=True))
     op.add_column("parts", sa.Column("shard", sa.BigInteger, nullable=True))

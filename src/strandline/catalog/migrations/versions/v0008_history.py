@@ -1,4 +1,4 @@
-"""What happened to versions, and what all processes have counted.
+"""The history of versions, and the counters of all processes.
 
 Frozen: the schema as it was in this revision, independent of what ``catalog.sqltables`` says today.
 """

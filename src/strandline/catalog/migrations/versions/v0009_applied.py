@@ -1,4 +1,4 @@
-"""Which writes have been applied that must not be applied twice.
+"""Numbers of applied writes, for their deduplication.
 
 Frozen: the schema as it was in this revision, independent of what ``catalog.sqltables`` says today.
 """

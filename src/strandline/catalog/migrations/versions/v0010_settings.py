@@ -1,4 +1,4 @@
-"""Settings that all processes of the warehouse rely on.
+"""Settings shared by all processes of the warehouse.
 
 Frozen: the schema as it was in this revision, independent of what ``catalog.sqltables`` says today.
 """

@@ -1,5 +1,4 @@
-"""The time when each description was recorded, so that old ones can be deleted, and an index that finds
-operations that have not ended, or that ended long ago.
+"""The time when each description was recorded, and an index of operations by their end.
 
 Frozen: the schema as it was in this revision, independent of what ``catalog.sqltables`` says today.
 """
