@@ -1,2 +1,1 @@
-"""The engine that carries out operations, and the kinds that need nothing but the catalog: copies and
-streams."""
+"""The engine that runs operations, and the kinds that only need the catalog: copies and streams."""

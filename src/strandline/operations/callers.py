@@ -1,15 +1,15 @@
-"""What a caller of an operation may rely on, and what keeps it true when the catalog cannot be reached.
+"""The guarantees for the caller of an operation, and how they hold while the catalog is unreachable.
 
 1. A statement that returns has happened.
 2. A statement that raises has not happened and never will, unless its error names the operation and says
    otherwise (``StrandlineError.operation`` and ``outcome``).
-3. An operation that was begun with NOWAIT, or whose caller died, is carried on by any process.
+3. An operation that was started with NOWAIT, or whose caller died, is continued by any process.
 
-To keep rule 2 while the catalog cannot be written, an operation is *refused* when its caller is given an
-error: this process remembers it and makes no transition of it except undoing it, and a marker in the
-warehouse tells other processes to do the same when they take it over (``Markers``). The marker is an empty
-file, so it needs no catalog and hardly any space. If it cannot be written either, or another process may have
-taken the operation over before, the error says that the outcome is not known.
+For rule 2, an operation is *refused* when its caller is given an error while the catalog cannot be written.
+This process remembers it, and makes no other transition of it than undoing it. A marker in the warehouse
+tells other processes to do the same when they take the operation over (``Markers``). The marker is an empty
+file, so it needs no catalog and hardly any space. If the marker cannot be written either, or another process
+may have taken the operation over already, the error says that the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from strandline.storage.files import Files
 log = logging.getLogger("strandline")
 
 AWAY_SECONDS = 10.0
-"""How long a transition is repeated while the catalog cannot be reached, before a waiting caller is told."""
+"""Maximum time for retrying a transition while the catalog is unreachable."""
 AGAIN_SECONDS = 1.0
-"""Pause between two attempts to end what was left unfinished because the catalog could not be reached."""
+"""Pause between two attempts to finish operations left behind because the catalog was unreachable."""
 
 
 class Markers(Protocol):
@@ -59,7 +59,7 @@ class FileMarkers:
 
 
 class NoMarkers:
-    """For an engine without a warehouse: other processes cannot be told."""
+    """For an engine without a warehouse: other processes cannot be informed."""
 
     def write(self, operation_id: str) -> None:
         raise Unavailable(f"operation {operation_id} cannot be marked", "Give the engine markers.")
@@ -72,9 +72,10 @@ class NoMarkers:
 
 
 class Recovery:
-    """Operations that this process owns and that no thread carries out, because the catalog could not be
-    reached. One thread tries every ``AGAIN_SECONDS`` to ``end`` each of them; it lives as long as there are
-    any."""
+    """Finishes operations that this process owns and left behind because the catalog was unreachable.
+
+    One thread calls ``end`` for each of them every ``AGAIN_SECONDS``. The thread stops when all have ended.
+    """
 
     def __init__(self, end: Callable[[str], bool], stopping: threading.Event) -> None:
         self._end = end
@@ -97,7 +98,7 @@ class Recovery:
                 has_ended = self._end(operation_id)
             except OperationNotFound:
                 has_ended = True
-            except Exception as error:  # Tried again until the process ends.
+            except Exception as error:  # retried until the process ends
                 log.debug("operation %s could not be ended yet: %s", operation_id, error)
                 continue
             if has_ended:
@@ -114,7 +115,7 @@ class Recovery:
 
 
 def refused_elsewhere(operation_id: str) -> StrandlineError:
-    """Return the error of an operation that another process has marked."""
+    """Build the error of an operation that another process has marked as refused."""
     return Unavailable(
         f"the catalog could not be reached, and the caller of operation {operation_id} was told so",
         "Repeat the statement.",
@@ -122,7 +123,7 @@ def refused_elsewhere(operation_id: str) -> StrandlineError:
 
 
 def told(error: StrandlineError, operation_id: str, outcome: str) -> StrandlineError:
-    """Return the error as the caller gets it: with the operation and what becomes of it."""
+    """Return the error for the caller, with the operation and its outcome."""
     advice = {
         BEING_UNDONE: f"Operation {operation_id} is undone as soon as the catalog can be reached.",
         UNKNOWN: f"Operation {operation_id} may have ended well, or may be carried on later: look with "

@@ -1,11 +1,12 @@
 """Consistent copy: tables with their indexes and implementation tables, all at one step, by reference.
 
-The first transaction fixes the step, pins it, locks the sources and makes the targets, which stay invisible.
-Then there is one part for each table, for each index and for each implementation table; they may run in any
-order. A part attaches the segments that make up its source at the step to its target: no data moves. What is
-cut into shards has a part for each of them before its own. Where
-streams are asked for, the part of a table creates the one on its source, at the same step, so what the copy
-does not hold the stream will.
+1. The first transaction fixes the step, pins it, locks the sources and creates the targets, which are not
+   visible yet.
+2. There is one part per table, index and implementation table; they may run in any order. A part attaches the
+   segments of its source at the step to its target: no data moves. A table that is split into shards has one
+   more part per shard, which runs before its own.
+3. If streams are requested, the part of a table creates the stream on its source at the same step. So each
+   change is either in the copy or in the stream.
 """
 
 from __future__ import annotations
@@ -38,10 +39,12 @@ from strandline.storage.shards import cuts, segments_by_shard
 
 @dataclass(frozen=True)
 class CopyRequest:
-    """``tables``: pairs of source and target path. ``stream``: the stream to create on every source and on
-    the implementation table of each of its synchronous indexes. ``omit_indexes``: targets get the definitions
-    of the indexes, not their data, and implementation tables get no streams. ``shard_bytes``: about how much
-    of a table is one part."""
+    """A request to copy tables.
+
+    ``tables``: pairs of source and target path. ``stream``: the stream to create on every source and on the
+    implementation tables of its synchronous indexes. ``omit_indexes``: copy only the definitions of indexes,
+    without data and without streams on implementation tables. ``shard_bytes``: approximate size of a shard.
+    """
 
     tables: tuple[tuple[str, str], ...]
     shard_bytes: int
@@ -51,8 +54,10 @@ class CopyRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class CopiedTable(NewStream):
-    """A table, or implementation table, to be copied as it was at ``step``; ``omitted``: without its rows;
-    ``sharded``: its segments are attached by the parts of its shards."""
+    """A table, or implementation table, to be copied as of ``step``.
+
+    ``omitted``: without its rows. ``sharded``: the parts of its shards attach its segments.
+    """
 
     target_id: int
     omitted: bool
@@ -60,7 +65,7 @@ class CopiedTable(NewStream):
 
     @property
     def is_alone(self) -> bool:
-        """Whether nothing else brings its segments."""
+        """Whether this part attaches all of its segments."""
         return not self.omitted and not self.sharded
 
 
@@ -75,9 +80,11 @@ class CopiedShard(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class CopiedIndex(Record):
-    """An index to be listed in the copy ``target_id`` of its table. ``table_id``: the source's implementation
-    table, whose version ``moves`` because it gets a stream. ``order``: the names of all indexes of the table,
-    in the order in which it lists them."""
+    """An index to be listed in ``target_id``, the copy of its table.
+
+    ``table_id``: the source's implementation table; its version ``moves`` if it gets a stream. ``order``: the
+    names of all indexes of the table, in the order of its description.
+    """
 
     table_id: int
     target_id: int
@@ -87,7 +94,7 @@ class CopiedIndex(Record):
 
 
 def copy_handlers() -> dict[str, Handler[Any, Any]]:
-    """Return the handlers for the parts that ``plan_copy`` makes; for every kind that copies."""
+    """Return the handlers for the parts of ``plan_copy``, for every kind that copies."""
     return {
         "table": TablePart(CopiedTable),
         "table shard": TableShardPart(),
@@ -97,8 +104,10 @@ def copy_handlers() -> dict[str, Handler[Any, Any]]:
 
 
 def plan_copy(tx: Writer, run: Planning[Any], request: CopyRequest, step: int) -> list[PartPlan]:
-    """Pin ``step`` (the present one), lock the sources, make the targets in state creating, and return the
-    parts, siblings all."""
+    """Plan a copy as of ``step``, the present step, and return its parts.
+
+    Pins the step, locks the sources, and creates the targets in state ``creating``.
+    """
     _check_distinct(request)
     run.pin(tx, step)
     sources = many.require_tables(tx.conn, [source for source, _ in request.tables])
@@ -121,8 +130,10 @@ def _check_distinct(request: CopyRequest) -> None:
 
 @dataclass(frozen=True)
 class _Copied:
-    """A table, or implementation table, whose rows are copied. ``path``: that of the table or index.
-    ``least``: how many shards it has, if its segments allow it."""
+    """A table, or implementation table, whose rows are copied.
+
+    ``path``: that of the table or index. ``least``: minimum number of shards, if it has enough segments.
+    """
 
     source_id: int
     target_id: int
@@ -133,7 +144,7 @@ class _Copied:
 
 @dataclass(frozen=True)
 class _Copies:
-    """Plans the copies of all tables of a request at once."""
+    """Plans the copies of all tables of a request together."""
 
     tx: Writer
     run: Planning[Any]
@@ -188,7 +199,7 @@ class _Copies:
         return parts
 
     def _shards(self, copied: Sequence[_Copied]) -> list[PartPlan]:
-        """Return the shards of those that have several."""
+        """Return the parts for tables that are split into several shards."""
         size = sizes.bytes_of(self.tx.conn, [c.source_id for c in copied])
         most = self.request.shard_bytes
         large = [c for c in copied if size.get(c.source_id, 0) > most or c.schema.bounds or c.least > 1]
@@ -216,8 +227,10 @@ class _Copies:
         return self.request.omit_indexes or ref.omitted or not ref.definition.is_sync
 
     def _targets(self, infos: Sequence[TableInfo]) -> dict[int, Path]:
-        """Return the new tables, by the ids of their sources. Indexes are listed by their own parts, when
-        they are there."""
+        """Create the target tables; return them by the ids of their sources.
+
+        The parts of the indexes add these to the tables' descriptions later.
+        """
         wanted = [names.normalize(target) for _, target in self.request.tables]
         for found in many.find(self.tx.conn, wanted).values():
             paths.check_ready(found, self.run.id)
@@ -253,7 +266,7 @@ class _Copies:
             omitted=omitted,
             sharded=sharded,
         )
-        # It looks at the end whether all of it is there.
+        # It runs after the shards, and checks at its end that all segments are attached.
         return PartPlan("table", body, stage=1 if sharded else 0)
 
 
@@ -274,7 +287,7 @@ class TableShardPart(Handler[AnyRun, CopiedShard]):
 
 
 class TablePart(StreamPart[CopiedTable]):
-    """Copies tables, or implementation tables, and creates the streams on their sources."""
+    """Copies tables or implementation tables, and creates the streams on their sources."""
 
     def configure_all(
         self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedTable]], made: Sequence[Any]
@@ -290,8 +303,10 @@ class TablePart(StreamPart[CopiedTable]):
         return super().configure_all(tx, run, parts, made)
 
     def _omit(self, tx: Writer, omitted: Mapping[int, int], step: int) -> None:
-        """Nothing of its table is in the copy of an index yet; an asynchronous one must know, so that it
-        starts from the beginning."""
+        """Give the omitted copies empty states.
+
+        An asynchronous index starts following its table from the beginning.
+        """
         heads = chains.states(tx.conn, omitted.values())
         followed = {t: 0 for t, source in omitted.items() if heads[source].followed_step is not None}
         tables.add_states(tx, dict.fromkeys(omitted, Digest()), step, followed)
@@ -309,8 +324,10 @@ class TablePart(StreamPart[CopiedTable]):
 
 
 class IndexPart(Handler[AnyRun, CopiedIndex]):
-    """Lists copied indexes in their copied tables, and moves the source indexes along when their
-    implementation tables get streams."""
+    """Lists copied indexes in their copied tables.
+
+    It also moves the versions of source indexes whose implementation tables get streams.
+    """
 
     record = CopiedIndex
     phases: ClassVar[tuple[str, ...]] = ("propose", "configure")

@@ -1,5 +1,7 @@
-"""Carries out operations: starts them, makes one transition after the other, ends them, and takes over those
-whose process died."""
+"""The engine: starts operations, runs their transitions, ends them, and takes over orphans.
+
+Orphans are unfinished operations whose process died.
+"""
 
 from __future__ import annotations
 
@@ -47,12 +49,12 @@ log = logging.getLogger("strandline")
 _POLL_SECONDS = 0.05
 _AWAY_PAUSE = 0.2
 _REMEMBERED = 16
-"""Finished operations that a process remembers."""
+"""Maximum number of finished operations that a process remembers."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Task:
-    """Parts on a thread: one, or some that share their work."""
+    """The work of a thread: one part, or several that share their slow work."""
 
     operation: Operation
     parts: Sequence[PartRow]
@@ -60,9 +62,11 @@ class _Task:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Engine(Transitions):
-    """The operations of one catalog as this process sees and runs them. Safe to use from any thread.
-    ``workers``: on how many threads the parts of an operation are carried out that its caller waits for.
-    ``stopping`` is set when it is to come to an end: no operation makes another step here then."""
+    """The operations of one catalog as this process runs them. Safe to use from any thread.
+
+    ``workers``: number of threads for the parts of an operation whose caller waits for it. ``stopping`` is
+    set when the engine stops: it makes no further transitions then.
+    """
 
     workers: int = 1
     new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:16]
@@ -70,9 +74,9 @@ class Engine(Transitions):
     stopping: threading.Event = field(default_factory=threading.Event, init=False)
     _driven: set[str] = field(default_factory=set, init=False)
     _attended: set[str] = field(default_factory=set, init=False)
-    """Operations for which a caller waits in this process, who decides what becomes of them."""
+    """Operations that a caller in this process waits for; the caller decides what happens to them."""
     _finished: dict[str, Operation] = field(default_factory=dict, init=False)
-    """The last operations that this process has finished, for when the catalog cannot be asked any more."""
+    """The operations that this process finished last, for when the catalog is unreachable."""
     _recovery: Recovery = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
@@ -84,8 +88,10 @@ class Engine(Transitions):
         self._recovery = Recovery(self._end_left, self.stopping)
 
     def execute(self, kind: str, request: Record) -> str:
-        """Run an operation to its end here, with what begins at it, and return its id; its error is raised.
-        Whoever is interrupted undoes it."""
+        """Run an operation and its followers to the end, and return its id; raises its error.
+
+        If the caller is interrupted, the operation is undone.
+        """
         operation_id = self.begin(kind, request)
 
         def run() -> None:
@@ -101,9 +107,11 @@ class Engine(Transitions):
         run: Callable[[], None] = lambda: None,
         on_progress: Callable[[Operation], None] = lambda _: None,
     ) -> Operation:
-        """Wait for an operation on behalf of the caller that began it, and return it as it ended. An error
-        means that it is undone, unless the error says otherwise (``strandline.operations.callers``). ``run``
-        carries it out, if no other thread does."""
+        """Wait for an operation on behalf of the caller that started it, and return it when it has ended.
+
+        An error means that it is undone, unless the error says otherwise (``strandline.operations.callers``).
+        ``run`` carries it out, if no other thread does.
+        """
         with self._lock:
             self._attended.add(operation_id)
         try:
@@ -128,7 +136,7 @@ class Engine(Transitions):
         except Interrupted:
             try:
                 self._give_up(operation_id)
-                self.wait(operation_id)  # Who ends it beside this thread may be in the middle of undoing it.
+                self.wait(operation_id)  # Another thread may be in the middle of undoing it.
             except Unavailable as error:
                 with contextlib.suppress(StrandlineError):
                     self.refuse(operation_id, error)
@@ -139,13 +147,15 @@ class Engine(Transitions):
             return self.refuse(operation_id, as_ours(error))
 
     def _give_up(self, operation_id: str) -> None:
-        with contextlib.suppress(PreconditionFailed):  # It has ended meanwhile, or is being undone.
+        with contextlib.suppress(PreconditionFailed):  # already ended, or being undone
             self.cancel(operation_id)
 
     def refuse(self, operation_id: str, error: StrandlineError) -> Operation:
-        """Undo an operation, now or as soon as the catalog can be reached, because its caller is given
-        ``error``. The error is raised with what becomes of the operation. Only if it turns out to be done,
-        with all that follows it, it is returned instead."""
+        """Undo an operation because its caller is given ``error``; raise the error with the outcome.
+
+        If the catalog is unreachable, the operation is undone as soon as possible. If the operation turns out
+        to be done, with all its followers, it is returned and no error is raised.
+        """
         ids = [operation_id]
         try:
             ended = self._undo_refused(ids, error)
@@ -161,20 +171,22 @@ class Engine(Transitions):
         raise raised.about(ended.id, UNDONE, None if ended.id == operation_id else _stays(operation_id))
 
     def _refuse(self, operation_id: str, error: StrandlineError) -> None:
-        # A copy: what the caller is told beyond it is not recorded.
+        # A copy, because the caller's error gets more details that are not recorded.
         self.refused.setdefault(operation_id, Failure.of(error).error())
         self._unwanted.add(operation_id)
 
     def _undo_refused(self, ids: list[str], error: StrandlineError) -> Operation:
-        """Undo the last one of ``ids``, or what has followed it if it is done, which is added to them. Return
-        what has ended last."""
+        """Undo the last operation of ``ids``, and return the operation that ended last.
+
+        If it is done already, its follower is added to ``ids`` and undone instead.
+        """
         operation_id = ids[-1]
         self._refuse(operation_id, error)
         operation = self._look(operation_id)
         if not operation.is_over:
             self._give_up(operation_id)
             operation = self.wait(operation_id)
-        if operation_id in self.refused:  # It has ended in another way than by being undone here.
+        if operation_id in self.refused:  # It has ended otherwise than by being undone here.
             self.settle(operation)
         follower = self.follower(operation) if operation.state == DONE else None
         if follower is None:
@@ -183,8 +195,11 @@ class Engine(Transitions):
         return self._undo_refused(ids, error)
 
     def _look(self, operation_id: str) -> Operation:
-        """Return an operation as it is now. If the catalog cannot be asked, one that this process has
-        finished is returned as it was then."""
+        """Return an operation as the catalog has it now.
+
+        If the catalog is unreachable, return the remembered state of an operation that this process has
+        finished.
+        """
         try:
             return self.get(operation_id)
         except Unavailable:
@@ -193,11 +208,14 @@ class Engine(Transitions):
             return self._finished[operation_id]
 
     def _leave_refused(self, ids: Sequence[str]) -> str:
-        """Leave refused operations to the background thread, tell other processes of them by markers, and
-        return their outcome. It is only certain if nobody else can have gone on with them before."""
+        """Leave refused operations to the background thread, and return their outcome.
+
+        A marker tells other processes about them. The outcome is only certain if no other process can have
+        continued them before.
+        """
         for each in ids:
             self._recovery.add(each)
-        last = ids[-1]  # Those before it are done.
+        last = ids[-1]  # those before it are done
         try:
             self.markers.write(last)
         except Exception as error:
@@ -214,8 +232,10 @@ class Engine(Transitions):
             self.markers.remove(operation_id)
 
     def _end_left(self, operation_id: str) -> bool:
-        """End an operation that no thread of this process carries out: undo it if it was refused, else carry
-        it on. Return False if it has to be tried again."""
+        """End an operation that no thread of this process runs; return False if it must be retried.
+
+        It is undone if it was refused, else continued.
+        """
         if operation_id in self.refused:
             try:
                 self._undo_refused([operation_id], self.refused[operation_id])
@@ -223,18 +243,20 @@ class Engine(Transitions):
                 self._forget_refused(operation_id)
             return True
         if operation_id in self._attended:
-            return False  # Whoever waits for it decides.
+            return False  # the waiting caller decides
         self.carry_on(operation_id)
         return True
 
     def begin(self, kind: str, request: Record) -> str:
-        """Start an operation when those of dead processes are finished: they may hold what it needs."""
+        """Start an operation after finishing those of dead processes, which may hold its paths."""
         self.resume()
         return self.start(kind, request)
 
     def start(self, kind: str, request: Record) -> str:
-        """Plan an operation and make it durable, in one transaction, and return its id. A refused request
-        leaves nothing."""
+        """Plan an operation and store it, in one transaction; return its id.
+
+        A refused request leaves nothing behind.
+        """
         session_id, operation_id, is_decided = self.lease.ensure(), self.new_id(), False
         try:
             with uncollected(), self.catalog.write() as tx:
@@ -248,8 +270,10 @@ class Engine(Transitions):
         return operation_id
 
     def _find_begun(self, operation_id: str, error: Exception) -> None:
-        """Find out whether the commit that began an operation took place, although it raised ``error``, which
-        is raised if not."""
+        """Check whether the commit that started an operation took place although it raised ``error``.
+
+        Raises ``error`` if it did not.
+        """
         try:
             self._patiently(lambda: self.get(operation_id))
         except OperationNotFound:
@@ -258,7 +282,7 @@ class Engine(Transitions):
             self.refuse(operation_id, as_ours(error))
 
     def _add(self, tx: Writer, operation_id: str, kind: str, request: Record, session_id: str) -> int:
-        """Plan an operation, and return the number of its parts."""
+        """Plan and store an operation; return the number of its parts."""
         of = self.kind_of(kind)
         planning: Planning[Any] = Planning(operation_id, request)
         plan = of.plan(tx, planning)
@@ -280,9 +304,11 @@ class Engine(Transitions):
     def run(
         self, operation_id: str, workers: int = 1, after_step: Callable[[], None] = lambda: None
     ) -> Operation:
-        """Carry an operation to its end and answer it as it ended: in this thread, or with its parts on
-        ``workers`` threads. If another thread is at it, wait for that one. After ``stopping``, or if another
-        process has taken it over, it is left unfinished. What begins with its end is carried out as well."""
+        """Run an operation and its followers to the end, and return it.
+
+        With ``workers > 1`` its parts run on that many threads, else in this one. If another thread runs it,
+        wait for that one. It is left unfinished after ``stopping``, or if another process has taken it over.
+        """
         ended = self._run(operation_id, workers, after_step)
         if ended.state == DONE and (follower := self.follower(ended)) is not None:
             failure = self.run(follower, workers, after_step).failure()
@@ -305,8 +331,10 @@ class Engine(Transitions):
         return self.wait(operation_id)
 
     def _patiently(self, attempt: Callable[[], T]) -> T:
-        """Return what ``attempt`` returns, which is repeated while the catalog cannot be reached, for up to
-        ``away_seconds``. What it does in the catalog can be repeated."""
+        """Call ``attempt``, and retry for up to ``away_seconds`` while the catalog is unreachable.
+
+        ``attempt`` must be safe to repeat.
+        """
         away: Unavailable | None = None
         for _ in tries(self.catalog.clock, lambda _: _AWAY_PAUSE, seconds=self.away_seconds):
             try:
@@ -319,7 +347,7 @@ class Engine(Transitions):
         raise away
 
     def _run_on_threads(self, operation_id: str, most: int, after_step: Callable[[], None]) -> None:
-        """Carry an operation to its end with up to so many parts, or some that share their work, at once."""
+        """Run an operation to its end with up to ``most`` tasks at once."""
 
         def work(task: _Task) -> None:
             self.advance(task.operation, *task.parts)
@@ -328,15 +356,15 @@ class Engine(Transitions):
         try:
             while self._patiently(lambda: self._step_on_threads(operation_id, at_work)):
                 after_step()
-            # What still works is let come to its end, so that nothing touches files after this call; what
-            # hangs is given up in time.
+            # Wait for running work, so that nothing touches files after this call. Work that hangs is given
+            # up at its time limit.
             while at_work.busy:
                 at_work.collect()
         finally:
             at_work.end()
 
     def _step_on_threads(self, operation_id: str, at_work: Workers[_Task]) -> bool:
-        """Do the same as ``step``, and give slow work to threads: then one of these is waited for."""
+        """Make one transition like ``step``, but give slow work to threads and wait for one of them."""
         if self.stopping.is_set():
             return False
         operation, runnable = self.runnable(operation_id)
@@ -349,20 +377,22 @@ class Engine(Transitions):
         idle = [part for part in runnable if part.id not in taken] if is_wanted else []
         slow = [part for part in idle if not self.is_quick(operation, part)]
         if idle and not slow:
-            # Transactions follow one another anyway, so those who are nothing else need no thread.
+            # Transactions are serialized anyway, so parts without slow work need no thread.
             self.advance(operation, *self.bunch(operation, idle))
             return True
         while slow and not at_work.is_full:
             parts = self.bunch(operation, slow)
             slow = [part for part in slow if part not in parts]
             at_work.give(_Task(operation, parts))
-        # Nothing else becomes possible in between, and to look at an operation of many tables takes its time.
+        # Nothing else becomes runnable in between, and querying an operation with many tables is slow.
         at_work.collect()
         return True
 
     def step(self, operation_id: str) -> bool:
-        """Make one transition of parts that go on together, or the end of the operation; False when there is
-        nothing more to do for this process."""
+        """Make one transition, or end the operation; return False if there is nothing left to do here.
+
+        A transition may be of several parts that advance together.
+        """
         if self.stopping.is_set():
             return False
         operation, runnable = self.runnable(operation_id)
@@ -377,8 +407,7 @@ class Engine(Transitions):
         return False
 
     def finish(self, operation: Operation) -> None:
-        """Carry out the one transaction that applies all claims and publishes all paths; an error in it fails
-        the operation."""
+        """Apply all claims and publish all paths in one transaction; an error in it fails the operation."""
         run, is_decided = self.run_of(operation), False
         try:
             with uncollected(), self.catalog.write() as tx:
@@ -402,7 +431,7 @@ class Engine(Transitions):
             return self.undo_unwanted(operation)
         except Exception as error:
             if is_decided:
-                self.in_doubt.add(operation.id)  # Undoing it finds out what the commit has come to.
+                self.in_doubt.add(operation.id)  # undoing it finds out whether the commit took place
             return self.undo(operation, FAILED, as_ours(error))
         self._note_finished(replace(operation, body=body), result)
         run.flush()
@@ -411,7 +440,7 @@ class Engine(Transitions):
         self.kinds[operation.kind].after(self, operation, result)
 
     def _note_finished(self, operation: Operation, result: Record) -> None:
-        """Remember how an operation has ended."""
+        """Remember the end of an operation, and forget the oldest one beyond the maximum."""
         ended = self.catalog.clock.now()
         with self._lock:
             self._finished[operation.id] = replace(
@@ -421,7 +450,7 @@ class Engine(Transitions):
                 del self._finished[next(iter(self._finished))]
 
     def follower(self, operation: Operation) -> str | None:
-        """Return the operation that began with the end of this one."""
+        """Return the id of the operation that began when this one ended, or None."""
         found: str | None = self.run_of(operation).body.followed_by
         return found
 
@@ -429,8 +458,10 @@ class Engine(Transitions):
     # --------------------------------------------------------------------------------------------------------
 
     def orphans(self, only: str | None = None) -> list[Operation]:
-        """Return unfinished operations that nobody carries out: their process died, or it is this one and no
-        thread is at it. ``only``: this one, if it is such an operation."""
+        """Return unfinished operations that no thread runs: their process died, or no thread here has them.
+
+        ``only``: return just this operation, if it is such an orphan.
+        """
         with self.catalog.read() as conn:
             return self._orphans(conn, only)
 
@@ -448,8 +479,10 @@ class Engine(Transitions):
         ]
 
     def take_over(self, only: str | None = None) -> list[str]:
-        """Make this session the owner of all orphans (or of one, if it is an orphan), and return their ids.
-        Those that a newer version began are left to it."""
+        """Make this session the owner of all orphans, or of ``only``, and return their ids.
+
+        Operations that a newer version started are left to that version.
+        """
         orphans = self.orphans(only)
         if not orphans:
             return []
@@ -478,8 +511,10 @@ class Engine(Transitions):
         return [o.id for o in found]
 
     def _is_known(self, conn: Connection, operation: Operation, only: str | None) -> bool:
-        """Return whether this version knows the formats of all that the operation keeps; an error for who
-        wants just this one."""
+        """Return whether this version can read all records of the operation.
+
+        If ``only`` this operation is wanted, raises the error instead.
+        """
         try:
             self.run_of(operation)
             for part in operations.parts(conn, operation.id):
@@ -489,19 +524,22 @@ class Engine(Transitions):
                 raise
             return False
         except Corrupted:
-            pass  # it fails, and is undone, where it comes to what cannot be read
+            pass  # it fails, and is undone, when it reaches the damaged record
         return True
 
     def resume(self) -> list[str]:
-        """Carry on what dead processes left unfinished, to its end, and return the ids."""
+        """Run the unfinished operations of dead processes to their end, and return their ids."""
         taken = self.take_over()
         for operation_id in taken:
             self.run(operation_id, self.workers)
         return taken
 
     def carry_on(self, operation_id: str) -> bool:
-        """Carry an operation to its end if nobody else does, and return whether it has ended. Its error is
-        its own: what it had made is undone then. One that a newer version began is left alone."""
+        """Run an operation to its end if no thread or process does; return whether it has ended.
+
+        If it fails, it is undone, and its error is not raised here. An operation that a newer version started
+        is left alone.
+        """
         try:
             taken = self.take_over(operation_id)
         except Newer:
@@ -510,8 +548,7 @@ class Engine(Transitions):
 
     @contextlib.contextmanager
     def _driving(self, operation_id: str) -> Iterator[bool]:
-        """The time in which this thread carries out the operation; False if another one of this process
-        does."""
+        """Claim the operation for this thread during the block; yields False if another thread has it."""
         with self._lock:
             is_ours = operation_id not in self._driven
             self._driven.add(operation_id)
@@ -540,10 +577,12 @@ class Engine(Transitions):
         on_progress: Callable[[Operation], None] = lambda _: None,
         workers: int = 1,
     ) -> Operation:
-        """Wait until an operation has ended, whoever runs it; if nobody does, carry it out here. TIMEOUT
-        leaves it running. What follows one of this process is waited for as well."""
+        """Wait until an operation has ended; if no thread or process runs it, run it here.
+
+        TIMEOUT leaves it running. Followers that this process runs are waited for as well.
+        """
         for _ in tries(self.catalog.clock, lambda _: _POLL_SECONDS, seconds=timeout):
-            is_driven = operation_id in self._driven and not self.stopping.is_set()  # Before it is looked at.
+            is_driven = operation_id in self._driven and not self.stopping.is_set()  # read before the catalog
             operation = self._patiently(lambda: self._look(operation_id))
             on_progress(operation)
             if operation.is_over and not is_driven:
@@ -572,8 +611,10 @@ class Engine(Transitions):
         timeout: float | None = None,
         on_progress: Callable[[Operation], None] = lambda _: None,
     ) -> Operation:
-        """Wait for an operation, and for what has begun with its end: for whoever waits that is a part of it.
-        The error of either is raised. Others may carry it on, who thought that this process was dead."""
+        """Wait for an operation and its followers, which count as parts of it; raise the error of either.
+
+        Another process may run them, if it took this one for dead.
+        """
         ended = self.wait(operation_id, timeout, on_progress, self.workers)
         if (failure := ended.failure()) is not None:
             raise failure.about(operation_id, UNDONE)
@@ -586,12 +627,15 @@ class Engine(Transitions):
                     error.hint = f"{error.hint} {_stays(operation_id)}"
                     raise
             with contextlib.suppress(Unavailable):
-                return self.get(operation_id)  # With what has come of it since.
+                return self.get(operation_id)  # with the followers' changes
         return ended
 
     def cancel(self, operation_id: str) -> Operation:
-        """Ask for an operation to be undone. Whoever runs it interrupts its slow work, and does so before its
-        next transition; if nobody does, this call does."""
+        """Request that an operation be undone.
+
+        The thread or process that runs it interrupts its slow work and undoes it before the next transition.
+        If there is none, this call undoes it.
+        """
         with self.catalog.write() as tx:
             operation = operations.get(tx.conn, operation_id)
             if operation.is_over:
@@ -607,17 +651,17 @@ class Engine(Transitions):
         return self.get(operation_id)
 
     def close(self) -> None:
-        """Stop at once. What was refused is undone before, if the catalog can be reached."""
+        """Stop at once. Refused operations are undone before, if the catalog is reachable."""
         self._recovery.end_all()
         self.let_go()
 
     def let_go(self) -> None:
-        """Stop at once: what parts are in the middle of is left, and another process begins it again."""
+        """Stop at once; another process continues the parts that are interrupted."""
         self.stopping.set()
         self._is_let_go = True
 
     def forget(self, operation_id: str) -> None:
-        """Remove the record of an operation that has ended."""
+        """Delete an operation that has ended."""
         with self.catalog.write() as tx:
             operation = operations.get(tx.conn, operation_id)
             if not operation.is_over:

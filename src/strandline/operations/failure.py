@@ -1,4 +1,4 @@
-"""Why a part, or an operation, does not go on: what is raised then, and what is written down of it."""
+"""Why a part or an operation stops: the exceptions, and how failures are stored."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class Lost(Exception):
 
 
 class Cancelling(Exception):
-    """Somebody wants the operation to be undone."""
+    """The operation is being cancelled or refused, and is to be undone."""
 
 
 def save_failed(tx: Writer, part: PartRow, error: StrandlineError) -> None:
-    """Write down one more try of a part that came to nothing."""
+    """Store a failed attempt of a part."""
     began = tx.now if part.began is None else part.began
     now = began + (part.seconds or 0.0)
     attempt = shards.attempt_of(error, began=began, now=now, process=sessions.this_process())

@@ -1,10 +1,10 @@
-"""What a kind of operation is made of: a plan, handlers for its parts, and a finish.
+"""The base classes for kinds of operations: a plan, handlers for its parts, and a finish.
 
-To write one, subclass ``Kind`` and give it a ``Handler`` for each kind of part. What is asked for, what was
-planned, how far it has come and what each part keeps are records of the kind's own. Everything that takes a
-``Connection`` runs inside the one write transaction that also records the transition, so its effects and the
-new state are durable together or not at all. Slow work (files, Spark) belongs into ``Handler.work``, outside
-any transaction; it may run more than once and must tolerate that.
+To write a kind, subclass ``Kind`` and give it a ``Handler`` for each kind of part. Request, plan, progress
+and the data of each part are records that the kind defines. Everything that takes a ``Connection`` runs
+inside the write transaction that also stores the transition. So its effects and the new state are durable
+together or not at all. Slow work (files, Spark) belongs into ``Handler.work``, outside any transaction; it
+may run more than once and must tolerate that.
 """
 
 from __future__ import annotations
@@ -34,29 +34,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Body(Record):
-    """What was planned. Kinds that have more to remember add their own fields. ``directories``: the ids of
-    those that were made for it, which go again if it fails and they are empty. ``followed_by``: the
-    operation that began with its end. The engine fills both in."""
+    """The plan of an operation; kinds add their own fields. The engine fills in both fields below.
+
+    ``directories``: the ids of directories that were created for it; if it fails, the empty ones are removed.
+    ``followed_by``: the operation that began when it ended.
+    """
 
     directories: tuple[int, ...] = ()
     followed_by: str | None = later()
 
 
 Q = TypeVar("Q", bound=Record)
-"""What is asked for."""
+"""The request."""
 B = TypeVar("B", bound=Body)
-"""What was planned."""
+"""The plan."""
 G = TypeVar("G", bound=Record)
-"""How far it has come."""
+"""The progress."""
 P = TypeVar("P", bound=Record)
-"""What a part keeps."""
+"""The record of a part."""
 
 
 @dataclass(frozen=True)
 class PartPlan:
-    """A part to be made. Parts of one stage run in any order, stages one after the other. For people to see:
-    the number of the ``increment`` that it brings (0: the full backup), the ``path`` of the table or index
-    that it is about, the number of the ``shard`` and its ``bytes``."""
+    """A part to be created. Parts of one stage run in any order, stages one after the other.
+
+    For display: the number of its ``increment`` (0: the full backup), the ``path`` of its table or index, the
+    number of its ``shard``, and its ``bytes``.
+    """
 
     kind: str
     body: Record
@@ -69,8 +73,7 @@ class PartPlan:
 
 @dataclass(frozen=True)
 class Plan(Generic[B, G]):
-    """What an operation will do. ``body`` and ``progress`` are kept with it; handlers read them as
-    ``run.body`` and ``run.progress``."""
+    """What an operation will do; handlers read ``body`` and ``progress`` from the ``Run``."""
 
     parts: Sequence[PartPlan]
     body: B
@@ -94,8 +97,7 @@ class Part(Generic[P]):
 
 
 class Planning(Generic[Q]):
-    """An operation that is being planned: what its kind may do to the catalog, inside the transaction that
-    makes it durable."""
+    """An operation that is being planned, inside the transaction that stores it."""
 
     def __init__(self, operation_id: str, request: Q) -> None:
         self.id = operation_id
@@ -103,17 +105,18 @@ class Planning(Generic[Q]):
         self.directories: list[int] = []
 
     def lock(self, tx: Writer, locked: Sequence[Path], state: str) -> None:
-        """Put paths into a state that keeps other operations off; UNDER_OPERATION if one of them is taken."""
+        """Put paths into a state that locks out other operations; UNDER_OPERATION if one is taken."""
         operations.lock(tx, self.id, locked, state)
 
     def pin(self, tx: Writer, step: int) -> None:
-        """Keep the state at ``step``, and every change after it, from being collected until the operation
-        ends."""
+        """Protect the state at ``step`` and all later changes from collection until the operation ends."""
         sessions.add_pin(tx, self.id, step)
 
     def make_parents(self, tx: Writer, wanted: Iterable[str], step: int) -> dict[str, Path]:
-        """Return the parents of paths, by these; directories that are made for them are removed again if the
-        operation fails and they are empty."""
+        """Return the parent directories of paths, by path; create the missing ones.
+
+        If the operation fails, created directories are removed if they are empty.
+        """
         parents, made = many.make_parents(tx, wanted, step)
         for parent in parents.values():
             paths.check_ready(parent, self.id)
@@ -122,11 +125,11 @@ class Planning(Generic[Q]):
 
 
 class Run(Generic[Q, B, G]):
-    """An operation while it is carried out: what kinds and handlers may do to the catalog, inside the
-    transaction they are given.
+    """A running operation: what kinds and handlers may do to the catalog inside their transaction.
 
-    What it counts and logs is held back until the transaction is durable (``flush``). ``plans``: those that
-    were read already, with their texts, by operation: one may name all tables there are."""
+    Its metrics and log lines are held back until the transaction is durable (``flush``). ``plans`` caches the
+    parsed plans with their texts, by operation: a plan may name all tables of the warehouse.
+    """
 
     operation: Operation
     request: Q
@@ -152,28 +155,30 @@ class Run(Generic[Q, B, G]):
         self.renew(operation)
 
     def renew(self, operation: Operation) -> None:
-        """Go on with the operation as the catalog has it now."""
+        """Take over the operation's present state in the catalog."""
         of = f"of operation {operation.id} ({operation.kind})"
         self.operation = operation
         self.request = records.from_text(self._kind.request, operation.request, f"the request {of}")
         text, body = self._plans.get(operation.id, ("", None))
         if text != operation.body:
             body = records.from_text(self._kind.body, operation.body, f"the plan {of}")
-            if not operation.is_over:  # Who looks at it afterwards must not keep it for ever.
+            if not operation.is_over:  # a plan read after the end would stay in the cache
                 self._plans[operation.id] = (operation.body, body)
         self.body = body
         self.progress = records.from_text(self._kind.progress, operation.progress, f"the progress {of}")
 
     def move_all(self, tx: Writer, moves: Iterable[tuple[Part[Any] | None, Path]]) -> None:
-        """Claim the next version of the tables of parts, and of all that must move with them; without a part
-        what the end itself changes."""
+        """Claim the next version of the tables of parts, and of all that must move with them.
+
+        A move without a part is made by the end of the operation itself.
+        """
         wishes = [Wish(0 if part is None else part.id, path) for part, path in moves]
         claims = self.registry.move_all(tx, self.operation.id, wishes)
         self.after_commit(lambda: self._note_claims(claims))
         for wish, claim in claims:
             if isinstance(claim, Taken):
                 self.flush()
-                # The transaction that would say so is not going to take place.
+                # This transaction is rolled back, so the notice is stored separately.
                 self._notice(
                     Notice(
                         event="conflict",
@@ -187,16 +192,16 @@ class Run(Generic[Q, B, G]):
                 raise paths.under_operation(f"{wish.path.path} is claimed", claim.operation_id)
 
     def report(self, tx: Writer, progress: G) -> None:
-        """Note how far the operation has come."""
+        """Store the progress of the operation."""
         operations.save(tx, self.operation.id, progress=progress)
         self.progress = progress
 
     def add_parts(self, tx: Writer, plans: Sequence[PartPlan]) -> None:
-        """More parts, decided while the operation runs; of the present stage or a later one."""
+        """Add parts while the operation runs, in the present stage or a later one."""
         operations.add_parts(tx, self.operation.id, self._kind.first_rows(plans))
 
     def bodies(self, conn: Connection, kind: str, record: type[P]) -> list[P]:
-        """Return what the parts of a kind keep, in their order."""
+        """Return the records of all parts of a kind, in order."""
         return [read_part(p, record).body for p in operations.parts(conn, self.operation.id, kind)]
 
     def after_commit(self, act: Callable[[], None]) -> None:
@@ -210,7 +215,7 @@ class Run(Generic[Q, B, G]):
         for result, number in Counter(claim.result for _, claim in claims).items():
             self._metrics.claims.labels(result).inc(number)
         if not is_logged():
-            return  # There may be very many of them.
+            return  # there may be very many
         for wish, claim in claims:
             fields: dict[str, Any]
             if isinstance(claim, Taken):
@@ -229,56 +234,58 @@ class Run(Generic[Q, B, G]):
 
 
 AnyRun: TypeAlias = Run[Any, Any, Any]
-"""For handlers that look at nothing but their part."""
+"""For handlers that only use their part."""
 RunT = TypeVar("RunT", bound=AnyRun)
 """The operation that a part belongs to."""
 
 
 def pause_after(error: Exception, attempt: int, pauses: Sequence[float]) -> float | None:
-    """Return how long to wait after the ``attempt``-th failure of a part that works on files, of the
-    ``pauses`` after the first, the second and so on; None if it will not help: storage that fails may come
-    back, but what is damaged or refused stays so."""
+    """Return the pause before a retry after the ``attempt``-th failure of a part that works on files.
+
+    ``pauses`` are those after the first failure, the second and so on. Returns None if a retry is useless:
+    unavailable storage may come back, but damaged data stays damaged, and a refused request stays refused.
+    """
     transient = isinstance(error, Unavailable | TimedOut) or not isinstance(error, StrandlineError)
     return pauses[attempt - 1] if transient and attempt <= len(pauses) else None
 
 
 def read_part(row: PartRow, record: type[P]) -> Part[P]:
-    """Return a part with what it keeps."""
+    """Return a part with its record."""
     what = f"part {row.id} ({row.kind}) of operation {row.operation_id}"
     return Part(row, records.from_text(record, row.body, what))
 
 
 class Handler(Generic[RunT, P]):
-    """One kind of part: a small state machine. Each phase is one transaction; ``phases`` may be shortened.
-    ``record`` is what its parts keep."""
+    """A handler for one kind of part: a small state machine with one transaction per phase.
+
+    Subclasses may shorten ``phases``. ``record`` is the class of the parts' records.
+    """
 
     record: type[P]
     phases: ClassVar[tuple[str, ...]] = ("propose", "configure", "wait")
     is_bulky: ClassVar[bool] = False
-    """Whether one part is as much as should be in one transaction."""
+    """Whether only one such part should be in a transaction."""
 
     def work(self, run: RunT, part: Part[P]) -> Any:
-        """Do slow work before the phase's transaction, outside any; what it returns is handed to the phase.
-        May be repeated, or run for nothing when the operation is cancelled or the part times out."""
+        """Do slow work before the phase's transaction, outside any; its result is passed to the phase.
+
+        It may be repeated, and its result may be unused if the operation is cancelled or the part times out.
+        """
         return None
 
     def share(self, run: RunT, parts: Iterator[Part[P]]) -> int:
-        """Return how many of these parts, from the first on, have their slow work done together by
-        ``work_all``."""
+        """Return how many of these parts, from the first on, ``work_all`` handles together."""
         return 1
 
     def work_all(self, run: RunT, parts: Sequence[Part[P]]) -> Sequence[Any]:
-        """Do the slow work of parts that share it: for each return what ``work`` would return, or what it
-        would raise."""
+        """Do the slow work of several parts; for each return what ``work`` would return or raise."""
         return [self.work(run, part) for part in parts]
 
     def discard(self, made: Any) -> None:
-        """Remove what ``work`` has made when its phase does not take place: the report came too late, or was
-        refused."""
+        """Remove what ``work`` has made when its phase does not take place, being too late or refused."""
 
     def is_quick(self, state: str) -> bool:
-        """Return whether there is no slow work before the phase, so that many parts may go through it
-        together."""
+        """Return whether the phase has no slow work, so that many parts may run it in one transaction."""
         return type(self).work is Handler.work
 
     def propose(self, tx: Writer, run: RunT, part: Part[P], made: Any) -> P:
@@ -291,8 +298,11 @@ class Handler(Generic[RunT, P]):
         return part.body
 
     def propose_all(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Sequence[Any]) -> list[P]:
-        """Carry out the phase of many parts in one transaction. ``made``: what the slow work of each has
-        made, None where there was none. Handlers of which there may be thousands of parts write this one."""
+        """Run the phase of many parts in one transaction.
+
+        ``made``: the result of each part's slow work, or None. Handlers with possibly thousands of parts
+        override this method.
+        """
         return [self.propose(tx, run, part, each) for part, each in zip(parts, made, strict=True)]
 
     def configure_all(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Sequence[Any]) -> list[P]:
@@ -302,8 +312,7 @@ class Handler(Generic[RunT, P]):
         return [self.wait(tx, run, part, each) for part, each in zip(parts, made, strict=True)]
 
     def advance(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Sequence[Any]) -> list[PartRow]:
-        """Carry out the present phase of parts that are all in the same, and return them as they are after
-        it."""
+        """Run the present phase of parts that are all in the same phase; return their new rows."""
         present = parts[0].state
         phases = {"propose": self.propose_all, "configure": self.configure_all, "wait": self.wait_all}
         bodies = phases[present](tx, run, parts, made)
@@ -320,19 +329,22 @@ class Handler(Generic[RunT, P]):
         ]
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
-        """Return the seconds to wait before the part is tried again after its ``attempt``-th failure; None:
-        the operation fails."""
+        """Return the seconds before a retry after the ``attempt``-th failure; None fails the operation."""
         return None
 
     def time_limit(self, run: RunT, part: Part[P]) -> float | None:
-        """Return the seconds after which the slow work of a part that does not answer is interrupted and
-        tried again; None: it waits for nothing but the catalog."""
+        """Return the seconds after which the part's slow work is interrupted and retried.
+
+        None: the work waits for nothing but the catalog.
+        """
         return None
 
 
 class Kind(ABC, Generic[Q, B, G]):
-    """One kind of operation. Stateless: all it knows of a running operation is in the catalog, in records of
-    the classes ``request``, ``body`` and ``progress``."""
+    """A kind of operation. Stateless: the state of running operations is in the catalog.
+
+    It is stored in records of the classes ``request``, ``body`` and ``progress``.
+    """
 
     name: ClassVar[str]
     request: type[Q]
@@ -340,13 +352,13 @@ class Kind(ABC, Generic[Q, B, G]):
     progress: type[G]
     handlers: Mapping[str, Handler[Any, Any]]
     needs_follower: ClassVar[bool] = True
-    """Whether the operation is a failure for its caller if what follows it fails."""
+    """Whether the operation counts as failed for its caller if its follower fails."""
 
     def handler(self, part_kind: str) -> Handler[Any, Any]:
         return self.handlers[part_kind]
 
     def first_rows(self, plans: Sequence[PartPlan]) -> list[NewPart]:
-        """Return new parts as the catalog takes them."""
+        """Return the rows of new parts, in their first phases."""
         first = {kind: self.handler(kind).phases[0] for kind in {plan.kind for plan in plans}}
         return [
             NewPart(
@@ -364,27 +376,36 @@ class Kind(ABC, Generic[Q, B, G]):
 
     @abstractmethod
     def plan(self, tx: Writer, run: Planning[Q]) -> Plan[B, G]:
-        """Check the request, lock every path it needs and decide on the parts. An exception leaves nothing
-        behind."""
+        """Check the request, lock every path it needs, and plan the parts.
+
+        An exception leaves nothing behind.
+        """
 
     def finish(self, tx: Writer, run: Run[Q, B, G]) -> Record:
-        """Do what is to be done in the transaction that applies all claims and publishes all paths at its
-        step, before that, and return the operation's result. New and dropped paths need nothing here: they
-        are told by their state."""
+        """Do the last changes before the publication, in the same transaction; return the result.
+
+        New and dropped paths need nothing here: their states tell the engine what to do.
+        """
         return records.Nothing()
 
     def follow(self, conn: Connection, run: Run[Q, B, G]) -> tuple[str, Record] | None:
-        """Return what comes after it: an operation of this kind and with this request, which begins in the
-        moment in which it ends well."""
+        """Return kind and request of the operation to start when this one is done, or None.
+
+        It is started in the transaction that ends this one.
+        """
         return None
 
     def follower_failed(self, engine: Engine, operation: Operation, error: StrandlineError) -> None:
-        """Do what is to be done when what followed the operation has failed. Must not fail itself."""
+        """Clean up after a failed follower. Must not raise."""
 
     def let_go(self, operation_id: str) -> None:
-        """Let go of what this process holds for an operation, which has ended, well or not. It
-        must not fail, and does not happen if the process dies before."""
+        """Release what this process holds for an operation that has ended, done or not.
+
+        It must not raise, and does not run if the process dies before.
+        """
 
     def after(self, engine: Engine, operation: Operation, result: Any) -> None:
-        """Do what is to be done when the operation is durably done, by the thread that carried it out. It
-        must not fail, and does not happen if the process dies before."""
+        """Do further work after the operation is durably done, on the thread that ran it.
+
+        It must not raise, and does not run if the process dies before.
+        """

@@ -1,4 +1,4 @@
-"""What an engine is given: the session that it works for, and who chooses the next part."""
+"""Protocols that an engine is given: its session, and the scheduler that chooses the next part."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from strandline.catalog.operations import PartRow
 
 
 class Lease(Protocol):
-    """The session that operations of this process belong to. ``catalog.sessions.Session`` is one."""
+    """The session that operations of this process belong to; ``catalog.sessions.Session`` implements it."""
 
     @property
     def id(self) -> str: ...
 
     @property
     def is_held(self) -> bool:
-        """Whether the lease has not run out, so that no other process takes over its operations."""
+        """Whether the lease has not expired, so that no other process takes over its operations."""
 
     def ensure(self) -> str:
-        """Make the session durable and keep it alive, and return its id."""
+        """Store the session and keep it alive; return its id."""
 
 
 class Scheduler(Protocol):
-    """Which of the parts that could go on goes on next. The engine's answer to "in any order": the order is a
-    parameter. Called for every transition with parts that are runnable at that moment, never with none."""
+    """Chooses which of the runnable parts runs next.
+
+    Parts of a stage may run in any order, and tests choose that order here. Called for every transition, with
+    at least one part.
+    """
 
     def choose(self, runnable: Sequence[PartRow]) -> PartRow: ...

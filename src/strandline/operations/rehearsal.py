@@ -1,4 +1,4 @@
-"""What an operation would do: it is planned as if it began, looked at, and undone."""
+"""Dry run of an operation: plan it in a transaction, look at the result, and roll back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class _Undone(Exception):
-    """Nothing of a transaction is to stay."""
+    """Raised to roll the transaction back."""
 
 
 def rehearsed(
@@ -29,8 +29,10 @@ def rehearsed(
     request: Record,
     look: Callable[[Connection, Plan[Any, Any]], T],
 ) -> T:
-    """Return what ``look`` finds in the plan of an operation, and in the catalog as it would be with it. A
-    request that would be refused is refused."""
+    """Return what ``look`` finds in the plan of an operation, and in the catalog as it would then be.
+
+    A request that would be refused is refused.
+    """
     found: list[T] = []
     with contextlib.suppress(_Undone), uncollected(), catalog.write() as tx:
         plan = kind.plan(tx, Planning(uuid.uuid4().hex[:16], request))

@@ -1,9 +1,8 @@
-"""Streams: named cursors on a table's changes, each with a hold that keeps those changes from being
-collected.
+"""Streams: named cursors on a table's changes, with holds that protect these changes from collection.
 
 A stream is created in three phases: its description (a path that is not visible yet), its hold on the table
-at the exact step, and its cursor. Creating or dropping one changes the description of its table, so the
-table's version grows with it; on an implementation table the index and the table above it move, too.
+at the exact step, and its cursor. Creating or dropping a stream changes the description of its table, so the
+table's version grows with it. On an implementation table, the index and the table above it move, too.
 """
 
 from __future__ import annotations
@@ -30,8 +29,10 @@ from strandline.storage.feed import STATEFUL_MODES
 
 @dataclass(frozen=True, kw_only=True)
 class StreamSpec:
-    """What a stream is asked to be. ``owner``: the id of the backup collection that it belongs to, None for a
-    user's own."""
+    """The properties of a new stream.
+
+    ``owner``: the id of the backup collection that it belongs to, None for a user's stream.
+    """
 
     name: str
     mode: str = "NEW_AND_OLD_IMAGES"
@@ -41,7 +42,7 @@ class StreamSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamRequest(Record):
-    """``table``: the path of a table or an implementation table."""
+    """A request for a stream; ``table`` is the path of a table or an implementation table."""
 
     table: str
     stream: StreamSpec
@@ -49,20 +50,20 @@ class StreamRequest(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class AtStep(Body):
-    """``step``: where it was cut."""
+    """A plan with the step at which it was made."""
 
     step: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cut(Record):
-    """The result of what was cut at a step."""
+    """A result with the step of the cut."""
 
     step: int
 
 
 class CreateStream(Kind[StreamRequest, AtStep, Nothing]):
-    """Create one stream."""
+    """Creates one stream."""
 
     name = "create stream"
     request, body, progress = StreamRequest, AtStep, Nothing
@@ -86,8 +87,10 @@ class CreateStream(Kind[StreamRequest, AtStep, Nothing]):
 
 @dataclass(frozen=True, kw_only=True)
 class NewStream(Record):
-    """A part that creates a stream on the table ``table_id`` at ``step``, if there is one to be created.
-    ``stream_id``: its path, from the first phase on."""
+    """A part that creates a stream on the table ``table_id`` at ``step``, if ``stream`` is given.
+
+    ``stream_id``: the stream's path, from the first phase on.
+    """
 
     table_id: int
     step: int
@@ -99,7 +102,7 @@ S = TypeVar("S", bound=NewStream)
 
 
 class StreamPart(Handler[AnyRun, S]):
-    """Creates a stream. Handlers of parts that do more build on it."""
+    """Creates a stream. Base class of handlers whose parts do more."""
 
     def __init__(self, record: type[S]) -> None:
         self.record = record
@@ -145,8 +148,10 @@ class StreamPart(Handler[AnyRun, S]):
 def begin_streams(
     tx: Writer, run: AnyRun, part: Part[Any], tables: Sequence[Path], stream: StreamSpec, *, step: int
 ) -> None:
-    """Streams on tables of which nothing else is to be done, all phases at once: nobody sees them before the
-    end."""
+    """Create streams on tables that need no other work, all phases at once.
+
+    The streams are invisible until the operation ends.
+    """
     new = [(table, stream) for table in tables]
     add_streams(tx, new, step=step, state="creating", operation_id=run.operation.id)
     run.move_all(tx, [(part, table) for table in tables])
@@ -155,7 +160,7 @@ def begin_streams(
 def add_streams(
     tx: Writer, new: Sequence[tuple[Path, StreamSpec]], *, step: int, state: str, operation_id: str
 ) -> None:
-    """Streams that begin at ``step``, each on its table; the versions of these are for the caller."""
+    """Add streams that begin at ``step``, each on its table; the caller claims the tables' versions."""
     wanted = [_new_path(table, stream, step, cursor=step) for table, stream in new]
     made = many.add(tx, wanted, step=step, state=state, operation_id=operation_id)
     pairs = zip(made, new, strict=True)
@@ -179,13 +184,15 @@ def _hold(stream_id: int, table_id: int, stream: StreamSpec, step: int) -> Hold:
 
 
 def _created(body: NewStream) -> int:
-    assert body.stream_id is not None  # The first phase has set it.
+    assert body.stream_id is not None  # set by the first phase
     return body.stream_id
 
 
 def alter_stream(tx: Writer, stream: Path, *, mode: str | None = None) -> None:
-    """Let a stream show its changes in another mode (None: in the same), all that come after its position.
-    One that shows what rows were before needs the table as it was at that position."""
+    """Set the mode in which a stream shows all changes after its position (None: do not change it).
+
+    A mode that shows the rows before a change needs the table's state at that position.
+    """
     table = paths.require_id(tx.conn, stream.parent_id)
     for path in (stream, table):
         paths.check_ready(path)
@@ -210,13 +217,13 @@ def alter_stream(tx: Writer, stream: Path, *, mode: str | None = None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamPaths(Record):
-    """The paths of streams, to be dropped."""
+    """The paths of streams to be dropped."""
 
     streams: tuple[str, ...]
 
 
 class DropStreams(Kind[StreamPaths, Body, Nothing]):
-    """Drop streams of any tables."""
+    """Drops streams of any tables."""
 
     name = "drop streams"
     request, body, progress = StreamPaths, Body, Nothing
@@ -231,15 +238,17 @@ class DropStreams(Kind[StreamPaths, Body, Nothing]):
 
 @dataclass(frozen=True, kw_only=True)
 class DroppedStream(Record):
-    """A stream that goes, and the table it is on."""
+    """A stream to be dropped, and its table."""
 
     stream_id: int
     table_id: int
 
 
 class DropStreamPart(Handler[AnyRun, DroppedStream]):
-    """Claims the next version of the stream's table; the stream itself goes with the publication, for it is
-    in state dropping."""
+    """Claims the next version of the stream's table.
+
+    The stream is in state ``dropping``, so the publication removes it.
+    """
 
     record = DroppedStream
     phases: ClassVar[tuple[str, ...]] = ("propose",)
@@ -253,8 +262,7 @@ class DropStreamPart(Handler[AnyRun, DroppedStream]):
 
 
 def plan_drops(tx: Writer, run: Planning[Any], streams: Sequence[Path]) -> list[PartPlan]:
-    """Lock streams, and the tables they are on, to be dropped with the operation, and return a part for
-    each."""
+    """Lock streams and their tables for dropping the streams, and return a part for each."""
     if not streams:
         raise InvalidArgument("no stream to drop was named", "Name at least one.")
     on = [stream.parent_id for stream in streams if stream.parent_id is not None]
@@ -271,9 +279,11 @@ def plan_drops(tx: Writer, run: Planning[Any], streams: Sequence[Path]) -> list[
 def droppable_streams(
     conn: Connection, run: Planning[Any], owner: Path, beside: Collection[int] = ()
 ) -> list[Path]:
-    """Return the streams of an owner that the operation may drop, ``beside`` those that it drops anyway. One
-    that another operation works on at the moment, or on whose table it does, is left out: it must not make
-    this one fail by chance."""
+    """Return the streams of an owner that the operation may drop, without those in ``beside``.
+
+    A stream is left out if another operation works on it or on its table, so that this operation does not
+    fail by chance.
+    """
     streams = many.owned(conn, owner.id, beside)
     tables = {p.id: p for p in paths.by_ids(conn, [s.parent_id for s in streams if s.parent_id is not None])}
     above = units_above(conn, tables.values())
@@ -290,7 +300,7 @@ def _is_free(path: Path, operation_id: str) -> bool:
 
 
 def require_streams(conn: Connection, wanted: Iterable[str]) -> list[Path]:
-    """Return the streams of these names, each once; the error of the first that is none."""
+    """Return the streams with these names, each once; raise an error for the first that is not a stream."""
     asked = list(dict.fromkeys(names.normalize(path) for path in wanted))
     found = many.find(conn, asked)
     return [
@@ -300,7 +310,7 @@ def require_streams(conn: Connection, wanted: Iterable[str]) -> list[Path]:
 
 
 def check_free(conn: Connection, tables: Iterable[Path], name: str) -> None:
-    """Refuse a name for streams that something on one of the tables has already."""
+    """Refuse a stream name that is already taken on one of the tables."""
     for found in many.named_below(conn, tables, name).values():
         raise AlreadyExists(
             f"{found.path} is {names.with_article(found.type)} already", "Choose another name."

@@ -1,4 +1,4 @@
-"""How far operations have come that move bytes, and when they will have moved all of them."""
+"""Progress of operations that move bytes, with an estimate of their end."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ T = TypeVar("T", bound="Transfer")
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer(Record):
-    """The bytes that are there, of all. ``ends``: when all of them will be, judging by what has come so
-    far."""
+    """Bytes moved so far, of all bytes; ``ends``: the estimated time of the end."""
 
     bytes: int
     bytes_total: int
     ends: float | None = later()
 
     def moved(self: T, size: int, *, began: float, now: float, workers: int) -> T:
-        """So many bytes are there now, too. The other ``workers`` may nearly have as many, for parts that run
-        at the same time end one after the other. As long as these can explain why less has come than was
-        expected, the end stays where it was."""
+        """Return the progress after ``size`` more bytes.
+
+        Parts that run at the same time finish one after the other, so the other ``workers`` may have moved
+        nearly as many bytes. As long as this explains why fewer bytes than expected are reported, ``ends``
+        does not move to a later time.
+        """
         done = self.bytes + size
         ends = self._ends(done, began, now)
         if self.ends is not None and ends is not None:

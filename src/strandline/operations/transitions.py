@@ -1,9 +1,13 @@
-"""Transitions of parts: which of them go on together, the slow work before it, the one transaction, and what
-follows when either fails.
+"""Transitions of parts.
 
-Every transition is one catalog transaction that first makes sure that the operation still runs and still
-belongs to this session, so a process that was thought dead and comes back changes nothing. Wherever a process
-dies, the rows say what is left to do.
+1. Choose parts that advance together.
+2. Do their slow work outside any transaction.
+3. Store the transition in one transaction.
+4. If either fails, retry the part or undo the operation.
+
+The transaction first checks that the operation still runs and still belongs to this session. So a process
+that was taken for dead and continues changes nothing. If a process dies at any point, the rows say what is
+left to do.
 """
 
 from __future__ import annotations
@@ -30,15 +34,15 @@ from strandline.operations.parameters import Lease, Scheduler
 from strandline.threads import within
 
 _WINDOW = 64
-"""So many of the parts that can go on are looked at, at least, to choose from."""
+"""Minimum number of runnable parts that are fetched to choose from."""
 LOOK_SECONDS = 0.5
-"""Whoever waits asks this often whether what he waits for is still wanted."""
+"""Interval at which a waiting thread checks whether the operation is still wanted."""
 NOTED_SECONDS = 1.0
-"""A part whose work takes longer than this is written down as being in progress."""
+"""A part whose work takes longer than this is recorded as in progress."""
 
 
 class InOrder:
-    """Each part to its end, in the order they were planned."""
+    """Runs each part to its end, in the order of the plan."""
 
     def choose(self, runnable: Sequence[PartRow]) -> PartRow:
         return runnable[0]
@@ -46,9 +50,11 @@ class InOrder:
 
 @dataclass(eq=False, repr=False)
 class Transitions:
-    """Those of the parts of all operations of one catalog, as this process makes them. Safe to use from any
-    thread. ``of_kinds``: the kinds of operations that it knows. ``together``: how many parts may make a
-    transition in one transaction."""
+    """The transitions of all operations of one catalog in this process. Safe to use from any thread.
+
+    ``of_kinds``: the kinds of operations that it knows. ``together``: maximum number of parts in one
+    transaction.
+    """
 
     catalog: Catalog
     lease: Lease
@@ -62,7 +68,7 @@ class Transitions:
     _turn: threading.Lock = field(default_factory=threading.Lock, init=False)
     _plans: dict[str, tuple[str, Any]] = field(default_factory=dict, init=False)
     _unwanted: set[str] = field(default_factory=set, init=False)
-    """The operations that were cancelled here: what their parts still do is for nothing."""
+    """Operations that were cancelled here; further work on their parts is useless."""
     refused: dict[str, StrandlineError] = field(default_factory=dict, init=False)
     """Operations whose caller was given this error: they are undone, and make no other transition here."""
     in_doubt: set[str] = field(default_factory=set, init=False)
@@ -74,15 +80,18 @@ class Transitions:
         self.kinds = {kind.name: kind for kind in of_kinds}
 
     def runnable(self, operation_id: str) -> tuple[Operation, list[PartRow]]:
-        """Return the operation, and the first of those of its parts that can go on now."""
+        """Return the operation, and the first parts that can advance now."""
         with self.catalog.read() as conn:
             found = operations.open_parts(conn, operation_id, max(_WINDOW, 2 * self.together))
             return operations.get(conn, operation_id), found
 
     def bunch(self, operation: Operation, runnable: Sequence[PartRow]) -> list[PartRow]:
-        """Return the part that is next, and those like it that go on with it: in the same transaction, or by
-        slow work that they share. Those with slow work to do, and those that have failed before, go first: so
-        that what comes after their work comes together again. Who has failed before goes alone."""
+        """Return the next part, with similar parts that advance with it.
+
+        They share their transaction or their slow work. Parts with slow work, and parts that have failed
+        before, come first: the transitions after it can then be made together. A part that has failed before
+        advances alone.
+        """
         if self.together == 1:
             return [self.scheduler.choose(runnable)]
         slow = [p for p in runnable if p.attempt or not self.is_quick(operation, p)]
@@ -94,8 +103,10 @@ class Transitions:
         return alike[: self._sharing(operation, alike[: self.together]) if slow else self.together]
 
     def _sharing(self, operation: Operation, parts: Sequence[PartRow]) -> int:
-        """Return how many of the parts share their slow work, and then their transaction. One that cannot be
-        read goes alone, and says so."""
+        """Return how many of the parts share their slow work and their transaction.
+
+        A part that cannot be read advances alone, and fails there.
+        """
         handler = self.handler_of(operation, parts[0])
         try:
             return handler.share(self.run_of(operation), (read_part(part, handler.record) for part in parts))
@@ -103,12 +114,15 @@ class Transitions:
             return 1
 
     def is_quick(self, operation: Operation, part: PartRow) -> bool:
-        """Return whether the present phase of a part is its transaction and nothing else."""
+        """Return whether the present phase of a part has no slow work."""
         return self.handler_of(operation, part).is_quick(part.state)
 
     def advance(self, operation: Operation, *parts: PartRow) -> bool:
-        """Carry out the present phase of parts of one kind and state, in one transaction; False when the
-        operation ended over it. A part whose slow work has failed takes no other with it."""
+        """Run the present phase of parts of one kind and state, in one transaction.
+
+        Returns False if the operation ended over it. If the slow work of a part fails, the others advance all
+        the same.
+        """
         if self.is_quick(operation, parts[0]):
             return self._advance(operation, parts, [None] * len(parts))
         began = self.catalog.clock.now()
@@ -117,7 +131,7 @@ class Transitions:
         worked = [replace(p, began=began, seconds=took, process=sessions.this_process()) for p in parts]
         both = list(zip(worked, made, strict=True))
         able = [(part, each) for part, each in both if not isinstance(each, Exception)]
-        # Those that can go on do so first: a failure may be followed by a pause.
+        # These advance first, because a failure may be followed by a pause.
         is_on = not able or self._advance(operation, *zip(*able, strict=True))
         for part, error in both:
             if is_on and isinstance(error, Exception):
@@ -125,8 +139,7 @@ class Transitions:
         return is_on
 
     def _work(self, operation: Operation, parts: Sequence[PartRow], began: float) -> Sequence[Any]:
-        """Return what the slow work of a part, or that of some which share it, has made for each of them, or
-        its error."""
+        """Do the slow work of parts; return for each its result or its error."""
         handler = self.handler_of(operation, parts[0])
         try:
             typed = [read_part(part, handler.record) for part in parts]
@@ -147,9 +160,11 @@ class Transitions:
         work: Callable[[], Sequence[Any]],
         time: tuple[float, float],
     ) -> Sequence[Any]:
-        """Do the same on a thread of its own. ``time``: when it began, and how many seconds it may take. Work
-        that takes a while is written down as being in progress; it is interrupted when the operation is
-        cancelled, or has ended."""
+        """Do the slow work on a separate thread, and watch it.
+
+        ``time``: when it began, and the maximum number of seconds. Work that takes a while is recorded as in
+        progress. It is interrupted when the operation is cancelled or has ended.
+        """
         first, (began, seconds) = parts[0], time
         name, looked, is_noted = f"strandline-{first.operation_id}-{first.id}", began, False
 
@@ -179,19 +194,22 @@ class Transitions:
 
     def _note_begun(self, parts: Sequence[PartRow], began: float) -> None:
         operation_id = parts[0].operation_id
-        # Who looks on may miss it; the work does not.
+        # The record is only for display, so the work continues without it.
         with contextlib.suppress(StrandlineError), self.catalog.write() as tx:
             self.fence(tx.conn, operation_id)
             shards.note_begun(tx, operation_id, [p.id for p in parts], began, sessions.this_process())
 
     def ask_if_wanted(self, operation_id: str) -> None:
-        """Raise what ``fence`` does. A catalog that does not answer says nothing of it."""
+        """Raise what ``fence`` raises; ignore a catalog that does not answer."""
         with contextlib.suppress(StrandlineError), self.catalog.read() as conn:
             self.fence(conn, operation_id)
 
     def _advance(self, operation: Operation, parts: Sequence[PartRow], made: Sequence[Any]) -> bool:
-        """Carry out the one transaction of parts, with what was ``made`` before it for each. If it fails,
-        each of them is tried by itself, from its work on: one that cannot go on takes no other with it."""
+        """Run the transaction of parts, with the results of their slow work in ``made``.
+
+        If it fails, each part is run alone, from its work on: one that cannot advance does not stop the
+        others.
+        """
         handler = self.handler_of(operation, parts[0])
         try:
             typed = [read_part(part, handler.record) for part in parts]
@@ -215,9 +233,11 @@ class Transitions:
         return True
 
     def part_failed(self, operation: Operation, part: PartRow, error: Exception) -> bool:
-        """Try the part again later if its handler thinks that this may help; otherwise fail the operation and
-        undo it. The failure of an attempt that was given up before is not news. False when the operation has
-        ended."""
+        """Retry a part after a pause if its handler allows it; otherwise fail and undo the operation.
+
+        The failure of an attempt that was given up before is ignored. Returns False if the operation has
+        ended.
+        """
         if isinstance(error, Lost | Cancelling):
             return isinstance(error, Cancelling)
         with self.catalog.read() as conn:
@@ -244,7 +264,7 @@ class Transitions:
         return True
 
     def _pause(self, operation_id: str, seconds: float) -> None:
-        """Wait before another try, as long as one is wanted."""
+        """Wait before a retry; stop early if the operation is no longer wanted."""
         clock = self.catalog.clock
         until = clock.now() + seconds
         with contextlib.suppress(Lost, Cancelling):
@@ -264,8 +284,10 @@ class Transitions:
     def undo(
         self, operation: Operation, state: str, error: StrandlineError, failed: PartRow | None = None
     ) -> None:
-        """Roll back all that the operation did, in one transaction. ``failed``: the part that it ends
-        over."""
+        """Roll back all that the operation did, in one transaction.
+
+        ``failed``: the part whose failure ends it.
+        """
         run = self.run_of(operation)
         try:
             with uncollected(), self.catalog.write() as tx:
@@ -281,15 +303,17 @@ class Transitions:
     def _transition(
         self, handler: Handler[Any, Any], run: AnyRun, parts: Sequence[Part[Any]], made: Sequence[Any]
     ) -> list[tuple[PartRow, PartRow]]:
-        """Carry out the transaction of the parts' phase, and return those for which it took place, before and
-        after it. What was made for one that it must not take place for is discarded. If the catalog does not
-        say whether it took place, that stays: a file too many is an orphan, one too few is a table that
-        cannot be read."""
+        """Run the transaction of the parts' phase; return the parts that advanced, before and after.
+
+        Files of parts whose transition was refused are discarded. If it is unknown whether the transaction
+        took place, the files are kept: an unused file is an orphan, but a missing one makes a table
+        unreadable.
+        """
         changed: list[tuple[PartRow, PartRow]] = []
         made_for = {part.id: each for part, each in zip(parts, made, strict=True)}
         try:
-            # Writers are serialized anyway, and a thread wakes up sooner than a database that looks now and
-            # then whether it may write.
+            # Writers are serialized anyway, and a thread wakes up sooner than a database that polls for the
+            # lock.
             with self._turn, uncollected(), self.catalog.write() as tx:
                 run.renew(self.fence(tx.conn, run.operation.id))
                 due = self._due(tx.conn, run.operation.id, parts)
@@ -306,14 +330,14 @@ class Transitions:
         return changed
 
     def _due(self, conn: Connection, operation_id: str, parts: Sequence[Part[Any]]) -> list[Part[Any]]:
-        """Return those that are as they were read, and whose stage has come."""
+        """Return the parts that have not changed since they were read, and whose stage is open."""
         present = operations.present_parts(conn, operation_id, [part.id for part in parts])
         stage = operations.first_open_stage(conn, operation_id)
         due = []
         for part in parts:
             row = part.row
             if not _is_same(present.get(row.id), row):
-                continue  # a late report: this phase was carried out, or given up, by another try
+                continue  # a late report: another attempt has finished or given up this phase
             if stage is not None and row.stage > stage:
                 event("part refused", operation=operation_id, part=row.id, kind=row.kind, stage=row.stage)
                 continue  # too early: an earlier stage is not done yet
@@ -321,7 +345,7 @@ class Transitions:
         return due
 
     def _is_present(self, conn: Connection, part: PartRow) -> bool:
-        """Return whether a part is as it was read."""
+        """Return whether a part has not changed since it was read."""
         return _is_same(operations.present_parts(conn, part.operation_id, [part.id]).get(part.id), part)
 
     def ended(self, operation: Operation, state: str, error: StrandlineError | None = None) -> None:
@@ -336,17 +360,20 @@ class Transitions:
         )
 
     def settle(self, operation: Operation) -> None:
-        """Let go of what this process keeps of an operation that has ended. May be repeated."""
+        """Release what this process keeps of an operation that has ended. May be repeated."""
         self._plans.pop(operation.id, None)
         self._unwanted.discard(operation.id)
         self.in_doubt.discard(operation.id)
         if self.refused.pop(operation.id, None) is not None:
-            with contextlib.suppress(StrandlineError):  # The collector removes a marker that stays.
+            with contextlib.suppress(StrandlineError):  # the collector removes leftover markers
                 self.markers.remove(operation.id)
         self.kinds[operation.kind].let_go(operation.id)
 
     def fence(self, conn: Connection, operation_id: str, *, cancelling: bool = False) -> Operation:
-        """Return the operation, if it still runs and is still ours."""
+        """Return the operation if it still runs and belongs to this session.
+
+        Raises Lost if not, and Cancelling if it is to be undone.
+        """
         try:
             operation = operations.get(conn, operation_id)
         except OperationNotFound as forgotten:
