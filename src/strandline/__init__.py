@@ -1,5 +1,4 @@
-"""Keyed tables with global secondary indexes on Spark, backed up and restored incrementally as one consistent
-unit.
+"""Keyed tables with global secondary indexes on Spark, backed up incrementally as one consistent unit.
 
     import strandline
 
@@ -8,7 +7,7 @@ unit.
     db.sql("UPSERT INTO t (k, v) VALUES (1, 'x')")
     db.sql("SELECT k FROM t VIEW by_v WHERE v = 'x'").collect()
 
-What is re-exported here is the whole public API.
+The names that this module exports are the whole public API.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -27,8 +26,7 @@ __all__ = ["Database", "Entry", "Settings", "__version__", "connect", "errors", 
 
 
 def __getattr__(name: str) -> Any:
-    """The database and what it stands on are loaded by the first who asks: ``strandline --help`` and
-    ``version`` never do."""
+    """Import the database lazily: commands such as ``strandline --help`` and ``version`` never need it."""
     if name in ("Database", "Entry", "connect"):
         from strandline import api
 

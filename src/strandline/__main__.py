@@ -1,4 +1,4 @@
-"""``python -m strandline`` is ``strandline``, also where the command is not on the path."""
+"""Makes ``python -m strandline`` run the command ``strandline``, even if that is not on the path."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Long lists, a piece at a time."""
+"""Splits long lists into chunks and batches."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 SIZE = 500
-"""A database limits how many values one statement may bind."""
+"""Default size of a chunk. Databases limit how many values one statement may bind."""
 
 
 def chunks(items: Iterable[T], size: int = SIZE) -> Iterator[Sequence[T]]:
-    """Yield the items in lists that fit into one statement, or of another ``size``."""
+    """Yield the items in lists of up to ``size``, by default as many as one statement may bind."""
     listed = list(items)
     for start in range(0, len(listed), size):
         yield listed[start : start + size]
@@ -21,8 +21,11 @@ def chunks(items: Iterable[T], size: int = SIZE) -> Iterator[Sequence[T]]:
 def batches(
     items: Iterable[T], size: Callable[[T], int], most: int, together: int | None = None
 ) -> Iterator[list[T]]:
-    """Yield the items in their order, in lists of which each has ``most`` by their ``size``, or one item that
-    has more; and no more than so many ``together``."""
+    """Yield the items in order, in batches of limited total size.
+
+    The sum of ``size`` over a batch is at most ``most``, except for a single item that exceeds it. A batch
+    has at most ``together`` items.
+    """
     batch: list[T] = []
     total = 0
     for item in items:

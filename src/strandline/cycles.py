@@ -1,7 +1,8 @@
-"""Python's collector of cycles, kept off for a while.
+"""Pauses Python's garbage collector of reference cycles.
 
-It looks at every object that has lived for some time again and again. While a plan for ten thousand tables is
-made this takes a third of the time, and finds nothing: plans and rows hold no cycles."""
+The collector examines long-lived objects repeatedly. While a large plan is built, this takes much of the time
+and finds nothing, because plans and rows contain no cycles.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +20,11 @@ _was_on = False
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """A time in which cycles are not looked for; afterwards they are again, if they were before. May be used
-    by several threads at once: the last one to leave switches it on."""
+    """Pause the cycle collector during the block.
+
+    Several threads may use it at once: the collector is switched on again when the last one leaves, if it was
+    on before.
+    """
     global _inside, _was_on
     with _lock:
         if _inside == 0:

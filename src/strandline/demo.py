@@ -1,7 +1,6 @@
-"""The whole story in about a minute: an indexed shop, backups, a day of changes, a disaster, a restore, and
-the proof.
+"""The command ``strandline demo``: backs up, destroys, restores and verifies a small shop.
 
-Every number that is shown was measured while the story ran; nothing is staged. ``strandline demo`` runs it.
+All numbers that it displays are measured during the run.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ PATHS = ("/customers", "/customers/by_city", "/orders", "/orders/by_customer")
 
 @dataclass
 class StoryStep:
-    """One step of the story: what it did, how long it took and, for a backup or a restore, its bytes."""
+    """A step of the demo: its name, duration, and the bytes of a backup or a restore."""
 
     name: str
     seconds: float = 0.0
@@ -60,7 +59,7 @@ class StoryStep:
 
 @dataclass
 class Story:
-    """What is told, and what is remembered for the proof."""
+    """The running demo: its console, its database, and the steps so far."""
 
     console: Console
     db: strandline.Database
@@ -78,7 +77,7 @@ class Story:
         self.console.print(f"   {step.remark} [cyan]({cost})[/]\n", highlight=False)
 
     def sql(self, text: str, shown: str | None = None) -> Result:
-        """Run a statement and show it, or what is ``shown`` for one with many values."""
+        """Run a statement and display it; ``shown`` replaces the displayed text of a long one."""
         lines = textwrap.indent(textwrap.dedent(shown or text).strip() + ";", "   ")
         self.console.print(lines, style="dim", highlight=False, markup=False, soft_wrap=True)
         return self.db.sql(text)
@@ -92,12 +91,14 @@ def run(
     quiet: bool = False,
     picture: str | None = None,
 ) -> dict[str, Any]:
-    """Tell the story in a new warehouse, which is removed afterwards unless ``folder`` names a place for it;
-    return what each step cost and what the proof found."""
+    """Run the demo in a new warehouse and return the cost of each step and the result of the verification.
+
+    The warehouse is removed afterwards, unless ``folder`` names a place for it.
+    """
     from rich.console import Console
 
     console = Console(
-        file=io.StringIO() if quiet else None,  # What is not shown is still drawn.
+        file=io.StringIO() if quiet else None,  # the picture needs the output even if it is not displayed
         record=picture is not None,
         width=110 if picture else None,
     )
@@ -232,7 +233,10 @@ def _show_proof(story: Story, digests: dict[str, str], found: int) -> None:
 
 
 def _draw(console: Console, picture: str) -> None:
-    """What was shown as a picture that fetches nothing: rich's own would load its font from the network."""
+    """Save the console output as a picture.
+
+    The font that rich would load from the network is removed.
+    """
     drawn = re.sub(
         r"@font-face \{.*?\}\s*|<!--.*?-->\s*",
         "",

@@ -1,4 +1,4 @@
-"""Tables for DuckDB: a view that reads their files, without Strandline and without a copy.
+"""Views for DuckDB that read a table's files, without Strandline and without a copy.
 
     import duckdb, strandline, strandline.duckdb
 
@@ -6,7 +6,9 @@
     strandline.duckdb.view(connection, db, "/orders")
     connection.sql("SELECT count(*) FROM orders")
 
-The view shows one moment. Its files stay for ``read_seconds`` after it was made; a pin keeps them longer."""
+The view shows the table at one step. Its files are kept for ``read_seconds`` after it was created; a pin
+keeps them longer.
+"""
 
 from __future__ import annotations
 
@@ -54,9 +56,11 @@ def view(
     at: Any = None,
     backup: str | None = None,
 ) -> Any:
-    """Make a temporary view of a table in a connection of DuckDB, and return it as a relation. ``name``: that
-    of the view, by default the last part of the path. ``at`` and ``backup``: as in ``db.files``. What lies in
-    the catalog is handed over as Arrow tables, which the connection keeps."""
+    """Create a temporary view of a table in a DuckDB connection, and return it as a relation.
+
+    ``name``: the view's name, by default the last part of the path. ``at`` and ``backup``: as in
+    ``db.files``. Rows stored in the catalog are registered as Arrow tables, which the connection keeps.
+    """
     recipe = db.files(path, at=at, backup=backup)
     names: dict[int, str] = {}
     for part in recipe.parts:
@@ -69,7 +73,7 @@ def view(
 
 
 def query(recipe: Recipe) -> str:
-    """Return the query for DuckDB that gives the rows of a recipe whose parts are all in files."""
+    """Return the DuckDB query for the rows of a recipe whose parts are all files."""
     if any(part.data is not None for part in recipe.parts):
         raise PreconditionFailed(
             f"some commits to {recipe.path} lie in the catalog, and not in files",
@@ -112,12 +116,12 @@ def _text(recipe: Recipe, names: dict[int, str]) -> str:
 
 
 def _rows(columns: Sequence[Column], parts: Sequence[RecipePart], names: dict[int, str], step: int) -> str:
-    """Return the rows of some parts with all columns: one that a file does not have is NULL in it."""
+    """Return a query for the rows of some parts with all columns; columns missing in a file are NULL."""
     nulls = [f"CAST(NULL AS {_stored(c)}) AS {_quoted(c.physical)}" for c in columns]
     nulls += [f"CAST(NULL AS VARCHAR) AS {OP}", f"CAST(NULL AS BIGINT) AS {STEP}", f"0 AS {_PLACE}"]
     found = [f"SELECT {', '.join(nulls)} WHERE false"]
     plain = [part for part in parts if part.file and not part.op and not part.cut]
-    if len(plain) == len(parts) and parts:  # One scan of all files, into which DuckDB pushes conditions.
+    if len(plain) == len(parts) and parts:  # one scan of all files, so that DuckDB can push filters into it
         found.append(f"SELECT * FROM {_scan(*(str(part.file) for part in parts))}")
         return " UNION ALL BY NAME ".join(found)
     for place, part in enumerate(parts):
@@ -129,13 +133,13 @@ def _rows(columns: Sequence[Column], parts: Sequence[RecipePart], names: dict[in
 
 
 def _scan(*files: str) -> str:
-    """Return the rows of files. What their folders are called (``env=prod``) says nothing of columns."""
+    """Return the scan of files; folder names such as ``env=prod`` are not taken as columns."""
     named = ", ".join(map(_string, files))
     return f"read_parquet([{named}], union_by_name = true, hive_partitioning = false)"
 
 
 def _stored(column: Column) -> str:
-    """Return what DuckDB calls the type that a column has in files."""
+    """Return DuckDB's name for the type that a column has in files."""
     return _STORED.get(column.type.name, _type(column))
 
 

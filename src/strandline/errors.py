@@ -1,6 +1,6 @@
-"""Every way Strandline can refuse or fail, in one place.
+"""All errors of Strandline.
 
-An error is one plain sentence, a stable ``code`` for programs, a ``hint`` that says what to do, and an
+An error has one plain sentence, a stable ``code`` for programs, a ``hint`` that says what to do, and an
 ``exit_code`` for the command line. The class docstring says when it is raised; the reference page of errors
 is generated from it.
 """
@@ -39,13 +39,15 @@ _SECRETS = (
         r"\1=***",
     ),
 )
-"""Users, passwords and queries of URLs. A query as a whole: which of its parameters are secret is up to the
-server, and a signature is as good as a password."""
+"""Users, passwords and queries of URLs.
+
+Queries are masked as a whole: the server decides which parameters are secret, and a signature is as good as a
+password.
+"""
 
 
 def masked(text: str) -> str:
-    """Return a text without the secrets of the URLs in it. Every error, log line and metric passes through
-    this."""
+    """Remove the secrets of URLs from a text. Every error, log line and metric passes through this."""
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
     return text
@@ -60,9 +62,9 @@ BEING_UNDONE = "being undone"
 GOES_ON = "goes on"
 """Outcome: the operation continues, in this process or in another one."""
 HAPPENED = "done"
-"""Outcome: the operation is done. What failed came after it."""
+"""Outcome: the operation is done. The failure came after it."""
 UNKNOWN = "unknown"
-"""Outcome: the catalog could not be asked whether the operation took place."""
+"""Outcome: the catalog could not be reached to find out whether the operation took place."""
 
 
 class StrandlineError(Exception):
@@ -79,12 +81,12 @@ class StrandlineError(Exception):
         self.hint = masked(hint or self.default_hint)
         super().__init__(self.message)
         self.operation: str | None = None
-        """The operation that the failed request began or waited for, if there is one."""
+        """The operation that the failed request started or waited for, if any."""
         self.outcome: str | None = None
-        """What becomes of ``operation``: UNDONE, BEING_UNDONE, GOES_ON, HAPPENED or UNKNOWN."""
+        """The outcome of ``operation``: UNDONE, BEING_UNDONE, GOES_ON, HAPPENED or UNKNOWN."""
 
     def about(self: E, operation: str, outcome: str, advice: str | None = None) -> E:
-        """Name the operation and what becomes of it; ``advice`` is added to the hint. Return this error."""
+        """Set the operation and its outcome; add ``advice`` to the hint. Return this error."""
         self.operation, self.outcome = operation, outcome
         if advice is not None:
             self.hint = f"{self.hint} {advice}"
@@ -120,7 +122,7 @@ class UnderOperation(StrandlineError):
     def __init__(self, message: str, hint: str | None = None, operation_id: str | None = None) -> None:
         super().__init__(message, hint)
         self.operation_id = operation_id
-        """The operation, if it is one of this warehouse."""
+        """The operation, if it belongs to this warehouse."""
 
 
 class PreconditionFailed(StrandlineError):
@@ -230,4 +232,4 @@ PYTHON_HINT = (
 """What to do when Spark runs a Python that cannot load this package."""
 
 BY_CODE = {kind.code: kind for kind in StrandlineError.__subclasses__()}
-"""What an error was that has come from elsewhere as text: from an executor, or from the catalog."""
+"""Error classes by code, for errors that arrive as text from an executor or the catalog."""

@@ -1,4 +1,4 @@
-"""A small cache in memory for what never changes."""
+"""A small in-memory cache for immutable values."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ V = TypeVar("V")
 
 
 class Cache(Generic[K, V]):
-    """Forgets what was used least recently once the sum of all costs exceeds ``limit``. May be used from any
-    thread; two threads that miss at the same time both make the value, which is harmless because it is the
-    same."""
+    """Evicts the least recently used entries when the sum of all costs exceeds ``limit``.
+
+    Safe to use from any thread. Two threads that miss at the same time both compute the value, which is
+    harmless because both get the same.
+    """
 
     def __init__(self, limit: int, cost: Callable[[V], int]) -> None:
         self._limit = limit
@@ -34,7 +36,7 @@ class Cache(Generic[K, V]):
         return value
 
     def find(self, key: K) -> V | None:
-        """Return what is known under the key, if anything is."""
+        """Return the cached value, or None."""
         with self._lock:
             if key not in self._entries:
                 return None

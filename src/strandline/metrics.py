@@ -1,5 +1,7 @@
-"""What the process counts and what it logs. One ``Metrics`` per database, shared by all threads; nothing
-global but the logger. What all processes have counted is kept by the catalog (``catalog/ledger.py``).
+"""Metrics and log lines of this process.
+
+Each database has one ``Metrics`` object, shared by all threads. Only the logger is global. The catalog keeps
+the sums of all processes (``catalog/ledger.py``).
 
 A log line is an event name and a JSON object, so that a person can read it and a program can parse it.
 """
@@ -21,7 +23,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class Metrics:
-    """Counters and histograms of one database, in a registry of its own."""
+    """Counters and histograms of one database, in their own registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -55,9 +57,7 @@ class Metrics:
             "the catalog next.",
         )
         for result in ("seen", "cured", "failed"):
-            self.mismatches.labels(
-                result
-            )  # a counter that is there with 0 can be watched before the first event
+            self.mismatches.labels(result)  # a counter with value 0 can be monitored before the first event
 
     def _counter(self, name: str, help_: str, *labels: str) -> Counter:
         return Counter(f"strandline_{name}", help_, labels, registry=self.registry)
@@ -68,27 +68,26 @@ class Metrics:
     def published(
         self, generation: int, step: int, operation_id: str | None, versions: dict[str, int]
     ) -> None:
-        """Count and log one publication; ``operation_id`` is None for DDL that is a transaction of its
-        own."""
+        """Count and log a publication; ``operation_id`` is None for DDL in a single transaction."""
         self.publications.inc()
         self.published_paths.inc(len(versions))
         event("publication", operation=operation_id, generation=generation, step=step, paths=versions)
 
     def samples(self) -> Iterator[tuple[str, dict[str, str], float]]:
-        """Yield what was counted so far: names with labels, and their values."""
+        """Yield the current values: name, labels and value."""
         for family in self.registry.collect():
             for sample in family.samples:
-                if not sample.name.endswith("_created"):  # No count: when it began to be counted here.
+                if not sample.name.endswith("_created"):  # not a count, but the start time
                     yield sample.name, sample.labels, sample.value
 
 
 def is_logged() -> bool:
-    """Return whether anybody wants to hear of events."""
+    """Return whether events are logged."""
     return log.isEnabledFor(logging.INFO)
 
 
 def event(name: str, **fields: Any) -> None:
-    """One structured log line, also reachable as ``record.strandline`` for handlers that want the fields."""
+    """Write a structured log line; handlers find its fields in ``record.strandline``."""
     if is_logged():
         shown = {key: masked(value) if isinstance(value, str) else value for key, value in fields.items()}
         log.info(

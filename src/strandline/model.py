@@ -1,12 +1,15 @@
-"""The vocabulary as values: schemas, indexes, segments and chains.
+"""The data model: schemas, indexes, segments and chains.
 
-Everything here is immutable and free of I/O. Step ranges are always written ``(after, upto]``: exclusive
-below, inclusive above.
+All classes are immutable and do no I/O. Step ranges are always written ``(after, upto]``: exclusive below,
+inclusive above.
 
-The order of a chain is the order of time. ``split`` says how a state is put together, by whichever engine:
-the state = (rows before the first overwriting log, minus the keys that it and the following logs up to the
-last overwriting one touch) + the last change of each of those keys, unless it is an erase + the rows of the
-logs after that, whose keys are all new.
+A chain is in order of time. ``split`` divides it into three parts, and every engine builds the state from
+them:
+
+1. The rows of the segments before the first log that may overwrite keys, without the keys that part 2
+   touches.
+2. From the first to the last log that may overwrite keys: the last change of each key, unless it is an erase.
+3. The rows of the later logs, whose keys are all new.
 """
 
 from __future__ import annotations
@@ -24,8 +27,7 @@ from strandline.records import Record, kept, later
 from strandline.types import Type, parse_type
 
 Key: TypeAlias = tuple[Any, ...]
-"""The values of a table's key columns, in key order. A key column may be NULL (``None``), which sorts
-first."""
+"""The values of a table's key columns, in key order; NULL (``None``) sorts first."""
 
 Role: TypeAlias = Literal["base", "log"]
 Blob: TypeAlias = bytes
@@ -36,21 +38,25 @@ OP = "__strandline_op"
 """Column of a log segment: ``U`` upsert, ``R`` reset by REPLACE, ``E`` erase."""
 WAS_HI = "__strandline_was_hi"
 WAS_LO = "__strandline_was_lo"
-"""Columns of a log segment: the two halves (signed 64 bit) of the hash of the row that the change replaced,
-NULL where there was none."""
+"""Columns of a log segment: the two signed 64-bit halves of the hash of the replaced row.
+
+NULL if the change replaced no row.
+"""
 STEP = "__strandline_step"
 """Column of a stepped segment: the step at which the row was committed."""
 DELETED = "__ydb_incrBackupImpl_deleted"
-"""Column that an incremental backup shows beside the source's own: true for a tombstone."""
+"""Column that an incremental backup has in addition to the source's: true for a tombstone."""
 
 RESERVED_PREFIXES = ("__ydb_", "__strandline_")
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table. ``id`` is never used twice in a table, and ``physical`` (the name in Parquet
-    files) neither, so a column that is dropped and added again under its old name does not bring the old
-    values back."""
+    """A column of a table.
+
+    ``id`` and ``physical``, the name in Parquet files, are never reused in a table. So a column that is
+    dropped and added again under its old name does not bring the old values back.
+    """
 
     id: int
     name: str
@@ -61,8 +67,11 @@ class Column:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """What rows of a table look like. ``bounds`` are the first keys (prefixes allowed) of the second and
-    later shards, ascending. ``used`` holds every physical name ever given out, in lower case."""
+    """The columns and the key of a table.
+
+    ``bounds``: the first keys (prefixes allowed) of the second and later shards, ascending. ``used``: all
+    physical names ever assigned, in lower case.
+    """
 
     columns: tuple[Column, ...]
     key: tuple[str, ...]
@@ -116,7 +125,7 @@ class TableSchema:
         return replace(self, columns=tuple(c for c in self.columns if c.name != name))
 
     def with_name(self, name: str, new: str) -> TableSchema:
-        """Return the schema with another name of a column. In files it keeps the one that it has there."""
+        """Return the schema with a renamed column; its physical name does not change."""
         return replace(
             self,
             columns=tuple(replace(c, name=new) if c.name == name else c for c in self.columns),
@@ -129,16 +138,19 @@ def _exchanged(names: tuple[str, ...], name: str, new: str) -> tuple[str, ...]:
 
 
 def index_words(kind: str, unique: bool) -> str:
-    """Return what kind of an index it is, as a statement says it."""
+    """Return the kind of an index in SQL."""
     return kind.replace("GLOBAL", "GLOBAL UNIQUE") if unique else kind
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexDef(Record):
-    """The definition of a global index. Its implementation table has the key (columns, then the primary key's
-    other columns) and the covered columns as values. ``unique``: no two rows have the same values in all of
-    ``columns``, unless one of these is NULL. ``stored``: columns that were renamed since it was built, each
-    with the name that it has in the files of the implementation table."""
+    """The definition of a global index.
+
+    The key of its implementation table is the index's columns, then the primary key's other columns; the
+    covered columns are its values. ``unique``: no two rows have the same values in all of ``columns``, unless
+    one of these is NULL. ``stored``: columns renamed since the index was built, each with its name in the
+    files of the implementation table.
+    """
 
     name: str
     kind: IndexKind
@@ -153,12 +165,14 @@ class IndexDef(Record):
 
     @property
     def words(self) -> str:
-        """What kind of an index it is, as a statement says it."""
+        """The kind of the index in SQL."""
         return index_words(self.kind, self.unique)
 
     def impl_schema(self, table: TableSchema) -> TableSchema:
-        """Return the schema of the implementation table: fresh ids, same names and types. Nothing in it is
-        NOT NULL that is nullable in the table."""
+        """Return the schema of the implementation table: fresh ids, same names and types.
+
+        A column that is nullable in the table is nullable here, too.
+        """
         key = (*self.columns, *(name for name in table.key if name not in self.columns))
         names = (*key, *(name for name in self.cover if name not in key))
         made = TableSchema.of([(name, table[name].type, table[name].not_null) for name in names], key)
@@ -169,7 +183,7 @@ class IndexDef(Record):
         return replace(made, columns=columns, used=frozenset(c.physical.lower() for c in columns))
 
     def with_name(self, name: str, new: str) -> IndexDef:
-        """Return the definition with another name of a column of its implementation table."""
+        """Return the definition with a renamed column of its implementation table."""
         stored = dict(self.stored)
         physical = stored.pop(name, name)
         if physical != new:
@@ -184,15 +198,18 @@ class IndexDef(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """One immutable run of rows, sorted by key (then by step, where a key occurs more than once).
+    """An immutable set of rows, sorted by key, then by step if a key occurs more than once.
 
-    ``role`` base: one row per key, the state at ``upto``; no OP and WAS columns. ``role`` log: the changes of
-    the commits in ``(after, upto]``, with OP and WAS columns. ``stepped``: rows carry STEP; otherwise every
-    row belongs to step ``upto``. ``fresh``: every key occurs once and, when it was committed, was not in the
-    table: rows can be read as they are, and no older segment needs to be looked at for their keys. Base
-    segments are fresh. ``file``: the name in the warehouse of a Parquet file; None for an inline segment,
-    whose rows the catalog keeps in ``data`` (Arrow IPC stream). A segment that has not been committed yet has
-    ``id`` 0, ``after`` 0 and ``upto`` PENDING."""
+    - ``role``: ``base`` has one row per key, the state at ``upto``, without OP and WAS columns. ``log`` has
+      the changes of the commits in ``(after, upto]``, with OP and WAS columns.
+    - ``stepped``: rows have a STEP; otherwise every row belongs to step ``upto``.
+    - ``fresh``: every key occurs once, and was not in the table before. So rows can be read as they are, and
+      older segments need not be searched for their keys. Base segments are fresh.
+    - ``file``: the name of a Parquet file in the warehouse; None for an inline segment, whose rows the
+      catalog keeps in ``data`` (Arrow IPC stream).
+
+    A segment that is not committed yet has ``id`` 0, ``after`` 0 and ``upto`` PENDING.
+    """
 
     id: int
     role: Role
@@ -210,52 +227,56 @@ class Segment:
 
 
 def is_elsewhere(file: str) -> bool:
-    """Return whether a segment's file lies outside the warehouse, in the repository of a backup collection.
-    Those of the warehouse have relative names."""
+    """Return whether a segment's file is outside the warehouse, in the repository of a collection.
+
+    Files in the warehouse have relative names.
+    """
     return file.startswith("/") or "://" in file
 
 
 def object_of(file: str) -> str:
-    """Return the object that a file outside the warehouse is, without what tells its uses apart."""
+    """Return the object of a file outside the warehouse, without the suffix that distinguishes its uses."""
     return file.rpartition("#")[0] or file
 
 
 PENDING = 2**62
-"""The step of changes that are not committed yet: later than any real one. Those of the n-th statement of a
-transaction have ``PENDING + n``, so that later statements win."""
+"""The step of uncommitted changes: later than any real one.
+
+The n-th statement of a transaction uses ``PENDING + n``, so that later statements win.
+"""
 
 
 @dataclass(frozen=True)
 class Chain:
-    """The segments that fold to one table's state at ``step``, base first, then logs by ascending ``upto``.
+    """The segments that fold to a table's state at ``step``: base first, then logs by ascending ``upto``.
 
-    Rows of stepped segments with a step greater than ``step`` are not part of the state (``PENDING`` logs
-    always are)."""
+    Rows of stepped segments with a later step are not part of the state; ``PENDING`` logs always are.
+    """
 
     segments: tuple[Segment, ...]
     step: int
 
     def plus(self, pending: tuple[Segment, ...]) -> Chain:
-        """Return the chain with not yet committed changes on top, as later statements of one transaction see
-        it."""
+        """Return the chain with uncommitted changes added, for later statements of a transaction."""
         return replace(self, segments=(*self.segments, *pending))
 
     def narrowed(self, within: KeyRange) -> Chain:
-        """Return the chain without segments that hold no key of a range: right for those keys, and only for
-        those."""
+        """Return the chain without segments that have no key in a range; only valid for keys in the range."""
         if not within.is_limited:
             return self
         return replace(self, segments=tuple(s for s in self.segments if may_hold(s, within)))
 
 
 BEGINNING = -1
-"""Before every step."""
+"""A step before all steps."""
 
 
 @dataclass(frozen=True)
 class KeyRange:
-    """Keys from ``lower`` to ``upper``, which are keys or prefixes of keys; None: no limit. What begins with
-    ``upper`` is inside only if the range is ``closed``."""
+    """Keys from ``lower`` to ``upper``, which may be prefixes of keys; None: unlimited.
+
+    Keys that begin with ``upper`` are included only if the range is ``closed``.
+    """
 
     lower: Key | None = None
     upper: Key | None = None
@@ -271,33 +292,40 @@ EVERYWHERE = KeyRange()
 
 @dataclass(frozen=True)
 class State:
-    """The rows of a table at a step: their columns, and the chain that folds to them. ``within``: only those
-    whose keys are in this range."""
+    """The rows of a table at a step: the schema, and the chain that folds to them.
+
+    ``within`` restricts them to keys in a range.
+    """
 
     schema: TableSchema
     chain: Chain
     within: KeyRange = EVERYWHERE
 
     def narrowed(self, within: KeyRange) -> State:
-        """Return the part of the state that a range holds, without the segments that have none of it."""
+        """Return the part of the state in a range, without segments that have no key in it."""
         return State(self.schema, self.chain.narrowed(within), within)
 
 
 def visible(chain: Chain) -> list[Segment]:
-    """Return the segments that have a part in the state, oldest first."""
+    """Return the segments that contribute to the state, oldest first."""
     return [s for s in chain.segments if s.rows and cover(s, BEGINNING, chain.step) != "none"]
 
 
 def split(segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Segment], Sequence[Segment]]:
-    """Return what is before, from the first to the last, and after the logs that may change a key that was
-    there."""
+    """Split segments around the logs that may change existing keys.
+
+    The three parts are: before the first of them, from the first to the last, and after the last.
+    """
     rough = [i for i, s in enumerate(segments) if not s.fresh]
     first, last = (rough[0], rough[-1] + 1) if rough else (len(segments), len(segments))
     return segments[:first], segments[first:last], segments[last:]
 
 
 def cover(segment: Segment, after: int, upto: int) -> Cover:
-    """Return how many of the segment's rows have a step in ``(after, upto]``. Pending ones always count."""
+    """Return whether none, some or all of the segment's rows have a step in ``(after, upto]``.
+
+    Pending rows always count.
+    """
     if segment.upto >= PENDING or (
         after < segment.upto <= upto and (not segment.stepped or after <= segment.after)
     ):
@@ -308,7 +336,7 @@ def cover(segment: Segment, after: int, upto: int) -> Cover:
 
 
 def may_hold(segment: Segment, within: KeyRange) -> bool:
-    """Return whether keys of a range may be in the segment."""
+    """Return whether the segment may contain keys of a range."""
     if segment.min_key is None or segment.max_key is None:
         return False
     lower, upper = within.lower, within.upper
@@ -321,8 +349,11 @@ def may_hold(segment: Segment, within: KeyRange) -> bool:
 
 
 def trailing_logs(segments: Sequence[Segment], rows: int, most: int, after: int = 0) -> list[Segment]:
-    """Return the trailing logs that have at most so many rows each and at most so many bytes together, all of
-    steps later than ``after``: they are merged in the process, and longer ones wait for compaction."""
+    """Return the trailing logs that are small enough to be merged in this process.
+
+    Each has at most ``rows`` rows, together they have at most ``most`` bytes, and all begin at ``after`` or
+    later. Larger logs wait for compaction.
+    """
     found: list[Segment] = []
     for segment in reversed(segments):
         most -= segment.bytes
@@ -334,7 +365,7 @@ def trailing_logs(segments: Sequence[Segment], rows: int, most: int, after: int 
 
 @dataclass(frozen=True)
 class Digest:
-    """Row count and the order-free 128-bit digest of a state: the sum of all row hashes modulo 2**128."""
+    """The row count and the order-free 128-bit digest of a state: the sum of row hashes modulo 2**128."""
 
     rows: int = 0
     value: int = 0
@@ -383,8 +414,10 @@ records.keep(KeyRange, write=_write_range, read=_read_range)
 
 
 def encode_key(key: Key) -> list[Any]:
-    """Return a key (or a prefix of one) as JSON values that carry their kind, so that no schema is needed to
-    read them back."""
+    """Return a key, or a prefix of one, as JSON values that include their types.
+
+    So no schema is needed to decode them.
+    """
     return [_encode(value) for value in key]
 
 

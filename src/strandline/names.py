@@ -1,4 +1,4 @@
-"""Names and paths: what a component may be called, and the one canonical form of a path."""
+"""Names and paths: valid names, the canonical form of a path, and reserved places."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from strandline.model import RESERVED_PREFIXES
 
 MAX_NAME = 255
 BACKUPS = "/.backups"
-"""The directory that backups live in, and nothing else."""
+"""The directory for backups only."""
 COLLECTIONS = f"{BACKUPS}/collections"
 """The directory of backup collections."""
 REPLACED = "/.replaced"
-"""The directory where tables are kept that a restore has replaced, and nothing else."""
+"""The directory for tables that a restore has replaced."""
 BIN = "/.bin"
-"""Where dropped paths are kept for a while, and nothing else. No name leads there."""
+"""The node for dropped paths, kept for some time. No name leads to it."""
 _NO_NAMES = frozenset({"", ".", ".."})
 MARKER = "strandline.json"
-"""The file by which a warehouse folder is known."""
+"""The file that identifies a warehouse folder."""
 REPOSITORY = "repository.json"
-"""The file by which a backup repository is known."""
+"""The file that identifies a backup repository."""
 DATA = "data"
-"""The folder of a warehouse that holds the files of its tables."""
+"""The folder of a warehouse with the files of its tables."""
 
 
 def split(path: str) -> tuple[str, ...]:
-    """Return the components of a path. A leading slash is optional; the root has none."""
+    """Return the components of a path. A leading slash is optional; the root has no components."""
     if not isinstance(path, str):
         raise InvalidArgument(
             f"a path must be text, not {type(path).__name__}", "Pass a path such as '/dir/table'."
@@ -53,14 +53,13 @@ def join(parts: Iterable[str]) -> str:
 
 
 def above(path: str) -> list[str]:
-    """Return the directories above a path, the root left out, from the top."""
+    """Return the directories above a path from the top, without the root."""
     parts = split(path)
     return [join(parts[:depth]) for depth in range(1, len(parts))]
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether there is nothing to look for in a text, which most are: neither length nor odd
-    characters."""
+    """Return whether a text is short printable ASCII, as most are, and needs no further checks."""
     return len(text) <= MAX_NAME and text.isascii() and text.isprintable()
 
 
@@ -87,7 +86,7 @@ def check_name(name: str, path: str | None = None) -> None:
         raise InvalidArgument(
             f"the name {name[:40]!r}... is longer than {MAX_NAME} bytes", "Choose a shorter name."
         )
-    # What can be printed has no such characters; to look at each takes longer.
+    # Printable text has no such characters; checking each one is slower.
     odd = not name.isprintable() and any(unicodedata.category(c) in ("Cc", "Cs") for c in name)
     if odd or "/" in name:
         raise InvalidArgument(
@@ -96,12 +95,12 @@ def check_name(name: str, path: str | None = None) -> None:
 
 
 def is_backup(path: str) -> bool:
-    """Return whether a path is where only backups live."""
+    """Return whether a path is in the directory for backups."""
     return path == BACKUPS or path.startswith(f"{BACKUPS}/")
 
 
 def check_no_backup(path: str) -> None:
-    """Refuse a path for a user's own table that is where only backups live."""
+    """Refuse a path for a user's table in the directory for backups."""
     if is_backup(path):
         raise InvalidArgument(
             f"{path} is inside {BACKUPS}, where only backups live", "Choose a path outside it."
@@ -109,17 +108,17 @@ def check_no_backup(path: str) -> None:
 
 
 def is_replaced(path: str) -> bool:
-    """Return whether a path is where only tables are kept that a restore has replaced."""
+    """Return whether a path is in the directory for replaced tables."""
     return path == REPLACED or path.startswith(f"{REPLACED}/")
 
 
 def is_binned(path: str) -> bool:
-    """Return whether a path is where only dropped paths are kept."""
+    """Return whether a path is in the recycle bin."""
     return path == BIN or path.startswith(f"{BIN}/")
 
 
 def check_place(path: str) -> None:
-    """Refuse a path for a user's own table that is where backups live, or what was replaced or dropped."""
+    """Refuse a path for a user's table in a place for backups, replaced tables or dropped paths."""
     check_no_backup(path)
     if is_binned(path):
         raise InvalidArgument(
@@ -133,7 +132,7 @@ def check_place(path: str) -> None:
 
 
 def backticked(name: str) -> str:
-    """Return a name in backticks as Spark reads it, to whom a backslash is a character like any other."""
+    """Return a name in backticks for Spark, where a backslash has no special meaning."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -146,13 +145,13 @@ def check_not_reserved(name: str, what: str) -> None:
 
 
 def closest(name: str, candidates: Iterable[str]) -> str | None:
-    """Return the existing name that is most like a name, if one is."""
+    """Return the existing name that is most similar to a name, or None."""
     found = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)
     return found[0] if found else None
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
-    """Return a hint that offers the closest existing name, if there is one."""
+    """Return a hint with the closest existing name, or None."""
     close = closest(name, candidates)
     return f"Did you mean {close!r}?" if close else None
 
@@ -163,12 +162,12 @@ def count(number: int, thing: str, many: str | None = None) -> str:
 
 
 def with_article(type_: str) -> str:
-    """Return the type of a path as a sentence has it: ``an index``, ``a backup collection``."""
+    """Return the type of a path with an article: ``an index``, ``a backup collection``."""
     return f"{'an' if type_[0] in 'aeiou' else 'a'} {type_.replace('_', ' ')}"
 
 
 def column(name: str, columns: Sequence[str], path: str) -> str:
-    """Return the exact name of a column of the table at ``path``; SQL is not case-sensitive about columns."""
+    """Return the exact name of a column of the table at ``path``; SQL ignores the case of column names."""
     if name in columns:
         return name
     for candidate in columns:

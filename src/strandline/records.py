@@ -1,12 +1,12 @@
-"""Records: what the catalog keeps as text, with types.
+"""Records: typed values that the catalog stores as text.
 
-A record is a frozen dataclass. Its text is a JSON object with the names and values of its fields and the
-number of its format, by which a later version can tell how it was written; a text without one is of the first
-format. What is read must be exactly that: a field too many or too few, or a value of another type, is refused
-and never guessed at, for the text decides what is done to tables and files.
+A record is a frozen dataclass. Its text is a JSON object with the names and values of its fields, and the
+number of its format. A later version recognises an old text by this number; a text without one has the first
+format. Reading is strict: a missing or unknown field, or a value of another type, is an error. The text
+decides what is done to tables and files, so nothing is guessed.
 
-This is the one place that turns records into text and back. cattrs does the work, and is loaded only when
-there is work: whoever lists names needs none of it.
+Only this module converts records to text and back. It uses cattrs, which is imported only when a record is
+converted, because listing names does not need it.
 """
 
 from __future__ import annotations
@@ -26,39 +26,40 @@ if TYPE_CHECKING:
 SHOWN = 200
 """Maximum number of characters of a value in a message."""
 NUMBER = "record_format"
-"""The name under which a text has the number of its format. ``format`` is what a stream calls something
-else."""
+"""The name of the format number in a text. (``format`` is the name of a stream's field.)"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """What stands for itself in the catalog. ``FORMAT`` grows when the text of a kind of record changes so
-    that an older version could not read it."""
+    """Base class of records.
+
+    ``FORMAT`` grows when the text of a kind of record changes so that older versions cannot read it.
+    """
 
     FORMAT: ClassVar[int] = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Nothing(Record):
-    """There is nothing to keep."""
+    """An empty record."""
 
 
 class Newer(PreconditionFailed):
-    """A record of a format that only a later version knows."""
+    """A record has a format that only a later version can read."""
 
 
 class _Misfit(ValueError):
-    """A value that is not what the record has in its place."""
+    """A value does not match the record's field."""
 
 
 R = TypeVar("R", bound=Record)
 RecordType: TypeAlias = type[R]
-"""For where ``type`` is the name of something else."""
+"""For classes where ``type`` is the name of a field."""
 
 
 @dataclass(frozen=True)
 class _Options:
-    """What is special about a field."""
+    """How a field is stored, if not in the default way."""
 
     name: str | None = None
     write: Callable[[Any], Any] | None = None
@@ -78,19 +79,23 @@ def kept(
     read: Callable[[Any], Any] | None = None,
     later: bool = False,
 ) -> Any:
-    """Return a field whose text has another ``name``, or whose value has a form of its own there. ``later``:
-    it is not there for as long as it has its default."""
+    """Declare a field with another ``name`` in the text, or its own conversion.
+
+    ``later``: the field is left out of the text while it has its default.
+    """
     return field(default=default, metadata={_KEY: _Options(name, write, read, later)})
 
 
 def later(default: Any = None) -> Any:
-    """Return a field that is not in the text for as long as it has its ``default``; every other one must be
-    there."""
+    """Declare a field that is left out of the text while it has its ``default``.
+
+    All other fields are required.
+    """
     return field(default=default, metadata={_KEY: _Options(later=True)})
 
 
 def keep(kind: type, *, write: Callable[[Any], Any], read: Callable[[Any], Any]) -> None:
-    """Values of a class have this form wherever a record holds one."""
+    """Register the conversion for values of a class, in all records."""
     _FORMS[kind] = (write, read)
     _converter.cache_clear()
 
@@ -100,7 +105,7 @@ def to_text(record: Record) -> str:
 
 
 def from_text(kind: type[R], text: str, what: str) -> R:
-    """Return the record that a text holds. ``what`` names it in the error if it is refused."""
+    """Return the record of a text. ``what`` names the record in errors."""
     value = _parsed(text, what)
     number = value.pop(NUMBER, 1)
     if type(number) is not int or number < 1:
@@ -114,7 +119,7 @@ def from_text(kind: type[R], text: str, what: str) -> R:
     try:
         return _converter(exact=False).structure(value, kind)
     except Exception:
-        pass  # Again, to say where: to know the place all the time takes longer than to read.
+        pass  # Read again to find the place of the error: tracking the place takes longer than reading.
     from cattrs import BaseValidationError, transform_error
 
     try:
@@ -125,15 +130,14 @@ def from_text(kind: type[R], text: str, what: str) -> R:
 
 
 def shown(text: str, what: str) -> dict[str, Any]:
-    """Return what a record holds, as plain values for people and programs to look at; nothing may depend on
-    it."""
+    """Return a record's content as plain values for display; nothing may depend on it."""
     value = _parsed(text, what)
     value.pop(NUMBER, None)
     return value
 
 
 def plain(value: Any) -> Any:
-    """Return a record, or a value that one may hold, as plain values."""
+    """Return a record, or a value of one, as plain values."""
     return _converter().unstructure(value)
 
 
@@ -163,7 +167,7 @@ def _reason(error: BaseException, _: type | None) -> str:
 
 @cache
 def _converter(*, exact: bool = True) -> Converter:
-    """``exact``: an error says where in a record it is."""
+    """Return the converter; with ``exact`` errors name the place in the record."""
     from cattrs import Converter
 
     converter = Converter(
@@ -183,14 +187,16 @@ def _converter(*, exact: bool = True) -> Converter:
 
 
 def _short(value: Any) -> str:
-    """Return a value for a message, of which it may be only a small part."""
+    """Return a value for a message, shortened if it is long."""
     text = repr(value)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def _exactly(*kinds: type) -> Callable[[Any, Any], Any]:
-    """Return a value of the type itself: cattrs would turn the text '1' into a number, and anything into a
-    text."""
+    """Build a hook that accepts only values of the exact types.
+
+    cattrs would convert the text '1' to a number, and any value to a text.
+    """
 
     def read(value: Any, _: Any) -> Any:
         if type(value) not in kinds:
@@ -209,8 +215,10 @@ def _hook(read: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _reader(kind: Any, converter: Converter) -> Callable[[Any, Any], Any]:
-    """Read a dataclass. cattrs passes over what it does not know, and lets a default stand for what is
-    missing."""
+    """Build the function that reads a dataclass.
+
+    cattrs would ignore unknown fields, and use defaults for missing ones.
+    """
     from cattrs.gen import make_dict_structure_fn, override
 
     options = _options(kind)
@@ -227,7 +235,7 @@ def _reader(kind: Any, converter: Converter) -> Callable[[Any, Any], Any]:
     def read(value: Any, _: Any) -> Any:
         if type(value) is not dict:
             raise _Misfit(f"{_short(value)} is not an object")
-        if (*value,) not in shapes:  # As it is written, they are in order.
+        if (*value,) not in shapes:  # texts are written with fields in order
             _refuse(sorted(needed - value.keys()), "the field {} is missing")
             _refuse(sorted(value.keys() - names.keys()), "the field {} is not known")
         return structure(value, kind)
@@ -236,12 +244,11 @@ def _reader(kind: Any, converter: Converter) -> Callable[[Any, Any], Any]:
 
 
 _MOST_LATER = 6
-"""With more fields than these that may be missing there are too many ways to miss some."""
+"""Maximum number of optional fields for which all combinations of missing fields are listed."""
 
 
 def _shapes(names: Mapping[str, _Options]) -> set[tuple[str, ...]]:
-    """Return the fields that a text has, in their order: all of them, or some of those missing that may
-    be."""
+    """Return the valid sequences of fields in a text: optional fields may be missing."""
     shapes: set[tuple[str, ...]] = {()}
     is_listed = sum(special.later for special in names.values()) <= _MOST_LATER
     for name, special in names.items():
@@ -269,7 +276,7 @@ def _writer(kind: Any, converter: Converter) -> Callable[[Any], Any]:
     order = [special.name or name for name, special in options.items()]
 
     def in_order(value: Any) -> Any:
-        # cattrs puts what may be left out at the end, but who reads only the beginning relies on the order.
+        # cattrs puts optional fields at the end, but readers of only the beginning rely on the order.
         made = write(value)
         return {name: made[name] for name in order if name in made}
 
@@ -285,7 +292,7 @@ def _is_listed(kind: Any) -> bool:
 
 
 def _items(kind: Any, converter: Converter) -> Callable[[Any, Any], Any]:
-    """Read a list. cattrs would also take a text for one, letter by letter."""
+    """Build the function that reads a list. cattrs would also accept a text, letter by letter."""
     make, items = get_origin(kind), get_args(kind)
     alike = make is frozenset or items[-1] is Ellipsis
     hooks = [converter.get_structure_hook(of) for of in items if of is not Ellipsis]

@@ -1,4 +1,4 @@
-"""Waiting for others: how often to try again, and with which pauses. One place for all who do."""
+"""Retries: how often to try again, and with which pauses."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ def tries(
     count: int | None = None,
     seconds: float | None = None,
 ) -> Iterator[int]:
-    """Yield the numbers of the tries, from 0 on, until ``count`` were made or ``seconds`` have passed; there
-    is always a first one. ``pause`` says how long to wait after the try of a number. Whoever succeeds leaves
-    the loop; what comes after the loop is for those who did not."""
+    """Yield the numbers of the attempts, from 0 on, with a pause between them.
+
+    It stops when ``count`` attempts were made or ``seconds`` have passed; there is always a first attempt.
+    ``pause`` returns the seconds to wait after the attempt with a number. On success the caller leaves the
+    loop; the code after the loop handles the failure.
+    """
     began = clock.now()
     number = 0
     while True:

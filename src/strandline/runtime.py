@@ -1,5 +1,4 @@
-"""What operations and statements work with: catalog, files, the store of rows, settings, clock and this
-process's session."""
+"""The shared objects of an open database: catalog, files, store, settings, clock and session."""
 
 from __future__ import annotations
 
@@ -28,8 +27,10 @@ T = TypeVar("T")
 
 
 class Runtime:
-    """Shared by all threads of a process that use one database. What takes time to load is made by the first
-    use."""
+    """The objects of one database, shared by all of its threads.
+
+    Objects that are slow to import are created on first use.
+    """
 
     def __init__(
         self,
@@ -46,19 +47,20 @@ class Runtime:
         self.limits = settings.limits
         self.clock = clock
         self.session = Session(catalog, settings.session_seconds, settings.grace_seconds)
-        # By the first, what counts is made, which is told of the others itself.
+        # The first publication creates the metrics, which register themselves for the others.
         catalog.on_publication = lambda *told: self.metrics.published(*told)
         self.open_backup: Callable[[Runtime, str, str | None], Any]
-        """Where a query finds the tables of a backup. Backups stand above tables, so whoever knows both says
-        it here."""
+        """Opens the tables of a backup for a query.
+
+        Backups are a layer above tables, so the layer that knows both sets this function.
+        """
         self._maintained: set[int] = set()
         self._lock = threading.RLock()
         self._spark = spark
 
     @contextmanager
     def alone_with(self, table_id: int) -> Iterator[bool]:
-        """Whether no other thread of this process maintains the table; then none does while the block
-        lasts."""
+        """Claim the maintenance of a table for this thread; yields False if another thread has it."""
         with self._lock:
             alone = table_id not in self._maintained
             self._maintained.add(table_id)
@@ -71,7 +73,7 @@ class Runtime:
 
     @cached_property
     def metrics(self) -> Metrics:
-        """What this process counts. The catalog hears of it by and by."""
+        """The metrics of this process. They are written to the catalog from time to time."""
         from strandline.catalog.ledger import Count
         from strandline.metrics import Metrics
 
@@ -87,7 +89,7 @@ class Runtime:
 
     @cached_property
     def moments(self) -> Moments:
-        """What statements read of the catalog."""
+        """The snapshots through which statements read the catalog."""
         from strandline.catalog.cache import Loader, SchemeCache
         from strandline.catalog.moment import Moments
 
@@ -105,20 +107,21 @@ class Runtime:
 
     @cached_property
     def store(self) -> Store:
-        """The rows of all tables. Made by the first who needs rows: it loads Arrow, which metadata does
-        without."""
+        """The rows of all tables. Created on first use, because it imports Arrow."""
         from strandline.storage.store import Store
 
         return self._made_once("store", lambda: Store(self.files, self.settings, self._spark))
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session: the caller's own, or one that is started."""
+        """The Spark session: the caller's own, or one that is started on first use."""
         return self.store.session
 
     def _made_once(self, name: str, make: Callable[[], T]) -> T:
-        """What all threads share, also those that ask for it first at the same time: from Python 3.12 on
-        ``cached_property`` does not make them wait for each other."""
+        """Create an object that all threads share, once.
+
+        Since Python 3.12 ``cached_property`` does not lock: two threads could create it at the same time.
+        """
         with self._lock:
             if name not in self.__dict__:
                 self.__dict__[name] = make()

@@ -1,5 +1,7 @@
-"""The few numbers that can be set, with what they mean. ``connect(..., settings=Settings(...))`` takes
-them."""
+"""The settings of a process, and those of a warehouse with their defaults.
+
+Pass them as ``connect(..., settings=Settings(...))``.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ _LEAST: dict[str, float] = {
     "session_seconds": 0.01,
     "storage_timeout_seconds": 0.01,
 }
-"""The least value of a setting where it is not 0."""
+"""Minimum values of settings where the minimum is not 0."""
 SHARED: Mapping[str, float] = {
     "history_seconds": 24 * 3600.0,
     "version_history_seconds": 30 * 24 * 3600.0,
@@ -29,129 +31,166 @@ SHARED: Mapping[str, float] = {
     "bin_seconds": 24 * 3600.0,
     "repository_grace_seconds": 24 * 3600.0,
 }
-"""Settings that all processes of a warehouse rely on, with their defaults. They are stored in the catalog
-(``catalog/warehouse_settings.py``)."""
+"""Settings that all processes of a warehouse rely on, with their defaults.
+
+They are stored in the catalog (``catalog/warehouse_settings.py``).
+"""
 _TEXTS = {"spark": "spark.some.option", "storage_options": "region"}
-"""Settings that are texts by name, with an example of a name."""
+"""Settings that are dictionaries of texts, each with an example of a name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What the copies of one operation may take: so many bytes in a second altogether (0: no limit), and so
-    many files at a time."""
+    """Limits for the copies of one operation.
+
+    ``bytes_per_second``: total throughput, 0 for no limit. ``copies``: number of files at a time.
+    """
 
     bytes_per_second: float = 0.0
     copies: int = 8
 
     def seconds_for(self, size: int) -> float:
-        """Return how long so many bytes take because of the rate alone."""
+        """Return the minimum time for copying ``size`` bytes at the limited throughput."""
         return size / self.bytes_per_second if self.bytes_per_second else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Defaults suit a laptop and a cluster alike; change one only for a reason you can measure."""
+    """Settings of a process. The defaults suit a laptop and a cluster; measure before you change one."""
 
     bulk_rows: int = 100_000
-    """A statement that changes more rows than this is carried out on Spark; up to it, in the process with
-    Arrow."""
+    """Maximum number of rows that a statement changes in the process, with Arrow; above it, Spark is used."""
     bulk_bytes: int = 48 * 1024 * 1024
-    """... and so is work on rows that take more memory than this, however few they are. More bytes of files
-    than this are copied, checked and described by executors; fewer in the process, and up to eight times as
-    many if a restore, or the compaction of a chain of backups, has no more to do."""
+    """Maximum memory for the rows of such a statement; above it, Spark is used.
+
+    It is also the maximum size of files that are copied, checked and described in the process; above it,
+    executors do that. A restore, or the compaction of a chain of backups, that has no other work for Spark
+    may process a multiple of this in the process.
+    """
     scan_rows: int = 200_000
-    """A statement that must look at more rows than this is evaluated on Spark. Rows of one table that leave
-    as Arrow data, or one by one, pass through the process however many they are; with a condition it looks
-    through forty times as many."""
+    """Maximum number of rows that a statement reads in the process; above it, Spark is used.
+
+    Rows of one table that are returned as Arrow data, or one by one, are streamed through the process,
+    however many there are. With a condition, a multiple of this number is searched in the process.
+    """
     inline_rows: int = 2_000
-    """A commit of at most this many rows to a table is kept in the catalog until it is merged into a file."""
+    """Maximum number of rows of a commit to a table that are stored in the catalog until they are merged."""
     inline_bytes: int = 262_144
-    """... unless its rows take more bytes than this."""
+    """Maximum size of these rows in bytes."""
     merge_segments: int = 128
-    """So many small log segments of a table are merged into one by the writer that adds the last of them."""
+    """Number of small log segments of a table at which the writer that adds the last one merges them."""
     compact_log_rows: float = 0.10
-    """``maintain()`` compacts a table when its log holds more rows than this part of its base ..."""
+    """``maintain()`` compacts a table when its log has more rows than this fraction of its base."""
     compact_log_segments: int = 64
-    """... or more segments than this."""
+    """``maintain()`` compacts a table when its log has more segments than this."""
     target_file_bytes: int = 128 * 1024 * 1024
-    """About how large a file of a base is made; more rows than fit go into several files."""
+    """Approximate size of a base file; a larger base is split into several files."""
     history_seconds: float | None = None
-    """Steps younger than this stay readable by ``df(at=step)``; older ones only while something pins them.
+    """Time for which past steps stay readable by ``df(at=step)``; pins keep older ones.
+
     Default: a day. Stored in the warehouse: None takes the stored value, a larger value raises it for all
-    processes, a smaller value has no effect."""
+    processes, a smaller value has no effect.
+    """
     version_history_seconds: float | None = None
-    """What happened to the versions of paths, as SHOW VERSIONS tells it, is kept for this long. Default: 30
-    days. Stored in the warehouse."""
+    """Time for which the history of versions is kept for SHOW VERSIONS.
+
+    Default: 30 days. Stored in the warehouse.
+    """
     operation_history_seconds: float | None = None
-    """Operations that have ended are kept for this long, with their parts; then ``maintain()`` deletes them.
-    Default: 30 days. Stored in the warehouse."""
+    """Time for which ended operations are kept with their parts; then ``maintain()`` deletes them.
+
+    Default: 30 days. Stored in the warehouse.
+    """
     bin_seconds: float | None = None
-    """A dropped backup collection can be brought back by UNDROP for this long. Default: a day; 0: it is
-    deleted at once. Stored in the warehouse."""
+    """Time for which UNDROP can bring back a dropped backup collection; 0: delete it at once.
+
+    Default: a day. Stored in the warehouse.
+    """
     session_seconds: float = 60.0
-    """A process that has not renewed its session for this long counts as dead."""
+    """A process that has not renewed its session for this time counts as dead."""
     grace_seconds: float | None = None
-    """What is no longer part of a table stays for this long, for those who read it already. Make it at least
-    twice as long as the clocks of the machines may differ. Default: a minute. Stored in the warehouse."""
+    """Time for which files that leave a table are kept for its present readers.
+
+    Make it at least twice as long as the clocks of the machines may differ. Default: a minute. Stored in the
+    warehouse.
+    """
     read_seconds: float = 3600.0
-    """A data frame may use the files it was planned with for this long."""
+    """Time for which a DataFrame may use the files that it was planned with."""
     shard_bytes: int = 256 * 1024 * 1024
-    """About how much of a table or an index is one shard, which is backed up, restored and verified by
-    itself; a table is cut into a thousand of them at most, beside its PARTITION_AT_KEYS."""
+    """Approximate size of a shard of a table or an index.
+
+    Shards are backed up, restored and verified one by one. The number of shards per table is limited, so the
+    shards of a very large table are larger. PARTITION_AT_KEYS adds further shards.
+    """
     shard_seconds: float = 3600.0
-    """A shard that has not answered after this long is interrupted and tried again, and so is any other part
-    of an operation that works on files."""
+    """Time limit for one shard, and for any other part of an operation that works on files.
+
+    After it, the part is interrupted and retried.
+    """
     part_retries: int = 4
-    """How often a part of an operation that works on files is tried again after a failure that may pass, or
-    because it did not answer in time ..."""
+    """Maximum number of retries of a part that works on files, after a temporary failure or a timeout."""
     part_retry_seconds: float = 0.1
-    """... and the pause before the first of these tries; each later one is four times as long."""
+    """Pause before the first of these retries; later pauses grow exponentially."""
     carry_on_seconds: float = 10.0
-    """How often a process that has changed something looks for operations whose process died, to carry them
-    on in the background; 0: never."""
+    """Interval at which a process that has written looks for operations of dead processes; 0: never.
+
+    It continues them in the background.
+    """
     workers: int = 4
-    """How many parts of an operation run at the same time."""
+    """Maximum number of parts of an operation that run at the same time."""
     parts_together: int = 500
-    """How many parts of an operation go on in one transaction, of those that have nothing to do on files."""
+    """Maximum number of parts without work on files that advance in one transaction."""
     commit_tries: int = 40
-    """How often a statement starts again because others were faster, before it ends with CONFLICT."""
+    """Maximum number of attempts of a statement that other writers overtake; then it ends with CONFLICT."""
     catalog_wait_seconds: float = 120.0
-    """How long to wait for the catalog while other writers hold it."""
+    """Maximum time to wait for the catalog while other writers lock it."""
     schema_retries: int = 3
-    """How often a query is planned again because versions of descriptions did not fit."""
+    """Maximum number of times that a query is planned again because versions of descriptions did not fit."""
     schema_retry_seconds: float = 0.1
-    """How long to wait before each of these."""
+    """Pause before each of these retries."""
     spark: dict[str, str] = field(default_factory=dict, repr=False)
     """Extra Spark configuration for a session that Strandline starts."""
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
-    """How to reach an object store, where the environment does not say it: ``endpoint``, ``region``,
-    ``access_key_id``, ``secret_access_key`` and what else ``obstore`` knows. They are kept nowhere."""
+    """Options for access to an object store, where the environment does not define them.
+
+    For example ``endpoint``, ``region``, ``access_key_id`` and ``secret_access_key``; all options of
+    ``obstore`` are accepted. They are not stored anywhere.
+    """
     storage_retries: int = 10
-    """How often a request to an object store is repeated that failed in a way that may pass ..."""
+    """Maximum number of retries of a request to an object store after a temporary failure."""
     storage_retry_seconds: float = 180.0
-    """... unless so much time has passed since the first one."""
+    """Maximum time for these retries, from the first request on."""
     storage_timeout_seconds: float = 60.0
-    """How long a request to an object store may take."""
+    """Time limit for one request to an object store."""
 
     scratch_tables: str | None = None
-    """Tables that need no backup: patterns of their paths with commas between them, such as ``/scratch/*,
-    /tmp_*``. ``status`` warns of all other tables that no collection backs up."""
+    """Tables that need no backup: comma-separated patterns of paths, such as ``/scratch/*, /tmp_*``.
+
+    ``status`` warns of all other tables that are in no backup collection.
+    """
 
     copy_bytes_per_second: float = 0.0
-    """How many bytes in a second an operation sends to a repository, or copies from one or within the
-    warehouse; 0: as many as it can. A statement may say it for itself: MAX_BYTES_PER_SECOND."""
+    """Maximum throughput of an operation that uploads, downloads or copies files; 0: unlimited.
+
+    In bytes per second, for a repository or within the warehouse. A statement can set it by
+    MAX_BYTES_PER_SECOND.
+    """
     copies: int = 8
-    """How many files it copies at the same time, also on executors: a large cluster can do more. A statement
-    may say it for itself: COPIES."""
+    """Maximum number of files that an operation copies at the same time, also on executors.
+
+    Increase it on a large cluster. A statement can set it by COPIES.
+    """
     repository_grace_seconds: float | None = None
-    """What no backup in a repository needs any more stays there for this long. Default: a day. Stored in the
-    warehouse."""
+    """Time for which a repository keeps files that no backup needs any more.
+
+    Default: a day. Stored in the warehouse.
+    """
     repository_key_file: str | None = None
-    """Where the key of an encrypted backup repository is: a file with 32 bytes in base64 or hex ..."""
+    """File with the key of an encrypted backup repository, in base64 or hex."""
     repository_key_env: str | None = None
-    """... or the name of a variable of the environment that holds them ..."""
+    """Name of an environment variable with the key."""
     repository_key_command: str | None = field(default=None, repr=False)
-    """... or a command that prints them, which is run without a shell. The key itself is kept nowhere."""
+    """Command that prints the key; it is run without a shell. The key itself is not stored anywhere."""
 
     @property
     def has_repository_key(self) -> bool:
@@ -160,18 +199,18 @@ class Settings:
 
     @property
     def shared(self) -> dict[str, float]:
-        """Those of ``SHARED`` that this process asks for itself."""
+        """The values of ``SHARED`` settings that this process requests."""
         given = {name: getattr(self, name) for name in SHARED}
         return {name: float(value) for name, value in given.items() if value is not None}
 
     @property
     def pauses(self) -> tuple[float, ...]:
-        """Those before a part is tried for the second time, the third time and so on."""
+        """The pauses before the first, second and further retries of a part."""
         return tuple(self.part_retry_seconds * 4**n for n in range(self.part_retries))
 
     @property
     def limits(self) -> Limits:
-        """Those of an operation whose statement says nothing else."""
+        """The limits of an operation whose statement does not set its own."""
         return Limits(bytes_per_second=float(self.copy_bytes_per_second), copies=self.copies)
 
     def __post_init__(self) -> None:
@@ -197,7 +236,7 @@ class Settings:
 
 
 def check_number(name: str, value: object, *, whole: bool = False) -> None:
-    """Refuse a value of a setting that is not a number, or is too small."""
+    """Refuse a value that is not a number, or is below the setting's minimum."""
     least, what = _LEAST.get(name, 0), "a whole number" if whole else "a number"
     kinds = int if whole else (int, float)
     if isinstance(value, bool) or not isinstance(value, kinds) or not value >= least:

@@ -1,7 +1,7 @@
-"""Work on threads of its own: with a limit of time, or several at once.
+"""Work on separate threads: with a time limit, or several tasks at once.
 
-All of them are daemon threads, which are never joined without end. When the time of work with a limit is
-over, it is to end, as by Ctrl-C, and what it brings later is discarded.
+All of them are daemon threads, which are never joined without a limit. When the time limit of work is over,
+it is interrupted as by Ctrl-C, and its late result is discarded.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ R = TypeVar("R")
 
 
 class Workers(Generic[T]):
-    """Up to so many threads, which take one task after the other and ``do`` it. ``busy``: the tasks that have
-    not reported. For one thread that gives and collects, and ends them."""
+    """A pool of up to ``most`` threads that call ``do`` with one task after the other.
+
+    ``busy``: the tasks in progress. One thread uses the pool: it gives tasks, collects reports and ends the
+    pool.
+    """
 
     def __init__(self, do: Callable[[T], object], most: int, name: str) -> None:
         self._do = do
@@ -43,7 +46,7 @@ class Workers(Generic[T]):
         return len(self.busy) >= self._most
 
     def give(self, task: T) -> None:
-        """Let a thread do this."""
+        """Give a task to a thread."""
         self.busy.append(task)
         if self._started < len(self.busy):
             self._started += 1
@@ -60,8 +63,11 @@ class Workers(Generic[T]):
                 self._reports.put(_Report(task, None))
 
     def collect(self) -> None:
-        """Wait for a report and raise its error. Wait in short turns: if a signal comes just before the main
-        thread begins to wait, its handler only runs when that wait ends."""
+        """Wait until a task has ended, and raise its error.
+
+        It waits in short turns: if a signal comes just before the main thread begins to wait, its handler
+        only runs when that wait ends.
+        """
         report = None
         while report is None:
             with contextlib.suppress(queue.Empty):
@@ -71,7 +77,7 @@ class Workers(Generic[T]):
             raise report.error
 
     def end(self) -> None:
-        """Let the threads end when they have done what they were given."""
+        """Let the threads end after their present tasks."""
         for _ in range(self._started):
             self._tasks.put(None)
 
@@ -83,18 +89,21 @@ class _Report(Generic[T]):
 
 
 def in_parallel(act: Callable[..., R], *arguments: Iterable[Any], threads: int) -> list[R]:
-    """Return what ``act`` returns for each of the arguments, called on up to so many threads at a time. They
-    leave when the work of this thread is to end, and none of them is left when this returns or raises."""
+    """Call ``act`` with each of the arguments on up to ``threads`` threads, and return the results.
+
+    The threads stop when the work of this thread is interrupted. None of them is left when this function
+    returns or raises.
+    """
     with ThreadPoolExecutor(threads) as pool:
         return list(pool.map(shared(act), *arguments))
 
 
 class _TookTooLong(Exception):
-    """Work has not answered in time."""
+    """The work exceeded its time limit."""
 
 
 class _Watched(Generic[T]):
-    """Work on a thread of its own. ``late``: takes what it brings after nobody waits for it any more."""
+    """Work on a separate thread. ``late`` gets its result if the caller has stopped waiting."""
 
     def __init__(self, work: Callable[[], T], late: Callable[[T], None], name: str) -> None:
         self._work = work
@@ -117,12 +126,14 @@ class _Watched(Generic[T]):
             self._is_over.set()
             if not self._is_left or self._error is not None:
                 return
-        with contextlib.suppress(Exception):  # A file that stays is an orphan.
+        with contextlib.suppress(Exception):  # a leftover file is an orphan
             self._late(self._made)
 
     def result(self, clock: Clock, until: float, while_waiting: Callable[[], None]) -> T:
-        """Return what the work returns or raises, if it does so in time. A caller that stops waiting for
-        another reason gives the work a moment to remove what it has begun, and then leaves it alone."""
+        """Wait until ``until`` for the work, and return its result or raise its error.
+
+        If the caller stops waiting for another reason, the work gets ``PATIENCE_SECONDS`` to clean up.
+        """
         try:
             while not self._is_over.wait(_POLL_SECONDS):
                 check()
@@ -158,9 +169,12 @@ def within(
     late: Callable[[T], None] = lambda _: None,
     while_waiting: Callable[[], None] = lambda: None,
 ) -> T:
-    """Return what ``work`` returns or raises on a thread of this ``name``; TIMEOUT if it takes longer than so
-    many seconds. When nobody waits for it any more, it is to end with all that it has begun elsewhere, and
-    what it still brings goes to ``late``. ``what``: names it in the error."""
+    """Return what ``work`` returns or raises on a separate thread; raise TIMEOUT after ``seconds``.
+
+    When the caller stops waiting, the work is interrupted with all that it has started elsewhere, and
+    ``late`` gets its result if there is any. ``name``: the thread's name. ``what`` names the work in the
+    error.
+    """
     until = clock.now() + seconds
     try:
         return _Watched(work, late, name).result(clock, until, while_waiting)

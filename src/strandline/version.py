@@ -1,3 +1,3 @@
-"""The version of this package, in the one place where it stands."""
+"""The version of this package."""
 
 VERSION = "0.1.0"

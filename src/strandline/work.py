@@ -1,15 +1,18 @@
-"""What a thread does for somebody who looks on, and who may want it to end: one notion for progress and for
-Ctrl-C.
+"""Progress and interruption of work.
 
-Whoever does something that takes a while says so with ``phase``, and asks with ``check`` now and then whether
-it is still wanted. Both cost next to nothing, and no more than that where nobody looks on: in threads that
-nobody waits for, and while no call of the public API lasts.
+Code that takes a while wraps its work in ``phase``, and calls ``check`` regularly. Both cost next to nothing,
+and do nothing in threads without a ``Work``.
 
-Ctrl-C is not let through wherever the main thread happens to be, which might be in the middle of a
-transaction or of a conversation with a JVM. It is noted, what was begun elsewhere is ended, and the thread
-leaves by itself at its next ``check``, undoing what it has done on its way. If it comes to none within
-``PATIENCE_SECONDS``, or if there is another Ctrl-C, it is let through after all. Other threads have work that
-can be ended in the same way, by whoever waits for them (``doing``); nothing but a ``check`` lets them leave.
+Ctrl-C does not interrupt the main thread at an arbitrary place, which might be inside a transaction or a call
+to a JVM:
+
+1. It is recorded, and work that was started elsewhere is ended.
+2. The thread raises ``Interrupted`` at its next ``check``, and undoes its work on the way out.
+3. If it reaches no ``check`` within ``PATIENCE_SECONDS``, or after a second Ctrl-C, KeyboardInterrupt is
+   raised wherever it is.
+
+Other threads have work that can be ended in the same way by the thread that waits for them (``doing``); they
+only leave at a ``check``.
 """
 
 from __future__ import annotations
@@ -27,16 +30,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 1.0
-"""For so long a thread may look for a good place to leave."""
+"""Maximum time for a thread to reach a ``check`` after an interruption."""
 AGAIN_SECONDS = 0.1
-"""So often what was begun elsewhere is ended: it may have been about to begin."""
+"""Interval at which work started elsewhere is ended again: it may just have been starting."""
 RARELY_SECONDS = 5.0
-"""So often later, when it has not left in time: it hangs, and may do so for as long as the process lives."""
+"""The same interval after ``PATIENCE_SECONDS``: the thread hangs, perhaps for the life of the process."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Somebody wanted the work to end, and it has left at a place where it could undo what it had done. (Any
-    other KeyboardInterrupt may come from the middle of a commit.) ``is_late``: it was done already."""
+    """The work was interrupted, and has left at a place where it could be undone.
+
+    Any other KeyboardInterrupt may come from the middle of a commit. ``is_late``: the work was already done.
+    """
 
     def __init__(self, *, is_late: bool = False) -> None:
         super().__init__("it was done already" if is_late else "nothing of it is visible")
@@ -45,8 +50,7 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass(eq=False)
 class Phase:
-    """One thing after the other that work consists of. ``total``: how much there is to do, in ``unit``; 0 if
-    nobody knows."""
+    """A phase of work, for progress; ``total`` is in ``unit``, and 0 if it is unknown."""
 
     name: str
     total: float = 0.0
@@ -55,7 +59,7 @@ class Phase:
     began: float = field(default_factory=time.monotonic)
 
     def advance(self, by: float = 1.0) -> None:
-        """So much more is done."""
+        """Add to the progress."""
         self.done += by
 
 
@@ -63,39 +67,45 @@ _UNSEEN = Phase("")
 
 
 class Work:
-    """What the main thread does in one call of the public API, or another one as long as somebody waits for
-    it. Others may look at its phases, the innermost last, and may ``end`` it. ``is_main``: of the main
-    thread, which is interrupted where it is if it comes to no ``check``, as no other can be."""
+    """Work that can be observed and interrupted.
+
+    It is one call of the public API on the main thread, or work on another thread that a caller waits for.
+    Watchers read its phases, the innermost last, and may ``end`` it. ``is_main``: it is on the main thread,
+    which is interrupted wherever it is if it reaches no ``check``; other threads cannot be.
+    """
 
     def __init__(self, *, is_main: bool = False) -> None:
         self.is_main = is_main
         self.began = time.monotonic()
         self.phases: list[Phase] = []
         self.counts: Callable[[], tuple[int, int]] | None = None
-        """How many of the tasks that were begun elsewhere are done, and how many there are."""
+        """Returns how many of the tasks started elsewhere are done, and how many there are."""
         self.is_ending = False
         self.is_leaving = False
-        """It has come to a ``check`` since it was to end."""
+        """It has reached a ``check`` after the interruption."""
         self.shields = 0
-        """While there are any, nothing interrupts it."""
+        """While it is not 0, nothing interrupts the work."""
         self._is_over = threading.Event()
         self._elsewhere: list[Callable[[], None]] = []
         self._at_the_end: list[Callable[[], None]] = []
 
     def elsewhere(self, end: Callable[[], None], at_the_end: Callable[[], None] = lambda: None) -> None:
-        """Something was begun that ``end`` would end, from any thread and as often as it is called.
-        ``at_the_end`` is called by this thread when the work is over."""
+        """Register work that was started elsewhere, and that ``end`` ends.
+
+        ``end`` may be called from any thread, and repeatedly. ``at_the_end`` is called by this thread when
+        the work is over.
+        """
         self._elsewhere.append(end)
         self._at_the_end.append(at_the_end)
 
     def check(self) -> None:
-        """Leave if it is to end. Once: what is undone on the way out is not to be interrupted."""
+        """Raise Interrupted if the work is to end; only once, so that cleaning up is not interrupted."""
         if self.is_ending and not self.is_leaving and not self.shields:
             self.is_leaving = True
             raise Interrupted
 
     def end(self) -> None:
-        """Let it end. Called by whoever must not wait here, such as the main thread itself."""
+        """Interrupt the work without waiting, so that a signal handler may call it."""
         self.is_ending = True
         threading.Thread(target=self._end, name="strandline-interrupt", daemon=True).start()
 
@@ -105,12 +115,12 @@ class Work:
         while not self._is_over.wait(RARELY_SECONDS if is_late and not self.is_main else AGAIN_SECONDS):
             self._end_elsewhere()
             is_late = time.monotonic() >= until
-            is_over = self._is_over.is_set()  # To end what is elsewhere may have taken a while.
+            is_over = self._is_over.is_set()  # ending work elsewhere may have taken a while
             if is_late and self.is_main and not (is_over or is_torn or self.is_leaving or self.shields):
                 is_torn = True
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         if is_torn:
-            # The other side has not heard of it, and may still begin something.
+            # The other side may not have noticed, and may still start something.
             for _ in range(20):
                 self._end_elsewhere()
                 time.sleep(AGAIN_SECONDS)
@@ -121,7 +131,7 @@ class Work:
                 end()
 
     def over(self) -> None:
-        """Nothing of it is done any more."""
+        """Mark the work as over."""
         self._is_over.set()
         for each in self._at_the_end:
             with contextlib.suppress(Exception):
@@ -129,7 +139,7 @@ class Work:
 
 
 class Watcher(Protocol):
-    """Who looks on: told by the main thread when work begins, and when it is over."""
+    """An observer: called by the main thread when work begins, and when it is over."""
 
     def begun(self, work: Work) -> None: ...
 
@@ -142,7 +152,7 @@ _watchers: list[Watcher] = []
 
 @contextlib.contextmanager
 def watched_by(watcher: Watcher) -> Iterator[None]:
-    """While the block lasts, somebody looks on at all that the main thread of this process does."""
+    """Let a watcher observe all work of the main thread during the block."""
     _watchers.append(watcher)
     try:
         yield
@@ -151,24 +161,24 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
 
 
 def current() -> Work | None:
-    """Return the work of this thread, if somebody may look on."""
+    """Return the work of this thread, or None."""
     return getattr(_local, "work", None)
 
 
 def check() -> None:
-    """Leave, with ``Interrupted``, if the work of this thread is to end."""
+    """Raise Interrupted if the work of this thread is to end."""
     work = current() or getattr(_local, "share", None)
     if work is not None and work.is_ending:
         work.check()
 
 
 def may_end() -> bool:
-    """Return whether the work of this thread may have to end before it is done."""
+    """Return whether the work of this thread can be interrupted."""
     return current() is not None or getattr(_local, "share", None) is not None
 
 
 class _Share:
-    """What one more thread does for the work of another one. It leaves when that is to end, once."""
+    """The share of another thread in some work. It is interrupted once, when that work is to end."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -185,7 +195,7 @@ class _Share:
 
 
 def shared(act: Callable[P, T]) -> Callable[P, T]:
-    """Return a function for other threads that does ``act`` as a share of the work of this thread."""
+    """Return a function that runs ``act`` on other threads as a share of this thread's work."""
     work = current()
     if work is None:
         return act
@@ -203,7 +213,7 @@ def shared(act: Callable[P, T]) -> Callable[P, T]:
 
 @contextlib.contextmanager
 def ended_by(end: Callable[[], None]) -> Iterator[None]:
-    """If the work of this thread is to end while the block lasts, another one calls this, once."""
+    """Call ``end`` once, on another thread, if this thread's work is to end during the block."""
     work = current()
     if work is None:
         yield
@@ -223,7 +233,7 @@ def ended_by(end: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def shielded() -> Iterator[None]:
-    """The block is not interrupted: it decides what has happened, or comes after that."""
+    """Protect the block from interruption: it decides whether the work has happened, or comes after that."""
     work = current()
     if work is None:
         yield
@@ -237,7 +247,7 @@ def shielded() -> Iterator[None]:
 
 @contextlib.contextmanager
 def phase(name: str, total: float = 0.0, unit: str = "") -> Iterator[Phase]:
-    """While the block lasts, this is what the thread does."""
+    """Set the present phase of this thread's work during the block."""
     work = current()
     if work is None:
         yield _UNSEEN
@@ -253,7 +263,7 @@ def phase(name: str, total: float = 0.0, unit: str = "") -> Iterator[Phase]:
 
 @contextlib.contextmanager
 def doing(work: Work) -> Iterator[None]:
-    """The block is this work, which another thread may end."""
+    """Make the block the given work, which other threads may end."""
     _local.work = work
     try:
         yield
@@ -264,13 +274,15 @@ def doing(work: Work) -> Iterator[None]:
 
 @contextlib.contextmanager
 def attended() -> Iterator[None]:
-    """The block is work that can be looked at and ended, if it is the main thread's and not part of such work
-    already. Ctrl-C ends it, and is then let through."""
+    """Make the block observable work that Ctrl-C interrupts, if it is the main thread's outermost.
+
+    After the work has ended, Ctrl-C has its usual effect.
+    """
     before = signal.getsignal(signal.SIGINT)
     if current() is not None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    if not callable(before):  # Ignored, or not Python's to handle.
+    if not callable(before):  # ignored, or not handled by Python
         yield
         return
     work = Work(is_main=True)
@@ -313,8 +325,10 @@ def _looked_at(work: Work) -> Iterator[None]:
 
 
 def _let_through(before: Callable[..., Any], frame: FrameType | None, raised: KeyboardInterrupt) -> None:
-    """What would have happened without us. Python's own way, and PySpark's, which ends all jobs of the
-    process, is an exception."""
+    """Do what Ctrl-C would have done otherwise.
+
+    Python's own handler, and PySpark's, which ends all jobs of the process, raise an exception.
+    """
     module = getattr(before, "__module__", None) or ""
     if before is signal.default_int_handler or module.startswith("pyspark."):
         raise raised from None
