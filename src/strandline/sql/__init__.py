@@ -1,2 +1,1 @@
-"""Text -> statements: what a text asks for, without looking anything up, running anything or starting
-Spark."""
+"""The SQL parser: text to statements, without any lookup, execution or Spark."""

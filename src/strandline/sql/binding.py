@@ -1,8 +1,8 @@
-"""Bound values: what stands in a text as ``?`` or ``:name`` and is given apart from it.
+"""Bound parameters: values for the markers ``?``, ``:name`` and ``$name`` in a text.
 
-A marker becomes a token that has its value, of the kind that a literal of such a value has. So whoever reads
-literals reads bound values, and no value is ever made text of a statement. For Spark each of them is a named
-argument.
+A marker becomes a token with the value, of the same kind as a literal of that value. So the code that reads
+literals reads bound values too, and no value is ever inserted into the text of a statement. For Spark, each
+bound value is a named argument.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MOST_DIGITS = 38
 
 
 class _Marker(NamedTuple):
-    """Where it stands among the tokens, how many of them it takes, and its name; None for ``?``."""
+    """A marker: its place among the tokens, its number of tokens, and its name; None for ``?``."""
 
     place: int
     size: int
@@ -36,8 +36,10 @@ class _Marker(NamedTuple):
 
 
 def bind(text: str, tokens: Sequence[Token], params: Params) -> list[Token]:
-    """Return the tokens with values in the place of markers. Each marker has a value, and each value a
-    marker."""
+    """Return the tokens with values in place of the markers.
+
+    Each marker must have a value, and each value a marker.
+    """
     markers = list(_markers(tokens, dollars=params is not None))
     if params is None:
         if markers:
@@ -75,7 +77,7 @@ def _markers(tokens: Sequence[Token], *, dollars: bool) -> Iterator[_Marker]:
 
 
 def _is_path(tokens: Sequence[Token], place: int) -> bool:
-    """Return whether a colon is glued to a value, as in Spark's ``variant:field``."""
+    """Return whether a colon directly follows a value, as in Spark's ``variant:field``."""
     before = tokens[place - 1] if place else None
     return (
         before is not None
@@ -134,7 +136,7 @@ def _by_name(
 
 
 def names_of(tokens: Sequence[Token]) -> set[str]:
-    """Return the names of the markers among tokens to which nothing is bound yet."""
+    """Return the names of the markers without a value among tokens."""
     return {marker.name for marker in _markers(tokens, dollars=True) if marker.name is not None}
 
 
@@ -150,8 +152,10 @@ def _token(text: str, start: int, value: Any) -> Token:
 
 
 def bound_value(value: Any, what: str) -> Any:
-    """Return a value that can be bound, in its plain form: None, bool, int, float, Decimal, str, bytes, date,
-    or a datetime in UTC; or InvalidArgument."""
+    """Return a value that can be bound in its plain form; raise InvalidArgument for other values.
+
+    The plain forms are None, bool, int, float, Decimal, str, bytes, date, and datetime in UTC.
+    """
     value = python_value(value)
     if value is None or isinstance(value, bool | float):
         return value
@@ -188,7 +192,7 @@ def _fits(number: int | Decimal) -> bool:
 
 
 def _digits(number: Decimal) -> tuple[int, int]:
-    """Precision and scale of the smallest decimal type that holds a number."""
+    """Return precision and scale of the smallest decimal type that holds a number."""
     _, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
     scale = max(-exponent, 0)
@@ -199,14 +203,15 @@ def _digits(number: Decimal) -> tuple[int, int]:
 
 
 def name_of(token: Token) -> str:
-    """Return what a bound token is called where a text is made of tokens: by its place, so it differs from
-    all others of its statement."""
+    """Return the argument name of a bound token: made from its place, so it is unique in its statement."""
     return f"p{token.start}"
 
 
 def marker_of(token: Token) -> str:
-    """Return a bound token in the text for Spark. What Python and Spark do not have in common goes there as
-    text and is cast."""
+    """Return the text for Spark of a bound token.
+
+    Values of types that Python and Spark do not share are passed as text and cast.
+    """
     name = f":{name_of(token)}"
     type_ = _cast_to(token.bound)
     return name if type_ is None else f"CAST({name} AS {type_})"
@@ -225,7 +230,7 @@ def _cast_to(value: Any) -> str | None:
 
 
 def arguments(tokens: Iterable[Token]) -> dict[str, Any]:
-    """Return the values of bound tokens by name, as Spark takes them."""
+    """Return the values of bound tokens as named arguments for Spark."""
     return {name_of(t): _argument(t.bound) for t in tokens if t.is_bound}
 
 
@@ -243,7 +248,7 @@ def _argument(value: Any) -> Any:
 
 
 def named_text(source: str, tokens: Sequence[Token]) -> str:
-    """Return the text of tokens with a name for each bound one, to be part of another text."""
+    """Return the text of tokens with a named marker for each bound one, for use inside another text."""
     parts: list[str] = []
     at = tokens[0].start
     for token in tokens:
@@ -254,5 +259,5 @@ def named_text(source: str, tokens: Sequence[Token]) -> str:
 
 
 def values_of(tokens: Iterable[Token]) -> dict[str, Any]:
-    """Return the values by the names that ``named_text`` gives them."""
+    """Return the values of bound tokens by the names of ``named_text``."""
     return {name_of(token): token.bound for token in tokens if token.is_bound}

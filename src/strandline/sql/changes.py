@@ -1,4 +1,4 @@
-"""UPSERT, INSERT, REPLACE, UPDATE and DELETE."""
+"""Reads UPSERT, INSERT, REPLACE, UPDATE and DELETE."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read_write(cursor: TokenCursor) -> Write:
 
 
 def _read_columns(cursor: TokenCursor) -> tuple[str, ...] | None:
-    """Return the list of columns, if what stands here is one and not a query in parentheses."""
+    """Return the list of columns, or None if there is none; a query in parentheses is not one."""
     after = cursor.peek(1)
     is_query = after.key in (*_QUERY_WORDS, "VALUES", "(") and cursor.peek(2).key not in (",", ")")
     if not cursor.sees("(") or is_query:

@@ -1,5 +1,7 @@
-"""Columns that a query names and its tables do not have: told at once, where that is certain, and not after
-the seconds that Spark takes to start."""
+"""Finds columns in a query that do not exist, without waiting for Spark to start.
+
+It reports only what is certain.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,15 @@ _OF_SPARK = frozenset(
     | {"current_timestamp", "current_timezone", "current_user", "grouping__id", "localtimestamp", "now"}
     | {"session_user", "user", "_metadata"}
 )
-"""Words that stand like columns and are none."""
+"""Words that look like columns but have a meaning in Spark."""
 
 
 def missing_column(query: Query, columns: Sequence[Sequence[str]]) -> str | None:
-    """Return a name in a query that none of its tables has as a column; ``columns`` are those of each of its
-    ``tables``. None if there is none, or if only Spark can tell: where queries are in queries, or rows come
-    from elsewhere."""
+    """Return a column name in a query that none of its tables has, or None.
+
+    ``columns`` are the columns of each of the query's ``tables``. Returns None as well if only Spark can
+    decide: for nested queries, and for rows from other sources.
+    """
     from sqlglot import exp
 
     if query.tree is None:

@@ -1,4 +1,4 @@
-"""Values as text of SQL."""
+"""Values as SQL text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["constant", "typed_constant"]
 
 
 def constant(value: Any) -> str:
-    """Return a value of a key as the literal that stands for it in a column of its type."""
+    """Return the literal for a value of a key in a column of its type."""
     if value is None:
         return "NULL"
     if isinstance(value, bytes):
@@ -23,7 +23,7 @@ def constant(value: Any) -> str:
 
 
 def typed_constant(type_: Type, value: Any) -> str:
-    """Return a canonical value as an expression that has the type's physical form on Spark."""
+    """Return an expression for a canonical value with the type's physical form on Spark."""
     if value is not None and type_.kind in ("bool", "bytes"):
         return constant(value)
     text = (

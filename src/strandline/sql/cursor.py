@@ -1,4 +1,4 @@
-"""Walking over the tokens of one statement, with errors that say where and what was expected."""
+"""A cursor over the tokens of one statement; its errors name the position and the expected token."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["TokenCursor"]
 
 
 class TokenCursor:
-    """``form`` is the form of the statement, shown as the hint of every error."""
+    """A cursor over tokens; ``form`` is the statement's syntax, shown as the hint of every error."""
 
     def __init__(self, source: str, tokens: Sequence[Token]) -> None:
         self.source = source
@@ -36,7 +36,7 @@ class TokenCursor:
         return self.at >= len(self.tokens)
 
     def rest(self) -> Sequence[Token]:
-        """Return the tokens from here to the end, which are consumed."""
+        """Return and consume the tokens from here to the end."""
         taken = self.tokens[self.at :]
         self.at = len(self.tokens)
         return taken
@@ -70,7 +70,7 @@ class TokenCursor:
         return shown(token)
 
     def fault(self, message: str, hint: str | None = None, token: Token | None = None) -> SyntaxFault:
-        """Return an error at ``token``, or at the next one, which is then named as what was found instead."""
+        """Return an error at ``token``, or at the next token, which the message then names as found."""
         if token is None:
             return fault(
                 self.source, self.peek().start, f"{message}, found {self.found()}", hint or self.hint
@@ -124,8 +124,7 @@ class TokenCursor:
         return written, path
 
     def refuse_continuation(self, token: Token) -> None:
-        """``dir.t`` and ``dir/t`` are no names; said here, because what would be said further on is harder to
-        understand."""
+        """Refuse ``dir.t`` and ``dir/t``, which are not names, with a better hint than later errors have."""
         following = self.peek()
         if following.key in (".", "/") and following.start == token.end:
             sign = "dot" if following.key == "." else "slash"
@@ -139,7 +138,7 @@ class TokenCursor:
         return self.name_and_path(what)[1]
 
     def path_in_quotes(self, what: str) -> str:
-        """Return a path as a string, or like any other name."""
+        """Return a path given as a string or as a name."""
         token = self.peek()
         if token.kind != STRING:
             return self.path(what)
@@ -171,11 +170,10 @@ class TokenCursor:
     # --- expressions ---------------------------------------------------------------------------------------
 
     def expression(self, *stops: str) -> Expression:
-        """Return everything up to one of ``stops`` outside parentheses, or to the end or a parenthesis that
-        closes."""
+        """Return everything up to one of ``stops`` outside parentheses, a closing parenthesis, or the end."""
         start, depth = self.at, 0
         if self.peek().kind in (NUMBER, STRING, BOUND) and self.peek(1).key in (*stops, ")"):
-            # By far the most frequent case in long lists of values.
+            # the most frequent case in long lists of values
             self.at += 1
             return Expression(self.source, (self.tokens[start],))
         while not self.done:

@@ -1,4 +1,4 @@
-"""``EXPORT``: rows of a table, of a backup or of a query into files of others."""
+"""Reads ``EXPORT``: rows of a table, a backup or a query into external files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read_export(cursor: TokenCursor) -> Export:
 
 
 def _read_query(cursor: TokenCursor) -> Query:
-    """Return all between the parenthesis at the cursor and the one that closes it."""
+    """Return the query between the parenthesis at the cursor and the matching one."""
     first = cursor.at + 1
     depth = 0
     while not cursor.done:

@@ -1,6 +1,6 @@
-"""The rules by which backups are kept: what PRUNE says, and what is the text of a setting.
+"""Retention rules, as written in PRUNE or in a setting.
 
-Apart from the statements: whoever only looks at a collection reads its rules, and needs no other grammar.
+They are in a module without the rest of the grammar, because reading a collection needs only them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,12 @@ _BUCKETS = ("DAILY", "WEEKLY", "MONTHLY", "YEARLY")
 
 @dataclass(frozen=True, kw_only=True)
 class Keep:
-    """Rules by which backups are kept; one that any of them keeps stays. ``last``: so many full ones, with
-    what builds on them; ``within``: those that are younger than that, as written (``30d``); the others: the
-    newest of each of so many days, weeks, months and years that have one."""
+    """Retention rules; a backup is kept if any of them keeps it.
+
+    ``last``: the number of newest full backups, with their increments. ``within``: a maximum age, as written
+    (``30d``). ``daily``, ``weekly``, ``monthly``, ``yearly``: the newest backup of each of the last n days,
+    weeks, months or years that have one.
+    """
 
     last: int | None = None
     within: str | None = None
@@ -34,7 +37,7 @@ class Keep:
     yearly: int | None = None
 
     def __str__(self) -> str:
-        """Return the rules as they are written."""
+        """Return the rules as SQL text."""
         rules = [f"LAST {self.last} FULL"] if self.last is not None else []
         named = ("within", "daily", "weekly", "monthly", "yearly")
         rules += [f"{n.upper()} {getattr(self, n)}" for n in named if getattr(self, n) is not None]
@@ -42,7 +45,7 @@ class Keep:
 
 
 def parse_keep(text: str) -> Keep:
-    """Return the rules that a text of their own holds; INVALID_ARGUMENT if it holds something else."""
+    """Parse the rules of a setting; raise INVALID_ARGUMENT for other text."""
     try:
         cursor = TokenCursor(text, tokenize(text))
         cursor.form = KEEP_FORM
@@ -56,7 +59,7 @@ def parse_keep(text: str) -> Keep:
 
 
 def read_keep(cursor: TokenCursor) -> Keep:
-    """At least one rule; KEEP may be said again before each."""
+    """Read at least one rule; KEEP may be repeated before each."""
     cursor.expect("KEEP")
     keep = _read_rule(cursor, Keep())
     while not cursor.done and not cursor.sees("CONFIRM"):

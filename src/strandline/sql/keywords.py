@@ -14,15 +14,14 @@ CLAUSES = _words(
     LATERAL LEFT LIMIT MINUS NATURAL OFFSET ON ORDER OUTER PIVOT QUALIFY RIGHT SELECT SEMI SET SORT
     TABLESAMPLE UNION UNPIVOT USING WATERMARK WHERE WINDOW WITH"""
 )
-"""Words that go on with a query behind a table, and so are neither an alias nor the name of an index
-there."""
+"""Words that continue a query after a table, so they are neither an alias nor an index name there."""
 
 NOT_COLUMNS = CLAUSES | _words(
     """ALL AND ANY ARRAY BETWEEN CASE CAST CURRENT_CATALOG CURRENT_DATABASE CURRENT_DATE CURRENT_SCHEMA
     CURRENT_TIME CURRENT_TIMESTAMP CURRENT_USER DISTINCT ELSE END EXISTS EXTRACT FALSE IN INTERVAL IS
     LIKE LOCALTIMESTAMP MAP NOT NULL OR RLIKE SESSION_USER SOME STRUCT THEN TRUE USER VALUES WHEN"""
 )
-"""Words that, without backticks, are or may be something else than a column at the start of an expression."""
+"""Words that are not, or may not be, a column at the start of an expression, unless in backticks."""
 
 NOT_IN_SIMPLE_WHERE = _words(
     "CLUSTER DISTRIBUTE EXCEPT FETCH GROUP HAVING INTERSECT LATERAL MINUS OFFSET QUALIFY SELECT SORT UNION "
@@ -34,4 +33,4 @@ OTHER_OBJECTS = _words(
     """ASYNC CATALOG DATABASE EXTERNAL FUNCTION GLOBAL GROUP INDEX NAMESPACE OBJECT OR RESOURCE ROLE SCHEMA
     SECRET SEQUENCE TABLESTORE TEMP TEMPORARY TOPIC TRANSFER USER VARIABLE VIEW"""
 )
-"""What can be created in YQL or Spark SQL, and not here."""
+"""Objects that can be created in YQL or Spark SQL, but not here."""

@@ -1,7 +1,7 @@
-"""Text -> statements.
+"""Parses a text into statements.
 
-``parse`` raises SyntaxFault for what is no statement, Unsupported for what is one elsewhere, InvalidArgument
-for a path that cannot exist, and nothing else, whatever the text.
+For any text, ``parse`` only raises these errors: SyntaxFault if it is not a statement, Unsupported for
+statements of other dialects, and InvalidArgument for an invalid path.
 """
 
 from __future__ import annotations
@@ -72,8 +72,10 @@ _EXPLAIN_FORM = (
 
 
 def parse(text: str, params: Params = None) -> list[Statement]:
-    """Return the statements of a text, in order; empty ones are left out. ``params`` are bound to the markers
-    of the whole text."""
+    """Return the statements of a text, in order, without empty ones.
+
+    ``params`` are bound to the markers of the whole text.
+    """
     statements: list[Statement] = []
     line, line_start, counted = 1, 0, 0
     found = tokenize(text)
@@ -81,7 +83,7 @@ def parse(text: str, params: Params = None) -> list[Statement]:
         found = bind(text, found, params)
     for tokens in _split(found):
         start = tokens[0].start
-        # Counted on from the last statement, so that a text of many statements is not read again and again.
+        # Count lines from the last statement on, so that a text of many statements is scanned only once.
         breaks = text.count("\n", counted, start)
         if breaks:
             line, line_start = line + breaks, text.rfind("\n", counted, start) + 1

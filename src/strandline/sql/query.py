@@ -1,7 +1,7 @@
-"""Queries: which tables a text reads, and the same text over other tables.
+"""Queries: the tables that a text reads, and its translation for Spark.
 
-A query is Spark's to understand. Strandline only finds the tables in it, takes away its own clauses behind
-them, and lets everything else stand as it was written.
+Spark evaluates queries. Strandline only finds the tables in the text, removes its own clauses after them, and
+leaves everything else as it was written.
 """
 
 from __future__ import annotations
@@ -34,31 +34,33 @@ _FORMATS = frozenset(
 
 @dataclass(frozen=True)
 class Query:
-    """``tables`` are in the order of the text; a table that is named twice is there twice. Names of common
-    table expressions, table functions and ``files`` are not among them. ``files`` are the sources that Spark
-    reads by itself, such as parquet.`/a/b`."""
+    """A query, with its tables in the order of the text.
+
+    A table that is named twice is in ``tables`` twice. Names of common table expressions, table functions and
+    ``files`` are not. ``files`` are sources that Spark reads itself, such as parquet.`/a/b`.
+    """
 
     text: str
     _: KW_ONLY
     tables: tuple[TableRef, ...] = field(default=(), compare=False)
     files: tuple[str, ...] = field(default=(), compare=False)
     simple: SimpleSelect | None = field(default=None, compare=False, repr=False)
-    """The query in a form that can be answered without Spark, if it has one."""
+    """The query in a form that can be answered without Spark, or None."""
     edits: tuple[tuple[int, int, str], ...] = field(default=(), compare=False, repr=False)
-    """Where Spark's words differ from the text's."""
+    """Replacements in the text for Spark."""
     names: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
-    """Every name in the text, of columns or not, in lower case."""
+    """All names in the text, of columns or not, in lower case."""
     args: Mapping[str, Any] = field(default_factory=dict)
-    """The values that are bound to names in the text for Spark."""
+    """Values bound to names in the text for Spark."""
     tree: Callable[[], exp.Expr] | None = field(default=None, compare=False, repr=False)
-    """Gives sqlglot's tree of the query."""
+    """Returns sqlglot's tree of the query."""
 
     def render(self, names: Sequence[str]) -> str:
-        """Return the text for ``spark.sql(text, **dataframes)`` with ``names``, such as ``{t0}``, in place of
-        the tables.
+        """Return the text for ``spark.sql(text, **dataframes)`` with ``names``, such as ``{t0}``, as tables.
 
-        That text is a format string, so braces of the query itself are doubled; but pyspark formats only if
-        there are data frames, so they are not if there are no tables."""
+        The text is a format string, so braces of the query itself are doubled. Without tables they are not,
+        because pyspark formats the text only if there are DataFrames.
+        """
         if len(names) != len(self.tables):
             raise ValueError(f"{len(self.tables)} tables need as many names, not {len(names)}")
         if not self.tables:
@@ -86,7 +88,7 @@ def _doubled(text: str) -> str:
 
 
 def parse_query(text: str, params: Params = None) -> Query:
-    """Return the query that a text is, with ``params`` bound to its markers; or SyntaxFault."""
+    """Parse a query, with ``params`` bound to its markers; raise SyntaxFault for other text."""
     tokens = bind(text, tokenize(text), params)
     while tokens and tokens[-1].key == ";":
         tokens.pop()
@@ -96,7 +98,7 @@ def parse_query(text: str, params: Params = None) -> Query:
 
 
 def query_of(source: str, tokens: Sequence[Token]) -> Query:
-    """Return the query that consecutive tokens of ``source`` are."""
+    """Return the query of consecutive tokens of ``source``."""
     base = tokens[0].start
     text = source[base : tokens[-1].end]
     edits = edits_of(tokens)
@@ -133,14 +135,14 @@ def _parsed(source: str, tokens: Sequence[Token]) -> tuple[Parsed, dict[int, tup
 
 
 def _check_commas(source: str, tokens: Sequence[Token]) -> None:
-    """Refuse a comma with nothing behind it, which sqlglot overlooks and Spark does not."""
+    """Refuse a comma followed by nothing: sqlglot ignores it, but Spark does not."""
     for comma, following in zip(tokens, [*tokens[1:], None], strict=True):
         if comma.key == "," and (following is None or following.key in (",", ")", "FROM")):
             raise fault(source, comma.start, "nothing follows this comma", f"The form is: {_FORM}")
 
 
 def _arguments(tokens: Sequence[Token], tables: Sequence[TableRef]) -> dict[str, Any]:
-    """Return what is bound outside references to tables, which Spark does not see."""
+    """Return the values bound outside table references, which Spark does not see."""
     if not any(token.is_bound for token in tokens):
         return {}
     return arguments(t for t in tokens if not any(ref.start <= t.start < ref.end for ref in tables))
@@ -151,8 +153,10 @@ def _moved(ref: TableRef, base: int) -> TableRef:
 
 
 def _fold(source: str, tokens: Sequence[Token]) -> dict[int, tuple[TableRef, int]]:
-    """Return the references with clauses that sqlglot does not know: by the place of their name, with the
-    place behind them."""
+    """Return the table references with clauses that sqlglot does not know.
+
+    The key is the place of the table's name; the value has the reference and the place after it.
+    """
     folded: dict[int, tuple[TableRef, int]] = {}
     for place in range(1, len(tokens) - 1):
         if tokens[place - 1].key in ("FROM", "JOIN", ",", "(") and has_extras(tokens, place):
@@ -215,8 +219,10 @@ def _tables(
 def _enter_with(
     with_: exp.Expr, hidden: frozenset[str], stack: list[tuple[exp.Expr, frozenset[str]]]
 ) -> frozenset[str]:
-    """Return the names that hide tables behind a WITH. Each expression in it sees those before it, and itself
-    if it is recursive."""
+    """Return the names that hide tables after a WITH.
+
+    Each expression of the WITH sees those before it, and itself if it is recursive.
+    """
     for cte in with_.expressions:
         inner = hidden | {cte.alias.lower()}
         stack.append((cte.this, inner if with_.args.get("recursive") else hidden))

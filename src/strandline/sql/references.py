@@ -1,4 +1,4 @@
-"""Table references in a query, with what YQL and Strandline may write behind the name of a table:
+"""Table references in a query, with the clauses that YQL and Strandline allow after a table's name.
 
 t VIEW index | t VERSION AS OF step | t TIMESTAMP AS OF 'time' | t IN BACKUP collection [AT 'backup']
 """
@@ -25,12 +25,12 @@ _FORM = (
 
 @dataclass(frozen=True)
 class TableRef:
-    """One table in a query. ``name`` is the path as written, ``path`` its absolute form.
+    """A table in a query. ``name`` is the path as written, ``path`` its absolute form.
 
-    At most one of ``version`` (a step), ``timestamp`` (UTC) and ``backup`` is given; ``backup`` is a
-    collection and the name of one of its backups, None for the last. ``start`` and ``end`` are the offsets in
-    the query's text of the name and what belongs to it, and ``alias_at`` is where an alias goes if there is
-    none."""
+    At most one of ``version`` (a step), ``timestamp`` (UTC) and ``backup`` is given. ``backup`` is a
+    collection and the name of one of its backups, None for the last. ``start`` and ``end`` are the offsets of
+    the reference in the query's text; ``alias_at`` is the offset for an alias if there is none.
+    """
 
     path: str
     name: str
@@ -46,17 +46,17 @@ class TableRef:
 
     @property
     def is_now(self) -> bool:
-        """Whether it is the table as it is now."""
+        """Whether it refers to the present state of the table."""
         return self.version is None and self.timestamp is None and self.backup is None
 
     @property
     def qualifier(self) -> str:
-        """What columns of this table may be qualified with in the query."""
+        """The qualifier for columns of this table in the query."""
         return self.alias if self.alias is not None else self.name
 
     @property
     def text(self) -> str:
-        """The reference as a query writes it, without an alias."""
+        """The reference as SQL text, without an alias."""
         parts = [quote(self.path)]
         if self.index is not None:
             parts.append(f"VIEW {quote(self.index)}")
@@ -73,7 +73,7 @@ class TableRef:
 
 
 def read_reference(cursor: TokenCursor) -> TableRef:
-    """Return the reference at the cursor, which then stands behind it. The alias is not read."""
+    """Read the reference at the cursor, without its alias."""
     cursor.form = _FORM
     first = cursor.peek()
     written, path = cursor.name_and_path("a table name")
@@ -96,7 +96,7 @@ def read_reference(cursor: TokenCursor) -> TableRef:
 
 
 def _read_view(cursor: TokenCursor) -> str | None:
-    """Return the index of a VIEW clause, empty for the primary key; None if there is no such clause here."""
+    """Read a VIEW clause: return the index, empty for the primary key, or None if there is no clause."""
     following = cursor.peek(1)
     if not cursor.sees("VIEW") or not (
         following.kind == NAME or (following.kind == WORD and following.key not in CLAUSES)
@@ -137,8 +137,7 @@ def _read_time(cursor: TokenCursor, ref: TableRef) -> TableRef | None:
 
 
 def read_moment(cursor: TokenCursor) -> datetime:
-    """Return a point in time in quotes, with or without the word TIMESTAMP before it; UTC unless it names an
-    offset."""
+    """Read a time in quotes, with or without the word TIMESTAMP; UTC unless it has an offset."""
     if cursor.peek(1).kind in (STRING, BOUND):
         cursor.accept("TIMESTAMP")
     token = cursor.peek()
@@ -157,7 +156,7 @@ def read_moment(cursor: TokenCursor) -> datetime:
 
 
 def _behind_sample(cursor: TokenCursor, end: int) -> int:
-    """Return where an alias may stand: behind a TABLESAMPLE clause, which Spark wants before it."""
+    """Return the offset for an alias: after a TABLESAMPLE clause, because Spark expects it there."""
     at = cursor.at
     while at < len(cursor.tokens) and cursor.tokens[at].key in ("TABLESAMPLE", "REPEATABLE"):
         depth, at = 0, at + 1
@@ -171,8 +170,10 @@ def _behind_sample(cursor: TokenCursor, end: int) -> int:
 
 
 def has_extras(tokens: Sequence[Token], place: int) -> bool:
-    """Return whether the name at ``place`` has one of Strandline's clauses behind it, and not a LATERAL VIEW
-    or an alias."""
+    """Return whether one of Strandline's clauses follows the name at ``place``.
+
+    A LATERAL VIEW or an alias is not one of them.
+    """
     if tokens[place].kind not in (WORD, NAME) or tokens[place].key in CLAUSES:
         return False
     keys = [token.key for token in tokens[place + 1 : place + 5]] + [""] * 4

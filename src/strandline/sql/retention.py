@@ -1,4 +1,4 @@
-"""Statements that remove backups, or keep them: DROP BACKUP, PRUNE, PIN and UNPIN."""
+"""Reads statements that remove or keep backups: DROP BACKUP, PRUNE, PIN and UNPIN."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``(NAME = value, ...)``, as it follows WITH and SET."""
+"""Reads settings after WITH and SET: ``(NAME = value, ...)``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["read_setting_names", "read_setting_value", "read_settings"]
 
 
 def read_settings(cursor: TokenCursor) -> tuple[Setting, ...]:
-    """Return at least one setting in parentheses, in order, duplicates included."""
+    """Read at least one setting in parentheses; keep their order and duplicates."""
     cursor.expect("(")
     settings: list[Setting] = []
     while True:
@@ -26,13 +26,16 @@ def read_settings(cursor: TokenCursor) -> tuple[Setting, ...]:
 
 
 def read_setting_names(cursor: TokenCursor) -> tuple[str, ...]:
-    """Return at least one name of a setting in parentheses."""
+    """Read at least one name of a setting in parentheses."""
     return tuple(name.upper() for name in cursor.name_list("the name of a setting"))
 
 
 def read_setting_value(cursor: TokenCursor) -> SettingValue:
-    """Return a string, a number, TRUE, FALSE, a word (which is a string then), or YQL's Interval('...')
-    (whose string it is)."""
+    """Read the value of a setting.
+
+    It may be a string, a number, TRUE, FALSE, a word (taken as a string), or YQL's Interval('...') (taken as
+    its string).
+    """
     if cursor.sees("INTERVAL", "(") and cursor.peek(2).kind == STRING and cursor.peek(3).key == ")":
         cursor.at += 4
         return str(value(cursor.tokens[cursor.at - 2]))

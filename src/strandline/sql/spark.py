@@ -1,7 +1,6 @@
-"""What has to be written differently for Spark inside an expression, token by token: YQL's words, and numbers
-that Spark gets wrong.
+"""Translates the tokens that Spark would not read in the same way: YQL's words, and some numbers.
 
-Everything else in a query or an expression is Spark SQL already and goes to Spark as it was written.
+Everything else in a query or an expression is already Spark SQL, and is passed to Spark as it was written.
 """
 
 from __future__ import annotations
@@ -32,16 +31,18 @@ _TYPES = {
     "JSON": "STRING",
     "DATETIME": "TIMESTAMP",
 }
-"""The types that Spark does not know by this name. ``String`` is not here: inside an expression it is
-Spark's, that is text."""
+"""Types that Spark does not know by these names.
+
+``String`` is not included: inside an expression it is Spark's type, a text.
+"""
 
 _SUFFIXES = {"UL": "", "US": "", "UT": "", "U": "", "T": "Y"}
 
 
 def rewrites(tokens: Sequence[Token]) -> dict[int, str]:
-    """Return the tokens that need other words in Spark, by their place in ``tokens``."""
+    """Return the replacements of tokens for Spark, by their place in ``tokens``."""
     found: dict[int, str] = {}
-    casts: list[bool] = []  # for each open parenthesis, whether it is a cast's
+    casts: list[bool] = []  # for each open parenthesis, whether it belongs to a cast
     before = ""
     for place, token in enumerate(tokens):
         if token.is_bound:
@@ -53,9 +54,7 @@ def rewrites(tokens: Sequence[Token]) -> dict[int, str]:
                 found[place] = digits + _SUFFIXES[suffix]
             if _is_beyond_bigint(token, before):
                 if before == "-":
-                    found[place - 1] = (
-                        "+-"  # not between the two: to negate a decimal, Spark rounds it to 34 digits
-                    )
+                    found[place - 1] = "+-"  # not ``-+``: to negate a decimal, Spark rounds it to 34 digits
                 else:
                     found[place] = "+" + found.get(place, token.text)
         elif token.kind == STRING:
@@ -79,9 +78,11 @@ def rewrites(tokens: Sequence[Token]) -> dict[int, str]:
 
 
 def _is_beyond_bigint(token: Token, before: str) -> bool:
-    """Return whether a number is an exact one that no integer column can hold. Spark decides ``a <
-    9223372036854775808`` without a look at ``a``, so that it is true even of NULL; but only where the number
-    stands there as such, without the sign that says nothing."""
+    """Return whether a number is exact and too large for any integer column.
+
+    Spark evaluates ``a < 9223372036854775808`` to true without reading ``a``, even if it is NULL. It does so
+    only if the number is a plain literal, so a plus sign before it avoids this.
+    """
     found = value(token)
     return isinstance(found, int | Decimal) and found > 2**63 - (before != "-")
 
@@ -92,7 +93,7 @@ def _is_call_with_string(tokens: Sequence[Token], place: int) -> bool:
 
 
 def edits_of(tokens: Sequence[Token]) -> tuple[tuple[int, int, str], ...]:
-    """Return the rewrites as pieces to ``splice`` into the text from the first token to the last."""
+    """Return the replacements as pieces for ``splice``, for the text from the first token to the last."""
     base = tokens[0].start
     return tuple(
         (tokens[i].start - base, tokens[i].end - base, piece) for i, piece in sorted(rewrites(tokens).items())
@@ -100,7 +101,7 @@ def edits_of(tokens: Sequence[Token]) -> tuple[tuple[int, int, str], ...]:
 
 
 def splice(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
-    """Return ``text`` with each (start, end) replaced; pieces do not overlap and come in order."""
+    """Return ``text`` with each (start, end) replaced; pieces are in order and do not overlap."""
     parts: list[str] = []
     at = 0
     for start, end, piece in pieces:

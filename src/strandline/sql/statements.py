@@ -1,9 +1,9 @@
-"""One frozen value per statement: what a text asks for, before anything is looked up.
+"""Statements as frozen values, before anything is looked up.
 
-Paths are absolute and normalised (``/dir/t``), names of columns, indexes, streams and collections are as
-written. Settings are pairs in the order of the text, names in upper case; which of them exist, and how often
-each may be given, is for the executor to say. Two statements are equal when they ask for the same thing,
-wherever in a text they stand.
+Paths are absolute and normalised (``/dir/t``). Names of columns, indexes, streams and collections are as
+written. Settings are pairs in the order of the text, with names in upper case. The executor decides which
+settings exist, and how often each may be given. Two statements are equal if they request the same, even at
+different places of a text.
 """
 
 from __future__ import annotations
@@ -88,8 +88,7 @@ Setting: TypeAlias = tuple[str, SettingValue]
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """``text`` is the statement as written, without its ``;``; ``position`` is where it starts in the whole
-    text."""
+    """A statement; ``text`` is its text without ``;``, ``position`` its start in the whole text."""
 
     text: str = field(default="", compare=False)
     position: Position = field(default=START, compare=False, repr=False)
@@ -97,7 +96,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Values:
-    """``VALUES (..), (..)``: at least one row, all rows equally long."""
+    """``VALUES (..), (..)``: at least one row, all rows of the same length."""
 
     rows: tuple[tuple[Expression, ...], ...]
 
@@ -107,7 +106,7 @@ class Values:
 
 @dataclass(frozen=True)
 class ColumnDef:
-    """``type`` is the text of the type, in its own case (``String`` and ``string`` differ)."""
+    """A column; ``type`` is the text of its type in its own case (``String`` and ``string`` differ)."""
 
     name: str
     type: str
@@ -116,8 +115,11 @@ class ColumnDef:
 
 @dataclass(frozen=True)
 class CreateTable(Statement):
-    """``partition_at_keys`` has one tuple per split point, a prefix of the key; its values are plain Python
-    values as literals give them. ``settings`` are the settings other than the two for partitions."""
+    """CREATE TABLE.
+
+    ``partition_at_keys`` has one tuple per split point: a prefix of the key as Python values. ``settings``
+    are all settings except the two for partitions.
+    """
 
     path: str
     columns: tuple[ColumnDef, ...]
@@ -213,12 +215,12 @@ class CheckTable(Statement):
 
 @dataclass(frozen=True)
 class Change(Statement):
-    """A statement that changes rows. Consecutive ones of one text are one commit."""
+    """A statement that changes rows. Consecutive ones of a text are one commit."""
 
 
 @dataclass(frozen=True)
 class Write(Change):
-    """``columns`` None: all columns of the table, in its order."""
+    """UPSERT, INSERT or REPLACE; ``columns`` None: all columns of the table, in its order."""
 
     mode: Literal["UPSERT", "INSERT", "REPLACE"]
     path: str
@@ -228,7 +230,7 @@ class Write(Change):
 
 @dataclass(frozen=True)
 class Update(Change):
-    """``alias`` is the table's name as written, which qualifies columns in the expressions."""
+    """UPDATE; ``alias`` is the table's name as written, which qualifies columns in the expressions."""
 
     path: str
     assignments: tuple[tuple[str, Expression], ...]
@@ -238,7 +240,7 @@ class Update(Change):
 
 @dataclass(frozen=True)
 class Delete(Change):
-    """``alias`` is the table's name as written, which qualifies columns in the condition."""
+    """DELETE; ``alias`` is the table's name as written, which qualifies columns in the condition."""
 
     path: str
     where: Expression | None = None
@@ -247,7 +249,7 @@ class Delete(Change):
 
 @dataclass(frozen=True)
 class DeleteOn(Change):
-    """``columns`` None: those that the source has, by name."""
+    """DELETE ... ON; ``columns`` None: those of the source, by name."""
 
     path: str
     columns: tuple[str, ...] | None
@@ -256,17 +258,17 @@ class DeleteOn(Change):
 
 @dataclass(frozen=True)
 class Begin(Statement):
-    """From here on statements are one transaction, over several texts if need be."""
+    """Start a transaction, which may span several texts."""
 
 
 @dataclass(frozen=True)
 class Commit(Statement):
-    """The open transaction becomes real."""
+    """Commit the open transaction."""
 
 
 @dataclass(frozen=True)
 class Rollback(Statement):
-    """The open transaction comes to nothing."""
+    """Roll back the open transaction."""
 
 
 # --- questions --------------------------------------------------------------------------------------------
@@ -279,7 +281,7 @@ class Select(Statement):
 
 @dataclass(frozen=True)
 class Export(Statement):
-    """``table``: the table that is exported as a whole, if it is not another query."""
+    """EXPORT; ``table`` is the table if a whole table is exported, None for another query."""
 
     query: Query
     place: str
@@ -289,7 +291,7 @@ class Export(Statement):
 
 @dataclass(frozen=True)
 class Explain(Statement):
-    """``mode`` is Spark's word after EXPLAIN in upper case, or empty."""
+    """EXPLAIN of a query; ``mode`` is Spark's word after EXPLAIN in upper case, or empty."""
 
     query: Query
     mode: str = ""
@@ -297,7 +299,7 @@ class Explain(Statement):
 
 @dataclass(frozen=True)
 class ShowTables(Statement):
-    """``path`` is the directory to list, ``/`` when none is named."""
+    """SHOW TABLES; ``path`` is the directory to list, by default ``/``."""
 
     path: str = "/"
 
@@ -319,7 +321,7 @@ class ShowOperations(Statement):
 
 @dataclass(frozen=True)
 class ShowOperation(Statement):
-    """``all``: every shard, in their order; else no more than those that matter most now."""
+    """SHOW OPERATION; ``all``: show every shard in order, else only the most interesting ones."""
 
     operation_id: str
     all: bool = False
@@ -337,12 +339,12 @@ class ShowVersions(Statement):
 
 @dataclass(frozen=True)
 class ShowWarehouse(Statement):
-    """The settings that are stored in the warehouse."""
+    """Show the settings stored in the warehouse."""
 
 
 @dataclass(frozen=True)
 class ShowBin(Statement):
-    """What was dropped and can be brought back."""
+    """Show the dropped paths that can be brought back."""
 
 
 @dataclass(frozen=True)
@@ -360,7 +362,7 @@ class Describe(Statement):
 
 @dataclass(frozen=True)
 class CreateBackupCollection(Statement):
-    """``tables`` None: every table of the database."""
+    """CREATE BACKUP COLLECTION; ``tables`` None: every table of the database."""
 
     name: str
     tables: tuple[str, ...] | None
@@ -398,7 +400,7 @@ class AlterBackupCollection(Statement):
 
 @dataclass(frozen=True)
 class DropBackupCollection(Statement):
-    """``purge``: delete it at once; else it goes to the bin."""
+    """DROP BACKUP COLLECTION; ``purge``: delete it at once instead of moving it to the bin."""
 
     name: str
     if_exists: bool = False
@@ -407,7 +409,7 @@ class DropBackupCollection(Statement):
 
 @dataclass(frozen=True)
 class UndropBackupCollection(Statement):
-    """Bring a dropped collection back. ``as_name`` None: under its own name."""
+    """Bring a dropped collection back; ``as_name`` None: under its former name."""
 
     name: str
     as_name: str | None = None
@@ -415,7 +417,7 @@ class UndropBackupCollection(Statement):
 
 @dataclass(frozen=True)
 class Backup(Statement):
-    """``or_full``: a full one, if an increment is not possible."""
+    """BACKUP; ``or_full``: make a full backup if an increment is not possible."""
 
     collection: str
     incremental: bool = False
@@ -426,7 +428,7 @@ class Backup(Statement):
 
 @dataclass(frozen=True)
 class CopyBackup(Statement):
-    """Bring a backup, with all that it needs, to a repository."""
+    """Copy a backup, with everything it needs, to a repository."""
 
     backup: str
     collection: str
@@ -437,8 +439,10 @@ class CopyBackup(Statement):
 
 @dataclass(frozen=True)
 class CompactBackups(Statement):
-    """Let an increment become a full backup; ``backup`` None: the last one. ``increments``: let neighbouring
-    increments that lead to it become one each, those before ``first`` left alone."""
+    """Turn an increment into a full backup; ``backup`` None: the last one.
+
+    ``increments``: merge neighbouring increments up to it instead, from ``first`` on.
+    """
 
     collection: str
     backup: str | None = None
@@ -457,7 +461,7 @@ class AttachBackupCollection(Statement):
 
 @dataclass(frozen=True)
 class Verify(Statement):
-    """Verify the backups of a collection, or one of them with those that it builds on."""
+    """Verify the backups of a collection, or one of them with those it depends on."""
 
     collection: str
     at_backup: str | None = None
@@ -466,7 +470,7 @@ class Verify(Statement):
 
 @dataclass(frozen=True)
 class Repair(Statement):
-    """Write damaged objects of a collection's backups anew. ``url``: a repository that has them."""
+    """Rewrite damaged objects of a collection's backups. ``url``: a repository that has intact copies."""
 
     collection: str
     url: str | None = None
@@ -474,7 +478,7 @@ class Repair(Statement):
 
 @dataclass(frozen=True)
 class DropBackup(Statement):
-    """``confirm``: do it; else only say what would go."""
+    """DROP BACKUP; without ``confirm`` it is a dry run."""
 
     collection: str
     backup: str
@@ -483,7 +487,7 @@ class DropBackup(Statement):
 
 @dataclass(frozen=True)
 class PinBackup(Statement):
-    """``pinned``: whether it is to be pinned from now on, or no longer."""
+    """PIN or UNPIN a backup, by ``pinned``."""
 
     collection: str
     backup: str
@@ -492,7 +496,7 @@ class PinBackup(Statement):
 
 @dataclass(frozen=True)
 class Prune(Statement):
-    """``keep`` None: the rules of the collection. ``confirm``: do it; else only say what would go."""
+    """PRUNE; ``keep`` None: use the collection's rules. Without ``confirm`` it is a dry run."""
 
     collection: str
     keep: Keep | None = None
@@ -501,7 +505,7 @@ class Prune(Statement):
 
 @dataclass(frozen=True)
 class RestoreTable:
-    """One table to restore; ``as_path`` None: under its own path."""
+    """A table to restore; ``as_path`` None: under its own path."""
 
     path: str
     as_path: str | None = None
@@ -509,8 +513,10 @@ class RestoreTable:
 
 @dataclass(frozen=True)
 class Restore(Statement):
-    """At most one of ``at_backup`` and ``at_timestamp`` (UTC) is given. ``tables`` empty: all of them.
-    ``into`` is a directory."""
+    """RESTORE: of the last backup, or as of ``at_backup`` or ``at_timestamp`` (UTC).
+
+    ``tables`` empty: all of them. ``into``: the target directory.
+    """
 
     collection: str
     at_backup: str | None = None
@@ -532,6 +538,6 @@ class AlterWarehouse(Statement):
 
 @dataclass(frozen=True)
 class ExplainStatement(Statement):
-    """What ``statement`` would do: one that changes rows, exports them, or works on backups."""
+    """EXPLAIN of a statement that changes rows, exports them, or works on backups."""
 
     statement: Statement

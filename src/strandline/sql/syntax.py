@@ -1,8 +1,8 @@
-"""Expressions and the bridge to sqlglot, whose Spark grammar reads what Strandline does not read itself.
+"""Expressions, and the bridge to sqlglot, whose Spark grammar parses what this package does not.
 
-sqlglot is imported on first use: it takes a tenth of a second, which plain writes of literals never need. It
-is given the tokens of ``tokens.py`` with every literal replaced by its number, so that no literal is too long
-for it and each keeps Spark's exact meaning.
+sqlglot is imported on first use: its import is slow, and plain writes of literals never need it. It receives
+the tokens of ``tokens.py`` with every literal replaced by its number. So no literal is too long for it, and
+each keeps Spark's exact meaning.
 """
 
 from __future__ import annotations
@@ -39,21 +39,24 @@ if TYPE_CHECKING:
 __all__ = ["Expression", "Parsed", "names_in", "parse_expression", "parse_spark", "shown", "token_of"]
 
 MAX_DEPTH = 150
-"""Parentheses deeper than this are refused before they exhaust the stack."""
+"""Maximum nesting of parentheses; more could exhaust the stack."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Expression:
-    """An expression of Spark SQL: tokens of a text. Equal when their own text is.
+    """A Spark SQL expression: tokens of a text.
 
-    ``ast`` is sqlglot's tree of it. A single literal is not parsed before somebody asks for its tree; of all
-    else who makes one asks at once (``checked``), so a value of this class is always well formed."""
+    Expressions with the same text and bound values are equal.
+
+    ``ast`` is sqlglot's tree of it. A single literal is only parsed when its tree is needed; any other
+    expression is parsed at once (``checked``). So an object of this class is always well formed.
+    """
 
     source: str
     tokens: Sequence[Token]
 
     def checked(self) -> Expression:
-        """Refuse what is no expression."""
+        """Return the expression; raise SyntaxFault if it is not well formed."""
         if not _is_plain(self.tokens):
             self.ast  # noqa: B018
         return self
@@ -68,8 +71,10 @@ class Expression:
 
     @property
     def named(self) -> str:
-        """The text with a name for each bound value, to be part of another text; ``params`` has the
-        values."""
+        """The text with a named marker for each bound value, for use inside another text.
+
+        ``params`` has the values.
+        """
         return named_text(self.source, self.tokens)
 
     @property
@@ -78,7 +83,7 @@ class Expression:
 
     @property
     def names(self) -> frozenset[str]:
-        """Every name in the text, of columns or not, in lower case."""
+        """All names in the text, of columns or not, in lower case."""
         return names_in(self.tokens)
 
     def __eq__(self, other: object) -> bool:
@@ -95,7 +100,7 @@ class Expression:
 
 
 def parse_expression(text: str, params: Params = None) -> Expression:
-    """Return the expression that a text is, with ``params`` bound to its markers; or SyntaxFault."""
+    """Parse an expression, with ``params`` bound to its markers; raise SyntaxFault for other text."""
     tokens = bind(text, tokenize(text), params)
     if not tokens:
         raise fault(
@@ -144,13 +149,13 @@ def _tree(source: str, tokens: Sequence[Token]) -> exp.Expr:
 
 
 def token_of(node: exp.Expr) -> Token | None:
-    """Return the source token of a literal of an expression's tree."""
+    """Return the source token of a literal in an expression's tree."""
     token: Token | None = node.meta.get("token")
     return token
 
 
 class Parsed:
-    """A sqlglot tree and the way back from its positions to the source tokens."""
+    """A sqlglot tree, with a map from its positions to the source tokens."""
 
     def __init__(self, tree: exp.Expr, starts: list[int], places: list[int]) -> None:
         self.tree = tree
@@ -158,19 +163,19 @@ class Parsed:
         self._places = places
 
     def token_at(self, offset: int) -> int:
-        """Return the place in the given tokens of what sqlglot read at ``offset``."""
+        """Return the place of the source token that sqlglot read at ``offset``."""
         return self._places[max(bisect_right(self._starts, offset) - 1, 0)]
 
 
 def parse_spark(
     source: str, tokens: Sequence[Token], prefix: str = "", hint: str = "", skip: Collection[int] = ()
 ) -> Parsed:
-    """Return the tree of ``tokens`` without those at the places in ``skip``. Any failure is a SyntaxFault."""
+    """Parse ``tokens`` without those at the places in ``skip``; any failure is a SyntaxFault."""
     import sqlglot
     from sqlglot.errors import SqlglotError
 
     _check_depth(source, tokens)
-    logging.getLogger("sqlglot").setLevel(logging.ERROR)  # what it warns of is refused below
+    logging.getLogger("sqlglot").setLevel(logging.ERROR)  # its warnings are errors below
     text, starts, places = _masked(tokens, rewrites(tokens), prefix, skip)
     try:
         trees = sqlglot.parse(text, dialect="spark")
@@ -184,11 +189,11 @@ def parse_spark(
             source, tokens[0].start, "the expression is nested too deeply", "Split it into smaller parts."
         ) from None
     except Exception as error:
-        # sqlglot is not proof against every text, and a text is never a reason for anything but SyntaxFault
+        # sqlglot may raise any error for some texts; callers only expect SyntaxFault.
         raise fault(source, tokens[0].start, "this cannot be read as Spark SQL", hint) from error
     if (
         tree is None or tree.find(sqlglot.exp.Command) is not None
-    ):  # a Command is what sqlglot makes of what it does not know
+    ):  # sqlglot returns a Command for unknown statements
         raise fault(source, tokens[0].start, "this cannot be read as Spark SQL", hint)
     return Parsed(tree, starts, places)
 
@@ -213,8 +218,10 @@ def _check_depth(source: str, tokens: Sequence[Token]) -> None:
 def _masked(
     tokens: Sequence[Token], changed: Mapping[int, str], prefix: str, skip: Collection[int]
 ) -> tuple[str, list[int], list[int]]:
-    """Return the text for sqlglot, where each of its tokens starts, and which source token that is. A literal
-    becomes its place: ``5`` for a number, ``'s5'`` for a string."""
+    """Return the text for sqlglot, the start of each of its tokens, and the place of its source token.
+
+    A literal becomes its place: ``5`` for a number, ``'s5'`` for a string.
+    """
     parts = [prefix]
     starts: list[int] = []
     places: list[int] = []
@@ -234,7 +241,7 @@ def _masked(
         else:
             piece = changed.get(place, token.text)
             if piece == UINT64:
-                piece = "DECIMAL"  # digits that are not a token's would be taken for the place of one
+                piece = "DECIMAL"  # other digits would be taken for the place of a token
         glued = before is not None and before.kind == token.kind == PUNCT and before.end == token.start
         if not glued:
             parts.append(" ")
@@ -250,7 +257,7 @@ def _masked(
 def _translated(
     error: Exception, source: str, tokens: Sequence[Token], way: Parsed, *, text: str, hint: str
 ) -> SyntaxFault:
-    """sqlglot's complaint at the place in the source that it is about."""
+    """Return sqlglot's error as a SyntaxFault at its place in the source."""
     details = (getattr(error, "errors", None) or [{}])[0]
     before = details.get("start_context")
     highlight = details.get("highlight") or ""
@@ -268,6 +275,6 @@ def _translated(
 
 
 def shown(token: Token) -> str:
-    """Return a token for a message: on one line and not long."""
+    """Return a token for a message: on one line, and shortened if long."""
     text = " ".join(token.text[:80].split())
     return text if len(text) <= 40 else f"{text[:40]}..."

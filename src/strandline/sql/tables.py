@@ -1,4 +1,4 @@
-"""CREATE, ALTER, DROP and CHECK TABLE."""
+"""Reads CREATE, ALTER, DROP and CHECK TABLE."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def _read_table_settings(
 
 
 def _read_split_points(cursor: TokenCursor) -> tuple[tuple[Any, ...], ...]:
-    """``(1, 2)`` for a key's first column, or ``((1, 'a'), (2, 'b'))``."""
+    """Read ``(1, 2)`` for a key's first column, or ``((1, 'a'), (2, 'b'))``."""
     cursor.expect("(")
     points: list[tuple[Any, ...]] = []
     while True:

@@ -1,7 +1,7 @@
-"""Text -> tokens, by Spark SQL's lexical rules plus YQL's literal suffixes.
+"""The tokenizer: Spark SQL's lexical rules, and YQL's suffixes of literals.
 
-Comments and blanks are dropped. A token keeps its exact source text, so that whatever a statement does not
-interpret can be passed on unchanged. Scanning is linear in the length of the text, whatever the text is.
+Comments and whitespace are dropped. A token keeps its exact source text, so that text without a meaning here
+can be passed on unchanged. Scanning takes linear time for any text.
 """
 
 from __future__ import annotations
@@ -38,16 +38,17 @@ __all__ = [
 
 WORD, NAME, STRING, HEX, NUMBER, PUNCT, END = "word", "name", "string", "hex", "number", "punct", "end"
 BOUND = "bound"
-"""The kind of a value that was bound and has no literal of a single token: NULL, a truth value, a date, a
-time."""
+"""The kind of bound values without a one-token literal: NULL, booleans, dates and times."""
 
 MAX_DIGITS = 1000
-"""The longest number that is read. The widest type holds 38 digits; turning far longer ones into integers
-takes quadratic time."""
+"""Maximum length of a number in characters.
+
+It is far longer than any type needs; converting much longer ones to integers takes quadratic time.
+"""
 
 
 class Position(NamedTuple):
-    """A place in a text: line and column count from 1, ``offset`` from 0."""
+    """A position in a text: line and column count from 1, ``offset`` from 0."""
 
     line: int
     column: int
@@ -58,8 +59,11 @@ START = Position(1, 1, 0)
 
 
 class Token(NamedTuple):
-    """``key`` is what keywords and punctuation are compared by: the text in upper case; empty for names,
-    strings and numbers. ``bound`` is the value of a marker; its ``text`` is the marker then."""
+    """A token.
+
+    ``key`` is the text of words and punctuation in upper case, for comparisons; empty for names, strings and
+    numbers. ``bound`` is the value of a marker, whose ``text`` is the marker.
+    """
 
     kind: str
     text: str
@@ -85,7 +89,7 @@ def fault(text: str, offset: int, message: str, hint: str | None = None) -> Synt
     return SyntaxFault(f"line {where.line}, column {where.column}: {message}", hint)
 
 
-_LARGEST = {  # of an integer with this suffix, its sign apart: Spark's own first, then YQL's
+_LARGEST = {  # the largest integer with each suffix, without its sign: Spark's suffixes, then YQL's
     "L": 2**63,
     "S": 2**15,
     "Y": 2**7,
@@ -131,7 +135,7 @@ _EDGES = {"'": re.compile(r"['\\]"), '"': re.compile(r'["\\]'), "`": re.compile(
 
 
 def tokenize(text: str) -> list[Token]:
-    """Return all tokens of a text, or SyntaxFault for what is not closed."""
+    """Return all tokens of a text; raise SyntaxFault for an unclosed string, name or comment."""
     if not isinstance(text, str):
         raise InvalidArgument(f"SQL is text, not {type(text).__name__}", "Pass it as a string.")
     tokens: list[Token] = []
@@ -171,15 +175,17 @@ def tokenize(text: str) -> list[Token]:
         elif kind == "line":
             while (
                 text[end - 1] == "\\" and text[end : end + 1] == "\n"
-            ):  # as in Spark, a comment goes on behind a backslash
+            ):  # as in Spark, a backslash continues a comment on the next line
                 end = _LINE.match(text, end + 1).end()  # type: ignore[union-attr]
         at = end
     return tokens
 
 
 def _closing(text: str, start: int, at: int, quote_: str, raw: bool) -> int:
-    """Return the offset behind the closing quote of what opens at ``start``; ``at`` is behind the opening
-    one."""
+    """Return the offset after the closing quote of the token at ``start``.
+
+    ``at`` is the offset after the opening quote.
+    """
     edge = _EDGES[quote_]
     while True:
         if raw:
@@ -191,8 +197,8 @@ def _closing(text: str, start: int, at: int, quote_: str, raw: bool) -> int:
             what = "name in backticks" if quote_ == "`" else "string"
             raise fault(text, start, f"the {what} that starts here is not closed", f"Close it with {quote_}.")
         if text[found] == "\\":
-            # In a name only a backslash or a backtick can be escaped, so that a lone backslash is itself, as
-            # in Spark.
+            # In a name, as in Spark, a backslash only escapes a backslash or a backtick; otherwise it is
+            # literal.
             at = found + 2 if quote_ != "`" or text[found + 1 : found + 2] in ("\\", "`") else found + 1
         elif not raw and text[found + 1 : found + 2] == quote_:
             at = found + 2
@@ -239,7 +245,7 @@ def _split_number(number: str) -> tuple[str, str]:
 
 
 def value(token: Token) -> str | bytes | int | float | Decimal | None:
-    """Return the value of a STRING, HEX or NUMBER token; None for a number or bytes that Spark refuses."""
+    """Return the value of a STRING, HEX or NUMBER token; None if Spark refuses the value."""
     if token.bound is not None:
         return token.bound  # type: ignore[no-any-return]
     if token.kind == STRING:
@@ -281,8 +287,10 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def _string(text: str) -> str:
-    """Return the value of a string as Spark reads it by default: backslash escapes, and a doubled quote for a
-    quote."""
+    """Return the value of a string as Spark reads it by default.
+
+    It has backslash escapes, and a doubled quote means one quote.
+    """
     if text[-1] in "uU":
         text = text[:-1]
     if text[0] in "rR":
@@ -291,11 +299,11 @@ def _string(text: str) -> str:
     if "\\" not in body:
         return body.replace(quote_ * 2, quote_)
     parts = re.split(r"(\\(?:u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[01][0-7][0-7]|.))", body, flags=re.DOTALL)
-    # Escapes stand at odd places; a doubled quote can only be in between them.
+    # Escapes are at odd positions; doubled quotes can only be between them.
     parts[::2] = [part.replace(quote_ * 2, quote_) for part in parts[::2]]
     parts[1::2] = [_ESCAPE.sub(_unescape, part) for part in parts[1::2]]
     joined = "".join(parts)
-    # Two escapes may make one character, as \ud83d\ude00 does in Java.
+    # Two escapes may form one character, as \ud83d\ude00 does in Java.
     return (
         joined.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         if re.search("[\ud800-\udfff]", joined)
@@ -304,17 +312,15 @@ def _string(text: str) -> str:
 
 
 def unquote(name: str) -> str:
-    """Return the name that stands in backticks; a backtick or a backslash in it is doubled or behind a
-    backslash."""
+    """Return the name in backticks, without its escapes."""
     return re.sub(r"\\([\\`])|``", lambda match: match[1] or "`", name[1:-1])
 
 
 def word(name: str) -> str:
-    """Return a name as a statement takes it, without backticks if it needs none: in a shell they run what is
-    between them."""
+    """Return a name for a statement, in backticks only if needed, because a shell would execute them."""
     return name if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) else quote(name)
 
 
 def quote(name: str) -> str:
-    """Return a name in backticks, such that ``unquote`` gives it back."""
+    """Return a name in backticks, which ``unquote`` reverses."""
     return backticked(name.replace("\\", "\\\\"))

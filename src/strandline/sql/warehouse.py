@@ -1,4 +1,4 @@
-"""The statement that changes the settings of the warehouse."""
+"""Reads the statement that changes the settings of the warehouse."""
 
 from __future__ import annotations
 

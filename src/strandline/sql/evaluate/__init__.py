@@ -1,2 +1,1 @@
-"""What can be decided in the process: constants, conditions, ranges of keys, assignments, and queries simple
-enough for it."""
+"""Evaluation without Spark: constants, conditions, key ranges, assignments and simple queries."""

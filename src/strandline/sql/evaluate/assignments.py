@@ -1,4 +1,4 @@
-"""The right side of SET, of the simple kinds, compiled to a function of a row."""
+"""Compiles simple right sides of SET to functions of a row."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def assign(
 ) -> Assignment | None:
     """Return the new value as a function of the old row, or None if only Spark can compute it.
 
-    A constant, a column, or a sum, difference or product of an integer column and an integer. The value is
-    not yet brought into the form of the column that it goes to. An overflow is InvalidArgument when the
-    function is called, as it is an error in Spark."""
+    Supported are a constant, a column, and a sum, difference or product of an integer column and an integer.
+    The value is not converted to the type of the assigned column yet. As in Spark, an overflow is an error:
+    the function raises InvalidArgument.
+    """
     try:
         fixed = literal(expression)
     except NotConstant:
@@ -64,7 +65,7 @@ def _arithmetic(expression: Expression, columns: Mapping[str, Type], qualifier: 
         raise Beyond
     number, wide = _integer(left if mirrored else right)
     type_ = columns[name]
-    # Spark computes in int or bigint; Uint64 is a decimal to it, which has room for any such result.
+    # Spark computes in int or bigint. Uint64 is a decimal in Spark, which has room for any such result.
     limit = None if type_.name == "Uint64" else 63 if wide or type_.spark == "bigint" else 31
     if limit is None and wide:
         raise Beyond
@@ -85,7 +86,7 @@ def _arithmetic(expression: Expression, columns: Mapping[str, Type], qualifier: 
 
 
 def _integer(node: exp.Expr) -> tuple[int, bool]:
-    """Return an integer and whether Spark takes it for a bigint."""
+    """Return an integer, and whether it is a bigint in Spark."""
     from sqlglot import exp
 
     inner = node.this if isinstance(node, exp.Neg) else node

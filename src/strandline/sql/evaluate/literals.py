@@ -1,7 +1,7 @@
-"""The values of constant expressions, without Spark.
+"""Evaluates constant expressions without Spark.
 
-What is evaluated here has exactly the value that Spark would give it (with the session's time zone at UTC).
-Everything else raises NotConstant, which tells the caller to let Spark evaluate it.
+Results are exactly those of Spark with the session's time zone at UTC. For everything else NotConstant is
+raised, and the caller lets Spark evaluate it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ Constant: TypeAlias = bool | int | float | Decimal | str | bytes | date | dateti
 
 
 class NotConstant(Exception):
-    """The expression is not a constant, or not one of the simple kinds. Never leaves the package."""
+    """The expression is not a constant, or not a simple one. Never leaves the package."""
 
 
 def literal(expression: Expression) -> Constant:
-    """Return the value of a constant: None for NULL, else bool, int, float, Decimal, str, bytes, date or
-    datetime in UTC. As in Spark, an integer beyond 64 bits is a decimal."""
+    """Return the value of a constant.
+
+    It is None for NULL, else bool, int, float, Decimal, str, bytes, date, or datetime in UTC. As in Spark, an
+    integer beyond 64 bits is a decimal.
+    """
     found = _value(expression)
     return Decimal(found) if isinstance(found, int) and not -(2**63) <= found < 2**63 else found
 
@@ -130,8 +133,10 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,38}")
 
 
 def _cast(found: Constant, type_: Type) -> Constant:
-    """Return a cast whose result is beyond doubt: one that keeps the value, or reads it from plain text. Not
-    that of NULL, which has no value but a type, and where it does not fit, Spark refuses it."""
+    """Return the result of a cast if it is certain: it keeps the value, or parses plain text.
+
+    NULL is not cast here: it has no value but a type, and Spark refuses it where the type does not fit.
+    """
     if found is None:
         raise NotConstant
     try:

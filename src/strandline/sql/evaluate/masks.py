@@ -1,7 +1,7 @@
-"""Conditions of the simple kinds, compiled to functions of whole columns.
+"""Compiles simple conditions to functions of whole columns.
 
-A mask gives for each row what ``predicate`` gives for it, in Arrow's kernels: what these do not surely decide
-in the same way is left to that one, a row at a time.
+A mask gives the same result as ``predicate`` for each row, computed by Arrow's kernels. Conditions for which
+the kernels might differ are evaluated by ``predicate``, row by row.
 """
 
 from __future__ import annotations
@@ -39,8 +39,10 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def mask(expression: Expression, columns: Mapping[str, Type], qualifier: str | None = None) -> Mask | None:
-    """Return the condition as a function of a table with physical columns, or None if only Spark can evaluate
-    it. The table has at least the columns that the condition names."""
+    """Return the condition as a function of an Arrow table, or None if only Spark can evaluate it.
+
+    The table has physical columns, at least those that the condition names.
+    """
     try:
         return _condition(expression.ast, columns, qualifier)
     except (Beyond, NotConstant, RecursionError):
@@ -132,7 +134,7 @@ def _compared(
         raise Beyond
     other = _scalar(type_, aligned(type_, constant(right)))
     if type_.kind == "float" and sign in (">", ">="):
-        # In Spark NaN is greater than any other number.
+        # In Spark, NaN is greater than any other number.
         return lambda table: pc.or_(kernel(table.column(name), other), pc.is_nan(table.column(name)))
     return lambda table: kernel(table.column(name), other)
 
@@ -159,7 +161,7 @@ def _member(node: exp.In, columns: Mapping[str, Type], qualifier: str | None) ->
 
 
 def _scalar(type_: Type, value: Constant) -> pa.Scalar:
-    """Return a constant in the type of a column, if it is one of its values."""
+    """Return a constant as a scalar of a column's type; raise Beyond if it is not a value of that type."""
     if type_.kind == "float":
         if isinstance(value, float) and math.isnan(value):
             raise Beyond

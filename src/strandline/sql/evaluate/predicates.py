@@ -1,8 +1,8 @@
-"""Conditions and assignments of the simple kinds, compiled to functions of a row.
+"""Compiles simple conditions to functions of a row.
 
-A compiled condition gives exactly what Spark (in ANSI mode, at UTC) would give for the same row: True, False,
-or None for NULL. Whatever is not surely the same is not compiled, and the caller asks Spark. Columns are
-found by their exact name first and else regardless of case, as Spark does; values of rows are canonical.
+A compiled condition gives exactly the result of Spark (in ANSI mode, at UTC) for the same row: True, False,
+or None for NULL. A condition that might differ is not compiled, and the caller uses Spark. Columns are found
+by their exact name, else regardless of case, as in Spark. Values of rows are canonical.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ Predicate: TypeAlias = Callable[[Row], bool | None]
 
 
 class Beyond(Exception):
-    """The expression is beyond the simple subset. Never leaves the package."""
+    """The expression is not one of the supported simple ones. Never leaves the package."""
 
 
 def predicate(
     expression: Expression, columns: Mapping[str, Type], qualifier: str | None = None
 ) -> Predicate | None:
-    """Return the condition as a function of a row, or None if only Spark can evaluate it. A column may be
-    qualified with ``qualifier``."""
+    """Return the condition as a function of a row, or None if only Spark can evaluate it.
+
+    Columns may be qualified with ``qualifier``.
+    """
     try:
         return _condition(expression.ast, _Scope(columns, qualifier))
     except (Beyond, NotConstant, RecursionError):
@@ -50,8 +52,10 @@ class _Scope:
 
 
 def column_of(node: exp.Expr, columns: Iterable[str], qualifier: str | None = None) -> str | None:
-    """Return the column that a node is, or None if it is something else. A name that is no column, or
-    several, is beyond us."""
+    """Return the column of a node, or None if the node is something else.
+
+    Raises Beyond if the name matches no column, or several.
+    """
     from sqlglot import exp
 
     if not isinstance(node, exp.Column) or not isinstance(node.this, exp.Identifier):
@@ -68,7 +72,7 @@ def column_of(node: exp.Expr, columns: Iterable[str], qualifier: str | None = No
 
 
 def comparison(node: exp.Expr) -> str | None:
-    """Return the operator of a comparison."""
+    """Return the operator of a comparison, or None."""
     return _OPERATORS.get(type(node).__name__)
 
 
@@ -126,8 +130,10 @@ def _null_test(name: str | None) -> Predicate:
 
 
 def flattened(node: exp.Expr) -> list[exp.Expr]:
-    """Return the parts of a chain of one connective. Chains lean to the left and may be thousands long, so
-    this does not recurse."""
+    """Return the operands of a chain of one connective.
+
+    Chains lean to the left and may have thousands of operands, so this does not recurse.
+    """
     parts: list[exp.Expr] = []
     kind = type(node)
     while isinstance(node, kind):
@@ -137,8 +143,10 @@ def flattened(node: exp.Expr) -> list[exp.Expr]:
 
 
 def _junction(parts: list[Predicate], stop: bool) -> Predicate:
-    """AND (``stop`` False) or OR (``stop`` True): decided by the first part that is ``stop``, else NULL if
-    any part is."""
+    """Return AND (``stop`` False) or OR (``stop`` True) of conditions.
+
+    The first part that is ``stop`` decides; else the result is NULL if any part is.
+    """
 
     def decide(row: Row) -> bool | None:
         result: bool | None = not stop
@@ -191,7 +199,7 @@ Rank: TypeAlias = Callable[[Any], Any] | None
 
 
 def _ranked(value: float) -> tuple[int, float]:
-    """In Spark NaN equals itself and is greater than any other number."""
+    """Return a sort key with Spark's order, where NaN equals itself and is greater than any other number."""
     return (1, 0.0) if math.isnan(value) else (0, value)
 
 
@@ -250,8 +258,7 @@ def _membership(node: exp.Expr, scope: _Scope) -> Predicate:
 
 
 def aligned(type_: Type, value: Constant) -> Constant:
-    """Return a constant in the form in which it compares with canonical values of the type as Spark compares
-    them."""
+    """Return a constant in the form that compares with canonical values of the type as in Spark."""
     kind = type_.kind
     if value is None:
         return None
@@ -297,7 +304,7 @@ def _as_double(value: int | float | Decimal) -> float:
 
 
 def _fits(type_: Type, value: int | Decimal) -> bool:
-    """Return whether Spark compares both sides exactly, that is, in a decimal of at most 38 digits."""
+    """Return whether Spark compares both sides exactly, in a decimal of at most 38 digits."""
     before, after = (type_.precision - type_.scale, type_.scale) if type_.kind == "decimal" else (20, 0)
     digits = Decimal(value).as_tuple()
     if not isinstance(digits.exponent, int) or len(digits.digits) > 38:

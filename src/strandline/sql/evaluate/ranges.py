@@ -1,7 +1,6 @@
-"""What a condition says about single columns, for looking rows up by key instead of reading them all.
+"""Derives constraints on single columns from a condition, so that rows can be looked up by key.
 
-The answer is conservative: every row for which the condition is true satisfies the constraints, but not the
-other way round.
+The result is conservative: every row that meets the condition meets the constraints, but not vice versa.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ __all__ = ["Allowed", "Constraints", "Range", "both", "compared", "key_ranges"]
 
 @dataclass(frozen=True)
 class Range:
-    """The values between two bounds; a bound of None is none. NULL is never in a range."""
+    """The values between two bounds; None means unbounded. NULL is never in a range."""
 
     low: Any = None
     low_inclusive: bool = False
@@ -47,23 +46,25 @@ Allowed: TypeAlias = frozenset[Any] | Range
 
 @dataclass(frozen=True)
 class Constraints:
-    """By column: the set of values it may have (NULL as None), or the range they lie in. All values are
-    canonical values of the column's type. A column that is not there is not constrained."""
+    """The values that columns may have: a set (with None for NULL), or a range.
+
+    Values are canonical values of the column's type. A column that is not included is not constrained.
+    """
 
     columns: Mapping[str, Allowed] = field(default_factory=dict)
 
     @property
     def impossible(self) -> bool:
-        """No row can satisfy the condition."""
+        """Whether no row can meet the condition."""
         return any(allowed == frozenset() for allowed in self.columns.values())
 
     def values(self, column: str) -> frozenset[Any] | None:
-        """Return the finite set of values of a column, if there is one."""
+        """Return the finite set of values of a column, or None."""
         allowed = self.columns.get(column)
         return allowed if isinstance(allowed, frozenset) else None
 
     def key_range(self, key: Sequence[str]) -> KeyRange:
-        """Return a range in which all keys are that satisfy them."""
+        """Return a range that contains all keys that meet the constraints."""
         prefix: list[Any] = []
         for name in key:
             allowed = self.columns.get(name)
@@ -87,8 +88,10 @@ def key_ranges(
     names: Collection[str],
     qualifier: str | None = None,
 ) -> Constraints:
-    """Return the constraints that a condition puts on the columns in ``names``; ``columns`` are all columns
-    of the table."""
+    """Return the constraints of a condition on the columns in ``names``.
+
+    ``columns`` are all columns of the table.
+    """
     if expression is None:
         return Constraints()
     try:
@@ -99,7 +102,7 @@ def key_ranges(
 
 
 def compared(sign: str, type_: Type, value: Constant) -> Allowed | None:
-    """Return what a comparison with a constant leaves of a column's values; None if that cannot be told."""
+    """Return the values of a column that a comparison with a constant allows; None if unknown."""
     if type_.kind == "float":
         return None
     try:
@@ -183,7 +186,7 @@ class _Reader:
             return {}
         type_ = self.columns[name]
         if type_.kind == "float":
-            return {}  # NaN and the rounding of literals are not worth it: floats are never in a key
+            return {}  # floats are never in a key, so NaN and the rounding of literals are not handled
         return (
             {name: allowed}
             if (allowed := _allowed(sign, type_, aligned(type_, constant(right)))) is not None
@@ -205,7 +208,7 @@ def _allowed(sign: str, type_: Type, value: Constant) -> Allowed | None:
         return Range()
     floor, whole = _floor(type_, value)
     if sign in (">", ">="):
-        # What lies above 1.5 is, among integers, what lies above 1; and what is not below 1.5 likewise.
+        # For integers, ``> 1.5`` and ``>= 1.5`` both mean ``> 1``.
         return _above(type_, floor, inclusive=whole and sign == ">=")
     return _below(type_, floor, inclusive=not whole or sign == "<=")
 
@@ -224,7 +227,7 @@ _WIDE = Context(prec=120)
 
 
 def _floor(type_: Type, value: Any) -> tuple[Any, bool]:
-    """Return the largest number of the type's scale that is not above the value, and whether it equals it."""
+    """Return the largest number of the type's scale up to the value, and whether it equals the value."""
     if type_.kind == "int":
         floor: Any = value if isinstance(value, int) else int(value.to_integral_value(ROUND_FLOOR))
     elif type_.kind == "decimal":
@@ -264,7 +267,7 @@ def _below(type_: Type, high: Any, inclusive: bool) -> Allowed:
 
 
 def both(left: Allowed, right: Allowed) -> Allowed:
-    """Return what both allow."""
+    """Return the values that both constraints allow."""
     if isinstance(left, frozenset):
         return frozenset(value for value in left if value in right)
     if isinstance(right, frozenset):
@@ -289,7 +292,7 @@ def both(left: Allowed, right: Allowed) -> Allowed:
 
 
 def _any(left: Allowed, right: Allowed) -> Allowed | None:
-    """Return a constraint that allows what either does; None if NULL would be lost in a range."""
+    """Return a constraint for the values that either one allows; None if a range would lose NULL."""
     if isinstance(left, frozenset) and isinstance(right, frozenset):
         return left | right
     if not left or not right:

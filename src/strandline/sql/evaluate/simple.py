@@ -1,9 +1,8 @@
-"""Queries that are simple enough to answer without Spark: columns of one table, filtered, ordered, limited;
-or its count.
+"""Recognises queries that need no Spark: filtered and ordered columns of one table, or its count.
 
-The recogniser works on tokens and says None rather than guess. What it accepts means exactly what Spark would
-make of it, given that every column it names is a column of the table; if one is not, the query must go to
-Spark (the word may be a function such as current_date).
+It works on tokens, and returns None in any case of doubt. An accepted query has exactly Spark's meaning if
+every column that it names is a column of the table. If one is not, the query must go to Spark: the word may
+be a function such as current_date.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from strandline.sql.tokens import NUMBER, WORD, Token, value
 __all__ = ["OrderBy", "SimpleSelect", "recognise", "sort_rows"]
 
 COUNT_NAME = "count(1)"
-"""What Spark calls the column of an unnamed count(*)."""
+"""Spark's name for the column of an unnamed count(*)."""
 
 
 @dataclass(frozen=True)
 class OrderBy:
-    """``column`` is a column of the table."""
+    """One item of ORDER BY; ``column`` is a column of the table."""
 
     column: str
     descending: bool = False
@@ -37,9 +36,12 @@ class OrderBy:
 
 @dataclass(frozen=True)
 class SimpleSelect:
-    """``columns`` are pairs of a table's column (as written; Spark ignores case) and its name in the result;
-    None for ``*``. ``count`` is the name of the result's one column if the query is a count(*), and
-    ``columns`` is empty then. ``where`` may still be beyond ``predicate``, which alone knows the types."""
+    """A simple query.
+
+    ``columns`` are pairs of a table's column (as written; Spark ignores case) and its name in the result;
+    None for ``*``. ``count``: for a count(*), the name of its column in the result; ``columns`` is empty
+    then. ``where`` may still be unsupported by ``predicate``, which knows the types.
+    """
 
     table: TableRef
     columns: tuple[tuple[str, str], ...] | None
@@ -51,7 +53,7 @@ class SimpleSelect:
 
 
 def recognise(source: str, tokens: Sequence[Token]) -> SimpleSelect | None:
-    """Return the simple query that ``tokens`` are; positions in it are offsets in ``source``."""
+    """Return the simple query of ``tokens``, or None; its positions are offsets in ``source``."""
     if not tokens or tokens[0].key != "SELECT":
         return None
     try:
@@ -61,7 +63,7 @@ def recognise(source: str, tokens: Sequence[Token]) -> SimpleSelect | None:
 
 
 class _NotSimple(Exception):
-    """Raised inside this module to give up."""
+    """The query is not simple. Only used inside this module."""
 
 
 def _read(cursor: TokenCursor) -> SimpleSelect:
@@ -171,8 +173,11 @@ def _read_order(cursor: TokenCursor, items: list[_Item] | None, ref: TableRef) -
 
 
 def _read_order_column(cursor: TokenCursor, items: list[_Item] | None, ref: TableRef) -> str:
-    """As in Spark: a number is a place in the result, a name is first one of the result and then one of the
-    table."""
+    """Read a column of ORDER BY.
+
+    As in Spark, a number is a position in the result. A name is first looked up in the result, then in the
+    table.
+    """
     token = cursor.peek()
     if token.kind == NUMBER:
         ordinal = value(token)
@@ -212,14 +217,14 @@ def _read_limit(cursor: TokenCursor) -> int | None:
 
 
 def _rank(value_: Any) -> Any:
-    """Return a sort key in which NaN is equal to itself and greater than all else."""
+    """Return a sort key in which NaN equals itself and is greater than everything else."""
     if isinstance(value_, float):
         return (1, 0.0) if math.isnan(value_) else (0, value_)
     return value_
 
 
 def sort_rows(rows: Iterable[Mapping[str, Any]], order: Sequence[OrderBy]) -> list[Mapping[str, Any]]:
-    """Return the rows in Spark's order. Columns are those of the rows, by exact name."""
+    """Return the rows in Spark's order; the columns of ``order`` are exact names in the rows."""
     result = list(rows)
     for by in reversed(order):
         nulls = [row for row in result if row[by.column] is None]
