@@ -1,2 +1,1 @@
-"""Chains of segments: how rows lie in files, and how a state is read from them, in the process (Arrow) and on
-Spark."""
+"""Storage: how rows are stored in files, and how a state is read, with Arrow or on Spark."""

@@ -1,7 +1,7 @@
-"""Opening what lies below a folder without following any symbolic link.
+"""Open files below a root folder without following symbolic links.
 
-The folder itself may be a link. Below it each component is opened by itself, relative to the one above it,
-and a link in its place is refused. So a folder that is replaced by a link at the wrong moment does no harm.
+Only the root itself may be a link. Every path component below it is opened relative to its parent with
+O_NOFOLLOW, and a link is refused. So a folder that is replaced by a link between two calls does no harm.
 """
 
 from __future__ import annotations
@@ -17,15 +17,17 @@ from strandline.errors import Corrupted
 __all__ = ["Entries", "entries", "folder_of", "open_file", "stat_file"]
 
 _PATH = getattr(os, "O_PATH", os.O_RDONLY)
-"""Only to reach what is below: no right to list the folder is needed."""
+"""Flag that opens a folder only to reach its entries: no permission to list the folder is needed."""
 _FOLDER = _PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
 def folder_of(root: str, path: str) -> Iterator[tuple[int | None, str]]:
-    """Yield what to pass to functions of ``os`` as ``dir_fd`` and as the name there, for the absolute path of
-    something below ``root``. CORRUPTED if there is a link on the way. What is not below ``root`` is
-    named by its path alone."""
+    """Yield the ``dir_fd`` and the name for ``os`` functions on the absolute path of a file below ``root``.
+
+    Raises CORRUPTED if a component on the way is a symbolic link. For a path that is not below ``root``,
+    yields None and the path itself.
+    """
     if not path.startswith(f"{root.rstrip('/')}/"):
         yield None, path
         return
@@ -46,7 +48,7 @@ def folder_of(root: str, path: str) -> Iterator[tuple[int | None, str]]:
 
 
 def _refuse_link(root: str, path: str, at: int | None, name: str) -> None:
-    """Raise CORRUPTED if a name is that of a symbolic link: the file, or folder, itself is not there."""
+    """Raise CORRUPTED if ``name`` is a symbolic link."""
     try:
         mode = os.lstat(name, dir_fd=at).st_mode
     except OSError:
@@ -59,8 +61,10 @@ def _refuse_link(root: str, path: str, at: int | None, name: str) -> None:
 
 
 def open_file(root: str, path: str) -> int:
-    """Return a descriptor for reading a file below ``root``. CORRUPTED if it is a pipe or a device, which
-    might never end."""
+    """Open a file below ``root`` for reading, and return its descriptor.
+
+    Raises CORRUPTED for a pipe or a device: reading it might never end.
+    """
     with folder_of(root, path) as (at, name):
         try:
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
@@ -77,7 +81,7 @@ def open_file(root: str, path: str) -> int:
 
 
 def stat_file(root: str, path: str) -> os.stat_result | None:
-    """Return what the file system says of a file below ``root``; None if there is something else."""
+    """Return the status of a file below ``root``; None if the path is not a regular file."""
     with folder_of(root, path) as (at, name):
         found = os.lstat(name, dir_fd=at)
         if stat.S_ISLNK(found.st_mode):
@@ -86,7 +90,7 @@ def stat_file(root: str, path: str) -> os.stat_result | None:
 
 
 class Entries(NamedTuple):
-    """The names of what is in a folder, each kind sorted. ``links`` lead to folders."""
+    """The names in a folder, sorted by kind. ``links`` are symbolic links that lead to folders."""
 
     folders: list[str]
     files: list[str]
@@ -94,7 +98,7 @@ class Entries(NamedTuple):
 
 
 def entries(root: str, path: str) -> Entries:
-    """Return what is in a folder below ``root``, or in ``root`` itself."""
+    """List a folder below ``root``, or ``root`` itself."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     with folder_of(root, path) as (at, name):
         try:

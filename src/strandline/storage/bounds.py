@@ -1,9 +1,9 @@
-"""Comparing what a manifest says of an object with what the object says of itself.
+"""Compare a manifest's record of an object with the object itself.
 
-A checksum only tells that the bytes are those that the manifest means. Who wrote the manifest may have
-written the object as well. So everything that readers rely on (columns, number of rows, first and last key,
-order) is compared where the object is read anyway. Any exception that an object causes in a library is
-damage: CORRUPTED.
+A checksum only proves that the bytes are those that the manifest names. The author of a forged manifest may
+have written the object, too. So everything that readers rely on (columns, number of rows, first and last key,
+order) is compared wherever the object is read anyway. Any exception that an object causes in a library counts
+as damage: CORRUPTED.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["compare_bounds", "compare_rows"]
 
 
 def compare_bounds(files: Files, schema: TableSchema, segment: Segment) -> Finding | None:
-    """Return how the footer of a segment's file, or its first and last row, differ from what was recorded."""
+    """Compare the footer and the first and last row of a segment's file with its record."""
     try:
         with _damage(segment):
             found = read_bounds(
@@ -44,8 +44,10 @@ def compare_bounds(files: Files, schema: TableSchema, segment: Segment) -> Findi
 
 
 def compare_rows(files: Files, schema: TableSchema, segment: Segment, called: str) -> None:
-    """Raise CORRUPTED if the rows of a segment's file are not what was recorded, or not in their order.
-    ``called``: the name of the file in the error. All keys are read."""
+    """Read all keys of a segment's file; raise CORRUPTED if they or their order contradict the record.
+
+    ``called``: the name of the file in the error message.
+    """
     with _damage(segment):
         findings = examine_segment(files, schema, segment)
     if findings:

@@ -1,8 +1,8 @@
-"""What a URL of an object store names, and what its client and Spark have to be told to reach it.
+"""URLs of object stores: parse them, and configure the client and Spark to reach them.
 
-Credentials come from the environment and from ``Settings.storage_options``, which wins. They are handed to
-the client and to a Spark session that we start, and to nobody else: a URL that holds any is refused, as URLs
-are kept in the catalog and shown.
+Credentials come from the environment and from ``Settings.storage_options``; the latter take precedence. Only
+the client and a Spark session started by this process get them. A URL with credentials is refused, because
+URLs are stored in the catalog and shown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["SCHEMES", "Bucket", "bucket_of", "is_url"]
 
 SCHEMES = ("s3", "gs", "az")
 _CLIENT = ("allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "root_certificate")
-"""Options that are about the connection and not about the store."""
+"""Options of the connection, not of the store."""
 _ENDPOINT = re.compile(r"https?://[\w.\[\]-]+(:\d+)?(/[\w./~-]*)?", re.ASCII)
 _FAMILIES = ("AWS_", "AZURE_", "GOOGLE_")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
@@ -30,7 +30,7 @@ _AZURE_ACCOUNTS = ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")
 
 
 def is_url(location: object) -> bool:
-    """Return whether this names, or is meant to name, something that is no folder."""
+    """Return True if a location is a URL (or an attempt at one) and not a folder."""
     return isinstance(location, str) and "://" in location and not location.startswith("file:")
 
 
@@ -47,7 +47,7 @@ class Bucket:
         return "/".join(filter(None, (f"{self.scheme}://{self.name}", self.prefix)))
 
     def store(self, settings: Settings, *, retries: int | None = None) -> Any:
-        """Return a client. ``retries`` None: as many as the settings say."""
+        """Return a client. ``retries`` None: as many as in the settings."""
         try:
             from obstore.exceptions import BaseError
         except ImportError:
@@ -65,10 +65,10 @@ class Bucket:
             )
         client["timeout"] = timedelta(seconds=settings.storage_timeout_seconds)
         if (endpoint or "").startswith("http://"):
-            client.setdefault("allow_http", True)  # Whoever names such an endpoint wants to use it.
+            client.setdefault("allow_http", True)  # The user named this endpoint, so plain HTTP is intended.
         around = {name: value for name, value in os.environ.items() if name.startswith(_FAMILIES)}
         if odd := [name for name, value in {**around, **given}.items() if not value.isprintable()]:
-            # The client would end with them in a way that nothing is prepared for.
+            # The client would crash with such values.
             raise InvalidArgument(
                 f"the value of {min(odd)} has characters that cannot be part of it",
                 "Check for line breaks, and set it again.",
@@ -80,7 +80,7 @@ class Bucket:
         try:
             return self._client(given, client_options=client, retry_config=retry)
         except (BaseError, ValueError, TypeError):
-            # What the client says may repeat a value, and that may be a secret.
+            # The client's message may repeat a value, which may be a secret.
             named = ", ".join(sorted(settings.storage_options)) or "none are given"
             raise InvalidArgument(
                 f"the options for {self.url} cannot be used: {named}",
@@ -102,7 +102,7 @@ class Bucket:
         return S3Store(self.name, prefix=prefix, config=given, **how)  # type: ignore[arg-type]
 
     def spark_path(self, name: str, settings: Settings) -> str:
-        """Return how Spark calls an object: by the scheme that Hadoop has for the store."""
+        """Return the URL of an object for Spark, with Hadoop's scheme for the store."""
         where = "/".join(filter(None, (self.prefix, name)))
         if self.scheme == "az":
             host = f"{self._account(settings)}.dfs.core.windows.net"
@@ -110,11 +110,11 @@ class Bucket:
         return f"{'s3a' if self.scheme == 's3' else self.scheme}://{self.name}/{where}"
 
     def spark_options(self, settings: Settings) -> dict[str, str]:
-        """Return what a new Spark session needs to reach the bucket."""
+        """Return the settings that a new Spark session needs to reach the bucket."""
         given = settings.storage_options
         found: dict[str, str | None] = {}
         if self.scheme == "s3":
-            # Only for this bucket: the session may work with others, for which it has other credentials.
+            # Only for this bucket: the session may use other credentials for other buckets.
             at = f"spark.hadoop.fs.s3a.bucket.{self.name}."
             endpoint = self._endpoint(given)
             found = {
@@ -161,7 +161,7 @@ class Bucket:
 
 
 def bucket_of(url: str) -> Bucket:
-    """Return what a URL names. No message repeats one that may hold a secret."""
+    """Parse a URL. Error messages do not repeat a URL that may hold a secret."""
     try:
         parts = urlsplit(url)
         host, has_secret = parts.netloc, "@" in parts.netloc or parts.query or parts.fragment
@@ -202,7 +202,8 @@ def _of_profile(profile: str) -> Any:
         ) from None
     try:
         return Boto3CredentialProvider(Session(profile_name=profile))
-    except Exception:  # It has many, and what they say may come from the file with the secrets.
+    # boto3 raises many kinds of errors, and their messages may quote the file with the secrets.
+    except Exception:
         raise PreconditionFailed(
             f"the AWS profile {profile} cannot be used",
             "Check AWS_PROFILE and the files that it is in, or set AWS_ACCESS_KEY_ID and "

@@ -1,6 +1,6 @@
-"""Whether rows and files are what was written: digests, damage, order, keys that are there twice, indexes.
+"""Verification of rows and files: digests, damage, order, duplicate keys, indexes.
 
-A part of the store, by whose rules little is looked at here and much on Spark.
+Part of the store: like the store, runs small checks in this process and large ones on Spark.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from strandline.storage.store import Store
 
 LOOKED_AT = 20_000
-"""So many files are looked at here, and more on executors: each costs a question to its storage."""
+"""Maximum number of files whose size is checked in process. Each costs one request to the storage."""
 
 
 class Checks:
-    """Those of one store. May be used from any thread. No file is changed."""
+    """The checks of one store. Thread-safe. They change no file."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def digest(self, state: State) -> Digest:
-        """Return row count and digest of a state, computed from its rows."""
+        """Compute the row count and digest of a state from its rows."""
         return self.digests(state, [state.schema])[0]
 
     def digests(
@@ -41,10 +41,14 @@ class Checks:
         name: str = "",
         pace: Pace | None = None,
     ) -> list[Digest]:
-        """Return row count and digest of a state in the columns of each schema: its own, or those of an
-        index. ``among``: how many bytes the caller will have read altogether (None: no others), so that many
-        do not pass through this process piece by piece. ``name`` and ``pace``: a fresh name for what is
-        sealed, if anything may be, and the pace of reading it."""
+        """Compute the row count and digest of a state for each schema: its own, or those of its indexes.
+
+        Args:
+            among: total number of bytes that the caller reads, so that a large check uses Spark even if each
+                call is small. None: only this state.
+            name: fresh name for decrypted copies of encrypted files, if there can be any.
+            pace: throttle for reading encrypted files.
+        """
         if self._store.is_read_here(state, among):
             return arrow.digest.digests(self._store.shelf, state, schemas)
         from strandline.storage import spark
@@ -54,15 +58,20 @@ class Checks:
             return spark.digest.digests(self._store.spark, self._store.shelf, opened, schemas)
 
     def damaged(self, segments: Sequence[Segment]) -> list[Finding]:
-        """Return which segments are missing or do not match their checksums, in their order. Unavailable if
-        storage does not answer, which is no damage."""
+        """Return findings for segments that are missing or do not match their checksums, in their order.
+
+        Raises Unavailable if the storage does not answer, which is no damage.
+        """
         return [finding for finding in self.damages(segments) if finding is not None]
 
     def damages(
         self, segments: Sequence[Segment], schemas: Sequence[TableSchema] | None = None
     ) -> list[Finding | None]:
-        """Return the same for each segment; None: nothing is wrong with it. ``schemas``: those of their
-        tables; the bounds of files in a repository are then compared with what it says of them."""
+        """Return for each segment what is wrong with its bytes; None if nothing is.
+
+        ``schemas``: the schemas of their tables; then the bounds of files in a repository are compared with
+        the record.
+        """
         if self._store.passes(segments):
             return arrow.stored.damages(self._store.shelf, segments, schemas)
         from strandline.storage import spark
@@ -71,8 +80,7 @@ class Checks:
         return spark.stored.damages(self._store.spark, self._store.shelf, segments, schemas)
 
     def losses(self, segments: Sequence[Segment]) -> list[Finding | None]:
-        """Return for each segment whether its file is missing, or not as long as it should be; no file is
-        read."""
+        """Return for each segment whether its file is missing or has the wrong size. Reads no file."""
         if len(segments) <= LOOKED_AT:
             return arrow.stored.losses(self._store.files, segments)
         from strandline.storage import spark
@@ -81,9 +89,9 @@ class Checks:
         return spark.stored.losses(self._store.spark, self._store.files, segments)
 
     def examine(self, schema: TableSchema, segments: Sequence[Segment]) -> list[Finding]:
-        """Return what is wrong inside segments, in their order."""
+        """Return what is wrong with the rows of segments, in their order."""
         stored = [s for s in segments if s.file is not None]
-        # A piece at a time is in memory, so that the bytes of files count, which executors would read.
+        # Rows are streamed, so the size of the files counts, not the memory.
         if not stored or (
             sum(s.rows for s in stored) <= self._store.settings.bulk_rows and self._store.passes(stored)
         ):
@@ -93,8 +101,11 @@ class Checks:
         return spark.check.examine(self._store.spark, self._store.shelf, schema, segments)
 
     def doubled_keys(self, state: State, *, ordered: bool = False) -> list[Finding]:
-        """Return a finding if a key is in a state more than once. ``ordered``: nothing is wrong inside the
-        segments, so that their ends tell which of them can have a key in common."""
+        """Return a finding if a key occurs in a state more than once.
+
+        ``ordered``: the order inside the segments was checked, so that only overlapping segments need a
+        comparison.
+        """
         if ordered:
             state = replace(state, chain=replace(state.chain, segments=meeting(visible(state.chain))))
         if self._store.is_little(state.chain.segments):
@@ -104,11 +115,15 @@ class Checks:
         return spark.check.doubled_keys(self._store.spark, self._store.shelf, state)
 
     def repeated(self, state: State, width: int, brought: Sequence[Segment] | None = None) -> Repeats | None:
-        """Return which keys of an index, the first ``width`` columns of the key of its state, several of its
-        entries have; None if there is no such key. One with a NULL in it equals no other. ``brought``: look
-        only for keys that these segments, the last of the state, have added."""
+        """Return the keys of an index that several entries have; None if there is no such key.
+
+        A key is the first ``width`` columns of the state's key; a key with NULL equals no other.
+
+        Args:
+            brought: check only keys in these segments, which are the last of the state.
+        """
         if width == len(state.schema.key):
-            return None  # The primary key is part of it.
+            return None  # The index key contains the primary key, so it is unique.
         if brought is not None and len(brought) == len(state.chain.segments):
             brought = None
         few = (
@@ -123,7 +138,7 @@ class Checks:
         return spark.unique.repeated(self._store.spark, self._store.shelf, state, width, brought)
 
     def compare_index(self, table: State, entries: State, index: str) -> list[Finding]:
-        """Return what is wrong with an index at a step, given its table and its entries at it."""
+        """Return what is wrong with an index, given its table and its entries at one step."""
         if all(self._store.is_little(state.chain.segments) for state in (table, entries)):
             return arrow.check.compare_index(self._store.shelf, table, entries, index)
         from strandline.storage import spark

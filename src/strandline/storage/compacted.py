@@ -1,4 +1,4 @@
-"""What compaction leaves of a chain, and what it makes anew."""
+"""Result of a compaction, and which files it leaves alone."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from strandline.model import Digest, Segment
 __all__ = ["Compacted", "is_good_size"]
 
 GOOD_SIZE = 4
-"""A file of at least one part in so many of the target size is large enough to be left alone."""
+"""A file of at least 1/GOOD_SIZE of the target size is left alone."""
 
 
 @dataclass(frozen=True)
 class Compacted:
-    """New base segments, the segments of the chain that they replace, and the digest of the state that the
-    chain has then, computed from what is in the files."""
+    """New base segments and the segments that they replace.
+
+    ``digest`` is that of the state afterwards, computed from the rows in the files.
+    """
 
     new: tuple[Segment, ...]
     old: tuple[Segment, ...]
@@ -23,5 +25,5 @@ class Compacted:
 
 
 def is_good_size(segment: Segment, target_bytes: int) -> bool:
-    """Return whether a file is large enough to be left alone."""
+    """Return True if a file is large enough to be left alone by compaction."""
     return segment.bytes * GOOD_SIZE >= target_bytes

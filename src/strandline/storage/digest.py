@@ -1,12 +1,15 @@
-"""Row hashes and digests in Arrow, bit for bit what Spark computes (see ``spark.hashes``).
+"""Row hashes and digests in Arrow, bit for bit equal to Spark's (``spark.hashes``).
 
-The hash of a row is 128 bits, two chains of XXH64 as Spark's ``xxhash64`` function makes them (each value is
-hashed with the hash so far as its seed, the first with 42): one chain starts with the bigint 1 and gives the
-high half, the other starts with 2 and gives the low half. Then come the key columns in key order and the
-value columns by ascending id. A column that is not NULL adds an int tag (-1, -2, ... by position for key
-columns, the column's id for value columns) and its value in the physical type; a NULL adds nothing. So adding
-a column changes no hash, and the order of columns in a file does not matter. Stored digests depend on every
-bit of this: it MUST NOT change.
+The hash of a row has 128 bits: two chains of XXH64, as Spark's ``xxhash64`` function computes them. Each
+value is hashed with the hash so far as its seed; the first seed is 42.
+
+1. One chain starts with the bigint 1 and gives the high half; the other starts with 2 and gives the low half.
+2. Then each chain hashes the key columns in key order, and the value columns by ascending id.
+3. A column that is not NULL adds an int tag, then its value in the physical type. The tag is -1, -2, ... by
+   position for key columns, and the column's id for value columns. NULL adds nothing.
+
+So adding a column changes no hash, and the order of columns in a file does not matter. Stored digests depend
+on every bit of this: it MUST NOT change.
 """
 
 from __future__ import annotations
@@ -27,18 +30,19 @@ Words: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
 Signed: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Bools: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 Link: TypeAlias = Callable[[Words], None]
-"""The next link of both chains: it replaces the hashes so far, a row for each chain, which are its seeds."""
+"""Next link of both chains: replaces, in place, the hashes so far (one row per chain), which are its seeds.
+"""
 Octets: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 Rows: TypeAlias = "slice | np.ndarray[Any, np.dtype[np.intp]] | Bools"
 
 HIGH, LOW = 1, 2
-"""What the two chains start with."""
+"""Start values of the two chains."""
 SPARK_SEED = 42
 _STARTS = np.array([[HIGH], [LOW]], np.uint64)
 BLOCK = 16384
-"""So many rows are hashed at a time: what is made of them on the way stays in the processor's cache."""
+"""Rows hashed at a time, so that intermediate values stay in the processor's cache."""
 FEW, LONG = 128, 256
-"""Of fewer values, and of longer ones, each is hashed by itself; of others, all of a block word by word."""
+"""Below ``FEW`` values, or above ``LONG`` bytes, hash one by one; otherwise vectorise."""
 _EVERY = slice(None)
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
@@ -50,14 +54,16 @@ _LANES = tuple(np.uint64(start % 2**64) for start in (int(_P1) + int(_P2), int(_
 
 
 def tagged(schema: TableSchema) -> Iterator[tuple[int, Column]]:
-    """Yield the columns with their tags, in the order of hashing."""
+    """Yield the columns with their tags, in hashing order."""
     yield from ((-1 - position, column) for position, column in enumerate(schema.key_columns))
     yield from ((column.id, column) for column in sorted(schema.value_columns, key=lambda c: c.id))
 
 
 def row_hashes(schema: TableSchema, columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> tuple[Words, Words]:
-    """Return the high and low halves of the hash of each row. ``columns`` holds physical arrays by column
-    name; a value column that is not in it counts as NULL."""
+    """Return the high and low halves of each row's hash.
+
+    ``columns`` holds physical arrays by column name. A missing value column counts as NULL.
+    """
     (both,) = _hashed([schema], columns)
     return both[0], both[1]
 
@@ -65,13 +71,12 @@ def row_hashes(schema: TableSchema, columns: Mapping[str, pa.Array | pa.ChunkedA
 def row_digests(
     schemas: Sequence[TableSchema], columns: Mapping[str, pa.Array | pa.ChunkedArray]
 ) -> list[Digest]:
-    """Return the digests of the same rows in the columns of each schema, as a table and its indexes have
-    them."""
+    """Return the digest of the rows for each schema, for example of a table and of its indexes."""
     return [digest_of(*both) for both in _hashed(schemas, columns)]
 
 
 def _hashed(schemas: Sequence[TableSchema], columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> list[Words]:
-    """Return the hashes of the rows for each schema, the high halves and the low ones."""
+    """Return the hashes of the rows for each schema: an array with the high halves and the low halves."""
     names = {c.name for of in schemas for c in of.columns if c.name in columns or c.name in of.key}
     arrays = {name: _whole(columns[name]) for name in names}
     rows = len(columns[schemas[0].key[0]])
@@ -90,14 +95,14 @@ def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 class _Block:
-    """Columns of a few rows; what can be worked out of their values alone is worked out once."""
+    """One block of rows. Computes the link of each column once, for all schemas."""
 
     def __init__(self, arrays: Mapping[str, pa.Array]) -> None:
         self._arrays = arrays
         self._links: dict[str, tuple[Bools | slice, Link] | None] = {}
 
     def hash(self, schema: TableSchema, hashes: Words) -> None:
-        """Fill in the hashes of the rows."""
+        """Fill ``hashes`` with the hashes of the rows."""
         links = [
             (_ints(np.array([tag % 2**32], np.uint64)), *found)
             for tag, column in tagged(schema)
@@ -106,7 +111,7 @@ class _Block:
         same = np.full((2, 1), SPARK_SEED, np.uint64)
         _longs(_STARTS)(same)
         if begins_alike := bool(links) and isinstance(links[0][1], slice):
-            links[0][0](same)  # Before the first value is hashed, one row is as good as all.
+            links[0][0](same)  # Before the first value, all rows have the same hash: compute it once.
         hashes[:] = same
         for number, (tag, present, link) in enumerate(links):
             some = hashes[:, present]
@@ -132,17 +137,17 @@ class _Block:
 
 
 def digest_of(high: Words, low: Words) -> Digest:
-    """Return the digest of rows with these hashes."""
+    """Return the digest of rows from their hashes."""
     return Digest(len(high), (_total(high) * 2**64 + _total(low)) % 2**128)
 
 
 def signed(words: Words) -> Signed:
-    """Return halves of hashes as the signed integers that WAS columns hold."""
+    """Return halves of hashes as signed integers, as WAS columns store them."""
     return words.view(np.int64)
 
 
 def unsigned(numbers: Signed) -> Words:
-    """Return the reverse of ``signed``."""
+    """Reverse ``signed``."""
     return numbers.view(np.uint64)
 
 
@@ -177,7 +182,7 @@ def _low_32(array: pa.Array) -> Words:
 
 
 def _floats(array: pa.Array) -> Link:
-    """Spark hashes the bits, after it has made all NaNs one and both zeros one."""
+    """Return the link of floats. Like Spark, hash the bits with one NaN and one zero."""
     values = array.to_numpy().copy()
     values[values == 0] = 0
     values[np.isnan(values)] = np.nan
@@ -187,7 +192,7 @@ def _floats(array: pa.Array) -> Link:
 
 
 def _java_bytes(words: Words) -> list[bytes]:
-    """``BigInteger.toByteArray``: the shortest two's complement form, big-endian."""
+    """Return each number as ``BigInteger.toByteArray`` does: shortest two's complement, big-endian."""
     numbers = [
         high * 2**64 + low
         for low, high in zip(words[:, 0].tolist(), words[:, 1].view(np.int64).tolist(), strict=True)
@@ -199,7 +204,7 @@ def _java_bytes(words: Words) -> list[bytes]:
 
 
 def _longs(values: Words) -> Link:
-    """Of little-endian integers of 8 bytes."""
+    """Return the link of little-endian integers of 8 bytes."""
     mixed = _mixed_word(values)
 
     def link(hashes: Words) -> None:
@@ -211,7 +216,7 @@ def _longs(values: Words) -> Link:
 
 
 def _ints(values: Words) -> Link:
-    """Of little-endian integers of 4 bytes."""
+    """Return the link of little-endian integers of 4 bytes."""
     mixed = values * _P1
 
     def link(hashes: Words) -> None:
@@ -223,7 +228,7 @@ def _ints(values: Words) -> Link:
 
 
 def _bytes(array: pa.Array) -> Link:
-    """Of bytes of any length."""
+    """Return the link of byte strings of any length."""
     _, offsets, data = array.buffers()
     ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
     starts, lengths = ends[:-1], np.diff(ends)
@@ -256,9 +261,10 @@ def _singly(array: pa.Array) -> Link:
 
 
 def _together(content: Octets, starts: Signed, lengths: Signed) -> Link:
-    """Of values that lie in ``content``: one part of all of them after the other, as far as they have it."""
+    """Return the link of short byte strings: step by step, hash one word of all values at a time."""
     begin, end = int(starts[0]), int(starts[-1] + lengths[-1])
-    # Taken from where words are: each of a value lies in two of them, by the same number of bits.
+    # Values are read from an array of aligned words: each word of a value spans two of these, shifted by the
+    # same number of bits.
     stored = np.zeros((end - begin) // 8 + 8, np.uint64)
     stored.view(np.uint8)[: end - begin] = content[begin:end]
     at, left = (starts - begin) >> 3, lengths.copy()
@@ -317,19 +323,21 @@ def _together(content: Octets, starts: Signed, lengths: Signed) -> Link:
 
 
 def _chosen(which: Bools) -> Rows:
-    """Return rows in the form in which ``_change`` is quick with them: of many, it changes all, and then puts
-    back the others."""
+    """Return a row selection in the form that ``_change`` handles fastest.
+
+    For many rows ``_change`` computes all rows and copies the selected ones.
+    """
     count = np.count_nonzero(which)
     return _EVERY if count == len(which) else which if count > len(which) // 4 else np.flatnonzero(which)
 
 
 def _taken(rows: Rows) -> Rows:
-    """Return the rows that ``_change`` works on."""
+    """Return the rows that ``_change`` computes."""
     return _EVERY if isinstance(rows, slice) or rows.dtype == np.bool_ else rows
 
 
 def _change(hashes: Words, rows: Rows, change: Callable[..., None], *given: Words) -> None:
-    """Change some of the rows, in place."""
+    """Apply a change to some of the rows, in place."""
     if isinstance(rows, slice):
         change(hashes, *given)
     elif rows.dtype == np.bool_:
@@ -404,5 +412,5 @@ def _rotate(words: Words, bits: int) -> None:
 
 
 def checksum_of(data: bytes) -> str:
-    """Return the checksum of a file's content, in the form that ``Segment.checksum`` has."""
+    """Return the checksum of a file's content, in the form of ``Segment.checksum``."""
     return PREFIX + xxhash.xxh3_128_hexdigest(data)

@@ -1,10 +1,10 @@
-"""Files that lie outside the warehouse: those of backups that are kept in a repository.
+"""Files of several stores under one interface: the warehouse's and those in backup repositories.
 
-The catalog knows such a file by an absolute name: the repository's folder or URL, ``/objects/``, the name of
-the object there, and after a ``#`` what tells two segments apart that have the same content, and so the same
-object. ``Everywhere`` is the warehouse's own files and all of these behind one door, so that whoever reads or
-copies a segment does not ask where it is. Nothing here writes or removes what lies elsewhere: that is for
-those who know the repository.
+The catalog knows a file in a repository by an absolute name: the repository's folder or URL, the object's
+name (``objects/...``), and after ``#`` a suffix that distinguishes segments with the same content, which
+share one object. ``Everywhere`` routes a name to its store, so that readers need not know where a segment is.
+``Everywhere`` writes and deletes only in the warehouse; repositories are changed by the code that manages
+them.
 """
 
 from __future__ import annotations
@@ -41,36 +41,40 @@ __all__ = [
 ]
 
 NAMES = 4
-"""Number of suffixes with which an object is looked for in a copy of a repository."""
+"""Number of suffixes that are tried to find an object in a copy of a repository."""
 
 
 @dataclass(frozen=True)
 class Destination:
-    """Where objects are sent. ``avoided``: names that must not be used: somebody may be about to remove what
-    they name. ``damaged``: keys of objects that a verification has found damaged (``object_key``)."""
+    """A repository that objects are uploaded to.
+
+    Args:
+        avoided: names that must not be used, because another process may be about to delete these objects.
+        damaged: keys (``object_key``) of objects that a verification found damaged.
+    """
 
     root: str
     avoided: frozenset[str] = frozenset()
     damaged: frozenset[str] = frozenset()
 
     def is_damaged(self, name: str) -> bool:
-        """Return whether the object of this name is known to be damaged."""
+        """Return True if the object is known to be damaged."""
         return bool(self.damaged) and object_key(absolute(self.root, ObjectName(name), "")) in self.damaged
 
 
 def object_key(file: str) -> str:
-    """Return a short key of the object that a file is, whichever segments share it."""
+    """Return a short key of a file's object, equal for all segments that share it."""
     return xxhash.xxh3_64_hexdigest(object_of(file).encode())
 
 
 def object_name(files: Files, checksum: str, avoided: frozenset[str] = frozenset()) -> ObjectName:
-    """Return the name of the object with this content in a repository with these files."""
+    """Return the name for an object with this content in a repository with these files."""
     names = _names(next(digits_of(files, checksum)))
     return next(name for name in names if name not in avoided)
 
 
 def object_names(files: Files, checksum: str) -> list[ObjectName]:
-    """Return the names that the object with this content may have in a repository with these files."""
+    """Return all names that an object with this content may have in a repository with these files."""
     return [name for digits in digits_of(files, checksum) for name in islice(_names(digits), NAMES)]
 
 
@@ -80,26 +84,32 @@ def _names(digits: str) -> Iterator[ObjectName]:
 
 
 def digits_of(files: Files, checksum: str) -> Iterator[str]:
-    """Yield the digits that objects with this content can have in their names, in a repository with these
-    files. New objects have the first ones."""
-    from strandline.storage.sealed import SealedFiles  # Only repositories need it.
+    """Yield the hex digits that may name content with this checksum in a repository with these files.
+
+    New objects use the first ones.
+    """
+    from strandline.storage.sealed import SealedFiles  # Imported late: only repositories need it.
 
     return files.names_of(checksum) if isinstance(files, SealedFiles) else iter([checksum.rpartition(":")[2]])
 
 
 def absolute(root: str, name: ObjectName, use: str) -> str:
-    """Return the name by which the catalog knows an object. ``use``: what no other segment has."""
+    """Return the name by which the catalog knows an object. ``use``: a suffix unique to the segment."""
     return f"{root.rstrip('/')}/{name}#{use}"
 
 
 def roots(names: Iterable[str | None]) -> set[str]:
-    """Return the places of the repositories that files lie in."""
+    """Return the locations of the repositories that contain these files."""
     return {place_of(name)[0] for name in names if name and is_elsewhere(name)}
 
 
 class Everywhere:
-    """``own``: the files of the warehouse. ``opened``: repositories that are open already, by their places;
-    ``opener`` opens others."""
+    """The files of the warehouse and of all repositories.
+
+    Args:
+        own: the files of the warehouse.
+        opened: repositories that are already open, by location. ``opener`` opens others.
+    """
 
     def __init__(self, own: Files, settings: Settings, opened: Mapping[str, Files] | None = None) -> None:
         self.own = own
@@ -107,21 +117,23 @@ class Everywhere:
         self._opened = dict(opened or {})
         self.opener: Callable[[str], Files] = lambda root: files_at(root, settings)
         self.expects: Callable[[str], Expected | None] = lambda root: None
-        """What is known of the repository at a place; None if nothing is."""
+        """Returns what is known about the repository at a location; None if nothing is known."""
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Everywhere, (self.own, self._settings, self._opened)
 
     def at(self, root: str, expected: Expected | None = None) -> Files:
-        """Return the files of a repository, opened with its key if it is encrypted. ``expected``: what the
-        caller knows of it; None: what the catalog knows."""
+        """Return the files of a repository, decrypted with its key if it is encrypted.
+
+        ``expected``: what the caller knows about it, in addition to the catalog.
+        """
         with self._lock:
             found = self._opened.get(root)
         return self.reopen(root, expected) if found is None else found
 
     def reopen(self, root: str, expected: Expected | None = None) -> Files:
-        """Return the files of a repository as it is now, whatever this process remembers of it."""
+        """Open a repository again, regardless of what this process remembers of it."""
         found, is_one = self.open_anew(root, expected)
         with self._lock:
             if is_one:
@@ -131,22 +143,24 @@ class Everywhere:
         return found
 
     def open_anew(self, root: str, expected: Expected | None = None) -> tuple[Files, bool]:
-        """Open a repository as a restorer does, who remembers nothing of it, and return its files and whether
-        there is one. NotExpected if it is not the one that the catalog, or the caller, knows."""
-        from strandline.storage.marker import opened  # Most processes know of no repository.
+        """Open a repository without remembered state; return its files and whether it exists.
+
+        Raises NotExpected if it contradicts what the catalog or the caller knows.
+        """
+        from strandline.storage.marker import opened  # Imported late: most processes use no repository.
 
         known = (each for each in (self.expects(root), expected) if each is not None)
         return opened(self.opener(root), self._settings, *known)
 
     def found(self, name: str) -> tuple[Files, str]:
-        """Return where a file is, and what it is called there."""
+        """Return the store of a file, and the file's name there."""
         if not is_elsewhere(name):
             return self.own, name
         root, inside = place_of(name)
         return self.at(root), inside
 
     def is_sealed(self, name: str) -> bool:
-        """Return whether a file is encrypted."""
+        """Return True if a file is encrypted."""
         if not is_elsewhere(name):
             return False
         from strandline.storage.sealed import SealedFiles
@@ -154,14 +168,16 @@ class Everywhere:
         return isinstance(self.found(name)[0], SealedFiles)
 
     def reach(self, names: Iterable[str | None]) -> None:
-        """Open the repositories of files, so that what it takes to open them goes along to executors, who can
-        open nothing themselves."""
+        """Open the repositories of these files, so that their keys are part of a pickle for executors.
+
+        Executors cannot open repositories themselves.
+        """
         from strandline.storage.sealed import SealedFiles
 
         for root in roots(names):
             files = self.at(root)
             if isinstance(files, SealedFiles):
-                with suppress(StrandlineError):  # What it has opened up to now may be all that is needed.
+                with suppress(StrandlineError):  # The keys opened so far may be sufficient.
                     files.renew()
 
     @property
@@ -177,7 +193,8 @@ class Everywhere:
 
     def path(self, name: str) -> str:
         files, inside = self.found(name)
-        # Spark follows links, and a repository may have others than its owner put into it.
+        # Spark follows links, so a file in a repository that this process does not trust is checked for links
+        # first.
         is_checked = files is not self.own and isinstance(files, LocalFiles)
         return files.readable(inside) if is_checked else files.path(inside)
 

@@ -1,4 +1,4 @@
-"""Two names that change places in one step: nobody who looks for one finds it missing."""
+"""Exchange two files or folders atomically, so that neither name is ever missing."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ _CANNOT = frozenset((errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP
 
 
 def exchange(path: str, name: str) -> bool:
-    """Let two files or folders change places, and return whether system and file system can do that; if not,
-    nothing has changed."""
+    """Exchange two files or folders; return False, without a change, if the system cannot do that."""
     system = ctypes.CDLL(None, use_errno=True)
     one, other = os.fsencode(path), os.fsencode(name)
     if hasattr(system, "renameat2"):

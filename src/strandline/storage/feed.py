@@ -1,8 +1,12 @@
-"""What a stream shows of a table's changes, in the five modes.
+"""Changefeed modes: which columns a stream's records have.
 
-A record has the step and the operation of a change, its key, and then: nothing more (KEYS_ONLY), the new row
-(NEW_IMAGE), the row that was there before (OLD_IMAGE), both (NEW_AND_OLD_IMAGES), or the new values of those
-columns that changed, with their names (UPDATES).
+Each record has the step, the operation and the key of a change. Each mode adds:
+
+- KEYS_ONLY: nothing.
+- NEW_IMAGE: the new row.
+- OLD_IMAGE: the row before the change.
+- NEW_AND_OLD_IMAGES: both rows.
+- UPDATES: the new values of the columns that changed, and the names of these columns.
 """
 
 from __future__ import annotations
@@ -17,14 +21,15 @@ __all__ = ["MODES", "STATEFUL_MODES", "Feed"]
 FORMATS = ("JSON",)
 MODES = ("KEYS_ONLY", "UPDATES", "NEW_IMAGE", "OLD_IMAGE", "NEW_AND_OLD_IMAGES")
 STATEFUL_MODES = frozenset({"UPDATES", "OLD_IMAGE", "NEW_AND_OLD_IMAGES"})
-"""Modes that show what a row was before, for which the table's state at the beginning of the window is
-needed."""
+"""Modes that show old rows. They need the table's state at the beginning of the window."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Feed:
-    """The changes in ``(after, upto]`` of ``logs`` as ``mode`` shows them. ``before`` is the table's state at
-    ``after``; None in modes that do not need it."""
+    """The changes in ``(after, upto]`` of ``logs``, shown in one mode.
+
+    ``before`` is the table's state at ``after``; None in modes that do not need it.
+    """
 
     schema: TableSchema
     mode: str
@@ -47,16 +52,19 @@ class Feed:
 
     @property
     def changed(self) -> str:
-        """The column that lists the names of changed columns, in mode UPDATES."""
+        """Name of the column that lists the changed columns in mode UPDATES."""
         return self._free("changed")
 
     @property
     def old(self) -> Mapping[str, str]:
-        """For each value column the name of the one that shows what it was, in mode NEW_AND_OLD_IMAGES."""
+        """Names of the columns with the old values in mode NEW_AND_OLD_IMAGES, by value column."""
         return {name: self._free(f"old_{name}") for name in self.values}
 
     def _free(self, name: str) -> str:
-        """Return a name that hides no column of the table, whatever its case."""
+        """Return ``name``, prefixed with underscores until no column of the table has that name.
+
+        Case is ignored.
+        """
         taken = {n.lower() for n in self.schema.names}
         while name.lower() in taken:
             name = f"_{name}"

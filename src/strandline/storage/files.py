@@ -1,10 +1,11 @@
-"""Where files live. A file is written once under a fresh name, is durable when the writing call returns, and
-never changes again.
+"""Interface of file storage, and files in a local folder.
 
-``Files`` is what the rest of the code needs from a warehouse or a backup repository; ``LocalFiles`` is a
-folder, ``ObjectFiles`` (``objects.py``) a part of a bucket. A name is relative, with ``/`` between its parts.
-All methods may be called from any thread. Every change of the disk goes through the primitives at the end of
-``LocalFiles``, so that a test can stop a process before any one of them.
+A file is written once under a fresh name, is durable when the writing call returns, and never changes.
+
+``Files`` is the interface that a warehouse or a backup repository offers to the rest of the code.
+``LocalFiles`` implements it for a folder, ``ObjectFiles`` (``objects.py``) for a bucket. Names are relative,
+with ``/`` as separator. All methods are thread-safe. ``LocalFiles`` changes the disk only through the
+primitives at its end, so that a test can stop a process before any one of them.
 """
 
 from __future__ import annotations
@@ -34,21 +35,21 @@ __all__ = ["PREFIX", "Files", "LocalFiles", "MissingFile", "Source", "check_name
 
 CHUNK = 1 << 20
 PREFIX = "xxh3-128:"
-"""Of the text of a checksum: which hash it is."""
+"""Prefix of checksums: names the hash function."""
 
 
 class MissingFile(Corrupted):
-    """A file that should be in a folder is not there."""
+    """A file that should be in a folder does not exist."""
 
     path: str | None = None
-    """The absolute path, if it is known."""
+    """The absolute path, if known."""
 
 
 class Source(Protocol):
-    """What files are copied from."""
+    """A place to copy files from."""
 
     def chunks(self, name: str) -> Iterator[bytes | memoryview]:
-        """Return the content in pieces. Each may be gone when the next one comes."""
+        """Yield the content in pieces. Each is valid only until the next one is requested."""
         ...
 
 
@@ -57,75 +58,85 @@ class Files(Source, Protocol):
 
     @property
     def location(self) -> str:
-        """Where they are, as the catalog records it: the real path of a folder, or a URL."""
+        """The location as the catalog records it: the real path of a folder, or a URL."""
         ...
 
     def path(self, name: str) -> str:
-        """Return the absolute path, or the URL that Spark knows the file by."""
+        """Return the absolute path, or the URL under which Spark reads the file."""
         ...
 
     def readable(self, name: str) -> Any:
-        """Return what Arrow reads any part of the file from: a path, or an open file."""
+        """Return a path or an open file from which Arrow reads any part of the file."""
         ...
 
     def spark_options(self) -> Mapping[str, str]:
-        """Return what a new Spark session has to be told to reach the files. It may hold secrets."""
+        """Return the settings that a new Spark session needs to reach the files. May contain secrets."""
         ...
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a new file. When this returns, the file survives a crash; when it raises, there is no such
-        file."""
+        """Write a new, durable file. If this raises, the file does not exist."""
         ...
 
     def make_root(self) -> None:
-        """Make the place for the files, with all above it, if it is not there; it survives a crash when this
-        returns."""
+        """Create the root folder with its parents if it does not exist, durably."""
         ...
 
     def write_if_absent(self, name: str, data: bytes) -> bool:
-        """Write a file whose name others may want at the same moment, and return whether it was the first.
-        Nobody ever sees a part."""
+        """Write a file whose name other processes may want, too; return True if this call was first.
+
+        No reader ever sees a partial file.
+        """
         ...
 
     def store(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
-        """Write a new file from pieces, each of which may be gone when the next one comes, and return its
-        size. No file if the pieces end with an error, which is raised."""
+        """Write a new file from pieces and return its size. If the pieces raise, no file stays.
+
+        Each piece is valid only until the next one is requested.
+        """
         ...
 
     def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
-        """Copy a file from ``source`` and return its size. Corrupted, and no file, if it does not have the
-        ``checksum``."""
+        """Copy a file from ``source`` and return its size.
+
+        If its ``checksum`` differs, raises Corrupted and leaves no file.
+        """
         ...
 
     def copy_if_absent(self, source: Source, source_name: str, name: str, checksum: str) -> None:
-        """Copy a file under a name that tells its content, so that others may copy the same to it at the
-        same moment. Nobody ever sees a part. Corrupted if it does not have the ``checksum``."""
+        """Copy a file under a name that is derived from its content; other processes may do the same.
+
+        No reader ever sees a partial file. Raises Corrupted if the ``checksum`` differs.
+        """
         ...
 
     def store_if_absent(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
-        """Write a file from its pieces under a name that tells its content, so that others may write the
-        same to it at the same moment. Nobody ever sees a part."""
+        """Write a file under a name that is derived from its content; other processes may do the same.
+
+        No reader ever sees a partial file.
+        """
         ...
 
     def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
-        """Write a file from its pieces in the place of another one, in a single step: a reader sees the old
-        content or the new one. The old file stays if the pieces end with an error, which is raised."""
+        """Replace a file atomically: a reader sees the old content or the new one.
+
+        If the pieces raise, the old file stays.
+        """
         ...
 
     def seal(self, names: Iterable[str]) -> None:
-        """Make files durable that something else (Spark) wrote."""
+        """Make files durable that Spark or another program wrote."""
         ...
 
     def names(self, folder: str = "") -> Iterator[str]:
-        """Return the names of all files below ``folder``."""
+        """Yield the names of all files below ``folder``."""
         ...
 
     def remove(self, name: str) -> None:
-        """Remove a file; do nothing if there is none."""
+        """Delete a file if it exists."""
         ...
 
     def remove_tree(self, folder: str) -> None:
-        """Remove a folder with all that is in it; do nothing if there is none."""
+        """Delete a folder and its content if it exists."""
         ...
 
     def exists(self, name: str) -> bool: ...
@@ -135,16 +146,16 @@ class Files(Source, Protocol):
     def read(self, name: str) -> bytes: ...
 
     def find(self, name: str) -> bytes | None:
-        """Return the content; None if there is no such file."""
+        """Return the content; None if the file does not exist."""
         ...
 
     def checksum(self, name: str) -> str:
-        """Return the checksum of the content, in the form that ``Segment.checksum`` has."""
+        """Return the checksum of the content, in the form of ``Segment.checksum``."""
         ...
 
 
 def check_name(name: str) -> None:
-    """Names also come from manifests that other people wrote: one must not lead out of the folder."""
+    """Refuse a name that leads out of the folder: names also come from manifests of other authors."""
     if not name or "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
         raise InvalidArgument(
             f"{name!r} is not a file name inside a warehouse", "Use a relative name without '..' parts."
@@ -152,8 +163,10 @@ def check_name(name: str) -> None:
 
 
 def checked(source: Source, name: str, checksum: str) -> Iterator[bytes | memoryview]:
-    """Yield the content of a file in pieces, each of which may be gone when the next one comes; Corrupted at
-    its end if it does not have the ``checksum``."""
+    """Yield the content of a file in pieces; raise Corrupted at the end if its ``checksum`` differs.
+
+    Each piece is valid only until the next one is requested.
+    """
     hasher = xxhash.xxh3_128()
     for chunk in source.chunks(name):
         hasher.update(chunk)
@@ -165,9 +178,14 @@ def checked(source: Source, name: str, checksum: str) -> Iterator[bytes | memory
 def fault(
     verb: str, name: str, error: OSError, at: str | None = None, *, is_removed: bool = False
 ) -> StrandlineError:
-    """Return what an error of the operating system means to a caller: a file that should be there and is not
-    is damage, anything else is a folder that cannot be used now. ``at``: which one that is. ``is_removed``:
-    what was written of the file is gone again."""
+    """Translate an error of the operating system for the caller.
+
+    A missing file is damage (``MissingFile``); anything else means that the folder cannot be used now.
+
+    Args:
+        at: the folder.
+        is_removed: the partly written file was removed.
+    """
     if verb in ("read", "sync") and isinstance(
         error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)
     ):
@@ -186,17 +204,19 @@ def fault(
 
 
 class LocalFiles:
-    """Files in a folder of this machine, or of a mounted file system that honours O_EXCL and fsync.
+    """Files in a local folder, or in a mounted file system that supports O_EXCL and fsync.
 
-    ``follows``: symbolic links below the folder are followed, as for files that users name. In a warehouse
-    and in a repository none is: whoever may write there could let files be read or removed elsewhere."""
+    ``follows``: follow symbolic links below the folder, as for files that users name. In warehouses and
+    repositories links are refused: with write access there, an attacker could have files elsewhere read or
+    deleted.
+    """
 
     def __init__(self, root: str | os.PathLike[str], *, follows: bool = False) -> None:
         self.root = os.path.abspath(os.fspath(root))
         self.follows = follows
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # On another machine it is a folder and nothing else.
+        # On another machine it is a plain LocalFiles, not a subclass.
         return partial(LocalFiles, follows=self.follows), (self.root,)
 
     @property
@@ -210,7 +230,7 @@ class LocalFiles:
     def readable(self, name: str) -> str:
         path = self.path(name)
         if not self.follows:
-            with suppress(OSError):  # The one who opens it reports that.
+            with suppress(OSError):  # Opening the file reports this error.
                 stat_file(self.root, path)
         return path
 
@@ -239,8 +259,8 @@ class LocalFiles:
                 self._sync(changed)
             return size
         except BaseException as error:
-            # A partial file must not stay, whatever stopped us. If even that fails it is an orphan, which the
-            # collector removes.
+            # Whatever the error was, no partial file must stay. If its removal fails, it becomes an orphan,
+            # which the collector deletes.
             is_removed = False
             with suppress(OSError):
                 self._unlink(path)
@@ -259,7 +279,7 @@ class LocalFiles:
         return self._name_if_absent(name, lambda ready: self.write(ready, data))
 
     def _name_if_absent(self, name: str, make: Callable[[str], Any]) -> bool:
-        """Give the name to a file that is made under another one, and return whether it was free."""
+        """Write a file under a temporary name, then rename it if ``name`` is free; return True if it was."""
         ready = f"{name}.{uuid.uuid4().hex}"
         make(ready)
         try:
@@ -268,7 +288,7 @@ class LocalFiles:
             raise self._fault("create", name, error) from error
         finally:
             self.remove(ready)
-        self.seal([name])  # Also if it is another's: that one may not have come so far.
+        self.seal([name])  # Also the file of another process, which may not have synced it yet.
         return is_first
 
     def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
@@ -277,8 +297,10 @@ class LocalFiles:
         self.give_name(ready, name, replace=True)
 
     def give_name(self, ready: str, name: str, *, replace: bool) -> None:
-        """Give a file that is whole its name, in the place of another only if it may ``replace`` that;
-        otherwise it is removed, and AlreadyExists raised."""
+        """Rename a complete file. If ``name`` exists, replace it only if ``replace`` is set.
+
+        Otherwise delete the new file and raise AlreadyExists.
+        """
         try:
             if replace:
                 self._rename(self.path(ready), self.path(name))
@@ -291,8 +313,10 @@ class LocalFiles:
         self.seal([name])
 
     def move_folder(self, ready: str, name: str, *, replace: bool) -> None:
-        """Give a folder that is whole its name, in the place of another only if it may ``replace`` that.
-        Where the file system lets both change places, one of them is always there."""
+        """Rename a complete folder. If ``name`` exists, replace it only if ``replace`` is set.
+
+        Where the file system can exchange two folders atomically, ``name`` exists at all times.
+        """
         old = ready
         try:
             if not replace:
@@ -318,7 +342,7 @@ class LocalFiles:
         self._name_if_absent(name, lambda ready: self.copy(source, source_name, ready, checksum))
 
     def store_if_absent(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
-        made = gathered(chunks)  # Whoever writes it is done with it, as after a copy.
+        made = gathered(chunks)  # The caller may reuse its buffers afterwards, as after a copy.
         self._name_if_absent(name, lambda ready: self._store(ready, made, past_memory=True))
 
     def seal(self, names: Iterable[str]) -> None:
@@ -333,7 +357,7 @@ class LocalFiles:
                 folders.add(path)
         for folder in sorted(
             folders, reverse=True
-        ):  # The inner ones first: an entry counts only when its parent is durable.
+        ):  # Inner folders first: an entry is durable only when its parent is.
             try:
                 self._sync(folder)
             except OSError as error:
@@ -346,14 +370,14 @@ class LocalFiles:
                 yield os.path.relpath(os.path.join(at, file), self.root).replace(os.sep, "/")
 
     def _walk(self, top: str) -> Iterator[tuple[str, Entries]]:
-        """Yield each folder from ``top`` on with what is in it; the inner ones come later."""
+        """Yield each folder from ``top`` on with its entries, outer folders before inner ones."""
         waiting = [top]
         while waiting:
             at = waiting.pop()
             try:
                 found = entries(self._beneath, at)
             except (FileNotFoundError, NotADirectoryError):
-                continue  # It was removed while we looked.
+                continue  # It was deleted meanwhile.
             except OSError as error:
                 raise fault("list", at, error) from error
             waiting += [os.path.join(at, folder) for folder in reversed(found.folders)]
@@ -442,30 +466,28 @@ class LocalFiles:
         except FileExistsError:
             return False
         except OSError:
-            # Not every file system has links. Without them two that come at the very same moment are not
-            # told apart.
+            # Not every file system supports hard links. Without them, of two writers at the very same moment
+            # both succeed.
             if os.path.exists(name):
                 return False
             self._rename(path, name)
         return True
 
     def _make_folders(self, folder: str) -> list[str]:
-        """Create ``folder`` and return which folders got a new entry by that, innermost first."""
+        """Create ``folder`` with its parents; return the folders with a new entry, innermost first."""
         missing = []
         while not os.path.isdir(folder):
             missing.append(folder)
             folder = os.path.dirname(folder)
         for path in reversed(missing):
-            with suppress(
-                FileExistsError
-            ):  # Another writer was faster, but may not have made it durable yet.
+            with suppress(FileExistsError):  # Another writer created it, but may not have synced it yet.
                 self._mkdir(path)
         return [os.path.dirname(path) for path in missing]
 
     def _fill(self, descriptor: int, chunks: Iterable[bytes | memoryview], *, past_memory: bool) -> int:
         try:
             size = write_pieces(descriptor, chunks, self._append, past_memory=past_memory)
-            # On the descriptor that wrote: only it is sure to hear of a failed write-back.
+            # Flush the descriptor that wrote: only this one is sure to report a failed write-back.
             self._flush(descriptor)
         finally:
             os.close(descriptor)
@@ -506,7 +528,8 @@ class LocalFiles:
             os.rename(old, new, src_dir_fd=at, dst_dir_fd=to)
 
     def _exchange(self, path: str, name: str) -> bool:
-        from strandline.storage.exchange import exchange  # ctypes is slow to load, and few replace a folder.
+        # Imported late: ctypes is slow to load and rarely needed.
+        from strandline.storage.exchange import exchange
 
         return exchange(path, name)
 

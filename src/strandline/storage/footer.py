@@ -1,4 +1,4 @@
-"""What the footer of a Parquet file tells about its row groups, so that most of them need not be read."""
+"""Parquet footers: skip row groups by their statistics."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ from strandline.types.arrays import column_to_python
 __all__ = ["Footer"]
 
 WIDTH = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
-"""How many bytes a value takes; one of a fixed length at most 16, as Decimals do."""
+"""Bytes per value; values of a fixed length (Decimals) have at most 16."""
 PAIRS = 1 << 20
-"""How many pairs of a row group and a key are compared at a time."""
+"""Maximum number of pairs of a row group and a key that are compared at a time."""
 
 
 @dataclass(frozen=True)
 class ColumnBounds:
-    """What is known of one column, one element per row group. ``low`` and ``high`` are bounds that need not
-    occur (a writer may cut long ones); both are NULL where the group has only NULLs, and where ``unknown``
-    says that anything may be in it."""
+    """Statistics of one column, with one element per row group.
+
+    ``low`` and ``high`` are bounds that need not occur (a writer may truncate long values). Both are NULL
+    where the group has only NULLs, and where ``unknown`` is set: then any value may occur.
+    """
 
     low: pa.Array
     high: pa.Array
     unknown: Mask
     nulls: Mask
-    """Whether the column may be NULL somewhere in the group."""
+    """Whether the column may be NULL in the group."""
 
 
 class Footer:
-    """The metadata of one file, read once. May be used from any thread."""
+    """The metadata of one file, read once. Thread-safe."""
 
     def __init__(self, metadata: Any) -> None:
         self.metadata = metadata
@@ -52,13 +54,15 @@ class Footer:
 
     @property
     def cost(self) -> int:
-        """About how many bytes of memory this takes."""
+        """Approximate size in memory, in bytes."""
         return 8 * int(self.metadata.serialized_size)
 
     def memory(self, groups: Iterable[int] | None = None) -> tuple[int, set[str]]:
-        """Return about how many bytes the rows of some groups take in memory, and rather more than less; and
-        the names of columns that do not tell: long values in dictionaries, which count there as what they
-        have packed."""
+        """Estimate how many bytes the rows of some groups take in memory, rather too high than too low.
+
+        Also returns the columns for which the footer does not tell: columns of long values with a dictionary.
+        They count with their encoded size.
+        """
         total, vague = 0, set[str]()
         for g in range(self.groups) if groups is None else groups:
             group = self.metadata.row_group(g)
@@ -79,8 +83,8 @@ class Footer:
             some |= ranges[0].nulls
         if len(ranges) == 1:
             return [int(g) for g in np.flatnonzero(some)]
-        # Sorted by the whole key, a group spans little of the later columns as well, unless the first one
-        # changes in it.
+        # Rows are sorted by the whole key, so a group has a narrow range of the later columns, too, unless
+        # the first column changes within it.
         found: list[int] = []
         block = max(1, PAIRS // max(1, len(ranks)))
         for groups in np.split(at := np.flatnonzero(some), range(block, len(at), block)):
@@ -92,7 +96,7 @@ class Footer:
         return found
 
     def groups_between(self, schema: TableSchema, within: KeyRange) -> list[int]:
-        """Return the row groups that may hold a key of a range, or one that begins with its end."""
+        """Return the row groups that may hold a key of a range, or a key that starts with its upper end."""
         lower, upper = within.lower, within.upper
         depth = max(len(lower or ()), len(upper or ()))
         least: list[tuple[Any, ...]] = [()] * self.groups
@@ -112,8 +116,7 @@ class Footer:
         ]
 
     def lows(self, column: Column) -> pa.Array:
-        """Return for each row group a value that is not above any of the column in it; NULL if none is
-        known."""
+        """Return per row group a lower bound of the column's values; NULL if none is known."""
         return self._range(column).low
 
     def _range(self, column: Column) -> ColumnBounds:
@@ -139,7 +142,7 @@ class Footer:
                     least, most = statistics.min, statistics.max
                     pa.array([least, most], column.type.arrow)
                 except (pa.ArrowException, ValueError, TypeError, OverflowError):
-                    continue  # For example text that was cut inside a character.
+                    continue  # For example text that was truncated inside a character.
                 low[g], high[g], unknown[g] = least, most, False
         return ColumnBounds(
             pa.array(low, column.type.arrow), pa.array(high, column.type.arrow), unknown, nulls
@@ -147,9 +150,10 @@ class Footer:
 
 
 def _in_memory(chunk: Any) -> tuple[int, bool]:
-    """Return about how many bytes the values of one column in one group take, and whether that is sure: a
-    value may be in a dictionary once and in rows a thousand times, and of long ones a writer leaves out the
-    bounds."""
+    """Estimate how many bytes a column takes in memory in one group, and whether the estimate is safe.
+
+    It is not if long values, whose bounds are missing, are stored once in a dictionary and repeated in rows.
+    """
     values = int(chunk.num_values)
     if chunk.physical_type != "BYTE_ARRAY":
         return values * WIDTH.get(chunk.physical_type, 16), True
@@ -163,8 +167,10 @@ def _in_memory(chunk: Any) -> tuple[int, bool]:
 
 
 def _ranks(known: ColumnBounds, wanted: pa.Array) -> tuple[Ints, Ints, Ints]:
-    """Return bounds and wanted values as integers in the same order; NULL is -1 among the wanted, and in no
-    range."""
+    """Return bounds and wanted values as integers in the same order.
+
+    A wanted NULL is -1, which is in no range.
+    """
     groups = len(known.low)
     together = pa.concat_arrays([known.low, known.high, wanted])
     rank = pc.rank(together, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)

@@ -1,5 +1,4 @@
-"""What is done with any DataFrame, whatever store it is of. Loads PySpark only when there is one: metadata
-has none."""
+"""Functions for any DataFrame, of any store. PySpark is imported only when they are called."""
 
 from __future__ import annotations
 
@@ -27,19 +26,19 @@ __all__ = [
 
 
 class Collector(Protocol):
-    """What brings the rows of one DataFrame into this process as Python values."""
+    """Reads the rows of one DataFrame into this process as Python values."""
 
     def rows(self, limit: int | None = None) -> list[Row]:
-        """Return all rows, or the first ``limit`` of them; no more than those are computed then."""
+        """Return all rows. With ``limit``, compute and return only the first rows."""
         ...
 
     def __iter__(self) -> Iterator[Row]:
-        """Yield all rows, of which only a part is in memory at a time."""
+        """Yield all rows. Holds only part of them in memory."""
         ...
 
 
 class Batches(Protocol):
-    """What brings the rows of one DataFrame into this process as Arrow data."""
+    """Reads the rows of one DataFrame into this process as Arrow data."""
 
     schema: pa.Schema
 
@@ -48,26 +47,26 @@ class Batches(Protocol):
         ...
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield all rows, of which only a part is in memory at a time."""
+        """Yield all rows. Holds only part of them in memory."""
         ...
 
 
 def batches(frame: DataFrame) -> Batches:
-    """Return the Arrow data of a frame."""
+    """Return the Arrow reader of a frame."""
     from strandline.storage.spark.batches import FrameBatches
 
     return FrameBatches(frame)
 
 
 def collector(frame: DataFrame) -> Collector:
-    """Return the collector of a frame."""
+    """Return the row reader of a frame."""
     from strandline.storage.spark.collect import FrameCollector
 
     return FrameCollector(frame)
 
 
 def as_rows(columns: Sequence[str], values: Iterable[Sequence[Any]]) -> list[Row]:
-    """Return values that are in this process as rows of Spark's."""
+    """Return local values as Spark rows."""
     from pyspark.sql import Row
 
     make = Row(*columns)
@@ -75,43 +74,43 @@ def as_rows(columns: Sequence[str], values: Iterable[Sequence[Any]]) -> list[Row
 
 
 def is_of_spark(error: Exception) -> bool:
-    """Return whether an error is one of Spark's. Knows by the name, so that no other error loads PySpark."""
+    """Return True if the error is a Spark error. Compares names, so that PySpark need not be loaded."""
     return type(error).__module__.startswith(("pyspark", "py4j"))
 
 
 def translate(error: Exception) -> StrandlineError:
-    """Return what an error of Spark's means to a caller."""
+    """Translate a Spark error for the caller."""
     from strandline.storage.spark.failures import translate
 
     return translate(error)
 
 
 def register_source(spark: SparkSession, source: type[Any]) -> None:
-    """Let a session know a data source of this package's, which goes along to where Spark runs it."""
+    """Register a Python data source of this package with a session, and ship the package to it."""
     from strandline.storage.spark.failures import spark_errors
     from strandline.storage.spark.session import ship
 
     ship(spark)
     with spark_errors():
-        # Without it Spark 4.1 refuses a source that takes filters; 4.0 does not know it.
+        # Spark 4.1 refuses a source with filters unless this is set; Spark 4.0 does not know the setting.
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
         spark.dataSource.register(source)
-        # Writers look for it in the session that is active in their thread. One that another thread has
-        # started is active here when it has made a frame.
+        # Spark looks for the source in the active session of the calling thread. Creating a frame activates a
+        # session that another thread started.
         spark.createDataFrame([], "k INT")
 
 
 def run(spark: SparkSession, statements: Iterable[str]) -> None:
-    """Let a session carry out statements of Spark's own."""
+    """Run Spark SQL statements in a session."""
     from strandline.storage.spark.failures import spark_errors
 
     with spark_errors():
         for statement in statements:
-            type(spark).sql(spark, statement)  # That of the session may be guarded.
+            type(spark).sql(spark, statement)  # The session's own method may be guarded.
 
 
 def tables_of(spark: SparkSession, namespace: str) -> dict[str, str]:
-    """Return the tables in a namespace of Spark's catalog, each with what provides it."""
+    """Return the tables in a namespace of Spark's catalog, each with its provider."""
     from strandline.storage.spark.failures import spark_errors
 
     with spark_errors():

@@ -1,11 +1,13 @@
-"""The keys of an encrypted repository.
+"""The keys of an encrypted repository: creation, reading and rotation.
 
-Every file in it is sealed with a key that comes from a random *master key*. Master keys are stored in the
+Each file in the repository has its own key, wrapped with a random *master key*. Master keys are stored in the
 repository itself, in ``keys/<generation>.json``, encrypted ("wrapped") with the *user's key*, which the user
-keeps elsewhere. To change the user's key (``rotate``) is to write the next generation; no data is written
-again. By default it holds the same master keys in another wrapping. With ``new_master`` it also holds a new
-master key, with which everything is sealed from then on; the older ones stay for what was sealed before, and
-the header of a sealed file says which one it needs. Only the newest generation counts.
+keeps elsewhere.
+
+``rotate`` changes the user's key: it writes the next generation; no data is rewritten. By default the new
+generation holds the same master keys, wrapped with the new user's key. With ``new_master`` it also holds a
+new master key, which encrypts all new files. The older master keys stay in it for existing files: the header
+of an encrypted file names the master key that it needs. Only the newest generation is valid.
 """
 
 from __future__ import annotations
@@ -41,17 +43,17 @@ KEY_BYTES = 32
 NONCE_BYTES = 12
 FOLDER = "keys"
 _NAME = re.compile(r"keys/([1-9][0-9]*)\.json(\..+)?", re.ASCII)
-"""With something behind it, what a process left that died while it made one."""
+"""A suffix marks a temporary file left by a crashed writer."""
 _DAMAGED = "Bring back the folder keys of the repository as it was, from a copy of it."
 
 
 class WrongKey(PreconditionFailed):
-    """A key that is in order, but is not the one that opens this."""
+    """Error: the user's key is valid, but does not open this repository."""
 
 
 @dataclass(frozen=True)
 class UserKey:
-    """What the user keeps. It is never shown, written or logged; its fingerprint may be."""
+    """The key that the user keeps. It is never shown, stored or logged; its fingerprint may be."""
 
     secret: bytes = field(repr=False)
 
@@ -64,7 +66,7 @@ class UserKey:
 
     @property
     def fingerprint(self) -> str:
-        """What tells one key from another, and nothing about either."""
+        """Short id of the key, which reveals nothing about the key."""
         return derived(self.secret, "fingerprint of a user's key")[:8].hex()
 
     @property
@@ -74,13 +76,14 @@ class UserKey:
 
 @dataclass(frozen=True)
 class Ring:
-    """The opened keys of one repository. A pickle of it holds the master keys: it is meant for executors, and
-    must not be stored.
+    """The opened keys of one repository.
+
+    A pickle holds the master keys: it is meant for executors, and must not be stored.
 
     Args:
         generation: the generation of the user's key that opened it.
-        master: the master key that seals new files.
-        older: the master keys before it, newest first, for files that were sealed with them.
+        master: the master key that encrypts new files.
+        older: the earlier master keys, newest first, for files that were encrypted with them.
         since: the generation that introduced ``master``; 0 if the repository was created with it.
         opens_with: the fingerprint of the user's key.
     """
@@ -96,16 +99,16 @@ class Ring:
 
     @cached_property
     def id(self) -> bytes:
-        """The id of the master key that seals new files."""
+        """Id of the master key that encrypts new files."""
         return _id_of(self.master)
 
     @cached_property
     def wrapping(self) -> Any:
-        """The cipher that wraps the keys of new files."""
+        """Cipher that wraps the keys of new files."""
         return self.wrapping_of(self.id)
 
     def wrapping_of(self, key_id: bytes) -> Any:
-        """Return the cipher for keys of files that name this master key; None if it is not in the ring."""
+        """Return the cipher that unwraps file keys of this master key; None if the ring does not have it."""
         return self._wrappings.get(key_id)
 
     @cached_property
@@ -114,7 +117,7 @@ class Ring:
         return {_id_of(master): aead(derived(master, "wrapping of a file's key")) for master in masters}
 
     def next(self, *, new_master: bool) -> Ring:
-        """Return the ring of the next generation, with a new master key if asked for."""
+        """Return the ring of the next generation, optionally with a new master key."""
         generation = self.generation + 1
         if not new_master:
             return replace(self, generation=generation)
@@ -122,8 +125,10 @@ class Ring:
         return Ring(generation, os.urandom(KEY_BYTES), older, since=generation)
 
     def name_of(self, checksum: str) -> str:
-        """Return 64 hex digits that name a content by its checksum, and reveal nothing about the content
-        without the newest master key."""
+        """Return 64 hex digits that name a content by its checksum.
+
+        They reveal nothing about the content without the newest master key.
+        """
         return next(self.names_of(checksum))
 
     def names_of(self, checksum: str) -> Iterator[str]:
@@ -137,14 +142,14 @@ class Ring:
 
 @dataclass(frozen=True, kw_only=True)
 class Wrapped(Record):
-    """The master keys as they are stored in the repository.
+    """Stored form of the master keys.
 
     Args:
-        key_id: the id of the newest master key, which seals new files.
-        opens_with: the fingerprint of the user's key that opens it.
+        key_id: the id of the newest master key, which encrypts new files.
+        opens_with: the fingerprint of the user's key that opens the record.
         wrapped: all master keys, newest first, encrypted with the user's key.
         since: the generation that introduced the newest master key; 0 if the repository was created with it.
-        check: a checksum, which tells damage from a wrong key.
+        check: a checksum, which distinguishes damage from a wrong key.
     """
 
     FORMAT: ClassVar[int] = 2
@@ -158,7 +163,7 @@ class Wrapped(Record):
     check: str = ""
 
     def bound(self) -> bytes:
-        """Return the fields that are authenticated with the master keys."""
+        """Return the fields that are authenticated together with the master keys."""
         return " ".join([str(self.generation), self.key_id, self.opens_with, *self._since()]).encode()
 
     def checked(self) -> Wrapped:
@@ -171,19 +176,19 @@ class Wrapped(Record):
 
 
 class FirstWrapped(Wrapped):
-    """The form for a single master key, which every version can read."""
+    """Stored form of a single master key, which every version of Strandline can read."""
 
     FORMAT: ClassVar[int] = 1
 
 
 @dataclass(frozen=True)
 class Rotated:
-    """The outcome of a rotation.
+    """Result of a rotation.
 
     Args:
-        generation: the generation that counts from now on.
-        left: the names of older key files that could not be removed. They open nothing here, but such a file
-            and the older key together give away the master keys in it.
+        generation: the generation that is valid from now on.
+        left: the names of older key files that could not be deleted. They are not valid any more, but such a
+            file and the older user's key together reveal the master keys in it.
     """
 
     generation: int
@@ -191,20 +196,19 @@ class Rotated:
 
 
 def create(files: Files, user: UserKey) -> Ring:
-    """Return the keys of a repository, new ones if it has none. May be repeated after a death at any
-    point."""
+    """Return the keys of a repository; create them if it has none. Can be repeated after a crash."""
     if not newest(files):
         files.write_if_absent(_name(1), _text(Ring(1, os.urandom(KEY_BYTES)), user))
-    return open_ring(files, user)  # Also if another was faster: his are those of the repository.
+    return open_ring(files, user)  # If another process was faster, its keys are valid.
 
 
 def open_ring(files: Files, user: UserKey) -> Ring:
-    """Return the keys of a repository; WrongKey if the newest of them is not for this user's key."""
+    """Return the keys of a repository. Raises WrongKey if the user's key does not open the newest ones."""
     return _opened(_newest_record(files), user, files)
 
 
 def newest(files: Files) -> int:
-    """Return the newest generation that is there, 0 if there is none."""
+    """Return the newest generation of keys, 0 if there is none."""
     return max((number for number, _, is_whole in _listed(files) if is_whole), default=0)
 
 
@@ -216,12 +220,14 @@ def rotate(
     new_master: bool = False,
     check: Callable[[], None] = lambda: None,
 ) -> Rotated:
-    """Replace the user's key. No data is written again. If the process dies at any point, the repository
-    opens with exactly one of the two keys, and the rotation can be repeated.
+    """Replace the user's key without rewriting data.
+
+    After a crash at any point the repository opens with exactly one of the two keys, and the rotation can be
+    repeated.
 
     Args:
-        new_master: seal new files with a new master key, which the old key has never opened.
-        check: called before the new keys are written; raises if this process must not do so.
+        new_master: encrypt new files with a new master key, which the old user's key has never opened.
+        check: called before the new keys are written; raises if this process must not write them.
     """
     if old == new:
         raise InvalidArgument("the new key of the repository is the old one", "Make another one.")
@@ -231,24 +237,24 @@ def rotate(
         return is_new and record.opens_with == new.fingerprint
 
     record = _newest_record(files)
-    if not is_done(record):  # Otherwise an earlier try has written it.
+    if not is_done(record):  # Otherwise an earlier attempt has written it.
         ring = _opened(record, new if record.opens_with == new.fingerprint else old, files)
         ring = ring.next(new_master=new_master)
         check()
         files.write_if_absent(_name(ring.generation), _text(ring, new))
-        # The stored file, not the answer to the write, says which rotation came first.
+        # The stored file, not the result of the write, decides which rotation came first.
         record = _newest_record(files)
         if not is_done(record):
             raise Conflict(
                 f"another has changed the key of the repository at {files.location} at the same moment",
                 "Find out which key holds now, and repeat it with that one.",
             )
-    _opened(record, new, files)  # Nothing is removed before the new one is known to work.
+    _opened(record, new, files)  # Check that the new key works before anything is deleted.
     return Rotated(record.generation, tuple(_remove_older(files, record.generation)))
 
 
 def derived(key: bytes, purpose: str) -> bytes:
-    """Return the key for one purpose that comes from another key."""
+    """Derive the key for one purpose from another key."""
     try:
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -258,7 +264,7 @@ def derived(key: bytes, purpose: str) -> bytes:
 
 
 def aead(key: bytes) -> Any:
-    """Return AES-256-GCM with a key."""
+    """Return the AES-256-GCM cipher of a key."""
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
@@ -282,8 +288,7 @@ def _name(generation: int) -> str:
 
 
 def _listed(files: Files) -> Iterator[tuple[int, str, bool]]:
-    """Yield the generations of what lies in the folder, with the names, and whether it is more than a
-    leftover."""
+    """Yield the generation and name of each key file, and False for a crashed writer's leftover."""
     for name in files.names(FOLDER):
         if found := _NAME.fullmatch(name):
             yield int(found[1]), name, found[2] is None
@@ -310,7 +315,7 @@ def _newest_record(files: Files) -> Wrapped:
             raise Corrupted(f"the repository at {files.location} has no keys", _DAMAGED)
         if (data := files.find(_name(generation))) is not None:
             return _read(data, generation)
-        # A rotation has removed it since we looked, and so there is a newer one.
+        # A rotation deleted it meanwhile, so a newer one exists.
     raise Conflict(f"the keys of the repository at {files.location} change all the time")
 
 
@@ -354,10 +359,10 @@ def _opened(record: Wrapped, user: UserKey, files: Files) -> Ring:
 
 
 def _remove_older(files: Files, generation: int) -> Iterator[str]:
-    """Remove what is older than a generation, and yield the names that could not be removed."""
+    """Delete older key files; yield the names of those that could not be deleted."""
     for number, name, is_whole in list(_listed(files)):
         if number < generation or (number == generation and not is_whole):
             try:
                 files.remove(name)
             except StrandlineError:
-                yield name  # A bucket may keep what it has. It counts no more in any case.
+                yield name  # A bucket may refuse to delete. The file is not valid any more in any case.

@@ -1,6 +1,6 @@
-"""Keys as columns: sorting, matching and folding without a Python loop over rows.
+"""Keys as columns: sorting, matching and folding, vectorised.
 
-Everywhere here NULL equals NULL and sorts before every value, and a key is given as one array per key column.
+In all functions NULL equals NULL and sorts before every value. A key is given as one array per key column.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ def to_mask(array: Any) -> Mask:
 
 
 def keys_of(schema: TableSchema, table: pa.Table) -> list[Key]:
-    """Return the key of each row of a table that has the key columns under their logical names."""
+    """Return the key of each row of a table with logical column names."""
     return list(
         zip(*(column_to_python(c.type, table.column(c.name)) for c in schema.key_columns), strict=True)
     )
 
 
 def key_text(names: Sequence[str], key: Sequence[object]) -> str:
-    """Return a key, or a part of one, for people."""
+    """Format a key, or a part of one, for messages."""
 
     def short(value: object) -> str:
         text = "NULL" if value is None else repr(value) if isinstance(value, (str, bytes)) else str(value)
@@ -71,7 +71,7 @@ def key_arrays(schema: TableSchema, keys: Sequence[Key]) -> list[pa.Array]:
 
 
 def sort_indices(columns: Sequence[pa.ChunkedArray]) -> pa.Array:
-    """Return the row numbers in ascending order of the columns; equal rows stay in their order."""
+    """Return the row numbers in ascending order of the columns. The sort is stable."""
     by: dict[str, Any] = {}
     for i, column in enumerate(columns):
         if column.null_count:
@@ -81,11 +81,11 @@ def sort_indices(columns: Sequence[pa.ChunkedArray]) -> pa.Array:
 
 
 def codes(columns: Sequence[pa.ChunkedArray]) -> tuple[Ints, int]:
-    """Return a number for each row, equal for equal rows, from 0 to the answered count."""
+    """Number the distinct rows; return the number of each row, and how many there are."""
     code, count = _encode(columns[0])
     for column in columns[1:]:
         more, size = _encode(column)
-        # Made dense again after each column, so that the product never exceeds the square of the number of
+        # Renumbered densely after each column, so that the product never exceeds the square of the number of
         # rows.
         code, count = _encode(pa.chunked_array([pa.array(code * size + more)]))
     return code, count
@@ -102,8 +102,7 @@ def _encode(column: pa.ChunkedArray) -> tuple[Ints, int]:
 
 
 def neighbours(columns: Sequence[pa.ChunkedArray]) -> tuple[Mask, Mask]:
-    """Return for each row but the first whether it sorts before the row above it, and whether it is the
-    same."""
+    """Compare each row but the first with the row before it: does it sort before it, is it equal?"""
     rows = len(columns[0])
     less, same = np.full(max(rows - 1, 0), False), np.full(max(rows - 1, 0), True)
     for column in columns:
@@ -115,18 +114,20 @@ def neighbours(columns: Sequence[pa.ChunkedArray]) -> tuple[Mask, Mask]:
 
 
 def firsts_and_lasts(columns: Sequence[pa.ChunkedArray]) -> tuple[Ints, Ints]:
-    """Return for each distinct row its first and its last row number."""
+    """Return the first and the last row number of each distinct row."""
     code, count = codes(columns)
     rows = np.arange(len(code))
     first, last = np.empty(count, np.int64), np.empty(count, np.int64)
-    last[code] = rows  # Of several assignments to one place the last one stays.
+    last[code] = rows  # Of several assignments to one element the last one wins.
     first[code[::-1]] = rows[::-1]
     return first, last
 
 
 def match(rows: Sequence[pa.ChunkedArray], wanted: Sequence[pa.Array]) -> tuple[Ints, Ints]:
-    """Return the numbers of the rows whose key is wanted, ascending, and beside each the position in
-    ``wanted``, which has no duplicates."""
+    """Return the row numbers whose key is wanted, ascending, and for each its position in ``wanted``.
+
+    ``wanted`` has no duplicates.
+    """
     if len(rows) == 1:
         found = pc.index_in(rows[0], value_set=wanted[0])
         at = np.flatnonzero(to_mask(pc.is_valid(found)))
@@ -136,7 +137,7 @@ def match(rows: Sequence[pa.ChunkedArray], wanted: Sequence[pa.Array]) -> tuple[
         at = at[to_mask(pc.is_in(column.take(at), value_set=values))]
     if not len(at):
         return at, at
-    # Each part of the key is wanted somewhere; whether the whole is, equal codes tell.
+    # Each column value is wanted in some key. Equal codes tell whether the whole key is.
     both = [pa.chunked_array([*r.take(at).chunks, w]) for r, w in zip(rows, wanted, strict=True)]
     code, count = codes(both)
     position = np.full(count, -1, np.int64)
@@ -146,8 +147,7 @@ def match(rows: Sequence[pa.ChunkedArray], wanted: Sequence[pa.Array]) -> tuple[
 
 
 def compare(schema: TableSchema, columns: Sequence[pa.ChunkedArray], bound: Key) -> tuple[Mask, Mask]:
-    """Return which rows have a key that sorts before and which one that sorts after all keys with the prefix
-    ``bound``."""
+    """Return which rows have a key that sorts before, and which after, all keys with the prefix ``bound``."""
     before, after, same = (np.full(len(columns[0]), start) for start in (False, False, True))
     for column, definition, value in zip(columns, schema.key_columns, bound, strict=False):
         if value is None:
@@ -162,7 +162,7 @@ def compare(schema: TableSchema, columns: Sequence[pa.ChunkedArray], bound: Key)
 
 
 def evenly(schema: TableSchema, rows: pa.Table, pieces: int) -> Iterator[pa.Table]:
-    """Yield the rows in so many ranges of keys with about the same number of rows each."""
+    """Split the rows into ``pieces`` ranges of keys with about the same number of rows."""
     if pieces > 1:
         rows = rows.take(sort_indices([rows.column(name) for name in schema.key]))
     ends = [rows.num_rows * i // pieces for i in range(pieces + 1)]
@@ -183,7 +183,7 @@ def by_shard(schema: TableSchema, rows: pa.Table) -> Iterator[pa.Table]:
     def key(row: int) -> Any:
         return order(keys_of(schema, rows.slice(row, 1))[0])
 
-    # A bound may be the beginning of a key, and then it sorts before it.
+    # A bound may be a prefix of a key. Then it sorts before the key.
     firsts = [bisect_left(range(rows.num_rows), order(bound), key=key) for bound in schema.bounds]
     for first, end in pairwise([0, *firsts, rows.num_rows]):
         if first < end:
@@ -191,11 +191,10 @@ def by_shard(schema: TableSchema, rows: pa.Table) -> Iterator[pa.Table]:
 
 
 class Wanted:
-    """The keys of a search, in order, and which of them are still to be found. Not for use by several
-    threads."""
+    """The sorted keys of a search, and which of them are not found yet. Not thread-safe."""
 
     def __init__(self, schema: TableSchema, columns: Sequence[pa.Array]) -> None:
-        """``columns`` has distinct keys; ``places`` says for each of them, now in order, where it was."""
+        """Sort the keys, which must be distinct. ``places`` has the original position of each sorted key."""
         by_key = sort_indices([pa.chunked_array([array]) for array in columns])
         self.places: Ints = by_key.to_numpy().astype(np.int64)
         self.arrays = [array.take(by_key) for array in columns]
@@ -213,8 +212,7 @@ class Wanted:
 
     @cached_property
     def position(self) -> dict[Key, int]:
-        """Where the keys are that were still to be found when this was first asked for, which few searches
-        have to."""
+        """Positions of the keys that were not found yet at the first access. Lazy: few searches need them."""
         return {self.keys[i]: i for i in np.flatnonzero(self._open).tolist()}
 
     @cached_property
@@ -227,13 +225,13 @@ class Wanted:
             self.left.difference_update(self.keys[i] for i in positions.tolist())
 
     def may_be_in(self, lower: Key | None, upper: Key | None) -> bool:
-        """Return whether a segment with this smallest and largest key may have a wanted one."""
+        """Return True if a segment with this smallest and largest key may have a wanted key."""
         if lower is None or upper is None or not self._open.any():
             return False
         return order(self._ends[0]) <= order(upper) and order(lower) <= order(self._ends[1])
 
     def between(self, lower: Key, upper: Key) -> tuple[Ints, list[pa.Array]]:
-        """Return positions and columns of the keys still to be found from ``lower`` to ``upper``."""
+        """Return positions and columns of the keys between ``lower`` and ``upper`` that are not found yet."""
         columns = [pa.chunked_array([array]) for array in self.arrays]
         outside = compare(self._schema, columns, lower)[0] | compare(self._schema, columns, upper)[1]
         positions = np.flatnonzero(self._open & ~outside)

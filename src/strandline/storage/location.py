@@ -1,4 +1,4 @@
-"""Where files are: a folder, or a URL of an object store."""
+"""Choose the file implementation for a location: a folder or the URL of an object store."""
 
 from __future__ import annotations
 
@@ -18,16 +18,19 @@ __all__ = ["SCHEMES", "bucket_of", "files_at", "is_inside", "is_url"]
 def files_at(
     location: str | os.PathLike[str], settings: Settings | None = None, *, follows: bool = False
 ) -> LocalFiles | ObjectFiles:
-    """Return the files at an absolute path or a URL. They can be pickled, and then work on another machine if
-    that reaches the place. ``follows``: symbolic links below a folder are followed."""
+    """Return the files at an absolute path or a URL. They can be pickled for use on another machine.
+
+    ``follows``: follow symbolic links below a folder.
+    """
     if not isinstance(location, str) or not is_url(location):
         return LocalFiles(location, follows=follows)
-    from strandline.storage.objects import ObjectFiles  # It loads what only URLs need.
+    # Imported late: it loads libraries that only URLs need.
+    from strandline.storage.objects import ObjectFiles
 
     return ObjectFiles(location, settings)
 
 
 def is_inside(place: str, other: str) -> bool:
-    """Return whether an absolute path or a URL is another one, or a part of it."""
+    """Return True if a location (absolute path or URL) equals another one or is inside it."""
     inner, outer = (at if is_url(at) else os.path.realpath(at) for at in (place, other))
     return f"{inner.rstrip('/')}/".startswith(f"{outer.rstrip('/')}/")

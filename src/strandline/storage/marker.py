@@ -1,8 +1,7 @@
-"""What a repository says about itself, and how it is opened.
+"""The repository's marker ``repository.json``, and opening a repository.
 
-``repository.json`` lies open also where all else is encrypted: it says whether a key is needed. A text in a
-repository ends with a checksum of all that is before it, so that a byte that has changed is found whatever it
-means.
+The marker is not encrypted, even in an encrypted repository: it says whether a key is needed. Each text file
+of a repository ends with a checksum of all text before it, so that every changed byte is detected.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _END = ', "checksum": "'
 
 @dataclass(frozen=True, kw_only=True)
 class Marker(Record):
-    """What a repository is. ``engine``: the version that made it."""
+    """Content of the marker. ``engine``: the version of Strandline that created the repository."""
 
     id: str
     created: float
@@ -49,18 +48,18 @@ class Marker(Record):
 
 
 def to_bytes(record: Record) -> bytes:
-    """Return the text of a record with its checksum at the end."""
+    """Return the text of a record, with its checksum at the end."""
     body = records.to_text(record)[:-1]
     return f'{body}{_END}{checksum_of(body.encode())}"}}\n'.encode()
 
 
 def from_bytes(kind: type[R], data: bytes, what: str) -> R:
-    """Return the record that a text of a repository holds; CORRUPTED if a byte of it has changed."""
+    """Parse a text file of a repository; raise CORRUPTED if its checksum does not match."""
     return records.from_text(kind, text_of(data, what), what)
 
 
 def text_of(data: bytes, what: str) -> str:
-    """Return a text of a repository without its checksum; CORRUPTED if a byte of it has changed."""
+    """Return the text without its checksum; raise CORRUPTED if the checksum does not match."""
     body, mark, _ = data.rpartition(_END.encode())
     if not mark or data != f'{body.decode(errors="replace")}{_END}{checksum_of(body)}"}}\n'.encode():
         raise Corrupted(
@@ -76,23 +75,24 @@ def text_of(data: bytes, what: str) -> str:
 
 
 def read_marker(files: Files) -> Marker | None:
-    """Return what is there; None if it is no repository."""
+    """Return the marker; None if the place is not a repository."""
     data = files.find(MARKER)
     return None if data is None else from_bytes(Marker, data, f"the file {MARKER} of {files.location}")
 
 
 class NotExpected(PreconditionFailed):
-    """A repository that is not the one that was asked for: another one is in its place."""
+    """Error: another repository than the expected one is in this place."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What is known of a repository before it is opened. The marker itself proves nothing: whoever may write
-    to the place could have replaced it.
+    """What is known about a repository before it is opened.
+
+    The marker itself proves nothing: an attacker with write access could have replaced it.
 
     Args:
-        encrypted: whether it is encrypted; None if nothing says so. Then it must be, if a key is configured.
-        id: the id of the repository; None if nothing says so.
+        encrypted: whether the repository is encrypted. None: unknown; then it must be if a key is configured.
+        id: the id of the repository. None: unknown.
     """
 
     encrypted: bool | None = None
@@ -100,7 +100,7 @@ class Expected:
 
 
 def _check(marker: Marker, place: str, settings: Settings, expected: Sequence[Expected]) -> None:
-    """Raise NotExpected if the repository at ``place`` is not what each of these says."""
+    """Raise NotExpected if the repository at ``place`` contradicts one of ``expected``."""
     for each in expected:
         if each.id not in (None, marker.id):
             raise NotExpected(
@@ -125,14 +125,16 @@ def _check(marker: Marker, place: str, settings: Settings, expected: Sequence[Ex
 
 
 def opened(files: Files, settings: Settings, *expected: Expected) -> tuple[Files, bool]:
-    """Return the files of a repository as their content is to be read, and whether there is a repository.
-    NotExpected if it is not what each of ``expected`` says."""
+    """Return the files of a repository, decrypted if needed, and whether the repository exists.
+
+    Raises NotExpected if it contradicts one of ``expected``.
+    """
     marker = read_marker(files)
     if marker is not None:
         _check(marker, files.location, settings, expected)
     if marker is None or not marker.encrypted:
         return files, marker is not None
-    # What encryption needs is loaded by those who need it.
+    # Imported late: only encrypted repositories need these libraries.
     from strandline.storage.keyring import open_ring
     from strandline.storage.sealed import SealedFiles
     from strandline.storage.user_key import user_key
@@ -144,7 +146,7 @@ def opened(files: Files, settings: Settings, *expected: Expected) -> tuple[Files
 
 
 def plain(files: Files) -> Files:
-    """Return the files of a repository as they lie there."""
+    """Return the files of a repository without decryption."""
     from strandline.storage.sealed import SealedFiles
 
     return files.plain if isinstance(files, SealedFiles) else files

@@ -1,5 +1,7 @@
-"""How many bytes of memory the rows of a file would take. A segment knows those of the file, which are
-packed: a thousand times the same long text is not much longer there than once."""
+"""Estimate how much memory the rows of a file take.
+
+The size of the file is no measure: a long text that is repeated a thousand times is stored about once.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,11 @@ __all__ = ["memory_of"]
 
 
 def memory_of(shelf: Shelf, segment: Segment, most: int, groups: Iterable[int] | None = None) -> int:
-    """Return about how many bytes the rows of a segment, or of some row groups of it, take; counting ends
-    where they are more than ``most``. Only long texts are looked at themselves, a few at a time."""
+    """Return approximately how many bytes the rows of a segment, or of some row groups, take in memory.
+
+    Counting stops above ``most``. Only columns whose footer does not tell enough are read, a few row groups
+    at a time.
+    """
     footer = footer_of(shelf, segment)
     chosen = list(range(footer.groups) if groups is None else groups)
     total, vague = footer.memory(chosen)

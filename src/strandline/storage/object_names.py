@@ -1,8 +1,7 @@
-"""The names that objects have in a repository.
+"""Names of objects in a repository.
 
-A text that was read somewhere (a manifest, a list of trash, a listing of a folder, the catalog) becomes the
-name of an object by ``ObjectName`` and in no other way. Everything else is refused, so no text leads to a
-file outside of ``objects/``.
+Text that was read (a manifest, a trash list, a folder listing, the catalog) becomes an object's name only
+through ``ObjectName``, which refuses everything else. So no text leads to a file outside of ``objects/``.
 """
 
 from __future__ import annotations
@@ -22,8 +21,11 @@ _PART = re.compile(rf"{_FORM}\.[0-9a-f]{{32}}", re.ASCII)
 
 
 class ObjectName(str):
-    """The name of an object: ``objects/<first two digits>/<32 or 64 hex digits>.parquet``, or with ``-2``,
-    ``-3``, ... after the digits. CORRUPTED for any other text."""
+    """The name of an object; raises CORRUPTED for any other text.
+
+    ``objects/<first two digits>/<32 or 64 hex digits>.parquet``, optionally with ``-2``, ``-3``, ... after
+    the digits.
+    """
 
     __slots__ = ()
 
@@ -37,18 +39,20 @@ class ObjectName(str):
 
     @property
     def digits(self) -> str:
-        """The hex digits that tell the content."""
+        """The hex digits that are derived from the content."""
         return self.rpartition("/")[2].partition(".")[0].partition("-")[0]
 
 
 def is_object_or_part(name: str) -> bool:
-    """Return whether a file of a repository is an object, or a part of one that a writer left."""
+    """Return True if a file is an object, or a partly written object that a crashed writer left."""
     return (_OBJECT.fullmatch(name) or _PART.fullmatch(name)) is not None
 
 
 def place_of(file: str) -> tuple[str, ObjectName]:
-    """Return the repository in which a segment's file outside the warehouse is, and its name there. CORRUPTED
-    if the text does not say both."""
+    """Return the repository of a segment's file outside the warehouse, and its name there.
+
+    Raises CORRUPTED if the text does not have both.
+    """
     root, _, rest = file.rpartition(f"/{OBJECTS}/")
     name = ObjectName(f"{OBJECTS}/{object_of(rest)}")
     if ".." in root.split("/"):

@@ -1,4 +1,4 @@
-"""Parts of an object: read at any place, and fetched one after the other while they are sent."""
+"""Random reads of an object, and prefetching while an object is uploaded."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from strandline.work import shared
 __all__ = ["ObjectReader", "fetched"]
 
 BLOCK_BYTES = 256 << 10
-"""What Arrow asks for is read in blocks of at least this size: a request takes longer than such a block."""
+"""Minimum read size: a request takes longer than transferring such a block."""
 
 
 class Ranges(Protocol):
-    """What a reader needs of files."""
+    """The part of ``Files`` that a reader needs."""
 
     def size(self, name: str) -> int: ...
 
@@ -27,8 +27,11 @@ class Ranges(Protocol):
 
 @contextmanager
 def fetched(chunks: Iterable[bytes]) -> Iterator[Iterator[bytes]]:
-    """Take chunks in a thread of its own: the client asks for them where it cannot be asked for anything
-    itself, and they may come from a store as well."""
+    """Yield an iterator whose chunks a separate thread fetches in advance.
+
+    The object store's client pulls the chunks from within its own event loop, where it cannot be called
+    again; fetching a chunk may need a call.
+    """
     line: queue.Queue[bytes | BaseException | None] = queue.Queue(16)
     stopped = threading.Event()
 
@@ -70,6 +73,6 @@ class ObjectReader(BlockReader):
         super().__init__(files.size(name))
 
     def _fetch(self, start: int, end: int) -> tuple[int, bytes]:
-        # The footer is read from its end to its beginning, so near the end the block ends with the file.
+        # Arrow reads the footer backwards, so a block near the end of the file ends with the file.
         first = max(0, min(start, self._size - BLOCK_BYTES))
         return first, self._files.range(self._name, first, max(end, min(self._size, first + BLOCK_BYTES)))

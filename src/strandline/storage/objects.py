@@ -1,8 +1,8 @@
 """Files as objects of a bucket (S3, Google Cloud Storage, Azure), through ``obstore``.
 
-An object comes into being whole or not at all, so there is nothing to sync; and folders are nothing but parts
-of names. Every change goes through the primitives at the end, so that a test can stop a process before any
-one of them.
+An object appears as a whole or not at all, so there is nothing to sync. Folders are only prefixes of names.
+Every change goes through the primitives at the end of this module, so that a test can stop a process before
+any one of them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["ObjectFiles"]
 T = TypeVar("T")
 
 WHOLE_BYTES = 16 << 20
-"""Up to this size an object is sent in one request, which the store refuses if there is one of that name."""
+"""Maximum size of an upload in one request, which also checks that the name is free."""
 PART_BYTES = 8 << 20
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified bucket does not exist")
 _STATUS = re.compile(r"status code: (\d{3} [A-Za-z ]+)")
@@ -47,12 +47,14 @@ _REASONS = {
     "error decoding response body": "the connection was cut",
 }
 _user: int | None = None
-"""The process that has begun to use object stores: threads come with it, which no fork takes along."""
+"""Process that first used an object store. The client's threads do not survive a fork."""
 
 
 class ObjectFiles:
-    """Files below a URL. A pickle of it holds the settings, with what is secret in them: it is meant for
-    executors, and for nothing that lasts."""
+    """Files below a URL.
+
+    A pickle holds the settings with their secrets: it is meant for executors, and must not be stored.
+    """
 
     def __init__(self, location: str, settings: Settings | None = None) -> None:
         self._bucket = bucket_of(location)
@@ -92,11 +94,11 @@ class ObjectFiles:
         self._send(name, parts, undo=undo)
 
     def make_root(self) -> None:
-        """Nothing has to be there: a name brings its folders with it."""
+        """Do nothing: object stores need no folders."""
 
     def write_if_absent(self, name: str, data: bytes) -> bool:
         check_name(name)
-        # If it fails, nothing is taken back: what is there may be another's, and if it is ours, it is whole.
+        # On failure the object stays: it may be another writer's, and if it is ours, it is complete.
         return self._create(name, data, undo=False)
 
     def store(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
@@ -119,8 +121,10 @@ class ObjectFiles:
         return size
 
     def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
-        """Write a file from its pieces in the place of another, which stays until all of this one is there;
-        if it fails, for good."""
+        """Write a file in the place of another one, which stays until the new one is complete.
+
+        If it fails, the old file stays.
+        """
         check_name(name)
         content = _gathered(map(bytes, chunks))
         if isinstance(content, bytes):
@@ -135,10 +139,11 @@ class ObjectFiles:
 
     def store_if_absent(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
         try:
-            # If it fails, nothing is taken back: others may have written the same meanwhile, and need it.
+            # On failure the object stays: another writer may have written the same content meanwhile, and
+            # need it.
             self._stored(name, chunks, undo=False)
         except Internal:
-            # An object appears as a whole, so the other one is what this one would have been.
+            # An object appears as a whole, so the existing one has the same content.
             if not self.exists(name):
                 raise
 
@@ -150,15 +155,15 @@ class ObjectFiles:
 
     def seal(self, names: Iterable[str]) -> None:
         for name in names:
-            self.size(name)  # What is there is durable.
+            self.size(name)  # An object that exists is durable.
 
     def names(self, folder: str = "") -> Iterator[str]:
         below = folder.rstrip("/")
         if below:
             check_name(below)
         for found in self._listed(below):
-            # Hadoop marks a folder with an empty object whose name ends with a slash, and the client does not
-            # show the slash. No file of ours is empty.
+            # Hadoop marks a folder with an empty object whose name ends with a slash, and the client drops
+            # the slash. None of our files is empty.
             if found["size"]:
                 yield found["path"]
 
@@ -197,8 +202,7 @@ class ObjectFiles:
             return None
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        # Range by range, and not as one stream: a connection that breaks costs one range, which is asked for
-        # again.
+        # Read by ranges instead of one stream: a broken connection costs only one range, which is retried.
         size = self.size(name)
         for at in range(0, size, PART_BYTES):
             data = self.range(name, at, min(size, at + PART_BYTES))
@@ -206,7 +210,7 @@ class ObjectFiles:
                 yield data[start : start + CHUNK]
 
     def range(self, name: str, start: int, end: int) -> bytes:
-        """Return the bytes from ``start`` on, up to ``end``."""
+        """Return the bytes from ``start`` up to ``end``."""
         return self._read(name, lambda store: bytes(store.get_range(name, start=start, end=end)))
 
     def checksum(self, name: str) -> str:
@@ -237,7 +241,7 @@ class ObjectFiles:
             raise self._fault("list", folder or self.location, error) from None
 
     def _tries(self) -> Iterator[int]:
-        """Again and again, for requests that the client itself does not repeat."""
+        """Yield once per attempt, with pauses: for requests that the client itself does not retry."""
         count, seconds = self._settings.storage_retries + 1, self._settings.storage_retry_seconds
         return tries(SystemClock(), lambda n: min(0.1 * 2**n, 5.0), count=count, seconds=seconds)
 
@@ -245,7 +249,7 @@ class ObjectFiles:
         return self._repeated("read", name, lambda: act(self._store()))
 
     def _repeated(self, verb: str, name: str, act: Callable[[], T], *, once: bool = False) -> T:
-        """Do what may be done twice, and again while it is cut off."""
+        """Run an idempotent request; retry dropped connections."""
         failed: Exception = Internal("a request neither failed nor succeeded")
         for _ in self._tries():
             try:
@@ -257,8 +261,10 @@ class ObjectFiles:
         raise self._fault(verb, name, failed) from None
 
     def _create(self, name: str, data: bytes, *, undo: bool) -> bool:
-        """Return whether the object is there with this content; it is not if there was another one. ``undo``:
-        leave none behind when it fails, which only who has the name alone may ask for."""
+        """Create an object; return False if one with other content exists.
+
+        ``undo``: remove the object on failure. Only for names that no other writer uses.
+        """
         from obstore.exceptions import AlreadyExistsError
 
         failed: BaseException = Internal("a write neither failed nor succeeded")
@@ -267,7 +273,7 @@ class ObjectFiles:
                 self._put(name, data)
                 return True
             except AlreadyExistsError:
-                # An earlier try of ours may have got through, of which only the answer was lost.
+                # An earlier attempt may have succeeded although its response was lost.
                 return self.read(name) == data
             except BaseException as error:
                 failed = error
@@ -278,7 +284,7 @@ class ObjectFiles:
         raise self._fault("write", name, failed) if isinstance(failed, Exception) else failed from None
 
     def _send(self, name: str, chunks: Iterable[bytes], *, undo: bool) -> None:
-        """Write an object part by part; it appears with the last one. ``undo``: as in ``_create``."""
+        """Upload an object in parts; it appears with the last one. ``undo``: as in ``_create``."""
         if self.exists(name):
             raise Internal(f"the file {name} exists already, and files are never written twice")
         try:
@@ -291,14 +297,15 @@ class ObjectFiles:
             raise self._fault("write", name, error) from None
 
     def _take_back(self, name: str) -> None:
-        """Remove what may have been written. If even that fails it is an orphan, which the collector
-        removes."""
+        """Delete what may have been written. On failure it stays as an orphan for the collector."""
         with suppress(StrandlineError):
             self._delete([name], retries=0)
 
     def _fault(self, verb: str, name: str, error: Exception) -> StrandlineError:
-        """Return what an error of the client means to a caller. Of its text only known parts are told: the
-        rest may hold anything, credentials too."""
+        """Translate a client error for the caller.
+
+        Only known parts of its text are shown: the rest may contain credentials.
+        """
         if isinstance(error, StrandlineError):
             return error
         from obstore import exceptions
@@ -306,7 +313,7 @@ class ObjectFiles:
         text = str(error)
         if isinstance(error, FileNotFoundError):
             if not _NO_BUCKET.search(text):
-                with suppress(Exception):  # The answer to a HEAD does not say what is missing.
+                with suppress(Exception):  # The response to a HEAD request does not tell what is missing.
                     try:
                         next(iter(self._store(0).list(chunk_size=1)), None)
                     except exceptions.BaseError as listed:
@@ -344,7 +351,7 @@ class ObjectFiles:
         self._store().put(name, data, mode="overwrite", use_multipart=False)
 
     def _put_parts(self, name: str, chunks: Iterable[bytes]) -> None:
-        # If the chunks fail, the client gives up the upload.
+        # If ``chunks`` raises, the client aborts the upload.
         with fetched(chunks) as coming:
             self._store().put(name, coming, use_multipart=True, chunk_size=PART_BYTES, max_concurrency=4)
 
@@ -357,7 +364,7 @@ class ObjectFiles:
             except FileNotFoundError as error:
                 if _NO_BUCKET.search(str(error)):
                     raise
-                for name in names:  # Not every store takes it for done if there is nothing to remove.
+                for name in names:  # Some stores report a missing object as an error.
                     with suppress(FileNotFoundError):
                         store.delete(name)
 
@@ -365,7 +372,7 @@ class ObjectFiles:
 
 
 def _gathered(chunks: Iterator[bytes]) -> bytes | Iterator[bytes]:
-    """Return all pieces as one if that is sent in one request, and otherwise as they come."""
+    """Return all pieces joined if they fit into one request; otherwise an iterator over them."""
     first, size = list[bytes](), 0
     for chunk in chunks:
         first.append(chunk)
@@ -376,7 +383,7 @@ def _gathered(chunks: Iterator[bytes]) -> bytes | Iterator[bytes]:
         return b"".join(first)
 
     def coming() -> Iterator[bytes]:
-        while first:  # What has been sent is not kept.
+        while first:  # Pieces that were sent are freed.
             yield first.pop(0)
         yield from chunks
 
@@ -384,8 +391,10 @@ def _gathered(chunks: Iterator[bytes]) -> bytes | Iterator[bytes]:
 
 
 def _is_cut(error: BaseException) -> bool:
-    """Return whether a request failed under way, and the client did not repeat it: it does so only while no
-    answer has begun, and if it does not matter whether the request was carried out twice."""
+    """Return True if a connection broke during a request that the client did not retry itself.
+
+    The client retries only idempotent requests whose response has not begun.
+    """
     text = str(error)
     under_way = "HTTP error" in text or "error decoding response body" in text
     return type(error).__name__ == "GenericError" and under_way and " retries, " not in text

@@ -1,8 +1,10 @@
-"""Proving what every reader relies on: rows lie in their segment in the order of keys and steps, between the
-recorded ends, and a state has each key once.
+"""Check the order of rows: what every reader relies on.
 
-``examine_segment`` depends on nothing but ``Files`` and what was recorded of a segment, so that it runs
-wherever the file can be read: here for few rows, on executors for many.
+The rows of a segment are sorted by key and step, their first and last keys are those that were recorded, and
+a state has each key once.
+
+``examine_segment`` needs only ``Files`` and the segment's record. So it runs in this process for few rows,
+and on executors for many.
 """
 
 from __future__ import annotations
@@ -38,23 +40,22 @@ Kind: TypeAlias = Literal[
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong, with a few of the keys it is about."""
+    """One problem, with a few of the keys concerned."""
 
     kind: Kind
     message: str
     keys: tuple[Key, ...] = ()
     path: str | None = field(default=None, compare=False)
-    """The absolute path of a file that is not in its folder."""
+    """Absolute path of a missing file."""
 
     @staticmethod
     def of_missing(error: Corrupted) -> Finding:
-        """Return what an error says that was raised because a file is missing."""
+        """Return the finding for an error about a missing file."""
         return Finding("missing_file", error.message, path=getattr(error, "path", None))
 
 
 def examine_segment(files: Files, schema: TableSchema, segment: Segment) -> list[Finding]:
-    """Return what is wrong with the rows of one segment, given what was recorded of it. Only a part of the
-    rows is in memory at a time."""
+    """Return what is wrong with the rows of one segment. Holds only part of the rows in memory."""
     walk = _Walk(schema, segment)
     try:
         for rows in read_batches(files, schema, segment, [*schema.key, STEP]):
@@ -68,8 +69,11 @@ def examine_segment(files: Files, schema: TableSchema, segment: Segment) -> list
 
 
 def meeting(segments: Sequence[Segment]) -> tuple[Segment, ...]:
-    """Return the segments without those whose range of keys meets no other's. One that may change older rows
-    stays: which segments come before it and which after decides how the others are read."""
+    """Return the segments without those whose key range overlaps no other range.
+
+    A segment that may change older rows always stays: the segments before and after it are read differently
+    because of it.
+    """
     by_key = sorted(segments, key=lambda s: order(s.min_key or ()))
     apart: set[int] = set()
     highest: tuple[object, ...] | None = None
@@ -91,7 +95,7 @@ def more_than_once(count: int, keys: Sequence[Key]) -> Finding:
 
 @dataclass
 class _Tally:
-    """How many rows have something wrong with them, and the first few different keys of those."""
+    """Number of rows with one kind of problem, and their first distinct keys."""
 
     rows: int = 0
     keys: list[Key] = field(default_factory=list)
@@ -107,7 +111,7 @@ class _Tally:
 
 
 class _Walk:
-    """Goes through the rows of one segment, batch by batch, and compares each with the one before it."""
+    """Reads the rows of one segment batch by batch and compares each row with the one before it."""
 
     def __init__(self, schema: TableSchema, segment: Segment) -> None:
         self._schema, self._segment = schema, segment
@@ -130,7 +134,7 @@ class _Walk:
             rows = pa.concat_tables([self._last, rows])
         after, same = neighbours([rows.column(name) for name in self._schema.key])
         steps = rows.column(STEP).to_numpy()
-        # Where a key may occur again, it does so at a later step.
+        # A key that is allowed to repeat must repeat at a later step.
         again = same & (steps[1:] == steps[:-1]) if self._may_repeat else same
         following = rows.slice(1)
         self._unordered.add(self._schema, following, after | (same & (steps[1:] < steps[:-1])))
@@ -139,7 +143,7 @@ class _Walk:
 
     @property
     def _may_repeat(self) -> bool:
-        """Only a log of several commits may have a key more than once, and not if it calls itself fresh."""
+        """Only a log of several commits may repeat a key, and only if it is not marked as fresh."""
         return self._segment.role == "log" and self._segment.stepped and not self._segment.fresh
 
     def findings(self) -> list[Finding]:

@@ -1,9 +1,9 @@
-"""How fast files are copied, and how many at a time: one ``Pace`` for all that an operation copies in a
-process.
+"""Throttle of file copies: limits bytes per second and concurrent files.
 
-A piece of a file is paid for with time before it is written, so that at no moment more has gone than the
-rate allows, however many threads share it and however small the files are. Nobody can copy a segment without
-a pace (``stored.py``).
+All copies that one operation makes in a process share one ``Pace``.
+
+Each piece of a file waits for its share of time before it is written. So the total never exceeds the rate,
+for any number of threads and any size of files. Segments cannot be copied without a ``Pace`` (``stored.py``).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from strandline.work import check, may_end
 __all__ = ["Pace", "Paced", "Paces"]
 
 LOOK_SECONDS = 0.25
-"""A copy that waits asks this often whether it is still wanted."""
+"""Interval at which a waiting copy checks whether it was cancelled."""
 
 
 class Pace:
-    """May be used from any thread. On another machine it goes by the clock there."""
+    """The throttle of one operation. Thread-safe. A pickled copy uses the system clock of its machine."""
 
     def __init__(self, limits: Limits, clock: Clock) -> None:
         self.limits = limits
@@ -40,13 +40,13 @@ class Pace:
         return Pace, (self.limits, SystemClock())
 
     def pay(self, size: int) -> None:
-        """Wait until so many bytes more may go. Leaves, with ``Interrupted``, if the work is to end."""
+        """Wait until ``size`` more bytes may be copied. Raises ``Interrupted`` if the work is cancelled."""
         check()
         rate = self.limits.bytes_per_second
         if not rate:
             return
         with self._changed:
-            # Time in which nothing went is not made up for.
+            # Idle time is not credited: the rate is never exceeded afterwards to catch up.
             self._paid_until = until = max(self._paid_until, self._clock.now()) + size / rate
         while (left := until - self._clock.now()) > 0:
             self._clock.sleep(min(left, LOOK_SECONDS) if may_end() else left)
@@ -54,7 +54,7 @@ class Pace:
 
     @contextmanager
     def room(self, files: int = 1) -> Iterator[None]:
-        """Wait until so many files may be copied beside the others, and keep the room for them."""
+        """Wait until ``files`` more files may be copied at the same time; reserve these slots."""
         with self._changed:
             while not self._changed.wait_for(lambda: self._free >= files, LOOK_SECONDS):
                 check()
@@ -68,9 +68,11 @@ class Pace:
 
     @contextmanager
     def shared(self, files: int, *, each: int = 1) -> Iterator[tuple[int, Pace]]:
-        """Give at most so many files away to tasks that know nothing of each other and copy ``each`` at a
-        time: yield how many of them may run at once, and the pace of one. If there is a rate, all of it is
-        theirs as long as they run."""
+        """Reserve slots for up to ``files`` copies in tasks that do not know of each other.
+
+        Yields how many tasks may run at once and the throttle of each task, which copies ``each`` files at a
+        time. If a rate is set, the tasks get all of it while they run.
+        """
         limits = self.limits
         each = min(each, limits.copies)
         tasks = max(1, min(limits.copies // each, -(-files // each)))
@@ -81,7 +83,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Paced:
-    """Files to copy from, no faster than a pace allows."""
+    """Source of files that reads no faster than the throttle allows."""
 
     files: Source
     pace: Pace
@@ -93,8 +95,10 @@ class Paced:
 
 
 class Paces:
-    """The paces of the operations that this process carries out. One that nobody uses has nothing to
-    remember, for all that has gone is paid for."""
+    """The throttles of the operations that run in this process.
+
+    An unused throttle can be dropped, because it has no state: all its bytes are paid for.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

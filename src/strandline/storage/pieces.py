@@ -1,8 +1,8 @@
-"""Bytes of a file on their way to or from a disk: pieces as large as a disk likes them, in memory that it can
-take them from.
+"""I/O buffers, and reading and writing files in large pieces.
 
-A large copy goes past the operating system's own copy of files. To fill that copy first and to wait for the
-disk then costs more than the disk alone, and drives out what others read.
+Buffers are reused, page-aligned and as large as disks prefer. A large copy bypasses the page cache (direct
+I/O): filling the cache and then waiting for the disk takes longer than writing to the disk, and evicts pages
+that other processes read.
 """
 
 from __future__ import annotations
@@ -17,23 +17,26 @@ from contextlib import contextmanager, suppress
 __all__ = ["PIECE", "borrowed", "gathered", "pieces", "write_pieces"]
 
 PIECE = 4 << 20
-"""So many bytes are read and written at once."""
+"""Bytes per read or write."""
 BLOCK = 4096
-"""What goes to the disk by itself is a multiple of this, and so is its place in memory."""
+"""Alignment of size and address that direct I/O needs."""
 SPARE = 16
-"""So many places are kept that nobody uses now: two for each file of a copy."""
+"""Maximum number of unused buffers to keep: two per file being copied."""
 _DIRECT = getattr(os, "O_DIRECT", 0)
 _spare: list[memoryview] = []
 
 
 @contextmanager
 def borrowed() -> Iterator[memoryview]:
-    """A place for a piece, as long as the block lasts. It was used before and will be used again: to have
-    new memory from the operating system takes many times as long as to fill it."""
+    """Lend a buffer of ``PIECE`` bytes. Its content is undefined.
+
+    Buffers are reused, because allocating memory from the operating system takes many times as long as
+    filling it.
+    """
     try:
         place = _spare.pop()
     except IndexError:
-        # Not shared with processes that are forked from this one, which borrow it as well.
+        # Private: forked processes must not share it.
         place = memoryview(mmap.mmap(-1, PIECE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
     try:
         yield place
@@ -43,8 +46,10 @@ def borrowed() -> Iterator[memoryview]:
 
 
 def pieces(descriptor: int) -> Iterator[memoryview]:
-    """Yield the content of an open file, and close it. All pieces are in the same place, so each is gone when
-    the next comes."""
+    """Yield the content of an open file, and close it.
+
+    All pieces use the same buffer: each is valid only until the next one is requested.
+    """
     try:
         with borrowed() as place:
             while size := os.readv(descriptor, [place]):
@@ -54,8 +59,10 @@ def pieces(descriptor: int) -> Iterator[memoryview]:
 
 
 def gathered(coming: Iterable[bytes | memoryview]) -> Iterator[memoryview]:
-    """Yield what comes in smaller pieces, or not where a disk could take it from. All pieces are in the same
-    place, so each is gone when the next comes."""
+    """Join small or unaligned pieces into pieces that direct I/O can write.
+
+    All pieces use the same buffer: each is valid only until the next one is requested.
+    """
     with borrowed() as place:
         filled = 0
         for piece in coming:
@@ -78,9 +85,11 @@ def write_pieces(
     *,
     past_memory: bool,
 ) -> int:
-    """Write what comes with ``append``, and return how much it was; it is on its way to the disk then, and
-    durable after fsync. ``past_memory``: directly to the disk, where the file system can do that and there is
-    more than one piece."""
+    """Write pieces with ``append``, start their write-back, and return their total size.
+
+    The data are durable after fsync. ``past_memory``: use direct I/O if the file system supports it and there
+    is more than one piece.
+    """
     size = given = 0
     direct = False
     for piece in coming:
@@ -97,7 +106,7 @@ def write_pieces(
             except OSError as error:
                 if not direct or error.errno != errno.EINVAL:
                     raise
-                # The file system thinks better of it, or the bytes are not where a disk can take them from.
+                # The file system refuses direct I/O after all, or the buffer is not aligned.
                 direct = _set_direct(descriptor, False)
                 continue
             if done <= 0:
@@ -111,21 +120,23 @@ def write_pieces(
 
 
 def _set_direct(descriptor: int, wanted: bool) -> bool:
-    """Return whether what is written from now on goes past the operating system's memory."""
+    """Switch direct I/O on or off; return True if it is on now."""
     if not _DIRECT:
         return False
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & ~_DIRECT
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | _DIRECT if wanted else flags)
     except OSError:
-        return False  # This file system has no such thing.
+        return False  # This file system does not support direct I/O.
     return wanted
 
 
 def _write_back(descriptor: int, start: int, size: int) -> None:
-    """Ask for bytes to be on their way to the disk, and wait for nothing. It changes no file and promises
-    nothing: that is for fsync, which also hears of a write that has failed by then."""
+    """Start to write bytes back to the disk, without waiting.
+
+    This guarantees nothing: fsync does, and it also reports a write-back that failed before.
+    """
     if hasattr(os, "posix_fadvise"):
         with suppress(OSError):
-            # What is not needed soon is written at once, and stays in memory while it is.
+            # DONTNEED starts the write-back; pages stay in the cache until they are written.
             os.posix_fadvise(descriptor, start, size, os.POSIX_FADV_DONTNEED)

@@ -1,4 +1,4 @@
-"""A part of a table's rows that any process can read by itself."""
+"""A partition of a table's rows that any process can read independently."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["Portion"]
 
 
 class Portion(Protocol):
-    """Can be pickled, and holds no connection."""
+    """A partition of a table's rows. Can be pickled; holds no connection."""
 
     @property
     def files(self) -> Files:
-        """What the rows are read from."""
+        """Where the rows are read from."""
         ...
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield the rows, some at a time, in no particular order."""
+        """Yield the rows in blocks, in no particular order."""
         ...

@@ -1,5 +1,7 @@
-"""A question in a folder of the warehouse that tasks on executors answer: whether they see the folder, and
-write to the same one."""
+"""Check that executors see the warehouse's folder and write to the same one.
+
+The driver writes a file ("question") into the folder; tasks on executors read it and write answers.
+"""
 
 from __future__ import annotations
 
@@ -18,37 +20,36 @@ QUESTION = "question"
 
 @dataclass(frozen=True)
 class Answer:
-    """What a task found and wrote. ``file`` None: it did not see the question."""
+    """Result of one task. ``file``: the answer's file; None if the task did not see the question."""
 
     host: str
     file: str | None
 
 
 def write_question(files: Files, folder: str) -> bytes:
-    """Write a file that no other folder has, and return its content."""
+    """Write a file with unique content, and return the content."""
     content = uuid.uuid4().hex.encode()
     files.write(f"{folder}/{QUESTION}", content)
     return content
 
 
 def answer_question(files: Files, folder: str, content: bytes, number: int) -> Answer:
-    """Look for the question, and write an answer beside it. ``number``: which one of the tasks this is."""
+    """Check for the question and write an answer. ``number``: the number of the task."""
     host = socket.gethostname()
     if files.find(f"{folder}/{QUESTION}") != content:
         return Answer(host, None)
-    name = f"{folder}/{number}-{uuid.uuid4().hex}"  # A task may be tried more than once.
+    name = f"{folder}/{number}-{uuid.uuid4().hex}"  # A task may be retried.
     files.write(name, content)
     return Answer(host, name)
 
 
 def load_package(number: int) -> str:
-    """Return which machine has loaded this module, with all that this package depends on to work with
-    files."""
+    """Return this machine's host name; loading this module loads all libraries needed for files."""
     return socket.gethostname()
 
 
 def check_answers(files: Files, content: bytes, answers: Sequence[Answer]) -> None:
-    """Refuse a folder that an executor does not see, or in which its answer is not."""
+    """Raise if an executor does not see the folder, or if this process does not see its answer."""
     for answer in answers:
         if answer.file is None:
             raise blind_writers(

@@ -1,4 +1,4 @@
-"""Rows as DataFrames, of which Spark makes the answer to a query. A part of the store."""
+"""The store's DataFrames: input for queries that Spark runs."""
 
 from __future__ import annotations
 
@@ -16,45 +16,46 @@ if TYPE_CHECKING:
 
 
 class Queries:
-    """Those of one store. May be used from any thread. Each call needs Spark, and starts it."""
+    """The DataFrames of one store. Thread-safe. Every call needs Spark and starts it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def frame(self, state: State) -> DataFrame:
-        """Return all rows of a table."""
+        """Return a DataFrame of all rows of a table."""
         from strandline.storage import spark
 
         return spark.scan.scan(self._store.spark, self._store.shelf, state)
 
     def increment(self, state: State) -> DataFrame:
-        """Return the changes of an incremental backup with the column that marks tombstones."""
+        """Return the changes of an incremental backup, with the column that marks tombstones."""
         from strandline.storage import spark
 
         return spark.query.increment(self._store.spark, self._store.shelf, state)
 
     def through_index(self, table: State, entries: State, *, whole: bool) -> DataFrame:
-        """Return the entries of an index as rows of its table; ``whole``: with the columns that the index
-        does not have."""
+        """Return the entries of an index as rows of its table.
+
+        ``whole``: also read the columns that the index does not have, from the table.
+        """
         from strandline.storage import spark
 
         return spark.query.through_index(self._store.spark, self._store.shelf, table, entries, whole=whole)
 
     def sql(self, text: str, frames: Mapping[str, DataFrame], args: Mapping[str, Any]) -> DataFrame:
-        """Return a query over frames, which its text names as ``{name}``, and values, which it names as
-        ``:name``."""
+        """Run a query; its text refers to frames as ``{name}`` and to values as ``:name``."""
         from strandline.storage import spark
 
         return spark.query.sql(self._store.spark, text, frames, args)
 
     def declared(self, frame: DataFrame, schema: TableSchema) -> DataFrame:
-        """Return the rows of a table with columns that say their type where Spark's does not."""
+        """Return the rows of a table; columns carry their declared type where Spark's type differs."""
         from strandline.storage import spark
 
         return spark.batches.declared(frame, schema)
 
     def values(self, frame: DataFrame) -> pa.Table:
-        """Return the few rows of a frame."""
+        """Return the rows of a small DataFrame as an Arrow table."""
         from strandline.storage import spark
 
         return spark.query.to_arrow(frame)

@@ -1,4 +1,4 @@
-"""A stored file as Arrow reads it: any part of it at any time, a block of it at hand."""
+"""Base class for files that Arrow reads at random positions, with a buffer of one block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["BlockReader"]
 
 
 class BlockReader(io.RawIOBase):
-    """``size``: how long the content is."""
+    """A readable file. ``size``: the length of its content."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -20,7 +20,7 @@ class BlockReader(io.RawIOBase):
 
     @abstractmethod
     def _fetch(self, start: int, end: int) -> tuple[int, bytes]:
-        """Return a block that holds at least the content from ``start`` to ``end``, and where it begins."""
+        """Return the start and the bytes of a block that covers at least ``start`` to ``end``."""
 
     def readable(self) -> bool:
         return True

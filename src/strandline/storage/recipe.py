@@ -1,10 +1,12 @@
-"""How a state is put together of files, said to readers that know nothing of ours.
+"""Recipe of a table state: which files to fold, described for external readers.
 
-A recipe names the parts of a chain in their order. What lies in the catalog and not in a file comes along as
-an Arrow table, or is packed into files of the reader's own. The fold is the one of ``model.split``:
+A recipe lists the parts of a chain in order. Small commits, whose rows are in the catalog and not in files,
+are given as Arrow tables or are written to extra files (``pack``). To get the state, a reader takes
+(``model.split``):
 
-the rows of ``before`` whose keys are not in ``changes``, then the last change of each key in ``changes`` that
-is not an erase, then the rows of ``after``.
+1. the rows of ``before`` whose keys are not in ``changes``;
+2. of each key in ``changes`` its last change, if that is not an erase;
+3. the rows of ``after``.
 """
 
 from __future__ import annotations
@@ -31,11 +33,17 @@ __all__ = ["Recipe", "RecipePart", "pack", "recipe_of"]
 
 @dataclass(frozen=True, kw_only=True)
 class RecipePart:
-    """A run of rows. ``file``: an absolute path or a URL of Parquet with the columns under their physical
-    names; None if the rows lie in the catalog: then ``data`` has them in the same form. ``stepped``: each row
-    has its step in ``__strandline_step``; otherwise all have the step ``upto``. ``op``: what a row did may be
-    said in ``__strandline_op``: ``U``, ``R`` or, for an erase, ``E``; absent or NULL means ``U``. ``cut``: it
-    also has rows of later steps, which do not count."""
+    """Some rows of a state, in one file or one Arrow table.
+
+    Args:
+        file: absolute path or URL of a Parquet file with the columns under their physical names; None if the
+            rows come from the catalog: then ``data`` holds them in the same form.
+        stepped: each row has its own step in ``__strandline_step``; otherwise all rows have the step
+            ``upto``.
+        op: the part may have a column ``__strandline_op`` with ``U``, ``R``, or ``E`` for an erase. A missing
+            column or NULL means ``U``.
+        cut: the part also has rows of later steps, which the reader must skip.
+    """
 
     file: str | None
     rows: int
@@ -49,8 +57,11 @@ class RecipePart:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """The parts of a table's state at a step. Order matters within ``changes``: of two changes of a key the
-    one of the later part counts, and in a part the one of the later step."""
+    """The parts of a table's state at a step.
+
+    The order of ``changes`` matters: of two changes of a key, the one in the later part wins, and within a
+    part the one with the later step.
+    """
 
     path: str
     step: int
@@ -61,12 +72,12 @@ class Recipe:
 
     @property
     def parts(self) -> tuple[RecipePart, ...]:
-        """All of them, oldest first."""
+        """All parts, oldest first."""
         return (*self.before, *self.changes, *self.after)
 
 
 def recipe_of(shelf: Shelf, files: Everywhere, path: str, state: State) -> Recipe:
-    """Return the recipe of a state. Small commits in the catalog that follow each other are one part."""
+    """Return the recipe of a state. Consecutive small commits in the catalog become one part."""
     step = state.chain.step
 
     def parts(segments: Sequence[Segment]) -> tuple[RecipePart, ...]:
@@ -118,8 +129,10 @@ def _inline(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], step
 
 
 def pack(recipe: Recipe, into: Files) -> Recipe:
-    """Write what lies in the catalog into files, and return the recipe with these. A file is named by its
-    content, so that the same is written once, however often it is asked for."""
+    """Write the rows that come from the catalog to files, and return the recipe that names them.
+
+    The name of a file is derived from its content, so that the same rows are written only once.
+    """
 
     def packed(part: RecipePart) -> RecipePart:
         if part.data is None:

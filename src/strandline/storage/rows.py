@@ -1,4 +1,4 @@
-"""Rows as callers bring them, and what a write makes of them."""
+"""Inputs and results of row writes."""
 
 from __future__ import annotations
 
@@ -20,23 +20,28 @@ Mode: TypeAlias = Literal["UPSERT", "REPLACE", "INSERT", "UPDATE", "DELETE", "DE
 
 @dataclass(frozen=True)
 class Target:
-    """What a write changes, and what it asks of its caller when it needs it."""
+    """The table that a write changes, and callbacks for what it may need."""
 
     state: State
-    """The table as the statement sees it."""
+    """State of the table that the statement sees."""
     indexes: Callable[[], Mapping[str, TableSchema]]
-    """The schemas of the implementation tables that must change with it, by the names of the indexes."""
+    """Returns the schemas of the index implementation tables to update, by index name."""
     name: Callable[[str | None], str]
-    """A fresh name for files of the index with that name, or of the table itself. Many writes need none, and
-    a name needs a durable session."""
+    """Returns a fresh file name for the index with that name, or for the table itself (None).
+
+    A callback, because a name needs a durable session and many writes need no file.
+    """
     reads: Callable[[pa.Table], None]
-    """Told the keys whose present rows decide the outcome, before these are looked at. Not told on Spark:
-    there every key is among those that are written, or comes from a query that has said what it read."""
+    """Called with the keys whose existing rows decide the outcome, before these rows are read.
+
+    Not called on Spark: there all these keys are written too, or come from a query that reported its own
+    reads.
+    """
 
 
 @dataclass(frozen=True)
 class Written:
-    """Segments that are durable and not committed, and what they add to the digest of their table."""
+    """Durable segments that are not committed yet, and what they add to their table's digest."""
 
     segments: tuple[Segment, ...] = ()
     delta: Digest = field(default_factory=Digest)
@@ -44,9 +49,9 @@ class Written:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a write did to a table, and to each of its indexes by name."""
+    """What a write did to a table and to each of its indexes, by index name."""
 
     table: Written = field(default_factory=Written)
     indexes: Mapping[str, Written] = field(default_factory=dict)
     given: pa.Table | None = None
-    """The rows it was given, in the types of the table, where they were brought into this process."""
+    """The given rows in the table's types, if they were read into this process."""

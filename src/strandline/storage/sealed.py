@@ -1,4 +1,4 @@
-"""Files whose content is sealed: encrypted, and proved to be what was written under the name."""
+"""Encrypted files: encrypt on write, decrypt and authenticate on read."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ __all__ = ["SealedFiles"]
 
 
 class SealedFiles:
-    """Files of a repository, read and written through its keys. Sizes, checksums and pieces are those of the
-    content; names are as they are given. A pickle of it holds the master keys, as does that of its ring.
+    """Files of a repository, read and written with its keys.
+
+    Sizes, checksums and pieces are those of the decrypted content; names are not encrypted. A pickle holds
+    the master keys.
 
     Args:
-        renew: opens the keys anew. It is called when the repository has a newer generation of keys than
-            ``ring``; it does not go along with a pickle.
+        renew: opens the keys again. Called when the repository has a newer generation of keys than ``ring``.
+            Not part of a pickle.
     """
 
     def __init__(self, files: Files, ring: Ring, renew: Callable[[], Ring] | None = None) -> None:
@@ -48,22 +50,24 @@ class SealedFiles:
 
     @property
     def plain(self) -> Files:
-        """The files as they lie there."""
+        """The encrypted files themselves."""
         return self._files
 
     def names_of(self, checksum: str) -> Iterator[str]:
-        """Yield what content with this checksum is called under each master key, newest first."""
+        """Yield the names of content with this checksum under each master key, newest first."""
         return self._ring.names_of(checksum)
 
     @property
     def ring(self) -> Ring:
-        """The keys as they were when they were last opened."""
+        """The keys as last opened."""
         return self._ring
 
     def renew(self) -> bool:
-        """Open the keys anew if those in the repository are not the ones that were opened, and return whether
-        they were. CORRUPTED if older ones, or none, are there now; WrongKey if the user's key does not open
-        them."""
+        """Open the keys again if the repository has another generation of them; return True if it had.
+
+        Raises CORRUPTED if the repository now has older keys or none, and WrongKey if the user's key does not
+        open them.
+        """
         if self._renew is None or keyring.newest(self._files) == self._ring.generation:
             return False
         ring = self._renew()
@@ -156,7 +160,7 @@ class SealedFiles:
         return PREFIX + hasher.hexdigest()
 
     def opener(self, name: str, head: bytes) -> Opener:
-        """Return what opens the chunks of a file with this header."""
+        """Return the object that decrypts the chunks of the file with this header."""
         try:
             opener = Opener(self._ring, name, head)
         except OtherMaster:
@@ -167,7 +171,7 @@ class SealedFiles:
         return opener
 
     def source(self, name: str) -> Any:
-        """Return the sealed file, open for reading any part of it."""
+        """Return the encrypted file, open for random access."""
         found = self._files.readable(name)
         try:
             return open(found, "rb", buffering=0) if isinstance(found, str) else found
@@ -178,8 +182,10 @@ class SealedFiles:
         return opened(lambda head: self.opener(name, head), chunks)
 
     def _admit(self, name: str, generation: int) -> None:
-        """Let only those read what was sealed after a change of the user's key who see the keys of that time:
-        whoever put older ones in their place must not go unnoticed."""
+        """Refuse a file that was encrypted after a key change, unless the repository has the keys of then.
+
+        This detects that older keys were put in the place of newer ones.
+        """
         if generation <= self._generation:
             return
         there = keyring.newest(self._files)
@@ -189,11 +195,11 @@ class SealedFiles:
                 f"is of generation {there}, and the file is of generation {generation}",
                 f"Somebody has put back older keys; bring back keys/{generation}.json or a later one.",
             )
-        self._generation = there  # The key was changed since we opened the repository.
+        self._generation = there  # The key was changed after this process opened the repository.
 
 
 class SealedReader(BlockReader):
-    """A sealed file as Arrow reads it."""
+    """An encrypted file as Arrow reads it."""
 
     def __init__(self, files: SealedFiles, name: str) -> None:
         self._name = name
@@ -202,10 +208,10 @@ class SealedReader(BlockReader):
         super().__init__(plain_size(name, self._length))
         self._opener = files.opener(name, self._sealed(0, HEADER_BYTES))
         if not self._size:
-            self._chunks(0, 0)  # Whoever reads nothing would not notice that nothing is left.
+            self._chunks(0, 0)  # Check the end of the file: nothing else would read an empty file.
 
     def close(self) -> None:
-        with suppress(AttributeError):  # It was never opened.
+        with suppress(AttributeError):  # The file was never opened.
             self._source.close()
         super().close()
 
@@ -214,7 +220,7 @@ class SealedReader(BlockReader):
         return first * CHUNK, self._chunks(first, last)
 
     def _chunks(self, first: int, last: int) -> bytes:
-        """Return the content from one chunk to another, which are fetched together."""
+        """Return the content of several consecutive chunks, fetched in one request."""
         end = min(self._length, HEADER_BYTES + (last + 1) * SEALED_BYTES)
         data = memoryview(self._sealed(HEADER_BYTES + first * SEALED_BYTES, end))
         parts = (data[at : at + SEALED_BYTES] for at in range(0, len(data), SEALED_BYTES))
@@ -224,7 +230,7 @@ class SealedReader(BlockReader):
         )
 
     def _sealed(self, start: int, end: int) -> bytes:
-        """Return these bytes of the file, fewer only if it has become shorter."""
+        """Return these bytes of the encrypted file; fewer only if the file was truncated meanwhile."""
         data = b""
         try:
             self._source.seek(start)

@@ -1,9 +1,11 @@
-"""The bytes of a sealed file: a header, then the content in chunks of 1 MiB, each encrypted and authenticated
-by itself, so that any part can be read without the rest.
+"""Format of encrypted files: a header, then the content in encrypted chunks of ``CHUNK`` bytes.
 
-Each file has a random key of its own, which the header holds, wrapped. The name of the file is authenticated
-with all of it, and with a chunk its place and whether it is the last. So nothing can be changed, moved,
-exchanged or cut off without being noticed by who reads it.
+Each chunk is authenticated by itself, so that any range can be read without the rest.
+
+Each file has its own random key. The header holds this key, wrapped (encrypted) with the master key. The
+authenticated data of a chunk are the name of the file, the number of the chunk and whether it is the last
+one. So a reader detects every change: damaged bytes, moved or exchanged chunks, a renamed file, a truncated
+file.
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ MAGIC = b"STRSEA"
 FORMAT = 1
 TAG_BYTES = 16
 SEALED_BYTES = CHUNK + TAG_BYTES
-"""How long a sealed chunk is; only the last one may be shorter."""
+"""Length of an encrypted chunk. Only the last chunk may be shorter."""
 _OPEN = struct.Struct(">6sHI16s")
-"""What everybody can read: magic, format, generation of the user's key, id of the master key."""
+"""Unencrypted start of the header: magic, format, generation of the user's key, id of the master key."""
 _CHECK_BYTES = 8
 _WRAPPED_AT = _OPEN.size + NONCE_BYTES
 _CHECK_AT = _WRAPPED_AT + KEY_BYTES + TAG_BYTES
@@ -38,8 +40,10 @@ Piece: TypeAlias = "bytes | bytearray | memoryview"
 
 
 def sealed(ring: Ring, name: str, chunks: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
-    """Yield the sealed file of a content, which has this name. What is taken and what is given may be gone
-    when the next comes."""
+    """Yield the content, encrypted as the file ``name``.
+
+    Both an input chunk and a yielded piece are valid only until the next one is requested.
+    """
     key, nonce = os.urandom(KEY_BYTES), os.urandom(NONCE_BYTES)
     head = _OPEN.pack(MAGIC, FORMAT, ring.generation, ring.id)
     head += nonce + ring.wrapping.encrypt(nonce, key, head + name.encode())
@@ -54,8 +58,11 @@ def sealed(ring: Ring, name: str, chunks: Iterable[bytes | memoryview]) -> Itera
 def opened(
     opener_of: Callable[[bytes], Opener], chunks: Iterable[bytes | memoryview]
 ) -> Iterator[memoryview]:
-    """Yield the content of a sealed file, some chunks at a time, which are right when they come.
-    ``opener_of`` is given the header. What is taken and what is given may be gone when the next comes."""
+    """Yield the decrypted content of an encrypted file.
+
+    Each yielded piece is already authenticated. ``opener_of`` gets the header and returns the file's opener.
+    Both an input chunk and a yielded piece are valid only until the next one is requested.
+    """
     coming, head, rest = iter(chunks), b"", memoryview(b"")
     while len(head) < HEADER_BYTES and (chunk := next(coming, None)) is not None:
         rest = memoryview(chunk)[HEADER_BYTES - len(head) :]
@@ -77,21 +84,23 @@ def opened(
 
 
 def plain_size(name: str, size: int) -> int:
-    """Return how long the content is of a sealed file with so many bytes."""
+    """Return the length of the content of an encrypted file that has ``size`` bytes."""
     count = max(1, -(-(size - HEADER_BYTES) // SEALED_BYTES))
     plain = size - HEADER_BYTES - count * TAG_BYTES
-    if plain < (count - 1) * CHUNK + (count > 1):  # Only the one chunk of an empty file is empty.
+    if plain < (count - 1) * CHUNK + (count > 1):  # Only an empty file has an empty chunk.
         raise _cut(name)
     return plain
 
 
 class OtherMaster(Corrupted):
-    """A sealed file names a master key that is not in the ring: a file of another repository is in its place,
-    or older keys are in the place of the newest ones."""
+    """Error: the master key that encrypted the file is not in the key ring.
+
+    The file comes from another repository, or an older copy of the key files replaced the newest one.
+    """
 
 
 class Opener:
-    """The key of one sealed file. May be used from any thread."""
+    """Decrypts the chunks of one file. Thread-safe."""
 
     def __init__(self, ring: Ring, name: str, head: bytes) -> None:
         from cryptography.exceptions import InvalidTag
@@ -129,13 +138,13 @@ class Opener:
         self._name, self._cipher = name, aead(key)
 
     def chunk(self, number: int, data: Piece, *, last: bool, room: memoryview | None = None) -> memoryview:
-        """Return the content of a chunk; ``room``: it may be put there."""
+        """Return the content of a chunk, written to ``room`` if possible."""
         if len(data) < TAG_BYTES:
             raise _cut(self._name)
         if (content := self._try(number, data, last, room)) is not None:
             return content
         if self._try(number, data, not last) is not None:
-            # It is in its place, but the end is not.
+            # The chunk is in its place, but the end of the file is not.
             raise _cut(self._name) if last else Corrupted(f"the file {self._name} goes on after its end")
         which = f"chunk {number + 1} of the file {self._name}"
         if last:
@@ -154,8 +163,10 @@ class Opener:
 
 
 def _into(cipher: Any, work: str, room: memoryview | None, *given: Any) -> memoryview:
-    """Return what a cipher makes, in room that is used again: new memory for each chunk costs as much as the
-    work. Not every version of the library can do that."""
+    """Run the cipher into a reused buffer, if this version of the library supports it.
+
+    Allocating new memory for each chunk takes as long as the encryption.
+    """
     if room is None or not hasattr(cipher, f"{work}_into"):
         return memoryview(getattr(cipher, work)(*given))
     getattr(cipher, f"{work}_into")(*given, room)
@@ -167,23 +178,29 @@ def _cut(name: str) -> Corrupted:
 
 
 def _check(head: bytes) -> bytes:
-    """So that damage is told from a file of another repository. It keeps nobody from changing a header; the
-    wrapped key does."""
+    """Return the check bytes of a header. They distinguish damage from a file of another repository.
+
+    They do not protect against a deliberate change of the header; the authenticated wrapped key does.
+    """
     return hashlib.sha256(head).digest()[:_CHECK_BYTES]
 
 
 def _nonce(number: int, last: bool) -> bytes:
-    """Of a chunk: its place. No two chunks have the same one with the same key, since no two files have the
-    same key."""
+    """Return the nonce of a chunk: its number and whether it is the last one.
+
+    A nonce never repeats under one key, because each file has its own key.
+    """
     return struct.pack(">3xQ?", number, last)
 
 
 def _pieces(chunks: Iterable[bytes | memoryview], size: int) -> Iterator[tuple[memoryview, bool]]:
-    """Yield the content in pieces of one size, and with each whether it is the last. That one may be shorter,
-    and if there is nothing it is all there is. What is taken and what is given may be gone when the next
-    comes."""
+    """Split the content into pieces of ``size`` bytes; yield each with a flag that marks the last one.
+
+    The last piece may be shorter. Empty content gives one empty last piece. Both an input chunk and a yielded
+    piece are valid only until the next one is requested.
+    """
     with borrowed() as place:
-        # For what is put together from two chunks, for what has to wait, and a spare one.
+        # Buffers: one to join two chunks, one for the piece that waits for its flag, and a spare one.
         rooms = [place[size * n : size * (n + 1)] for n in range(3)]
         part, filled, full = rooms.pop(), 0, None
         for chunk in chunks:

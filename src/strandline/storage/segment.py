@@ -1,8 +1,8 @@
-"""One segment: writing its rows, reading them back, and describing a file that Spark wrote.
+"""Segments: write rows, read them back, and describe files that Spark wrote.
 
-A file is Parquet with the columns under their physical names; a small log segment is an Arrow stream that the
-catalog keeps. What is read was verified: up to some size as a whole by its checksum, a large file by its
-size, its row count and the checksum of each page.
+A segment file is Parquet with the columns under their physical names; a small log segment is an Arrow stream
+in the catalog. Everything that is read is verified: a file of up to CHECKED_BYTES by its checksum, a larger
+one by its size, its row count and the checksums of its pages.
 """
 
 from __future__ import annotations
@@ -49,26 +49,30 @@ __all__ = [
 ]
 
 ROW_GROUP_ROWS = 8192
-"""Few enough that one row is found by decoding little, many enough that the footer stays small: 5 million
-rows have 600 groups."""
+"""Rows per row group: few enough that reading one row decodes little, and enough that footers stay small.
+
+5 million rows have 600 groups.
+"""
 SMALL_BYTES = 4 << 20
 CHECKED_BYTES = 16 << 20
-"""Up to this size a file is checked as a whole when a process first reads it, which takes a few
-milliseconds."""
+"""Maximum size of a file whose checksum is verified at the first read. This takes a few milliseconds."""
 BATCH_ROWS = 1 << 16
-"""How many rows a pass over a file holds at a time."""
+"""Maximum number of rows in memory during a pass over a file."""
 PIECE_BYTES = 16 << 20
-"""About how many bytes of memory they take at most."""
+"""Approximate limit of their size in memory."""
 FEW_ROWS = 32
 META = {OP: pa.string(), WAS_HI: pa.int64(), WAS_LO: pa.int64(), STEP: pa.int64()}
 ERASE = pa.scalar("E", pa.string())
-"""The OP of an erase. Made once: Arrow takes longer over a Python value than over a few rows."""
+"""The OP of an erase. Created once: Arrow takes longer to convert a Python value than to process a few rows.
+"""
 
 
 @dataclass(frozen=True)
 class Inline:
-    """Up to how many rows and bytes a log segment is kept in the catalog and not in a file. As it is by
-    default, none is."""
+    """Maximum number of rows and bytes of a log segment that is kept in the catalog instead of a file.
+
+    By default no segment is.
+    """
 
     rows: int = -1
     bytes: int = -1
@@ -81,7 +85,7 @@ NEVER = Inline()
 
 
 class Sink(Protocol):
-    """Where new files go."""
+    """Where new files are written."""
 
     def write(self, name: str, data: bytes) -> None: ...
 
@@ -99,14 +103,19 @@ def write_segment(
     after: int = 0,
     inline: Inline = NEVER,
 ) -> Segment:
-    """Return a segment of the rows of ``table``, which has the columns of ``schema`` under their logical
-    names and the meta columns that the role needs. A log segment that ``inline`` takes carries its rows with
-    it; otherwise they are durable in the file ``name``, which is asked for only then, when this returns."""
+    """Write rows as a segment: inline in the catalog or as a durable file.
+
+    Args:
+        table: rows with the columns of ``schema`` under their logical names, and the meta columns of the
+            role.
+        name: the file's name, or a function that returns it, called only if a file is needed.
+        inline: limit up to which a log segment carries its rows itself.
+    """
     meta = [*((OP, WAS_HI, WAS_LO) if role == "log" else ()), *((STEP,) if stepped else ())]
     table = table.select([*schema.names, *meta])
     if table.num_rows > 1:
         by = [table.column(n) for n in ([*schema.key, STEP] if stepped else schema.key)]
-        # To look costs a tenth of sorting, but more than to sort few.
+        # Checking the order costs a tenth of sorting, but for few rows sorting is cheaper.
         if table.num_rows <= ROW_GROUP_ROWS or neighbours(by)[0].any():
             table = table.take(sort_indices(by))
     lowest, highest = ends_of(schema, table)
@@ -147,7 +156,7 @@ def describe_file(
     upto: int = PENDING,
     after: int = 0,
 ) -> Segment:
-    """Return the segment that a sorted Parquet file with the right columns is."""
+    """Return the segment of a sorted Parquet file with the right columns."""
     found = read_bounds(files, schema, name, role=role, fresh=fresh, stepped=stepped)
     size, checksum = files.size(name), files.checksum(name)
     return Segment(
@@ -167,7 +176,7 @@ def describe_file(
 
 
 class Bounds(NamedTuple):
-    """What a file tells of its rows: how many there are, and the first and the last key."""
+    """Row count and first and last key of a file."""
 
     rows: int
     min_key: Key | None
@@ -177,11 +186,13 @@ class Bounds(NamedTuple):
 def read_bounds(
     files: Files, schema: TableSchema, name: str, *, role: Role, fresh: bool, stepped: bool
 ) -> Bounds:
-    """Return the bounds of a sorted Parquet file. CORRUPTED if columns are missing or have a type that is not
-    the table's. Only the footer and the first and the last row group are read."""
+    """Return the bounds of a sorted Parquet file; reads only the footer and two row groups.
+
+    Raises CORRUPTED if a column is missing or has a type that does not fit the table.
+    """
     footer = _load_footer(files, name)
     told = {OP, WAS_HI, WAS_LO}
-    # A log may leave out what its rows did, if all are upserts of new keys, but not a part of it.
+    # A log of upserts of new keys may leave out all of these columns, but not some of them.
     meta = (told if role == "log" and (told & footer.names or not fresh) else set()) | (
         {STEP} if stepped else set()
     )
@@ -191,7 +202,7 @@ def read_bounds(
     full = [g for g in range(footer.groups) if footer.rows[g]]
     lowest = highest = None
     if full:
-        # Not from the statistics: a writer may leave them out or cut them.
+        # Not from the statistics: a writer may omit or truncate them.
         physical = [c.physical for c in schema.key_columns]
         ends = [
             _logical(schema, _read_groups(files, name, footer, [g], physical), schema.key, name)
@@ -219,10 +230,15 @@ def read_segment(
     *,
     threads: bool = True,
 ) -> pa.Table:
-    """Return the rows under logical names, in the physical types of the schema. A column that the segment
-    does not have reads as NULL; meta columns may be asked for by name as well: the STEP of a segment that is
-    not stepped is its ``upto``, an OP that is not there is ``U``. ``columns`` None: the schema's columns and
-    the meta columns of the role. ``threads``: decode columns at the same time."""
+    """Return rows under logical names, in the physical types of the schema.
+
+    A column that the segment does not have reads as NULL. A missing STEP reads as the segment's ``upto``, a
+    missing OP as ``U``.
+
+    Args:
+        columns: logical names and meta columns. None: the schema's columns and the meta columns of the role.
+        threads: decode columns in parallel.
+    """
     if columns is None:
         columns = [*schema.names, *((OP, WAS_HI, WAS_LO) if segment.role == "log" else ()), STEP]
     if segment.file is None or (is_small(segment) and row_groups is None):
@@ -245,8 +261,10 @@ def read_segment(
 def read_batches(
     files: Files, schema: TableSchema, segment: Segment, columns: Sequence[str]
 ) -> Iterator[pa.Table]:
-    """Yield ``columns`` of the rows as ``read_segment`` gives them, but piece by piece and not through a
-    cache: for one pass over a segment, wherever that is done."""
+    """Yield ``columns`` as ``read_segment`` returns them, in batches and without a cache.
+
+    For a single pass over a segment, on any machine.
+    """
     filling = {STEP: segment.upto, OP: "U"}
     with _reading(label(segment)):
         if segment.file is None:
@@ -273,7 +291,7 @@ def read_pieces(
     columns: Sequence[str],
     row_groups: Sequence[int] | None = None,
 ) -> Iterator[pa.Table]:
-    """Yield the rows as ``read_segment`` gives them, so few at a time that they take little memory."""
+    """Yield the rows as ``read_segment`` returns them, in pieces that take little memory."""
     if is_small(segment):
         yield read_segment(shelf, schema, segment, columns, row_groups)
         return
@@ -291,8 +309,10 @@ def read_pieces(
 def columns_of(
     shelf: Shelf, segment: Segment, physical: Sequence[str], groups: Sequence[int], rows: int = FEW_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """Yield columns of a file, so many rows at a time: few enough that they take little memory however long
-    they are, if the caller does not know better."""
+    """Yield columns of a file in batches of ``rows`` rows.
+
+    The default is few enough for little memory, however long the values are.
+    """
     if segment.file is None:
         raise Internal("an inline segment was taken for a file")
     footer = footer_of(shelf, segment)
@@ -301,12 +321,12 @@ def columns_of(
 
 
 def is_small(segment: Segment) -> bool:
-    """Return whether the segment is read as a whole and kept in memory for a while."""
+    """Return True if the segment is read as a whole and cached."""
     return segment.file is None or (segment.rows <= ROW_GROUP_ROWS and segment.bytes <= SMALL_BYTES)
 
 
 def row_index(shelf: Shelf, schema: TableSchema, segment: Segment) -> dict[Key, int]:
-    """Return, for a small segment, the number of the last row of each key."""
+    """Return the row number of the last occurrence of each key in a small segment."""
     small = _whole(shelf, segment)
     which = tuple(c.physical for c in schema.key_columns)
     if which not in small.indexes:
@@ -316,7 +336,7 @@ def row_index(shelf: Shelf, schema: TableSchema, segment: Segment) -> dict[Key, 
 
 
 def footer_of(shelf: Shelf, segment: Segment) -> Footer:
-    """Return the footer of a segment's file, checked against what was recorded when it was written."""
+    """Return the footer of a segment's file, compared with the segment's record."""
     files, name = shelf.files, segment.file
     if name is None:
         raise Internal("an inline segment was taken for a file")
@@ -324,7 +344,7 @@ def footer_of(shelf: Shelf, segment: Segment) -> Footer:
     def load() -> Footer:
         if (size := files.size(name)) != segment.bytes:
             raise Corrupted(f"the file {name} has {size} bytes instead of {segment.bytes}")
-        # Pages carry checksums, the footer has none, and a damaged one can even end the process.
+        # Pages have checksums, the footer has none, and decoding a damaged one may crash the process.
         content = files.read(name) if size <= CHECKED_BYTES else None
         if content is not None and checksum_of(content) != segment.checksum:
             raise Corrupted(f"the file {name} does not have the checksum that was recorded for it")
@@ -343,7 +363,7 @@ def in_window(table: pa.Table, after: int, upto: int) -> Mask:
 
 
 def label(segment: Segment) -> str:
-    """Return what to call a segment in a message."""
+    """Return how messages refer to a segment."""
     return f"file {segment.file}" if segment.file else "inline segment"
 
 
@@ -371,8 +391,7 @@ def _reading(label: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, ValueError) as error:
-        # Arrow raises OSError for damaged content as well, but only the operating system's own errors have a
-        # number.
+        # Arrow raises OSError for damaged content, too; only errors of the operating system have a number.
         if isinstance(error, OSError) and error.errno is not None:
             raise fault("read", label.removeprefix("file "), error) from error
         raise Corrupted(
@@ -386,13 +405,13 @@ def _open(source: Any, footer: Footer | None = None) -> Any:
         metadata=footer.metadata if footer else None,
         page_checksum_verification=True,
         coerce_int96_timestamp_unit="us",
-        # Few requests for large parts, instead of one for each column.
+        # Few requests for large ranges instead of one per column.
         pre_buffer=not isinstance(source, str),
     )
 
 
 def _load_footer(files: Files, name: str, content: bytes | None = None) -> Footer:
-    """Return the footer of a file; of its ``content``, if that has been read already."""
+    """Return the footer of a file, from its ``content`` if that is already in memory."""
     with _reading(f"file {name}"):
         source = files.readable(name) if content is None else pa.BufferReader(content)
         with _open(source) as file:
@@ -403,7 +422,7 @@ def _read_groups(
     files: Files, name: str, footer: Footer, groups: list[int], physical: list[str], *, threads: bool = True
 ) -> pa.Table:
     if not physical:
-        return pa.table({"": pa.nulls(int(footer.rows[groups].sum()))})  # Only its length counts.
+        return pa.table({"": pa.nulls(int(footer.rows[groups].sum()))})  # Only the number of rows matters.
     with _reading(f"file {name}"), _open(files.readable(name), footer) as file:
         return file.read_row_groups(groups, physical, use_threads=threads)
 
@@ -415,8 +434,10 @@ def _logical(
     label: str,
     filling: Mapping[str, object] | None = None,
 ) -> pa.Table:
-    """Return ``columns`` of a table that has physical names; ``filling`` says what a missing one holds, if
-    not NULL."""
+    """Return ``columns`` of a table with physical names.
+
+    ``filling``: values of missing columns, if not NULL.
+    """
     have = {name: i for i, name in enumerate(stored.column_names)}
     found: dict[str, Any] = {}
     for name in columns:

@@ -1,9 +1,9 @@
-"""Shards: the ranges of keys that a table or an index is worked on in, each by itself.
+"""Shards: divide the keys of a table or an index into ranges that are processed independently.
 
-A table is cut at the keys it was created with and, where that leaves more than a shard should have, at the
-first keys of its segments: they tell how its rows are spread, and a part that needs whole segments has them
-whole. An index has no keys of its own to be cut at, so it gets as many shards as its table at least, by the
-spread of its own.
+A table is cut at its PARTITION_AT_KEYS. Where that leaves shards that are too large, it is also cut at the
+first keys of its segments: they show how the rows are distributed, and a shard that starts with a segment
+reads it whole. An index has no such cut keys, so it gets at least as many shards as its table, cut by its own
+distribution.
 """
 
 from __future__ import annotations
@@ -18,12 +18,15 @@ from strandline.model import Key, KeyRange, Segment, order
 __all__ = ["MOST", "begins_in", "coarser", "cuts", "lies_in", "ranges", "segments_by_shard", "spread"]
 
 MOST = 1000
-"""No table is cut into more shards by its size: those of a larger one are larger."""
+"""Maximum number of size-based shards per table."""
 
 
 def cuts(bounds: Sequence[Key], segments: Iterable[Segment], shard_bytes: int, least: int = 1) -> list[Key]:
-    """Return the first keys of the second and later shards, ascending: the ``bounds``, and what leaves about
-    ``shard_bytes`` of the segments to each shard. There are ``least`` shards, if the segments allow it."""
+    """Return the first keys of all shards but the first, ascending.
+
+    Cuts at ``bounds``, and at segments such that each shard has about ``shard_bytes``. Makes at least
+    ``least`` shards if the segments allow it.
+    """
     found = list(segments)
     total = sum(s.bytes for s in found)
     most = max(1, shard_bytes, total // MOST)
@@ -39,7 +42,7 @@ def cuts(bounds: Sequence[Key], segments: Iterable[Segment], shard_bytes: int, l
         while left and order(left[0]) <= first:
             made.append(left.pop(0))
             is_bound = True
-        # Half of one segment too much is better than half of one too few, but a shard has one at least.
+        # Rounds to the nearest: a shard may exceed or miss its size by half a segment, but has at least one.
         is_full = size > 0 and size + segment.bytes // 2 >= most and first > begun
         if is_full and not is_bound:
             made.append(segment.min_key or ())
@@ -50,19 +53,19 @@ def cuts(bounds: Sequence[Key], segments: Iterable[Segment], shard_bytes: int, l
 
 
 def coarser(limits: Sequence[Key], most: int) -> list[Key]:
-    """Return some of the limits of shards, evenly, so that there are at most so many shards, or one."""
+    """Return evenly chosen limits, so that there are at most ``most`` shards."""
     shards = len(limits) + 1
     count = max(1, min(most, shards))
     return [limits[shards * number // count - 1] for number in range(1, count)]
 
 
 def ranges(limits: Sequence[Key]) -> list[KeyRange]:
-    """Return the shards that the first keys of all but the first cut out."""
+    """Return the shards between the given limits."""
     return [KeyRange(lower, upper) for lower, upper in pairwise([None, *limits, None])]
 
 
 def segments_by_shard(limits: Sequence[Key], segments: Iterable[Segment]) -> dict[int, list[Segment]]:
-    """Return segments by the number of the shard that their first key is in, ascending."""
+    """Group segments by the number of the shard that contains their first key, ascending."""
     found: dict[int, list[Segment]] = {}
     firsts: list[tuple[Any, ...]] = [order(limit) for limit in limits]
     for segment in segments:
@@ -71,18 +74,20 @@ def segments_by_shard(limits: Sequence[Key], segments: Iterable[Segment]) -> dic
 
 
 def begins_in(segment: Segment, within: KeyRange) -> bool:
-    """Return whether the first key of a segment is in a shard. Each segment begins in one."""
+    """Return True if the first key of a segment is in a shard. Each segment begins in exactly one."""
     first, lower, upper = order(segment.min_key or ()), within.lower, within.upper
     return (lower is None or order(lower) <= first) and (upper is None or first < order(upper))
 
 
 def lies_in(segment: Segment, within: KeyRange) -> bool:
-    """Return whether all keys of a segment are in a shard."""
+    """Return True if all keys of a segment are in a shard."""
     upper = within.upper
     return begins_in(segment, within) and (upper is None or order(segment.max_key or ()) < order(upper))
 
 
 def spread(segments: Sequence[Segment]) -> Sequence[Segment]:
-    """Return the segments that tell best how the rows of a table are spread: not those that change rows here
-    and there."""
+    """Return the segments that show best how a table's rows are distributed.
+
+    Segments that change existing rows are left out, unless there are no others.
+    """
     return [s for s in segments if s.fresh] or segments

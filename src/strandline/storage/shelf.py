@@ -1,4 +1,4 @@
-"""The files of a warehouse, and what this process has read of their segments and keeps for a while."""
+"""Segment cache: the files of a warehouse, and what this process keeps of their content."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Shelf", "Whole"]
 
 @dataclass(frozen=True)
 class Whole:
-    """A small segment in memory, all of it, under physical names. ``cost``: about how many bytes it takes."""
+    """A small segment in memory, under physical names. ``cost``: its approximate size in bytes."""
 
     table: pa.Table
     cost: int
@@ -29,8 +29,10 @@ class Whole:
 
 
 class Shelf:
-    """What is kept ends with it. May be used from any thread. What a segment holds never changes, so nothing
-    in here can be out of date."""
+    """Files with a cache of their segments. Thread-safe.
+
+    The cache never becomes stale, because segments are immutable.
+    """
 
     def __init__(self, files: Files) -> None:
         self.files = files
@@ -39,14 +41,16 @@ class Shelf:
         self.folds: Cache[Hashable, tuple[pa.Table, pa.Table]] = Cache(
             128 << 20, lambda folded: sum(table.nbytes for table in folded)
         )
-        """What logs fold to: a table is read more often than it changes."""
+        """Folded logs: a table is read more often than it changes."""
         self._process = os.getpid()
 
     def discard(self, segments: Iterable[Segment]) -> None:
-        """Remove the files of segments that nothing refers to, and nothing will. What cannot be removed now
-        is an orphan, which the collector finds."""
+        """Delete the files of segments that nothing refers to.
+
+        A file that cannot be deleted now becomes an orphan, which the collector deletes later.
+        """
         if os.getpid() != self._process:
-            return  # This is a fork, and the files are those of the process that it was forked from.
+            return  # This is a forked process: the files belong to its parent.
         for segment in segments:
             if segment.file is not None:
                 with suppress(StrandlineError):

@@ -1,8 +1,8 @@
-"""Slices of chains: what changed in a window, folded to one row per key, or a whole state as if all of it had
-just been added.
+"""Slices of chains, from which backups are made.
 
-Both become log segments whose rows carry their step, cut at the table's shard boundaries, so that shard by
-shard they can be applied to what was there at the window's beginning.
+A slice holds the changes in a window, folded to one row per key, or a whole state as if all rows were new.
+Both are log segments whose rows carry their step, split at the table's shard boundaries, so that each shard
+can be applied to the state at the window's beginning separately.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ __all__ = ["Slice", "Window"]
 
 @dataclass(frozen=True)
 class Window:
-    """What to cut out: the changes in ``(after, upto]`` of ``logs``, or, where ``chain`` is given, its whole
-    state; of keys ``within`` a range."""
+    """What to slice: the changes in ``(after, upto]`` of ``logs``, or the whole state of ``chain``.
+
+    ``within`` limits it to a range of keys.
+    """
 
     after: int
     upto: int
@@ -28,8 +30,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Slice:
-    """The segments of a slice, and what its rows add to the digest and the row count of the state they are
-    applied to."""
+    """The segments of a slice, and what they add to the row count and the digest of the state before."""
 
     segments: tuple[Segment, ...]
     rows: int

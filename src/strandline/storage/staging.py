@@ -1,8 +1,10 @@
-"""Rows on their way into a table: tasks put them into sorted files under fresh names, and a commit takes
-those of the tasks that succeeded.
+"""Staging of bulk rows: tasks write sorted files under fresh names, then a commit takes them.
 
-The files of one job are in one folder, ``staged/<seconds>-<id>``, whose name says since when. Nothing refers
-to them: what a job leaves behind that came to no end is removed when it is old.
+The commit takes only files of tasks that succeeded.
+
+The files of one job are in one folder, ``staged/<seconds>-<id>``; its name has the time of its creation.
+Nothing refers to these files, so the files of a failed job are deleted once the folder is old enough
+(``is_old``).
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ __all__ = ["FOLDER", "Staged", "Staging", "fresh_folder", "is_old", "stage"]
 
 FOLDER = "staged"
 STAGED_SECONDS = 24 * 3600.0
-"""No job writes for longer than this."""
+"""Age at which staged files are deleted: a job must not run longer than this."""
 RUN_ROWS = 500_000
 RUN_BYTES = 64 << 20
-"""So many rows, with so many bytes, a task has in memory at most: they become one file."""
+"""Limits of the rows and bytes that a task holds in memory before it writes them as one file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Staging:
-    """What tasks need to know. ``schema``: the columns that are given, all of the key among them."""
+    """Parameters of a staging task. ``schema``: the given columns, which include the whole key."""
 
     files: Files
     folder: str
@@ -42,26 +44,28 @@ class Staging:
 
 @dataclass(frozen=True)
 class Staged:
-    """What one task has written, in the order of its rows. ``memory``: how many bytes they take unpacked."""
+    """The files that one task wrote, in row order. ``memory``: their size uncompressed, in bytes."""
 
     segments: tuple[Segment, ...]
     memory: int
 
 
 def fresh_folder(now: float) -> str:
-    """Return where the files of a job go that begins now."""
+    """Return the folder for the files of a job that starts now."""
     return f"{FOLDER}/{int(now)}-{uuid.uuid4().hex[:16]}"
 
 
 def is_old(name: str, now: float) -> bool:
-    """Return whether a staged file is of a job that nobody carries on."""
+    """Return True if a staged file belongs to a job that cannot be running any more."""
     since = name.removeprefix(f"{FOLDER}/").partition("-")[0]
     return since.isdigit() and int(since) <= now - STAGED_SECONDS
 
 
 def stage(staging: Staging, batches: Iterable[pa.RecordBatch]) -> Staged:
-    """Write rows whose columns are those of the schema, in its order and in any types that fit. The files are
-    durable when this returns."""
+    """Write rows to sorted files, which are durable when this function returns.
+
+    The columns must be those of the schema, in its order; their types may be any that can be converted.
+    """
     segments: list[Segment] = []
     memory = 0
     for run in _runs(staging, batches):
@@ -76,7 +80,7 @@ def stage(staging: Staging, batches: Iterable[pa.RecordBatch]) -> Staged:
 
 
 def _runs(staging: Staging, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows in the types of the table, as many at a time as fit into memory."""
+    """Yield the rows in the table's types, in runs that fit into memory."""
     waiting: list[pa.Table] = []
     for batch in batches:
         arrays = [
@@ -94,6 +98,6 @@ def _runs(staging: Staging, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Ta
 def _run(staging: Staging, tables: list[pa.Table]) -> pa.Table:
     rows = pa.concat_tables(tables)
     if staging.mode == "INSERT":
-        return rows  # Twice the same key is an error, which the commit finds.
+        return rows  # Duplicate keys are an error, which the commit detects.
     _, lasts = firsts_and_lasts([rows.column(name) for name in staging.schema.key])
     return rows if len(lasts) == rows.num_rows else rows.take(lasts)

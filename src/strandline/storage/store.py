@@ -1,10 +1,11 @@
-"""The one door to rows: whatever reads or writes them goes through a ``Store``.
+"""Reading and writing rows: every access goes through a ``Store``.
 
-It alone chooses between Arrow in this process, for few rows and bytes, and Spark, for many; it alone knows
-from how many on, and loads PySpark. Behind it ``storage/arrow`` and ``storage/spark`` do the same work in
+Only the store chooses between Arrow in this process, for few rows and bytes, and Spark, for many. Only the
+store knows these limits and loads PySpark. ``storage/arrow`` and ``storage/spark`` do the same work in
 modules of the same names, with the same result.
 
-PySpark takes long to load and most processes never need it: so Spark's side is imported where it is chosen.
+PySpark takes long to load and most processes never need it, so Spark modules are imported where they are
+used.
 """
 
 from __future__ import annotations
@@ -49,32 +50,41 @@ if TYPE_CHECKING:
 __all__ = ["Store"]
 
 FOLDED = 8
-"""So many times more rows than others can are folded to a window here: in columns this takes microseconds for
-each, so a million of them take no longer than Spark to plan its jobs."""
+"""Folding a window in process is allowed up to FOLDED x ``bulk_rows``.
+
+On columns it takes microseconds per row, so a million rows take no longer than Spark needs to plan its jobs.
+"""
 
 HASHED = 100
-"""So many times more rows than others can are added up to a digest here: they pass through a piece at a time,
-and hashing takes a tenth of a microsecond for each."""
+"""Computing a digest in process is allowed up to HASHED x ``bulk_rows``.
+
+Rows are streamed, and hashing takes a tenth of a microsecond per row.
+"""
 
 COPIED = 8
-"""So many times more bytes than others pass through this process are copied or described here: that takes no
-longer than a job takes to begin, and far less than executors take to start the Python of the first one."""
+"""Copying or describing files in process is allowed up to COPIED x ``bulk_bytes``.
+
+This takes no longer than a job needs to start, and far less than executors need to start Python for the first
+one.
+"""
 
 SHARED = 4 << 30
-"""So many bytes are copied by one job at most: it takes seconds then, and what failed takes no more than that
-with it."""
+"""Maximum number of bytes copied by one job: it takes seconds, and a failed job repeats no more than that."""
 
 
 class Estimate(NamedTuple):
-    """How many rows a scan would have to read at most; and whether it would be done here."""
+    """Maximum number of rows that a scan has to read, and whether the scan would run in this process."""
 
     rows: int
     is_little: bool
 
 
 class Store:
-    """The rows of a warehouse. Owned by the runtime; may be used from any thread. What it remembers of
-    segments ends with it. Files that a call writes are durable when it returns, and gone when it raises."""
+    """The rows of a warehouse. Owned by the runtime; thread-safe.
+
+    The store owns the segment cache. Files that a call writes are durable when it returns, and are deleted
+    when it raises.
+    """
 
     def __init__(self, files: Files, settings: Settings, spark: SparkSession | None = None) -> None:
         self.files = files if isinstance(files, Everywhere) else Everywhere(files, settings)
@@ -89,7 +99,7 @@ class Store:
 
     @property
     def spark(self) -> SparkSession:
-        """The session for a job, whose executors have been found to share the warehouse's folder."""
+        """The session for a job. Its executors are checked to share the warehouse's folder."""
         return self._probed(self.session)
 
     def _probed(self, session: SparkSession) -> SparkSession:
@@ -100,12 +110,14 @@ class Store:
 
     @property
     def session(self) -> SparkSession:
-        """The Spark session: the caller's own, or one that is started."""
+        """The Spark session: the caller's own, or a new one."""
         return self._spark if self._spark is not None else self._started()
 
     def _started(self) -> SparkSession:
-        """Start Spark on a thread of its own, or wait for the one that does: whoever is not to wait any more
-        leaves it to come to its end, and others find it there."""
+        """Start Spark on its own thread and wait for it.
+
+        Interrupting the caller does not stop the start-up; the next caller reuses it.
+        """
         with self._lock:
             if self._start is None or (self._start.done() and self._start.exception() is not None):
                 self._start = Future()
@@ -132,9 +144,11 @@ class Store:
     # --- what is little ------------------------------------------------------------------------------------
 
     def is_little(self, segments: Sequence[Segment], rows: int | None = None) -> bool:
-        """Return whether the rows of segments may all be in this process at once: at most ``rows`` of them
-        (None: as many as a statement may change here), and no more bytes than ever. Those of a file are
-        packed, so what it tells about them counts, too."""
+        """Return True if the rows of these segments may all be in this process's memory at once.
+
+        At most ``rows`` rows (None: the maximum of a statement that runs in process) and ``bulk_bytes``
+        bytes. The rows of a file count with their size in memory, too, because files are compressed.
+        """
         return (
             sum(s.rows for s in segments) <= (self.settings.bulk_rows if rows is None else rows)
             and self.passes(segments)
@@ -143,11 +157,11 @@ class Store:
 
     @property
     def _passing(self) -> int:
-        """So many bytes altogether may be copied, folded or described here, a piece at a time."""
+        """Maximum number of bytes that an operation may copy, fold or describe in this process, streamed."""
         return COPIED * self.settings.bulk_bytes
 
     def passes(self, segments: Iterable[Segment]) -> bool:
-        """Return whether the files of segments may pass through this process, a piece at a time."""
+        """Return True if the files of these segments may be streamed through this process."""
         return sum(s.bytes for s in segments if s.file is not None) <= self.settings.bulk_bytes
 
     def _memory(self, segment: Segment) -> int:
@@ -156,14 +170,16 @@ class Store:
         return memory_of(self.shelf, segment, self.settings.bulk_bytes)
 
     def are_few(self, rows: int, state: State) -> bool:
-        """Return whether so many rows of a state may be looked up here, if they are as long as its others."""
+        """Return True if ``rows`` rows of average size may be looked up in a state in this process."""
         segments = state.chain.segments
         long = sum(s.bytes for s in segments) / max(1, sum(s.rows for s in segments))
         return rows <= self.settings.bulk_rows and rows * long <= self.settings.bulk_bytes
 
     def is_read_here(self, state: State, among: int | None) -> bool:
-        """Return whether the rows of a state may pass through this process, a piece at a time. What changes
-        others is in memory as a whole, as far as it is in the state's range of keys."""
+        """Return True if the rows of a state may be streamed through this process.
+
+        Segments that may change older rows are held in memory, limited to the state's range of keys.
+        """
         segments, rows = visible(state.chain), self.settings.bulk_rows
         few = self.passes(segments) if among is None else among <= self._passing
         if not few or sum(s.rows for s in segments) > HASHED * rows:
@@ -172,8 +188,7 @@ class Store:
         return self._needed(changes, FOLDED * rows).is_little
 
     def folds_here(self, state: State, among: int) -> bool:
-        """Return whether the rows of a state may pass through this process, as ``is_read_here`` does, in
-        the order of their keys."""
+        """Return True if the rows of a state may be streamed through this process in key order."""
         through = arrow.passage.passing(state)
         kept = [s for s in visible(state.chain) if s not in through]
         return (
@@ -187,29 +202,31 @@ class Store:
     def lookup(
         self, state: State, keys: Collection[Key], columns: Sequence[str] | None = None
     ) -> dict[Key, Row]:
-        """Return the rows of those keys that are in the state, as canonical values of ``columns`` (None: all,
-        in the order of the schema)."""
+        """Return those of the keys that the state has, each with its canonical values of ``columns``.
+
+        ``columns`` None: all columns, in the schema's order.
+        """
         return arrow.lookup.lookup(self.shelf, state, keys, columns)
 
     def rows_behind(self, state: State, keys: Collection[Key]) -> dict[Key, Row] | None:
-        """Return the rows that entries of an index lead to; None if they are so many that ``through_index``
-        is the better way."""
+        """Return the table rows of index entries; None if there are too many: then use ``through_index``."""
         return self.lookup(state, keys) if self.are_few(len(keys), state) else None
 
     def scan(self, state: State, columns: Sequence[str] | None = None) -> pa.Table | None:
-        """Return ``columns`` of the rows; None if too many would have to be read here: ``frame`` has
-        them."""
+        """Return ``columns`` of all rows; None if there are too many for this process: then use ``frame``."""
         if not self.estimate(state).is_little:
             return None
         return arrow.scan.scan(self.shelf, state, columns)
 
     def estimate(self, state: State) -> Estimate:
-        """Return how many rows ``scan`` would have to read at most, and whether it would."""
+        """Return how many rows ``scan`` would have to read at most, and whether it would run in process."""
         return self._needed(state, self.settings.scan_rows)
 
     def _needed(self, state: State, most: int) -> Estimate:
-        """Return how many rows have to be decoded at most to find those of a state, and whether they may all
-        be in this process at once, if up to ``most`` may."""
+        """Return how many rows must be decoded at most, and whether they may be in memory at once.
+
+        ``most``: the limit of rows for that.
+        """
         if not state.within.is_limited:
             segments = state.chain.segments
             return Estimate(sum(s.rows for s in segments), self.is_little(segments, most))
@@ -217,18 +234,20 @@ class Store:
         return Estimate(rows, rows <= most and size <= self.settings.bulk_bytes)
 
     def touched(self, schema: TableSchema, logs: Sequence[Segment], after: int) -> set[Key]:
-        """Return the keys that logs change at steps greater than ``after``."""
+        """Return the keys that ``logs`` change at steps later than ``after``."""
         return arrow.lookup.touched(self.shelf, schema, logs, after)
 
     def overlaps(self, schema: TableSchema, segments: Sequence[Segment], keys: Collection[Key]) -> bool:
-        """Return whether a row of one of the keys is in one of the segments."""
+        """Return True if a segment has a row with one of the keys."""
         return arrow.lookup.overlaps(self.shelf, schema, segments, keys)
 
     def begins_like(
         self, schema: TableSchema, segments: Sequence[Segment], keys: Collection[Key], width: int
     ) -> bool:
-        """Return whether a row of one of the segments has the same first ``width`` values of its key, none of
-        them NULL, as one of the keys."""
+        """Return True if a key in the segments shares its first ``width`` values with one of ``keys``.
+
+        NULL equals nothing.
+        """
         return arrow.lookup.begins_like(self.shelf, schema, segments, keys, width)
 
     # --- frames for queries --------------------------------------------------------------------------------
@@ -236,26 +255,27 @@ class Store:
     def portions(
         self, state: State, columns: Sequence[str], behind: State | None = None
     ) -> Sequence[Portion]:
-        """Return ``columns`` of a state in parts that other processes can read, each by itself. ``behind``:
-        the table whose index the state is, if it has columns that the index does not have."""
+        """Return ``columns`` of a state in partitions that other processes can read independently.
+
+        ``behind``: the table of the index that the state is, if columns are needed that the index does not
+        have.
+        """
         self.files.reach(s.file for part in (state, behind) if part for s in part.chain.segments)
         return arrow.portions.portions(
             self.shelf, state, columns, most=self.settings.shard_bytes, behind=behind
         )
 
     def recipe(self, path: str, state: State) -> Recipe:
-        """Return which files make up a state, and how."""
+        """Return which files a state consists of, and how to fold them."""
         return recipe_of(self.shelf, self.files, path, state)
 
     def stream(self, state: State, columns: Sequence[str], behind: State | None = None) -> Iterator[pa.Table]:
-        """Yield the same rows, so few at a time that they take little memory. Needs no Spark, however many
-        there are."""
+        """Yield the rows in small tables. Needs little memory and no Spark for any number of rows."""
         for portion in self.portions(state, columns, behind):
             yield from portion.tables()
 
     def passes_through(self, state: State) -> bool:
-        """Return whether it is worth it to look through all rows of a state here, where perhaps few of them
-        are wanted."""
+        """Return True if streaming all rows of a state in this process is fast enough to find a few."""
         rows, size = HASHED * self.settings.scan_rows, self._passing
         if state.within.is_limited:
             needed = arrow.parts.needed(self.shelf, state, size)
@@ -264,9 +284,11 @@ class Store:
         return sum(s.rows for s in segments) <= rows and sum(s.bytes for s in segments) <= size
 
     def external_frame(self, incoming: Incoming, types: Mapping[str, Type]) -> DataFrame | None:
-        """Return the rows of files of others, for a table with columns of these types; None if they are
-        better read here, some at a time."""
-        from strandline.storage.external.typed import ParquetFiles  # Only loads meet files of others.
+        """Return the rows of external files, for a table with columns of these types.
+
+        None if they are better streamed through this process.
+        """
+        from strandline.storage.external.typed import ParquetFiles  # Imported late: only loads need it.
 
         if not isinstance(incoming, ParquetFiles) or incoming.size <= self._passing:
             return None
@@ -278,7 +300,7 @@ class Store:
     # --- streams -------------------------------------------------------------------------------------------
 
     def feed(self, window: Feed) -> DataFrame:
-        """Return the records of a stream."""
+        """Return the records of a stream as a DataFrame."""
         from strandline.storage import spark
 
         if self.is_little(window.logs):
@@ -286,24 +308,27 @@ class Store:
         return spark.feed.feed(self.spark, self.shelf, window)
 
     def feed_portions(self, window: Feed) -> Sequence[Portion]:
-        """Return the records of a stream in parts that other processes can read, each by itself. All records
-        of a key are in one of them."""
+        """Return the records of a stream in partitions that other processes can read independently.
+
+        All records of a key are in one partition.
+        """
         return arrow.portions.feed_portions(self.shelf, window, most=self.settings.shard_bytes)
 
     def feed_columns(self, window: Feed) -> pa.Schema:
-        """Return the columns that the records of a stream have."""
+        """Return the columns of a stream's records."""
         return arrow.feed.feed(self.shelf, replace(window, logs=(), before=None)).schema
 
     def records(self, window: Feed) -> Iterator[dict[str, Any]]:
-        """Yield the records of a stream in the order of step, then key, as canonical values. Needs no Spark,
-        however many there are."""
+        """Yield the records of a stream ordered by step and key, as canonical values. Needs no Spark."""
         return arrow.records.records(self.shelf, window)
 
     # --- writing -------------------------------------------------------------------------------------------
 
     def write(self, target: Target, mode: Mode, rows: pa.Table | DataFrame) -> Outcome:
-        """Do to a table and its indexes what ``mode`` says with rows that have columns of the table, by name:
-        an Arrow table in their types, or a DataFrame of the caller's."""
+        """Apply rows to a table and its indexes according to ``mode``.
+
+        The rows are an Arrow table in the table's types, or a DataFrame; columns are matched by name.
+        """
         if isinstance(rows, pa.Table):
             if self.writes_here(target.state, rows.num_rows, rows.nbytes):
                 return arrow.write.write(self.shelf, target, mode, rows, self._inline)
@@ -318,20 +343,24 @@ class Store:
         return replace(arrow.write.write(self.shelf, target, mode, made, self._inline), given=made)
 
     def writes_here(self, state: State, rows: int, size: int = 0) -> bool:
-        """Return whether ``write`` changes so many rows, of ``size`` bytes, in this process."""
+        """Return True if ``write`` runs in this process for ``rows`` rows of ``size`` bytes."""
         return size <= self.settings.bulk_bytes and self.are_few(rows, state)
 
     def write_staged(
         self, target: Target, mode: Mode, schema: TableSchema, staged: Sequence[Staged]
     ) -> Outcome:
-        """Do so with rows that tasks have staged, however many there are: in this process, which may have no
-        Spark of its own, some at a time. ``schema``: their columns."""
+        """Write rows that tasks have staged. Streams them in this process, without Spark.
+
+        ``schema``: the columns of the staged rows.
+        """
         given = arrow.staged.Given(schema, staged)
         return arrow.staged.write_staged(self.shelf, target, mode, given, self._inline)
 
     def given(self, schema: TableSchema, columns: Sequence[str], made: Outcome) -> pa.Table | DataFrame:
-        """Return the rows that a write was given as a DataFrame, one for each key; they are there when its
-        files are gone."""
+        """Return the rows that a write was given as a DataFrame, one per key, read back from its files.
+
+        The result stays valid after these files are deleted.
+        """
         if made.given is not None:
             return made.given
         from strandline.storage import spark
@@ -341,7 +370,7 @@ class Store:
     def collapse(
         self, schema: TableSchema, segments: Sequence[Segment], name: Callable[[], str]
     ) -> tuple[Segment, ...]:
-        """Return the pending segments of several statements as those of one, with one change per key."""
+        """Merge the pending segments of several statements into one change per key."""
         if self.is_little(segments):
             return arrow.write.collapse(self.shelf, schema, segments, name, self._inline)
         from strandline.storage import spark
@@ -350,7 +379,7 @@ class Store:
         return spark.write.collapse(self.spark, self.shelf, schema, segments, name(), here=here)
 
     def entries(self, state: State, impl: TableSchema, name: str) -> Written:
-        """Return base segments with all entries of an index for the state of its table, and their digest."""
+        """Return base segments with all entries of an index for a state of its table, and their digest."""
         if self.is_little(state.chain.segments):
             return arrow.entries.entries(self.shelf, state, impl, name)
         from strandline.storage import spark
@@ -370,15 +399,20 @@ class Store:
         name: Callable[[], str],
         at_any_size: bool = False,
     ) -> Written | None:
-        """Return what an index has to do to get from one state of its table to a later one, between which are
-        the ``logs``; None if to derive all ``entries`` anew costs less, unless it must be ``at_any_size``."""
+        """Return the changes that bring an index from one state of its table to a later one.
+
+        ``logs`` are the table's changes between the states. None if deriving all ``entries`` anew is cheaper,
+        unless ``at_any_size`` is set.
+        """
         if not at_any_size and not self.is_little(logs):
             return None
         return arrow.follow.follow(self.shelf, before, after, logs, impl, name=name, inline=self._inline)
 
     def slice(self, schema: TableSchema, window: Window, name: str, pace: Pace | None = None) -> Slice:
-        """Return a window of a table, folded, as segments under a fresh name. ``pace``: that of reading what
-        is sealed, if anything may be."""
+        """Return a window of a table, folded, as segments under a fresh name.
+
+        ``pace``: throttle for reading encrypted files, if there can be any.
+        """
         segments = window.logs if window.chain is None else window.chain.segments
         if self.slices_here(segments):
             return arrow.changes.write_slice(self.shelf, schema, window, name, self._inline)
@@ -393,15 +427,18 @@ class Store:
             return spark.changes.write_slice(self.spark, self.shelf, schema, window, name, here=here)
 
     def slices_here(self, segments: Sequence[Segment]) -> bool:
-        """Return whether ``slice`` folds a window with these segments in this process."""
+        """Return True if ``slice`` folds a window with these segments in this process."""
         return self.is_little(segments, FOLDED * self.settings.bulk_rows)
 
     @contextmanager
     def unsealed(
         self, segments: Sequence[Segment], name: str, pace: Pace | None
     ) -> Iterator[tuple[Segment, ...]]:
-        """Yield segments as Spark can read them: of those that are sealed there are open copies in the
-        warehouse for as long as the block lasts, under names that begin with ``name``."""
+        """Yield segments that Spark can read: encrypted ones are replaced by decrypted copies.
+
+        The copies are in the warehouse under names that begin with ``name``; they are deleted at the end of
+        the block.
+        """
         sealed = [s for s in segments if s.file is not None and self.files.is_sealed(s.file)]
         if not sealed or pace is None:
             yield tuple(segments)
@@ -416,15 +453,21 @@ class Store:
             self.discard(made)
 
     def copied_together(self, among: int) -> int:
-        """Return how many bytes of a copy of so many altogether should be asked for in one call."""
+        """Return how many bytes of copies should share one call, of ``among`` bytes altogether.
+
+        0: each copy gets its own call.
+        """
         return SHARED if among > self._passing else 0
 
     def copy(
         self, wanted: Sequence[Copies], pace: Pace, *, among: int
     ) -> list[list[Segment] | StrandlineError]:
-        """Return segments with their files under other names, or why it could not be done; their bytes are
-        checked on the way. There are no files of those that failed. ``among``: how many bytes the caller has
-        to copy altogether, so that a large copy does not pass through this process piece by piece."""
+        """Copy segment files within the warehouse and verify their bytes.
+
+        Returns, for each of ``wanted``, its new segments or the error; a failed one leaves no files.
+        ``among``: the total number of bytes that the caller copies, so that a large copy uses Spark even if
+        each call is small.
+        """
         if among <= self._passing or self.passes(s for w in wanted for s in w.segments):
             return arrow.stored.copy(self.shelf, wanted, pace)
         from strandline.storage import spark
@@ -435,8 +478,10 @@ class Store:
     def send(
         self, segments: Sequence[Segment], target: Destination, pace: Pace, *, among: int
     ) -> list[Segment]:
-        """Return segments with their files as objects of a repository, under their names there; their bytes
-        are checked on the way. ``among``: how many bytes the caller has to send altogether."""
+        """Upload segment files to a repository and verify their bytes; return the uploaded segments.
+
+        ``among``: the total number of bytes that the caller uploads.
+        """
         if self.passes(segments) or among <= self._passing:
             return arrow.stored.send(self.files, segments, target, pace)
         from strandline.storage import spark
@@ -446,7 +491,7 @@ class Store:
     def pack(
         self, schema: TableSchema, segments: Sequence[Segment], target: Destination, pace: Pace
     ) -> Segment:
-        """Return one segment with the changes of consecutive inline ones, as an object of a repository."""
+        """Merge consecutive inline segments into one object of a repository."""
         there = arrow.merge.ObjectSink(self.files.at(target.root), target, pace)
         return arrow.merge.pack(self.shelf, schema, segments, there)
 
@@ -455,35 +500,36 @@ class Store:
         return arrow.merge.pack_bytes(self.shelf, schema, segments, checksum)
 
     def discard(self, segments: Iterable[Segment]) -> None:
-        """Remove the files of segments that nothing refers to, and nothing will."""
+        """Delete the files of segments that nothing refers to."""
         self.shelf.discard(segments)
 
     # --- upkeep --------------------------------------------------------------------------------------------
 
     def small_logs(self, chain: Chain, after: int = 0, *, coming: int = 0) -> list[Segment]:
-        """Return the trailing small logs of steps later than ``after``, if these are enough to be merged,
-        with so many still ``coming``."""
+        """Return the trailing small logs later than ``after`` if there are enough of them to merge.
+
+        ``coming``: how many more are about to be added.
+        """
         rows, most = self.settings.inline_rows, self.settings.bulk_bytes
         found = trailing_logs(chain.segments, rows, most, after)
         return found if len(found) + coming >= self.settings.merge_segments else []
 
     def medium_logs(self, chain: Chain, after: int = 0) -> list[Segment]:
-        """Return the trailing merged logs of steps later than ``after``, if these are enough to be merged
-        again."""
+        """Return the trailing merged logs later than ``after`` if there are enough of them to merge again."""
         most = self.settings.bulk_bytes
         found = trailing_logs(chain.segments, upkeep.MEDIUM_ROWS, most, after)
         return found if len(found) >= upkeep.MEDIUM_SEGMENTS else []
 
     def merge(self, schema: TableSchema, logs: Sequence[Segment], name: str) -> Segment:
-        """Return one log segment with every change of some consecutive ones."""
+        """Merge consecutive logs into one log segment that has every change."""
         return arrow.merge.merge_logs(self.shelf, schema, logs, f"{name}.parquet")
 
     def wants_compaction(self, chain: Chain) -> bool:
-        """Return whether too many rows have to be folded, or too many segments looked at."""
+        """Return True if readers must fold too many rows or open too many segments."""
         return upkeep.wants_compaction(chain, self.settings)
 
     def compact(self, state: State, name: str, *, least: int = 1) -> Compacted:
-        """Return a chain folded into base segments, at least so many, under a fresh name."""
+        """Fold a chain into at least ``least`` base segments under a fresh name."""
         if self.is_little(state.chain.segments):
             return arrow.compact.compact(self.shelf, state, name, least=least)
         from strandline.storage import spark
@@ -492,8 +538,10 @@ class Store:
         return spark.compact.compact(self.spark, self.shelf, state, name, target, least=least, here=here)
 
     def fold(self, state: State, name: str, *, among: int) -> Written:
-        """Return all rows of a state, which may be a part of a table, as base segments under a fresh name,
-        and their digest. ``among``: how many bytes the caller has to fold altogether."""
+        """Return all rows of a state as base segments under a fresh name, and their digest.
+
+        The state may be a part of a table. ``among``: the total number of bytes that the caller folds.
+        """
         if self.folds_here(state, among):
             return arrow.compact.fold(self.shelf, state, name, most=self.settings.bulk_bytes)
         from strandline.storage import spark
@@ -502,7 +550,7 @@ class Store:
         return spark.compact.fold(self.spark, self.shelf, state, name, target, here=here)
 
     def fold_into(self, target: Destination, state: State, name: str, pace: Pace, *, among: int) -> Written:
-        """Return the same as objects of a repository, under their names there."""
+        """Do the same as ``fold``, but write objects of a repository."""
         if self.folds_here(state, among):
             there = arrow.merge.ObjectSink(self.files.at(target.root), target, pace)
             return arrow.compact.fold(self.shelf, state, name, most=self.settings.bulk_bytes, into=there)

@@ -1,8 +1,7 @@
-"""What is done with the file of one segment as bytes: copying it, finding damage, describing what a job
-wrote.
+"""Operations on segment files as bytes: copy, upload, verify, describe.
 
-Each function takes nothing but ``Files`` and plain values, and a file passes through it a piece at a time: so
-it runs wherever the file can be reached, in this process for a few bytes, on executors for many.
+Each function needs only ``Files`` and plain values, and streams the file. So it runs wherever the file can be
+reached: in this process for few bytes, on executors for many.
 """
 
 from __future__ import annotations
@@ -46,9 +45,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Copies:
-    """Segments of which all are to be copied, or none: to names that begin with ``name``, which is fresh.
-    ``schema``: that of their table; rows that come from a repository are compared with what it says of
-    them."""
+    """Segments to copy, all or none, to names that begin with the fresh name ``name``.
+
+    ``schema``: the schema of their table; rows from a repository are compared with what it records of them.
+    """
 
     segments: Sequence[Segment]
     name: str
@@ -57,7 +57,7 @@ class Copies:
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """What the files of one write have in common. ``once``: it matters whether a key is repeated."""
+    """Properties that all files of one write share. ``once``: detect repeated keys."""
 
     schema: TableSchema
     role: Role
@@ -69,8 +69,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Described:
-    """The segment that a file is, and whether a key is in it more than once; not looked for if it does not
-    matter."""
+    """The segment of a file, and whether a key occurs in it more than once (False if not checked)."""
 
     segment: Segment
     repeats: bool
@@ -79,8 +78,11 @@ class Described:
 def copied(
     files: Files, segment: Segment, name: str, pace: Pace, schema: TableSchema | None = None
 ) -> Segment:
-    """Return a segment with its rows under another name; the bytes are checked on the way. Durable when this
-    returns; Corrupted, and no file, if they are not what was recorded. ``schema``: as in ``Copies``."""
+    """Copy a segment's file to another name and verify its bytes; return the new segment.
+
+    The copy is durable when this returns. If the bytes differ from the record, raises Corrupted and leaves no
+    file. ``schema``: as in ``Copies``.
+    """
     if segment.file is None:
         if (finding := damage(files, segment)) is not None:
             raise Corrupted(finding.message)
@@ -101,13 +103,15 @@ def copied(
 def copied_into(
     files: Files, folder: str, segment: Segment, pace: Pace, schema: TableSchema | None = None
 ) -> Segment:
-    """Return a segment with its file in a folder, under a name that no other try to copy it has."""
+    """Copy a segment's file into a folder, under a name that no other attempt uses."""
     return copied(files, segment, f"{folder}/{uuid4().hex}.parquet", pace, schema)
 
 
 def sent(files: Everywhere, target: Destination, pace: Pace, segment: Segment) -> Segment:
-    """Return a segment with its file as an object of a repository, under its name there. What the repository
-    has is not sent again, unless it is damaged."""
+    """Upload a segment's file to a repository; return the segment under the object's name.
+
+    An object that the repository already has is not uploaded again, unless it is damaged.
+    """
     if segment.file is None:
         raise Internal("an inline segment was taken for a file")
     there = files.at(target.root)
@@ -124,9 +128,11 @@ def sent(files: Everywhere, target: Destination, pace: Pace, segment: Segment) -
 
 
 def has_object(files: Files, target: Destination, name: str, size: int) -> bool:
-    """Return whether a repository has an object that can be shared: one of the right size that is not known
-    to be damaged. Any other one may be replaced, because an object's name tells its content: whoever
-    replaces it, however late, brings what everyone expects there."""
+    """Return True if a repository has an object that can be shared.
+
+    It must have the right size and not be known as damaged. Any other object may be replaced at any time: its
+    name determines its content, so every writer writes the same.
+    """
     if target.is_damaged(name):
         return False
     try:
@@ -136,8 +142,10 @@ def has_object(files: Files, target: Destination, name: str, size: int) -> bool:
 
 
 def remove_parts(files: Files, target: Destination, segments: Sequence[Segment]) -> None:
-    """Remove parts of the objects that segments were to become: files with the name of the object and a
-    suffix, which no other program uses."""
+    """Delete partly written objects of these segments.
+
+    Their names are the object's name and a suffix that no other program uses.
+    """
     wanted = {object_name(files, segment.checksum, target.avoided) for segment in segments}
     for folder in {name.rpartition("/")[0] for name in wanted}:
         for name in list(files.names(folder)):
@@ -147,7 +155,7 @@ def remove_parts(files: Files, target: Destination, segments: Sequence[Segment])
 
 
 def check_healed(files: Files, target: Destination, name: str, checksum: str) -> None:
-    """Read an object that was known to be damaged, and CORRUPTED if it still is."""
+    """Verify an object that was known as damaged; raise CORRUPTED if it still is."""
     if target.is_damaged(name) and files.checksum(name) != checksum:
         raise Corrupted(
             f"the object {name} of {target.root} was written anew and is damaged again",
@@ -156,7 +164,7 @@ def check_healed(files: Files, target: Destination, name: str, checksum: str) ->
 
 
 def loss(files: Files, segment: Segment) -> Finding | None:
-    """Return whether a segment's file is missing, or not as long as it should be. No byte of it is read."""
+    """Check without reading whether a segment's file is missing or has the wrong size."""
     if segment.file is None:
         return None
     try:
@@ -171,8 +179,7 @@ def loss(files: Files, segment: Segment) -> Finding | None:
 def all_copied_into(
     files: Files, pace: Pace, wanted: Sequence[tuple[str, Segment, TableSchema | None]]
 ) -> list[Segment | StrandlineError]:
-    """Return segments with their files in folders, as ``copied_into`` does, or why it could not be done. All
-    are copied at the same time: one is read while another one is written."""
+    """Copy segments into folders concurrently; return for each the new segment or the error."""
     with ThreadPoolExecutor(max(1, len(wanted))) as pool:
         return list(pool.map(partial(_copied_or_not, files, pace), *zip(*wanted, strict=True)))
 
@@ -187,9 +194,11 @@ def _copied_or_not(
 
 
 def damage(files: Files, segment: Segment, schema: TableSchema | None = None) -> Finding | None:
-    """Return what is wrong with the bytes of a segment. All of them are read, whatever was read before.
-    Unavailable if they cannot be read now, which says nothing about them. ``schema``: that of its table; if
-    the file is in a repository, its bounds are compared with what that says of them."""
+    """Read all bytes of a segment, regardless of caches; return what is wrong with them.
+
+    Raises Unavailable if they cannot be read now, which is no damage. ``schema``: the schema of the table; if
+    the file is in a repository, its bounds are compared with the record.
+    """
     if segment.file is None:
         if segment.data is None or checksum_of(segment.data) != segment.checksum:
             return Finding("corrupt_file", f"the inline segment {segment.id} does not match its checksum")
@@ -210,8 +219,10 @@ def damage(files: Files, segment: Segment, schema: TableSchema | None = None) ->
 
 
 def described(files: Files, form: Form, name: str) -> Described:
-    """Return what a sorted Parquet file with the right columns is. Whether all its keys are new is for others
-    to say: they count as such."""
+    """Return the segment of a sorted Parquet file with the right columns.
+
+    The segment is marked as fresh (all its keys are new); the caller decides whether that is true.
+    """
     segment = describe_file(
         files,
         form.schema,
@@ -226,14 +237,16 @@ def described(files: Files, form: Form, name: str) -> Described:
 
 
 def sealed(files: Files, form: Form, name: str) -> Described:
-    """Return what a file is, which is durable then."""
+    """Make a file durable and describe it."""
     files.seal([name])
     return described(files, form, name)
 
 
 def _repeats(files: Files, schema: TableSchema, segment: Segment) -> bool:
-    """Return whether a key occurs more than once in a sorted file. Found in the keys alone, because Spark
-    could only tell by handing every row to a window."""
+    """Return True if a key occurs more than once in a sorted file.
+
+    Reads only the keys; Spark could only tell with a window over all rows.
+    """
     before: pa.Table | None = None
     for keys in read_batches(files, schema, segment, schema.key):
         if before is not None:

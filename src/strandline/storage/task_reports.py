@@ -1,9 +1,9 @@
-"""What tasks report about files, compared with what this process finds.
+"""Compare what tasks report about files with what the driver finds.
 
-Executors that do not share a folder with this process write into folders of their own, and do not find files
-that are here. Nothing of that is an error to Spark. So the result of a job is what its tasks report, and each
-difference from what this process finds fails the job: an empty folder is never taken for an empty result, and
-a file that only a task misses is not a damaged one.
+Executors that do not share a folder with this process write to folders of their own, and do not find files of
+this process. Spark reports no error for either. So the result of a job is what its tasks report, and every
+difference from what the driver finds fails the job: an empty folder is never taken for an empty result, and a
+file that only a task misses is never taken for a damaged one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OBJECT_STORE_HINT = "Give the Spark session the endpoint and the bucket that thi
 
 
 def check_rows(files: Files, reported: int, segments: Sequence[Segment]) -> None:
-    """Refuse the files of a job unless they hold as many rows as its tasks have reported."""
+    """Fail a job if its files do not have as many rows as its tasks report."""
     rows = sum(s.rows for s in segments)
     if rows != reported:
         said = f"rows in the reports of tasks: {reported}, rows in its {len(segments)} new files: {rows}"
@@ -49,8 +49,10 @@ def check_rows(files: Files, reported: int, segments: Sequence[Segment]) -> None
 
 
 def check_written(files: Files, segments: Sequence[Segment], place: str = WAREHOUSE) -> None:
-    """Refuse what tasks have reported as written unless each file is here with its size. Only files in
-    folders are looked at: an object store is the same one for all."""
+    """Fail a job if one of the files that its tasks report is missing or has another size.
+
+    Checks only folders: an object store is the same for all machines.
+    """
     written = [s for s in segments if s.file is not None and _is_local(files.location)]
     with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
         for segment, size in zip(written, pool.map(partial(_size, files), written), strict=True):
@@ -61,8 +63,10 @@ def check_written(files: Files, segments: Sequence[Segment], place: str = WAREHO
 
 
 def check_missing(results: Iterable[Any]) -> None:
-    """Refuse the results of a job if a task has missed a file that is here. A result is, or is a list of,
-    what may be an error or a finding."""
+    """Fail a job if one of its tasks did not find a file that exists for this process.
+
+    A result is an error, a finding, or a list of these; other values are ignored.
+    """
     for result in results:
         for each in result if isinstance(result, list) else (result,):
             missed = each.path if isinstance(each, MissingFile | Finding) else None
@@ -71,19 +75,21 @@ def check_missing(results: Iterable[Any]) -> None:
 
 
 def explain_missing(files: Files, error: MissingFile) -> StrandlineError:
-    """Return the error of a task that has missed a file and cannot ask this process: where the warehouse's
-    marker is missing, too, its folder is not shared."""
+    """Explain a missing file on an executor, where the driver cannot be asked.
+
+    If the warehouse's marker is missing, too, the executor does not share the folder.
+    """
     return error if files.exists(MARKER) else blind_readers(error.path or files.location)
 
 
 def blind_writers(files: Files, difference: str, place: str = WAREHOUSE) -> Unavailable:
-    """Return the error of a job whose tasks have written what this process does not find."""
+    """Return the error of a job whose tasks wrote files that the driver does not find."""
     hint = HINT if _is_local(files.location) else OBJECT_STORE_HINT
     return Unavailable(f"executors do not write to the {place}'s folder {files.location}: {difference}", hint)
 
 
 def blind_readers(path: str) -> Unavailable:
-    """Return the error of a job whose tasks do not find a file that is there for its driver."""
+    """Return the error of a job whose tasks do not find a file that the driver finds."""
     return Unavailable(f"executors do not see the file {path}, which is there for the driver", HINT)
 
 

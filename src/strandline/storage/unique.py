@@ -1,4 +1,4 @@
-"""What is found where a key of a unique index is in the table more than once."""
+"""Duplicate keys of a unique index."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ __all__ = ["Repeats"]
 
 @dataclass(frozen=True)
 class Repeats:
-    """How many keys of an index several rows have, and of the first few the entries of two of these rows: the
-    first and the last."""
+    """How many keys of a unique index occur more than once, with examples.
+
+    ``pairs`` has, for the first few of these keys, the first and the last index entry.
+    """
 
     count: int
     pairs: tuple[tuple[Key, Key], ...]

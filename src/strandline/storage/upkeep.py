@@ -1,4 +1,4 @@
-"""When the logs of a table are worth merging or compacting."""
+"""Decide when the logs of a table should be merged or compacted."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from strandline.storage.compacted import is_good_size
 __all__ = ["MEDIUM_ROWS", "MEDIUM_SEGMENTS", "wants_compaction"]
 
 MEDIUM_ROWS = 200_000
-"""Merged logs up to this size are merged again, MEDIUM_SEGMENTS at a time; larger ones wait for
-compaction."""
+"""Merged logs up to this size are merged again, MEDIUM_SEGMENTS at a time.
+
+Larger ones wait for compaction.
+"""
 MEDIUM_SEGMENTS = 16
 
 
 def wants_compaction(chain: Chain, settings: Settings) -> bool:
-    """Return whether too many rows have to be folded, or too many segments looked at. Large logs of new keys
-    read like a base."""
+    """Return True if readers must fold too many rows or open too many segments.
+
+    Large logs of new keys do not count: they are read like a base.
+    """
     fresh = sum(s.rows for s in chain.segments if s.fresh)
     changes = sum(s.rows for s in chain.segments if not s.fresh)
     crumbs = [

@@ -1,5 +1,7 @@
-"""Where the user's key of an encrypted repository comes from: a file, a variable of the environment, or a
-command, such as one that asks a key service. No message repeats what was found there."""
+"""Read the user's key of an encrypted repository from a file, an environment variable or a command.
+
+The command may, for example, ask a key service. Error messages never contain what was read.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,11 @@ from strandline.storage.keyring import KEY_BYTES, UserKey
 __all__ = ["secret_of", "user_key"]
 
 COMMAND_SECONDS = 60.0
-"""How long a command may take that gives the key."""
+"""Maximum run time of the command that prints the key."""
 
 
 def user_key(settings: Settings) -> UserKey:
-    """Return the key that the settings lead to."""
+    """Return the key that the settings name."""
     file, variable, command = (
         settings.repository_key_file,
         settings.repository_key_env,
@@ -40,7 +42,7 @@ def user_key(settings: Settings) -> UserKey:
 
 
 def secret_of(what: str, *, file: str | None, variable: str | None, command: str | None) -> bytes:
-    """Return what the one of these places has that is named."""
+    """Return the secret from the place that is not None."""
     if file is not None:
         return _from_file(what, file)
     if variable is not None:
@@ -50,7 +52,8 @@ def secret_of(what: str, *, file: str | None, variable: str | None, command: str
 
 def _parsed(data: bytes, place: str) -> UserKey:
     text = data.strip()
-    for decode in (binascii.unhexlify, _base64):  # 64 hex digits could be read as base64, but of 48 bytes.
+    # 64 hex digits are also valid base64, but decode to 48 bytes.
+    for decode in (binascii.unhexlify, _base64):
         try:
             if len(key := decode(text)) == KEY_BYTES:
                 return UserKey(key)
