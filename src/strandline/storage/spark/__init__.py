@@ -1,4 +1,4 @@
-"""Chains of segments on Spark: the same work as in ``storage.arrow``, for many rows."""
+"""Chains of segments on Spark: the same operations as in ``storage.arrow``, for many rows."""
 
 from strandline.storage.spark import (
     batches,

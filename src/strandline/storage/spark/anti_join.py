@@ -1,5 +1,4 @@
-"""Leaving out the rows of some keys, which every scan of a table with changes does to every row: so it must
-cost little for each."""
+"""Anti-join: leave out the rows of given keys. Optimised, because most scans do this to every row."""
 
 from __future__ import annotations
 
@@ -19,9 +18,8 @@ _WHOLE = (pa.int64(), pa.int32(), pa.int16(), pa.int8())
 
 
 def without(rows: DataFrame, schema: TableSchema, keys: pa.Table) -> DataFrame:
-    """Return the rows whose key is none of ``keys``, which are distinct and few enough to be sent to every
-    executor."""
-    # Hints, because Spark knows the size of neither side.
+    """Return the rows whose key is not in ``keys``, which are distinct and small enough to broadcast."""
+    # Hints, because Spark does not know the size of either side.
     if len(schema.key) == 1 and keys.column(0).type in _WHOLE and not keys.column(0).null_count:
         return _without_bits(rows, schema.key[0], keys.column(0))
     others = renamed(local(rows.sparkSession, schema, keys), schema.key)
@@ -29,9 +27,11 @@ def without(rows: DataFrame, schema: TableSchema, keys: pa.Table) -> DataFrame:
 
 
 def _without_bits(rows: DataFrame, name: str, keys: pa.ChunkedArray) -> DataFrame:
-    """For whole numbers: a bit for each key, 64 of them in a word. Rows lie in the order of keys, so
-    neighbours share the word, which is still in the processor's cache, where a search for each key itself
-    would go to memory for each row."""
+    """Anti-join for integers: keys become bitmaps with 64 keys per word.
+
+    Rows are sorted by key, so neighbouring rows use the same word, which stays in the processor's cache. A
+    hash table of the keys themselves would need a memory access per row.
+    """
     numbers = np.sort(keys.to_numpy().astype(np.int64))
     words = numbers >> 6
     starts = np.flatnonzero(np.diff(words, prepend=words[:1] - 1))

@@ -1,4 +1,4 @@
-"""The rows of a DataFrame as Arrow data, in the types that it has for others."""
+"""The rows of a DataFrame as Arrow data, in the types of the tables that they come from."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ from strandline.work import attended, phase
 __all__ = ["FrameBatches", "declared", "declared_type"]
 
 DECLARED = "strandline.type"
-"""What a column of a DataFrame says, beside Spark's type of it, about the type that its table has for it.
-Spark keeps it as long as the column stays what it is, under whatever name."""
+"""Metadata key of a DataFrame column with the type that the column has in its table.
+
+Spark keeps the metadata as long as the column is only selected or renamed.
+"""
 
 
 def declared(frame: DataFrame, schema: TableSchema) -> DataFrame:
-    """Return the rows of a table with columns that say what they are, where Spark's type does not."""
+    """Add type metadata to the columns of a table whose Spark type is ambiguous."""
     names = [c.name for c in schema.columns if c.name in frame.columns and _is_ambiguous(c.type)]
     if not names:
         return frame
@@ -44,14 +46,14 @@ def _is_ambiguous(type_: Type) -> bool:
 
 
 def declared_type(field: Any) -> Type | None:
-    """Return the type of a table's column that a field of a frame is, if it says so."""
+    """Return the table type that a DataFrame field declares, if any."""
     name = field.metadata.get(DECLARED)
     found = None if name is None else parse_type(name)
     return found if found is not None and found.spark == field.dataType.simpleString() else None
 
 
 class FrameBatches:
-    """The rows of one frame."""
+    """The rows of one DataFrame."""
 
     def __init__(self, frame: DataFrame) -> None:
         self._frame = frame
@@ -72,8 +74,8 @@ class FrameBatches:
             return self._outgoing(self._numbered().toArrow())
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield all rows, of which only a part is in memory at a time."""
-        with self._asking():  # A Connect server plans when the first row is asked for.
+        """Yield all rows. Holds only part of them in memory."""
+        with self._asking():  # A Connect server plans when the first row is requested.
             packed = self._numbered().mapInArrow(_packing(), "rows binary")
             coming = iter(packed.toLocalIterator(prefetchPartitions=True))
             some = list(islice(coming, 1))
@@ -84,7 +86,7 @@ class FrameBatches:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Rows are asked for: nobody else's code runs in here, and Ctrl-C ends it."""
+        """Fetch rows inside this block: Ctrl-C interrupts it, and no foreign code runs in it."""
         with (
             attended(),
             phase("querying"),
@@ -94,7 +96,7 @@ class FrameBatches:
             yield
 
     def _numbered(self) -> DataFrame:
-        # By place, because two columns of a result may have the same name.
+        # By position, because two columns of a result may have the same name.
         return self._frame.toDF(*map(str, range(len(self._types))))
 
     def _outgoing(self, table: pa.Table) -> pa.Table:
@@ -116,8 +118,11 @@ def _unpacked(data: bytes) -> pa.Table:
 
 
 def _packing() -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Make what turns each batch into a row of bytes, on executors. It is a closure that needs nothing of
-    this package, so that Spark can send it to where that is not installed."""
+    """Return a function that packs each batch into a row of bytes on executors.
+
+    It is a closure that needs nothing of this package, so that Spark can send it to executors without the
+    package.
+    """
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa

@@ -1,9 +1,7 @@
-"""A user's Spark column into the physical type of a table's column, under the same rules as
-``strandline.types.coerce``.
+"""Cast a user's Spark column to a table's physical type, under the rules of ``strandline.types.coerce``.
 
-What no value could satisfy is refused at once, from the types alone. What depends on the value is refused
-when Spark meets the value: the expression then raises an error that ``spark.failures`` turns back into
-InvalidArgument.
+A cast that can never succeed is refused at once, by the types. A value that does not fit is refused when
+Spark evaluates it: the expression raises an error that ``spark.failures`` turns back into InvalidArgument.
 """
 
 from __future__ import annotations
@@ -38,8 +36,7 @@ _SOURCES: dict[str, tuple[type[T.DataType], ...]] = {
 
 
 def spark_cast(type_: Type, col: Column, from_type: T.DataType, name: str) -> Column:
-    """Return ``col``, which has the type ``from_type``, in the physical type of ``type_``. ``name`` is the
-    column to name in errors."""
+    """Return ``col``, of type ``from_type``, cast to ``type_``. ``name``: the column's name for errors."""
     if isinstance(from_type, T.NullType):
         return col.cast(type_.spark)
     if not isinstance(from_type, _SOURCES[type_.kind]):
@@ -77,15 +74,17 @@ def spark_cast(type_: Type, col: Column, from_type: T.DataType, name: str) -> Co
 def _checked(
     type_: Type, col: Column, converted: Column, name: str, hint: str, *, shown: Column | None = None
 ) -> Column:
-    """``converted``, which is NULL where the value of ``col`` does not fit."""
+    """Return ``converted``; raise an error where it is NULL although ``col`` is not."""
     text = F.substring(F.coalesce((col if shown is None else shown).cast("string"), F.lit("?")), 1, 60)
     error = refuse(InvalidArgument, hint, f"column {name} of type {type_.name} cannot hold the value ", text)
     return F.when(col.isNull() | converted.isNotNull(), converted).otherwise(error.cast(type_.spark))
 
 
 def _exactly(type_: Type, col: Column, from_type: T.DataType) -> Column:
-    """Return a cast that is NULL unless casting back gives the same value, which finds rounding, truncation
-    and overflow alike."""
+    """Return a cast that is NULL unless casting back gives the same value.
+
+    This detects rounding, truncation and overflow.
+    """
     there = col.try_cast(type_.spark)
     return F.when(there.try_cast(from_type) == col, there)
 
@@ -116,7 +115,7 @@ def _integer(type_: Type, col: Column, from_type: T.DataType, name: str) -> Colu
 def _float(type_: Type, col: Column, from_type: T.DataType, name: str) -> Column:
     if isinstance(from_type, _INTEGERS):
         there = col.cast(type_.spark)
-        # 2**63 is cast back to 2**63 - 1, as if nothing had been lost.
+        # 2**63 is cast back to 2**63 - 1, which hides the loss.
         exact = (there < F.lit(2.0**63)) & (there.try_cast("bigint") == col)
         return _checked(
             type_, col, F.when(exact, there), name, f"{type_.name} cannot hold this integer exactly."
@@ -130,7 +129,7 @@ def _float(type_: Type, col: Column, from_type: T.DataType, name: str) -> Column
 
 
 def _text(type_: Type, col: Column, name: str) -> Column:
-    plain = col.cast("string")  # A collation would change how the text is hashed and sorted.
+    plain = col.cast("string")  # A collation would change the hash and the order of the text.
     hint = "The text is not valid UTF-8."
     shown = F.hex(plain.cast("binary"))
     return _checked(type_, col, F.when(F.is_valid_utf8(plain), plain), name, hint, shown=shown)
@@ -152,8 +151,10 @@ def _fault_or_null() -> Callable[[str | None], str | None]:
 
 
 def _from_iso(pattern: str, col: Column, spark: str) -> Column:
-    """Return the date or time of an ISO text, in UTC unless it names an offset; NULL of any other text. Spark
-    alone would read many more."""
+    """Return the date or time of an ISO text, in UTC unless it has an offset; NULL for other texts.
+
+    Spark alone would accept many more formats.
+    """
     plain = col.cast("string")
     return F.when(plain.rlike(rf"\A{pattern}\z"), plain.try_cast(spark))
 
@@ -161,7 +162,7 @@ def _from_iso(pattern: str, col: Column, spark: str) -> Column:
 def _time(type_: Type, col: Column, from_type: T.DataType, name: str) -> Column:
     instant = col
     if isinstance(from_type, T.TimestampNTZType):
-        # Without a zone it is UTC, whatever the session's zone is, so a plain cast would be wrong.
+        # Without a zone it is UTC. A plain cast would use the session's zone.
         year, month, day, hour, minute, second = (
             F.extract(F.lit(part), col) for part in ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
         )

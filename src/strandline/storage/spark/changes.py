@@ -1,5 +1,4 @@
-"""What logs say happened, as a DataFrame: every change, or the last one of each key; and slices, which hold
-these, written by jobs."""
+"""Changes in logs as a DataFrame: every change, or the last one per key; and slices written by jobs."""
 
 from __future__ import annotations
 
@@ -32,8 +31,10 @@ def changes(
     after: int,
     upto: int,
 ) -> DataFrame:
-    """Return every change in ``(after, upto]``: the columns of the schema, OP, WAS_HI, WAS_LO and STEP, in no
-    particular order."""
+    """Return every change in ``(after, upto]``, in no particular order.
+
+    The columns are those of the schema, OP, WAS_HI, WAS_LO and STEP.
+    """
     logs = [s for s in segments if s.role == "log"]
     with working(spark):
         names = [*schema.names, OP, WAS_HI, WAS_LO, STEP]
@@ -50,8 +51,10 @@ def fold(
     upto: int,
     within: KeyRange = EVERYWHERE,
 ) -> DataFrame:
-    """Return the last change in ``(after, upto]`` of each key ``within`` a range, with its STEP, and with the
-    hash of the row that was there before the first of them. The same columns as those of ``changes``."""
+    """Return the last change in ``(after, upto]`` of each key ``within`` a range.
+
+    WAS_HI and WAS_LO are the hash of the row before the first of these changes. Same columns as ``changes``.
+    """
     logs = [s for s in segments if s.role == "log"]
     names = [*schema.names, OP, WAS_HI, WAS_LO, STEP]
     with working(spark):
@@ -72,8 +75,10 @@ def fold(
 def write_slice(
     spark: SparkSession, shelf: Shelf, schema: TableSchema, window: Window, name: str, *, here: int
 ) -> Slice:
-    """Fold the window, and make it durable under the fresh name ``name``. No file is left when it raises. Up
-    to ``here`` bytes are described in this process."""
+    """Fold the window and write it under the fresh name ``name``. On an error no file stays.
+
+    Up to ``here`` bytes are described in this process.
+    """
     written = write_sorted(
         _rows(spark, shelf, schema, window),
         shelf,
@@ -107,7 +112,7 @@ def shard_number(schema: TableSchema) -> Column:
     """Return the number of the shard that a row's key is in."""
 
     def search(bounds: Sequence[Key], first: int) -> Column:
-        # A tree, so that a row is compared with a few of many bounds.
+        # A binary search tree, so that each row is compared with few of many bounds.
         if not bounds:
             return F.lit(first)
         middle = len(bounds) // 2

@@ -1,4 +1,4 @@
-"""Checking what is stored in many rows against what it should be, as Spark jobs."""
+"""Checks of rows with Spark jobs: order, duplicate keys, indexes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ _WANTED, _FOUND, _HI, _LO = "__strandline_wanted", "__strandline_found", "__stra
 def examine(
     spark: SparkSession, shelf: Shelf, schema: TableSchema, segments: Sequence[Segment]
 ) -> list[Finding]:
-    """Return what is wrong inside segments, in their order. Files are read on executors: this process sees a
-    row per file."""
+    """Return what is wrong inside segments, in their order. Executors read the files."""
     examined = partial(examine_segment, shelf.files, schema)
     stored = iter(on_executors(spark, examined, [s for s in segments if s.file is not None]))
     found = (next(stored) if s.file is not None else examined(s) for s in segments)
@@ -36,8 +35,10 @@ def examine(
 
 
 def doubled_keys(spark: SparkSession, shelf: Shelf, state: State) -> list[Finding]:
-    """Return a finding if a key is in the state more than once. By the definition of a state, and not by a
-    scan, which may take for granted that there is no such key."""
+    """Return a finding if a key occurs in the state more than once.
+
+    Computed from the definition of a state. A scan would not do, because it may assume that keys are unique.
+    """
     schema, step = state.schema, state.chain.step
     old, middle, _ = split(segments := visible(state.chain))
     names = [*schema.key, OP, STEP]
@@ -56,8 +57,10 @@ def doubled_keys(spark: SparkSession, shelf: Shelf, state: State) -> list[Findin
 def compare_index(
     spark: SparkSession, shelf: Shelf, table: State, entries: State, index: str
 ) -> list[Finding]:
-    """Return what is wrong with an index at a step, given its table and its entries at it. A dangling entry
-    may also be one with wrong covered values, or one too many."""
+    """Return what is wrong with an index, given its table and its entries at one step.
+
+    A dangling entry may also be an entry with wrong covered values, or a duplicate entry.
+    """
     impl = entries.schema
     wanted, found = scan(spark, shelf, table, impl.names), scan(spark, shelf, entries, impl.names)
     if digest_of(wanted, impl) == digest_of(found, impl):
@@ -97,8 +100,10 @@ def compare_index(
 
 
 def _differing(wanted: DataFrame, found: DataFrame, impl: TableSchema) -> DataFrame:
-    """For each key how often it should be there, how often it is, and by how much the hashes differ.
-    Grouping, unlike a join, takes NULLs for equal."""
+    """Return for each key its expected and actual number of entries, and the difference of their hashes.
+
+    Grouping treats NULLs as equal, unlike a join.
+    """
     high, low = hash_columns(impl, col)
 
     def side(df: DataFrame, is_wanted: bool) -> DataFrame:
@@ -106,7 +111,7 @@ def _differing(wanted: DataFrame, found: DataFrame, impl: TableSchema) -> DataFr
         here = [
             F.lit(int(flag)).alias(name) for name, flag in ((_WANTED, is_wanted), (_FOUND, not is_wanted))
         ]
-        # 32 bits of each half tell two rows apart, and their sum cannot overflow however often a key occurs.
+        # 32 bits of each half are enough to tell two rows apart, and their sum cannot overflow.
         halves = [
             (half.bitwiseAND(F.lit(0xFFFFFFFF)) * sign).alias(name)
             for half, name in ((high, _HI), (low, _LO))

@@ -1,8 +1,8 @@
-"""The rows of a DataFrame as Python values, whose times are aware and in UTC.
+"""Collect a DataFrame as Python rows with timezone-aware times in UTC.
 
-PySpark makes naive datetimes in local time of timestamps, of which the hour that a change of clocks repeats,
-and the ends of the calendar, do not all come back. So Spark is asked for the time of day in UTC, which it
-gives without a zone, and the zone is put to it here.
+PySpark converts timestamps to naive datetimes in local time. Times in the hour that a clock change repeats,
+and at the ends of the calendar, do not survive this. So Spark is asked for timestamps without zone in UTC,
+and the zone is added here.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from strandline.work import attended, phase
 __all__ = ["FrameCollector"]
 
 TOGETHER = 1000
-"""So many rows are asked for at a time by whoever iterates."""
+"""Number of rows fetched at a time by an iterator."""
 
 _Convert: TypeAlias = Callable[[Any], Any]
 
 
 class FrameCollector:
-    """Collects the rows of one DataFrame. What has no timestamps is collected as it is."""
+    """Collects the rows of one DataFrame. Columns without timestamps are collected unchanged."""
 
     def __init__(self, frame: DataFrame) -> None:
         with spark_errors(), settings(frame.sparkSession, MEANING):
@@ -44,13 +44,13 @@ class FrameCollector:
             self._frame = self._without_zones(frame, fields, zoned) if any(zoned) else frame
 
     def rows(self, limit: int | None = None) -> list[Row]:
-        """Return all rows, or the first ``limit`` of them; no more than those are computed then."""
+        """Return all rows. With ``limit``, compute and return only the first rows."""
         with self._asking():
             return list(self._converted(self._frame.collect() if limit is None else self._frame.take(limit)))
 
     def __iter__(self) -> Iterator[Row]:
-        """Yield all rows, of which only a part is in memory at a time."""
-        with self._asking():  # A Connect server plans when the first row is asked for.
+        """Yield all rows. Holds only part of them in memory."""
+        with self._asking():  # A Connect server plans when the first row is requested.
             coming = iter(self._frame.toLocalIterator(prefetchPartitions=True))
             some = list(islice(coming, 1))
         while some:
@@ -60,7 +60,7 @@ class FrameCollector:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Rows are asked for: nobody else's code runs in here, and Ctrl-C ends it."""
+        """Fetch rows inside this block: Ctrl-C interrupts it, and no foreign code runs in it."""
         with (
             attended(),
             phase("querying"),
@@ -72,7 +72,7 @@ class FrameCollector:
     def _without_zones(
         self, frame: DataFrame, fields: list[T.StructField], zoned: list[_Convert | None]
     ) -> DataFrame:
-        # By place, because two columns of a result may have the same name.
+        # By position, because two columns of a result may have the same name.
         numbered = frame.toDF(*map(str, range(len(fields))))
         columns = zip(numbered.columns, fields, zoned, strict=True)
         return numbered.select(
@@ -89,8 +89,7 @@ class FrameCollector:
 
 
 def _whole(field: T.StructField) -> _Convert | None:
-    """Return what makes whole numbers of those that Spark has as decimals because it knows no Uint64: columns
-    of that type, and what a query makes of them."""
+    """Return a converter to int for the decimals by which Spark represents Uint64; None for other fields."""
     type_ = declared_type(field)
     is_wide = field.dataType == T.DecimalType(20, 0) and (type_ is None or type_.name == "Uint64")
     return int if is_wide else None
@@ -115,7 +114,7 @@ def _apply(convert: _Convert | None, value: Any) -> Any:
 
 
 def _zoneless(type_: T.DataType) -> T.DataType:
-    """Return the type with timestamps without a zone for all timestamps in it."""
+    """Return the type with all timestamps in it replaced by timestamps without zone."""
     match type_:
         case T.TimestampType():
             return T.TimestampNTZType()
@@ -131,8 +130,7 @@ def _zoneless(type_: T.DataType) -> T.DataType:
 
 
 def _converter(type_: T.DataType) -> _Convert | None:
-    """Return what puts UTC to all times in a value that had this type before ``_zoneless``; None if there are
-    none."""
+    """Return a converter that sets UTC on all times in a value of this type; None if it has no times."""
     match type_:
         case T.TimestampType():
             return lambda value: value.replace(tzinfo=timezone.utc)

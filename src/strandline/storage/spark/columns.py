@@ -1,5 +1,4 @@
-"""Small expressions over columns whose names may hold anything, and over keys, in which NULL equals NULL and
-sorts first."""
+"""Column expressions for any column name, and for keys, in which NULL equals NULL and sorts first."""
 
 from __future__ import annotations
 
@@ -69,7 +68,7 @@ def spark_type(type_: Type) -> T.DataType:
 
 
 def struct(schema: TableSchema, names: Iterable[str], *, physical: bool = False) -> T.StructType:
-    """Return the Spark schema of columns and meta columns, under their logical or their physical names."""
+    """Return the Spark schema of columns and meta columns, with logical or physical names."""
     fields = []
     for name in names:
         if name in schema:
@@ -81,7 +80,7 @@ def struct(schema: TableSchema, names: Iterable[str], *, physical: bool = False)
 
 
 def literal(type_: Type, value: Any) -> Column:
-    """Return a canonical value as a constant in the physical type, whatever the session's time zone is."""
+    """Return a canonical value as a literal in the physical type, independent of the session's time zone."""
     if value is None:
         return F.lit(None).cast(spark_type(type_))
     if isinstance(value, bytes):
@@ -98,7 +97,7 @@ def mated(name: str) -> str:
 
 
 def renamed(df: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Return only these columns, under the names that ``same_key`` looks for on the other side."""
+    """Select these columns under their ``mated`` names, for a join by ``same_key``."""
     return df.select(*(col(name).alias(mated(name)) for name in names))
 
 
@@ -112,7 +111,7 @@ def same_key(schema: TableSchema) -> Column:
 
 
 def before(schema: TableSchema, bound: Key) -> Column:
-    """Return whether the key of a row sorts before all keys with the prefix ``bound``."""
+    """Return a condition: the row's key sorts before all keys with the prefix ``bound``."""
     smaller: list[Column] = []
     equal: list[Column] = []
     for column, value in zip(schema.key_columns, bound, strict=False):
@@ -138,7 +137,7 @@ def inside(df: DataFrame, schema: TableSchema, within: KeyRange) -> DataFrame:
 
 
 def key_text(schema: TableSchema) -> Column:
-    """Return a row's key for people: ``(a = 1, b = 'x')``."""
+    """Return a row's key for messages: ``(a = 1, b = 'x')``."""
     parts: list[Column] = []
     for i, column in enumerate(schema.key_columns):
         here = col(column.name)
@@ -158,18 +157,19 @@ def key_text(schema: TableSchema) -> Column:
 
 
 def time_text(instant: Column) -> Column:
-    """Return a time for people. Our plans are made at UTC, and the text says so, as it does in the
-    process."""
+    """Return a time for messages. Plans run in UTC, and the text says so, as in Arrow's code."""
     return F.concat(instant.cast("string"), F.lit("+00:00"))
 
 
 def keys_in(df: DataFrame, schema: TableSchema) -> list[Key]:
-    """Return the keys of a few rows as canonical values. Through Arrow, because ``collect`` would make local
-    times of timestamps."""
+    """Return the keys of a few rows as canonical values.
+
+    Uses Arrow, because ``collect`` converts timestamps to local times.
+    """
     return keys_from(df.select(*map(col, schema.key)).toArrow(), schema)
 
 
 def keys_from(table: pa.Table, schema: TableSchema) -> list[Key]:
-    """Return the keys of rows that Spark gave as a table, whose types may be others of the same kind."""
+    """Return the keys of an Arrow table from Spark, whose types may be variants of the table's."""
     columns = [column_to_python(c.type, table.column(c.name).cast(c.type.arrow)) for c in schema.key_columns]
     return list(zip(*columns, strict=True))

@@ -1,4 +1,4 @@
-"""Compaction: a chain folded into base segments, rewriting only what must be."""
+"""Compaction: fold a chain into base segments; rewrite only what is necessary."""
 
 from __future__ import annotations
 
@@ -49,10 +49,12 @@ def compact(
     least: int = 1,
     here: int,
 ) -> Compacted:
-    """Fold a chain, and leave alone what is as compaction would make it. Rows keep the step of their last
-    change. Files are written below ``name-<n>``, one folder for each shard, ``least`` of them or more; they
-    are durable when this returns, and gone when it raises. Up to ``here`` bytes of a shard are described in
-    this process."""
+    """Fold a chain into base segments. Segments that compaction would not change are kept.
+
+    Rows keep the step of their last change. Files are written below ``name-<n>``, one folder per shard, at
+    least ``least`` of them. They are durable when this returns, and deleted when it raises. Up to ``here``
+    bytes of a shard are described in this process.
+    """
     schema, chain = state.schema, state.chain
     kept, stale = _sorted_out(shelf, state, target_bytes)
     shards = [
@@ -62,8 +64,7 @@ def compact(
     ]
     prefixes = [f"{name}-{i}" for i in range(len(shards))]
     try:
-        # Each shard is a job of its own: they share the executors, and a small one need not wait for a large
-        # one.
+        # One job per shard: they share the executors, and a small shard need not wait for a large one.
         with ThreadPoolExecutor(SHARDS_AT_ONCE) as pool:
             jobs = [
                 pool.submit(
@@ -104,13 +105,13 @@ def fold(
 
 
 def _sorted_out(shelf: Shelf, state: State, target_bytes: int) -> tuple[list[Segment], tuple[Segment, ...]]:
-    """Return the segments to keep, and those to rewrite, in the order of the chain."""
+    """Return the segments to keep and those to rewrite, in the order of the chain."""
     schema, chain = state.schema, state.chain
     segments = visible(chain)
     old, middle, new = split(segments)
     untouched, near = apart_from(old, middle)
     if near and is_brought_along(middle):
-        # The range of a log says little if its keys are far apart; the keys themselves tell.
+        # The key range of a log is not selective if its keys are far apart; the keys themselves are.
         wanted = Wanted.of(schema, touched(shelf, schema, middle, BEGINNING))
         untouched += [s for s in near if not len(wanted.between(s.min_key or (), s.max_key or ())[0])]
     kept = [

@@ -1,4 +1,4 @@
-"""The digest of a state, from its rows, as a Spark job."""
+"""Compute digests of a state with a Spark job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ __all__ = ["digests"]
 
 
 def digests(spark: SparkSession, shelf: Shelf, state: State, schemas: Sequence[TableSchema]) -> list[Digest]:
-    """Return row count and digest of the columns of each schema: the table's own, or those of an index. One
-    job reads the rows once."""
+    """Return the row count and digest of the state for each schema, its own or an index's.
+
+    One job reads the rows once.
+    """
     names = list(dict.fromkeys(name for schema in schemas for name in schema.names))
     return digests_of(scan(spark, shelf, state, names), schemas)

@@ -1,4 +1,4 @@
-"""All entries of an index, derived from the rows of its table, as a Spark job."""
+"""Build all entries of an index from the rows of its table, as a Spark job."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ def entries(
     pieces: int | None = None,
     here: int,
 ) -> Written:
-    """Return base segments with the entries of an index for the table's state, whose step is also the step of
-    each entry, and their digest. ``pieces``: how many, None if their size alone decides. Up to ``here`` bytes
-    are described in this process."""
+    """Return base segments with the entries of an index for a state of its table, and their digest.
+
+    The step of each entry is the state's. ``pieces``: number of files; None: chosen by size. Up to ``here``
+    bytes are described in this process.
+    """
     step = state.chain.step
     with working(spark):
         rows = scan(spark, shelf, state, impl.names).withColumn(STEP, F.lit(step).cast("bigint"))

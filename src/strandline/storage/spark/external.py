@@ -1,4 +1,4 @@
-"""Parquet files of others as a DataFrame."""
+"""External Parquet files as a DataFrame."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["rows_of"]
 
 
 def rows_of(spark: SparkSession, paths: Sequence[str], types: Mapping[str, Type]) -> DataFrame:
-    """Return some columns of the files' rows, for a table with columns of these types."""
+    """Return the columns ``types`` of the files' rows; nested values become JSON."""
     with spark_errors():
         frame = spark.read.option("mode", "FAILFAST").parquet(*paths)
         chosen = []

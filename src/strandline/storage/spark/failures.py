@@ -1,4 +1,4 @@
-"""What an error of Spark means to a caller: one sentence and a hint, never a Java traceback."""
+"""Translate Spark's errors for callers: one sentence and a hint, no Java traceback."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ from strandline.work import check
 __all__ = ["CARRIED", "refuse", "spark_errors", "translate"]
 
 CARRIED = "STRANDLINE {0.code}: {0.message} [hint] {0.hint} [end]"
-"""An error of ours, raised on an executor, in a form that ``translate`` knows when it comes out of the
-job."""
+"""Text of our error when it is raised on an executor. ``translate`` parses it from the job's error."""
 _RAISED = re.compile(r"STRANDLINE ([A-Z_]+): (.*?)(?: \[hint\] (.*?))? \[end\]", re.DOTALL)
 _PRINTED = re.compile(r"strandline\.errors\.\w+: ([^\n]*) \[([A-Z_]+)\]\n  hint: ([^\n]*)")
-"""An error of ours as Python prints it, in the text of an error of Spark's."""
+"""Our error as Python prints it, inside the text of a Spark error."""
 _CONDITION = re.compile(
     r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] (.*?)(?: SQLSTATE: (\w{5})|\n\tat |\Z)", re.DOTALL
 )
@@ -50,7 +49,7 @@ _JARS = {
     "gs": "com.google.cloud.bigdataoss:gcs-connector:hadoop3-2.2.26",
     "abfss": "org.apache.hadoop:hadoop-azure:3.4.2",
 }
-"""The packages by which Spark 4.1 knows object stores."""
+"""Packages that Spark 4.1 needs for object stores."""
 _NO_CLASSES = {
     "s3a": re.compile(r'S3AFileSystem not found|No FileSystem for scheme "?s3a'),
     "gs": re.compile(r'GoogleHadoopFileSystem not found|No FileSystem for scheme "?gs'),
@@ -123,15 +122,17 @@ _OUTSIDE = (
 
 
 def refuse(kind: type[StrandlineError], hint: str, *message: Column | str) -> Column:
-    """Return a column that, where it is evaluated, makes the job fail with an error of this kind. ``message``
-    may have columns in it."""
+    """Return a column whose evaluation fails the job with an error of this kind.
+
+    ``message`` may contain columns.
+    """
     parts = [F.lit(f"STRANDLINE {kind.code}: "), *(F.lit(m) if isinstance(m, str) else m for m in message)]
     return F.raise_error(F.concat(*parts, F.lit(f" [hint] {hint} [end]")))
 
 
 @contextmanager
 def spark_errors() -> Iterator[None]:
-    """Let only errors of ours out. The original is still there as ``__context__`` for whoever debugs."""
+    """Translate Spark errors raised in the block. The original error stays as ``__context__``."""
     try:
         yield
     except StrandlineError:
@@ -139,19 +140,19 @@ def spark_errors() -> Iterator[None]:
     except Exception as error:
         if not _is_of_spark(error):
             raise
-        check()  # Jobs of work that is to end fail because of that.
+        check()  # Jobs of cancelled work fail because of the cancellation.
         raise translate(error) from None
 
 
 def _is_of_spark(error: Exception) -> bool:
-    # Py4J is not there with a pure Spark Connect client, so its classes are known by name.
+    # A pure Spark Connect client has no Py4J, so its classes are recognised by name.
     return isinstance(error, PySparkException) or any(
         c.__module__.startswith("py4j.") for c in type(error).__mro__
     )
 
 
 def translate(error: BaseException) -> StrandlineError:
-    """Return the error to show for one that Spark raised."""
+    """Return the error to show for a Spark error."""
     if isinstance(error, StrandlineError):
         return error
     text = str(error)
@@ -192,16 +193,16 @@ def translate(error: BaseException) -> StrandlineError:
 
 
 def _local(path: str) -> str:
-    """Return a path of a file of this machine as Python knows it. Spark writes it as a URL, or as it is."""
+    """Convert a local path from Spark's message, which may be a URL, to Python's form."""
     plain = path.removeprefix("file:").rstrip(",;")
     plain = f"/{plain.lstrip('/')}"
     return plain if os.path.exists(plain) else unquote(plain)
 
 
 def _split(text: str) -> tuple[str, str | None]:
-    """Spark's text as a message of one sentence and the advice that follows it."""
+    """Split Spark's text into a message of one sentence and the advice that follows it."""
     first, *rest = _SENTENCE.split(" ".join(text.split()))
-    # Advice to switch a check off is not ours to give.
+    # Drop advice to disable a Spark check.
     advice = " ".join(sentence for sentence in rest if "spark.sql." not in sentence)
     if re.match(r"[A-Z][a-z]* ", first) and not first.startswith("Spark"):
         first = first[0].lower() + first[1:]

@@ -1,5 +1,4 @@
-"""The records of a stream as a DataFrame: the same columns and rows as in the process, for windows of any
-size."""
+"""The records of a stream as a DataFrame; same columns and rows as ``storage.arrow.feed``."""
 
 from __future__ import annotations
 
@@ -23,12 +22,11 @@ _NEW, _BEFORE, _FIRST, _OLD = (
     "__strandline_old",
 )
 _THERE = "__strandline_there"
-"""A field of every image, so that the image of a row without value columns is not empty."""
+"""A field of every image, so that the image of a row without value columns is not an empty struct."""
 
 
 def feed(spark: SparkSession, shelf: Shelf, window: Feed) -> DataFrame:
-    """Return the records, in no particular order. The DataFrame is good as long as the window's files are
-    there."""
+    """Return the records, in no particular order. Valid as long as the window's files exist."""
     head = [col(STEP).alias(window.step), col(OP).alias(window.op), *map(col, window.schema.key)]
     with working(spark):
         found = changes(spark, shelf, window.schema, window.logs, after=window.after, upto=window.upto)
@@ -37,7 +35,7 @@ def feed(spark: SparkSession, shelf: Shelf, window: Feed) -> DataFrame:
         if window.before is None:
             return found.select(*head, *map(col, window.values))
         with_old = _with_old(spark, shelf, window, found, State(window.schema, window.before))
-        # By number: a field's name may hold anything.
+        # By number, because a column's name may contain characters that a field's name cannot.
         old = {n: col(_OLD).getField(_field(i)) for i, n in enumerate(window.values)}
         if window.mode == "OLD_IMAGE":
             return with_old.select(*head, *(old[n].alias(n) for n in window.values))
@@ -57,8 +55,11 @@ def feed(spark: SparkSession, shelf: Shelf, window: Feed) -> DataFrame:
 
 
 def _with_old(spark: SparkSession, shelf: Shelf, window: Feed, found: DataFrame, before: State) -> DataFrame:
-    """Return each change with the row that it replaced: that of the key's change before it, or, for its first
-    one, that of the state."""
+    """Return each change with the row that it replaced.
+
+    For the first change of a key that is the row in the state ``before``, otherwise the row after the
+    previous change.
+    """
     image = F.struct(
         F.lit(True).alias(_THERE), *(col(n).alias(_field(i)) for i, n in enumerate(window.values))
     )

@@ -1,4 +1,4 @@
-"""Row hashes and their sums in Spark, by the same definition as ``storage.digest``."""
+"""Row hashes and digests as Spark expressions, equal to those of ``storage.digest``."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ __all__ = [
 
 HASH_HI, HASH_LO = "__strandline_hash_hi", "__strandline_hash_lo"
 _SHIFTS = (42, 21, 0)
-"""A half is summed in parts of 22, 21 and 21 bits: a sum of bigint then overflows only beyond 2**41 rows, not
-at 2."""
+"""A half is summed in parts of 22, 21 and 21 bits: a bigint sum overflows beyond 2**41 rows, not at 2."""
 
 
 def hash_columns(schema: TableSchema, column_of: Callable[[str], Column]) -> tuple[Column, Column]:
-    """Return the high and low halves of a row's hash as bigint. ``column_of`` gives the column of a name in
-    its physical type."""
+    """Return the high and low halves of a row's hash as bigint.
+
+    ``column_of`` returns the column with a name, in its physical type.
+    """
     links: list[Column] = []
     for tag, column in tagged(schema):
         value = column_of(column.name)
-        # xxhash64 passes over NULLs, so a column that is NULL adds neither its tag nor a value.
+        # xxhash64 skips NULLs, so a NULL column adds neither its tag nor a value.
         links += [F.when(value.isNotNull(), F.lit(tag).cast("int")), value]
     high, low = (F.xxhash64(F.lit(start).cast("bigint"), *links) for start in (HIGH, LOW))
     return high, low
@@ -44,9 +45,11 @@ def hash_columns(schema: TableSchema, column_of: Callable[[str], Column]) -> tup
 def digest_sums(
     high: Column, low: Column, present: Column | None = None, prefix: str = "digest"
 ) -> list[Column]:
-    """Return aggregates that ``digest_from_sums`` makes a digest of, over the rows where ``present`` is true;
-    by default where ``high`` is not NULL, as in the WAS columns of new keys. ``prefix`` keeps several digests
-    of one aggregation apart."""
+    """Return the aggregates from which ``digest_from_sums`` computes a digest.
+
+    Aggregates rows where ``present`` is true; by default where ``high`` is not NULL, because WAS columns of
+    new keys are NULL. ``prefix`` distinguishes several digests in one aggregation.
+    """
     present = high.isNotNull() if present is None else present
     mask = F.lit(2**21 - 1).cast("bigint")
     sums = [F.count_if(present).alias(f"{prefix}_rows")]
@@ -59,7 +62,7 @@ def digest_sums(
 
 
 def digest_from_sums(row: Row, prefix: str = "digest") -> Digest:
-    """Return the digest of a row that holds the aggregates of ``digest_sums``."""
+    """Compute the digest from a row with the aggregates of ``digest_sums``."""
     high, low = (
         sum(row[f"{prefix}_{name}_{shift}"] << shift for shift in _SHIFTS) for name in ("high", "low")
     )
@@ -67,13 +70,13 @@ def digest_from_sums(row: Row, prefix: str = "digest") -> Digest:
 
 
 def hashed(df: DataFrame, schema: TableSchema, names: Sequence[str]) -> DataFrame:
-    """Return ``names`` with the hash of each row beside them: computed once, though several sums need it."""
+    """Return ``names`` and the hash of each row as columns, so that several sums compute it once."""
     high, low = hash_columns(schema, col)
     return df.select(*map(col, names), high.alias(HASH_HI), low.alias(HASH_LO))
 
 
 def digest_of(df: DataFrame, schema: TableSchema) -> Digest:
-    """Return the digest of rows that have the columns of the schema under their logical names."""
+    """Return the digest of rows that have the schema's columns under their logical names."""
     return digests_of(df, [schema])[0]
 
 
@@ -82,7 +85,7 @@ def digests_of(df: DataFrame, schemas: Sequence[TableSchema]) -> list[Digest]:
     halves = [hash_columns(schema, col) for schema in schemas]
     names = [(f"{HASH_HI}_{i}", f"{HASH_LO}_{i}") for i in range(len(schemas))]
     with working(df.sparkSession):
-        # Beside each other first: each hash is computed once, though several sums need it.
+        # As columns first, so that each hash is computed once although several sums need it.
         hashes = df.select(
             *(
                 half.alias(name)

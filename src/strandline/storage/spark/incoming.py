@@ -1,4 +1,4 @@
-"""The rows that a caller brings: in the types of the table, checked, and one for each key."""
+"""Prepare a caller's rows for a write: cast to the table's types, check, one row per key."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ __all__ = [
 ]
 
 ORDINAL = "__strandline_ordinal"
-"""Column with the place of a row among those that a caller brings."""
+"""Column with the position of a row among the caller's rows."""
 _NUMBER = "__strandline_number"
 _ONCE = "Use UPSERT to change rows that exist, and name each key once."
 
 
 def kinds_of(incoming: DataFrame, schema: TableSchema, columns: Sequence[str]) -> Mapping[str, DataType]:
-    """Return the Spark types of the columns to write, if these are columns that can be written."""
+    """Return the Spark types of the columns to write; refuse missing, unknown or repeated columns."""
     if lost := [name for name in schema.key if name not in columns]:
         raise InvalidArgument(f"the key column {lost[0]} is missing", "Name every column of the primary key.")
     if unknown := [name for name in columns if name not in schema]:
@@ -58,8 +58,10 @@ def typed(
     now: Sequence[str],
     later: Sequence[str] = (),
 ) -> DataFrame:
-    """Return the columns ``now`` in the physical types of the table, the columns ``later`` as they are. What
-    does not fit is refused: from the types at once, from the values when the job meets them."""
+    """Cast the columns ``now`` to the table's physical types; keep the columns ``later`` unchanged.
+
+    Types that do not fit are refused at once, values when the job evaluates them.
+    """
     rest = [col(name) for name in later]
     cast = rows.select(
         *(spark_cast(schema[n].type, col(n), kinds[n], n).alias(n) if n in kinds else col(n) for n in now),
@@ -72,19 +74,20 @@ def typed(
 
 
 def numbered(incoming: DataFrame) -> DataFrame:
-    """Return the rows with their order beside them. Before everything that shuffles, so that it is the order
-    in which the caller's rows come."""
+    """Add the position of each row. Call it before any shuffle, so that the caller's order counts."""
     return incoming.withColumn(ORDINAL, F.monotonically_increasing_id())
 
 
 def order_matters(mode: Mode) -> bool:
-    """Return whether it does, where a key occurs more than once."""
+    """Return True if the order of rows with the same key matters."""
     return mode not in ("INSERT", "DELETE", "DELETE ON")
 
 
 def once_per_key(rows: DataFrame, schema: TableSchema, mode: Mode) -> DataFrame:
-    """Return the last row of each key. Twice the same key in an INSERT is an error instead. Keeps ranges of
-    keys that the rows are in."""
+    """Return the last row of each key; for INSERT, a repeated key is an error instead.
+
+    Preserves the partitioning of the rows by key ranges.
+    """
     keys = [col(name) for name in schema.key]
     if mode.startswith("DELETE"):
         return (
@@ -104,18 +107,18 @@ def once_per_key(rows: DataFrame, schema: TableSchema, mode: Mode) -> DataFrame:
 
 
 def _plain(schema: TableSchema) -> bool:
-    """``dropDuplicates`` takes names, not columns, and a name with a dot in it would be taken for a field."""
+    """Return True if ``dropDuplicates`` is usable: it would read a dot in a name as a field access."""
     return not any("." in name or "`" in name for name in schema.key)
 
 
 def refuse_present(schema: TableSchema, present: Column, value: Column) -> Column:
-    """Return ``value``, unless the key is in the table, which an INSERT does not allow."""
+    """Return ``value``; raise an error if the key is already in the table. For INSERT."""
     there = refuse(PreconditionFailed, _ONCE, "the key ", key_text(schema), " is already in the table")
     return F.when(present, there).otherwise(value)
 
 
 def not_null(schema: TableSchema, column: TableColumn, value: Column) -> Column:
-    """Return ``value``, which must not be NULL where the column must not."""
+    """Return ``value``; raise an error if it is NULL in a NOT NULL column."""
     if not column.not_null:
         return value
     said = f"column {column.name} is NOT NULL and has no value in the row with the key "

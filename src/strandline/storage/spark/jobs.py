@@ -1,8 +1,8 @@
-"""The jobs of the work that this thread does: seen by whoever looks on, and ended when it is to end.
+"""Progress and cancellation of the Spark jobs that a thread's work starts.
 
-Jobs are ended by their tags, from any thread. In the process itself the context knows them: a session would
-have to be told by the thread that has set the tag, which waits for its job. With a Spark Connect server the
-session knows them.
+Jobs are cancelled by their tags, from any thread. With a local session the SparkContext does this: the
+session would need a call from the thread that set the tag, but that thread waits for its job. With Spark
+Connect the session does it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,16 @@ _tags: weakref.WeakKeyDictionary[work.Work, str] = weakref.WeakKeyDictionary()
 
 
 def is_remote(session: SparkSession) -> bool:
-    """Return whether it is a session of a Spark Connect server."""
+    """Return True for a session of a Spark Connect server."""
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
 def run_own_python(session: SparkSession) -> None:
-    """Let executors that are this process's own run its Python, unless PYSPARK_PYTHON names another one.
-    Without it Spark takes the python3 of the PATH, which is another one in a script whose environment is
-    not activated."""
+    """Make local executors use this process's Python, unless PYSPARK_PYTHON names another one.
+
+    Otherwise Spark takes ``python3`` from the PATH, which is a different one if the virtual environment of a
+    script is not activated.
+    """
     if is_remote(session) or os.environ.get("PYSPARK_PYTHON"):
         return
     context = session.sparkContext
@@ -47,8 +49,10 @@ def run_own_python(session: SparkSession) -> None:
 
 
 def attend(session: SparkSession) -> None:
-    """From now on the jobs of this thread belong to its work, if somebody may look on at it or end it. Work
-    that is to end begins none."""
+    """Tag this thread's jobs with its current work, for progress and cancellation.
+
+    Does nothing outside of such work. Raises if the work is already cancelled.
+    """
     present = work.current()
     if present is None:
         return
@@ -73,7 +77,7 @@ def attend(session: SparkSession) -> None:
 
 
 def inheriting(session: SparkSession, act: Callable[P, T]) -> Callable[P, T]:
-    """Return the same for another thread, whose jobs bear the tags of this one."""
+    """Wrap a function for another thread: its jobs get the tags of this thread."""
     if is_remote(session):
         add, remove, tags = session.addTag, session.removeTag, set(session.getTags())
     else:
@@ -93,8 +97,7 @@ def inheriting(session: SparkSession, act: Callable[P, T]) -> Callable[P, T]:
 
 
 class _Hush:
-    """Py4J tells at length, to its own loggers and to the root one, of a conversation with the JVM that is
-    left in the middle. Nobody has asked."""
+    """Silences Py4J, which logs at length when a call to the JVM is interrupted."""
 
     def __init__(self) -> None:
         self._nobody = logging.NullHandler()
@@ -103,7 +106,7 @@ class _Hush:
 
     def begin(self) -> None:
         with self._lock:
-            if not self._is_over:  # Jobs are ended for a while after the work is over.
+            if not self._is_over:  # Jobs are cancelled for a while after the work is over.
                 self._begin()
 
     def _begin(self) -> None:
@@ -111,7 +114,7 @@ class _Hush:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         root = logging.getLogger()
         root.addFilter(_is_not_of_py4j)
-        if not root.handlers:  # Otherwise Python makes one.
+        if not root.handlers:  # Otherwise Python creates a handler.
             root.addHandler(self._nobody)
 
     def end(self) -> None:
@@ -130,7 +133,7 @@ def _interrupt(session: SparkSession, tag: str) -> None:
 
 
 def _look_on(session: SparkSession, present: work.Work) -> None:
-    """Let a server tell how far the jobs of work are. It does so to the thread that waits for them."""
+    """Get progress from a Spark Connect server, which reports it to the thread that waits for the job."""
     said = (0, 0)
 
     def hear(stages: Iterable[Any] | None, done: bool, **_: Any) -> None:
@@ -145,8 +148,7 @@ def _look_on(session: SparkSession, present: work.Work) -> None:
 
 
 def _tasks(context: Any, tag: str) -> tuple[int, int]:
-    """Return how many tasks of the jobs with a tag that run at the moment are done, and how many there
-    are."""
+    """Return how many tasks of the running jobs with a tag are done, and how many there are."""
     tracker = context.statusTracker()
     done = count = 0
     for job_id in context._jsc.sc().statusTracker().getJobIdsForTag(tag):

@@ -1,6 +1,8 @@
-"""What is asked of executors before the first job of a session: whether their Python can load this
-package, and whether they share the warehouse's folder. Each later job compares what its tasks report all
-the same, because other executors may come, and a folder may be unmounted."""
+"""Check executors before the first job of a session.
+
+Their Python must be able to load this package, and they must share the warehouse's folder. Each later job
+still compares what its tasks report, because other executors may join, and a folder may be unmounted.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,14 @@ from strandline.work import phase
 __all__ = ["probe_executors"]
 
 _probed: weakref.WeakKeyDictionary[SparkSession, set[str]] = weakref.WeakKeyDictionary()
-"""The warehouses of which each session has been asked."""
+"""The warehouses that were checked, by session."""
 
 
 def probe_executors(spark: SparkSession, files: Everywhere) -> None:
-    """Raise Unavailable if executors of a session on other machines do not share the warehouse's folder,
-    or cannot run this package. Done once for each session and warehouse; costs nothing where executors are
-    this process's own."""
+    """Raise Unavailable if executors do not share the warehouse's folder or cannot run this package.
+
+    Runs once per session and warehouse; free with local executors.
+    """
     known = _probed.setdefault(spark, set())
     if files.location in known:
         return
@@ -49,11 +52,11 @@ def _is_local(spark: SparkSession) -> bool:
 
 def _ask(spark: SparkSession, files: Everywhere) -> None:
     if not isinstance(files.own, LocalFiles):
-        on_executors(spark, load_package, range(FEW))  # A bucket is the same for all.
+        on_executors(spark, load_package, range(FEW))  # A bucket is the same for all machines.
         return
     folder = fresh_folder(
         time.time()
-    )  # What is left of it by a process that dies is removed with what is staged.
+    )  # If this process crashes, the folder is deleted like other staged files.
     try:
         content = write_question(files, folder)
         answers = on_executors(spark, partial(answer_question, files, folder, content), range(FEW))

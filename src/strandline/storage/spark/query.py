@@ -1,4 +1,4 @@
-"""DataFrames for queries: tables as Spark sees them, and text over them."""
+"""DataFrames for queries: table contents, and SQL text over them."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ __all__ = ["increment", "sql", "through_index", "to_arrow", "written"]
 def sql(
     spark: SparkSession, text: str, frames: Mapping[str, DataFrame], args: Mapping[str, Any]
 ) -> DataFrame:
-    """Return the query ``text``, in which ``{name}`` stands for one of the frames and ``:name`` for one of
-    the values."""
+    """Run the query ``text``; it refers to frames as ``{name}`` and to values as ``:name``."""
     with spark_errors(), settings(spark, MEANING):
         return spark.sql(text, dict(args) or None, **frames)
 
 
 def to_arrow(frame: DataFrame) -> pa.Table:
-    """Return the rows of a frame, which must be few."""
+    """Return the rows of a small DataFrame as an Arrow table."""
     with spark_errors():
         return frame.toArrow()
 
 
 def increment(spark: SparkSession, shelf: Shelf, state: State) -> DataFrame:
-    """Return the changes of an incremental backup with the column that marks tombstones."""
+    """Return the changes of an incremental backup, with the column that marks tombstones."""
     schema, chain = state.schema, state.chain
     log = changes(spark, shelf, schema, chain.segments, after=BEGINNING, upto=chain.step)
     return log.select(*map(col, schema.names), (col(OP) == "E").alias(DELETED))
@@ -45,8 +44,10 @@ def increment(spark: SparkSession, shelf: Shelf, state: State) -> DataFrame:
 def through_index(
     spark: SparkSession, shelf: Shelf, table: State, entries: State, *, whole: bool
 ) -> DataFrame:
-    """Return the entries of an index as rows of its table, in the order of its columns; ``whole``: with the
-    columns that the index does not have."""
+    """Return the entries of an index as rows of its table, in the order of its columns.
+
+    ``whole``: also read the columns that the index does not have, from the table.
+    """
     schema, impl = table.schema, entries.schema
     found = scan(spark, shelf, entries)
     with working(spark):
@@ -66,8 +67,10 @@ def written(
     segments: Sequence[Segment],
     columns: Sequence[str],
 ) -> DataFrame:
-    """Return the rows that a write was given, one for each key, read back from what it wrote; they are there
-    when its files are gone."""
+    """Return the rows of a write, one per key, read back from its files.
+
+    The result stays valid after these files are deleted.
+    """
     with working(spark):
         rows = rows_of(spark, shelf, schema, segments, columns, after=BEGINNING, upto=PENDING)
         return rows.localCheckpoint()

@@ -1,4 +1,4 @@
-"""Which segments can hold keys that others hold, told by the ends of each."""
+"""Find segments whose key ranges overlap, by their first and last keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["apart_from"]
 
 
 def apart_from(segments: Iterable[Segment], others: Sequence[Segment]) -> tuple[list[Segment], list[Segment]]:
-    """Return the segments whose range of keys meets none of the others', and the rest."""
+    """Split segments into those whose key range overlaps none of ``others``, and the rest."""
     far: list[Segment] = []
     near: list[Segment] = []
     for segment in segments:

@@ -1,5 +1,7 @@
-"""Whether a server is there at all: asked before Spark is, which would try again for minutes and then not say
-why."""
+"""Check that a server answers, before Spark connects.
+
+Spark would retry for minutes and then not report the reason.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +15,21 @@ from strandline.errors import Unavailable
 __all__ = ["reach"]
 
 SECONDS = 6.0
-"""For so long all hosts together may be silent. A server that is busy is not to be taken for one that is
-not there, and who waits is to hear of it within ten seconds."""
+"""Timeout of all hosts together: long enough for a busy server, and the caller waits at most 10 seconds."""
 _HELLOS = {
-    # How HTTP/2 begins, with settings that leave everything as it is: a server says its own.
+    # The HTTP/2 connection preface with empty settings. A server answers with its own settings.
     "sc": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]),
-    # A request for a stream that there is not: its length, its kind, and the length of a name.
+    # A request for a stream that does not exist: its length, its kind, and the length of a name.
     "spark": struct.pack(">qbi", 8 + 1 + 4 + 17, 6, 17) + b"files/strandline?",
 }
-"""What every server of a kind answers, and none complains about in its log. One that wants TLS answers that
-this is none."""
+"""Messages that every server of a kind answers without logging an error.
+
+A server that expects TLS answers that the message is invalid.
+"""
 
 
 def reach(url: str, port: int, what: str) -> None:
-    """Refuse a URL at none of whose hosts anybody answers. ``port``: where they do if it names none."""
+    """Raise an error if no host in a URL answers. ``port``: the default port."""
     why = ""
     scheme, _, rest = url.partition("://")
     hosts = rest.split("/", 1)[0].split(";", 1)[0].split(",")
@@ -35,7 +38,8 @@ def reach(url: str, port: int, what: str) -> None:
         try:
             place = urlsplit(f"{scheme}://{host}")
             with socket.create_connection((place.hostname or "", place.port or port), seconds) as line:
-                with contextlib.suppress(ConnectionError):  # It closes the line: that is an answer, too.
+                # The server closes the connection: that is an answer, too.
+                with contextlib.suppress(ConnectionError):
                     line.sendall(_HELLOS[scheme])
                     line.recv(1000)
                 return

@@ -1,5 +1,7 @@
-"""The rows of segments as a DataFrame, under logical names: explicit files, explicit schemas, nothing
-listed."""
+"""The rows of segments as a DataFrame with logical names.
+
+Every read names its files and its schema explicitly; no folder is listed.
+"""
 
 from __future__ import annotations
 
@@ -25,20 +27,20 @@ __all__ = ["POSITION", "is_brought_along", "local", "one_commit", "rows_of", "sp
 
 IN_PROCESS_ROWS = 300_000
 IN_PROCESS_BYTES = 32 << 20
-"""Up to so much of overwriting logs is folded here and travels inside the plan; more is folded on Spark."""
+"""Maximum size of overwriting logs that are folded in process and sent inside the plan."""
 
 POSITION = "__strandline_position"
-"""Column that says where in the chain a row's segment is."""
+"""Column with the position of a row's segment in the chain."""
 _FILE = "__strandline_file"
 
 LOOKS_AT_ONCE = 8
-"""To look at a file takes long if it is in a bucket, and there may be thousands."""
+"""Parallel file checks: a request to a bucket is slow, and there may be thousands of files."""
 READING = {
-    # What a user's session says about files in general must not hide that one of ours is damaged.
+    # The user's session settings for files must not hide damage to ours.
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
     "mergeSchema": "false",
-    "recursiveFileLookup": "true",  # A folder of the warehouse may be called a=b and is no partition.
+    "recursiveFileLookup": "true",  # A warehouse folder may be named a=b and is not a partition.
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
     "parquet.page.verify-checksum.enabled": "true",
@@ -46,27 +48,27 @@ READING = {
 
 
 def spark_path(path: str) -> str:
-    """Return a path of ``Files`` for Spark, whose default file system need not be this machine's."""
+    """Return a path of ``Files`` for Spark, whose default file system may be a remote one."""
     return f"file:{path}" if path.startswith("/") else path
 
 
 def _pattern(path: str) -> str:
-    """Return a path for a reader, which would take [x] in it for a pattern."""
+    """Escape a path for Spark's reader, which expands glob patterns."""
     return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)
 
 
 def local(spark: SparkSession, schema: TableSchema, table: pa.Table) -> DataFrame:
-    """Return a table with logical and meta columns, brought along in the plan itself."""
+    """Return a local table with logical and meta columns as a DataFrame, sent inside the plan."""
     return spark.createDataFrame(table, struct(schema, table.column_names))
 
 
 def is_brought_along(logs: Sequence[Segment]) -> bool:
-    """Return whether what logs fold to is small enough to travel inside a plan."""
+    """Return True if the folded logs are small enough to be sent inside a plan."""
     return sum(s.rows for s in logs) <= IN_PROCESS_ROWS and sum(s.bytes for s in logs) <= IN_PROCESS_BYTES
 
 
 def one_commit(segments: Sequence[Segment]) -> bool:
-    """Return whether no key can occur twice: one commit changes a key once."""
+    """Return True if no key can occur twice, because one commit changes a key once."""
     return (len(segments) == 1 and segments[0].fresh) or (
         not any(s.stepped for s in segments) and len({s.upto for s in segments}) <= 1
     )
@@ -83,9 +85,11 @@ def rows_of(
     upto: int,
     position: bool = False,
 ) -> DataFrame:
-    """Return ``columns`` of the rows in ``(after, upto]``, meta columns among them; with ``position`` also
-    the place of the segment among ``segments``. A column that a segment does not have is NULL, but the STEP
-    of a segment that is not stepped is its ``upto``, and the OP where a file has none is ``U``."""
+    """Return ``columns``, which may include meta columns, of the rows in ``(after, upto]``.
+
+    A column that a segment does not have reads as NULL. A missing STEP reads as the segment's ``upto``, a
+    missing OP as ``U``. ``position``: add the index of the row's segment in ``segments``.
+    """
     numbered = [(i, s) for i, s in enumerate(segments) if s.rows and cover(s, after, upto) != "none"]
     parts: list[DataFrame] = []
     if inline := [(i, s) for i, s in numbered if s.file is None]:
@@ -110,7 +114,7 @@ def union(parts: Sequence[DataFrame]) -> DataFrame:
 
 
 def _nothing(spark: SparkSession, schema: TableSchema, columns: Sequence[str], position: bool) -> DataFrame:
-    # Made of an empty table, so that Spark knows it is empty when it plans.
+    # Made from an empty table, so that Spark's planner knows that it is empty.
     table = pa.table({n: pa.array([], schema[n].type.arrow if n in schema else META[n]) for n in columns})
     df = local(spark, schema, table)
     return df.withColumn(POSITION, F.lit(0)) if position else df
@@ -142,8 +146,7 @@ def _inline(
 
 
 def _distinct(segments: Sequence[tuple[int, Segment]]) -> Iterator[list[tuple[int, Segment]]]:
-    """Yield groups in which no two files have the same name in different folders; nearly always there is only
-    one."""
+    """Yield groups of segments without duplicate file names. Nearly always there is one group."""
     left = list(segments)
     while left:
         names: set[str] = set()
@@ -209,8 +212,10 @@ def _stored(
 
 
 def _checked(files: Files, segment: Segment) -> str:
-    """Return the path of a segment's file. Spark would read a file that was cut or replaced as if nothing had
-    happened."""
+    """Return the path of a segment's file after checking its size.
+
+    Spark would read a truncated or replaced file without an error.
+    """
     if segment.file is None:
         raise Internal("an inline segment was taken for a file")
     if (size := files.size(segment.file)) != segment.bytes:

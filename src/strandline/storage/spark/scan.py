@@ -1,4 +1,4 @@
-"""A state as a DataFrame."""
+"""The rows of a state as a DataFrame."""
 
 from __future__ import annotations
 
@@ -26,10 +26,12 @@ _NUMBER = "__strandline_number"
 
 
 def scan(spark: SparkSession, shelf: Shelf, state: State, columns: Sequence[str] | None = None) -> DataFrame:
-    """Return ``columns`` (None: all of the schema; STEP may be among them) of the rows of the state under
-    their logical names, in the physical types. Nothing runs yet, except that a small log is read and folded
-    here. Filters on the DataFrame reach the Parquet files. The DataFrame is good as long as the chain's files
-    are there."""
+    """Return ``columns`` of the rows of a state under their logical names, in the physical types.
+
+    ``columns`` None: all columns of the schema; STEP may be among them. Nothing runs yet, but small logs are
+    read and folded in this process. Filters on the DataFrame are pushed down to the Parquet files. The
+    DataFrame is valid as long as the chain's files exist.
+    """
     names = list(state.schema.names if columns is None else columns)
     if not state.within.is_limited:
         return _scan(spark, shelf, state, names)
@@ -70,7 +72,7 @@ def _scan(spark: SparkSession, shelf: Shelf, state: State, names: Sequence[str])
 def _folded_here(
     shelf: Shelf, state: State, logs: Sequence[Segment], columns: Sequence[str]
 ) -> tuple[pa.Table, pa.Table]:
-    """Return the keys that logs touch, and what becomes of those that are not erased."""
+    """Return the keys that logs touch, and the resulting rows of those that are not erased."""
     schema, step = state.schema, state.chain.step
     part = replace(schema, columns=tuple(c for c in schema.columns if c.name in columns))
 
@@ -79,7 +81,7 @@ def _folded_here(
         there = folded.filter(pc.not_equal(folded.column(OP), ERASE))
         return folded.select(list(schema.key)), there.select(list(columns))
 
-    # What a segment holds never changes, and where all of each counts, neither does what they fold to.
+    # Segments are immutable, so the fold of whole segments can be cached for any step.
     whole = all(cover(s, BEGINNING, step) == "all" for s in logs)
     which = (
         part,

@@ -1,5 +1,4 @@
-"""The Spark session: found, or started quietly on this machine, and brought into the one state our plans rely
-on while they run."""
+"""The Spark session: find or start it, and apply the settings that our plans need while they run."""
 
 from __future__ import annotations
 
@@ -42,17 +41,18 @@ MEANING: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
 }
-"""What values mean must not depend on whose session it is: a query of a caller's is planned with this."""
+"""Settings that define what values mean. Queries of callers are planned with these, in any session."""
 
 NEEDED: Mapping[str, str] = {
     **MEANING,
     "spark.sql.caseSensitive": "true",
-    # What files hold must not depend on it either.
+    # Settings that define what files contain.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.writeLegacyFormat": "false",
     "spark.sql.parquet.fieldId.write.enabled": "false",
-    # Sorted output is cut into many ranges first; adaptive execution then joins them to files of a good size.
+    # Sorted output is split into many ranges first; adaptive execution then coalesces them to files of a good
+    # size.
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.adaptive.coalescePartitions.enabled": "true",
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
@@ -60,12 +60,12 @@ NEEDED: Mapping[str, str] = {
     "spark.sql.adaptive.coalescePartitions.minPartitionSize": "16m",
     "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "256",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "192m",
-    # Rows brought along stay Arrow batches until a task needs them: as part of the plan each would be a Java
-    # object, made and sent one by one. A few may be part of it, and so may none, which lets Spark plan
-    # without them.
+    # Local rows stay Arrow batches until a task needs them. As part of the plan each row would be a Java
+    # object that is created and sent one by one. Few rows may be part of the plan, and also none, so that
+    # Spark can optimise an empty input.
     "spark.sql.execution.arrow.localRelationThreshold": "16k",
 }
-"""What a plan of ours needs of a session, whoever made it."""
+"""Settings that our own plans need in any session."""
 
 _LOG4J = """\
 status = off
@@ -95,10 +95,12 @@ _lock = threading.Lock()
 def get_session(
     existing: SparkSession | None = None, options: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Return the session to work with: ``existing``, else the one that is active, else a new one: of the
-    Spark Connect server that ``SPARK_REMOTE`` names, of the master that ``options`` or ``SPARK_MASTER`` name,
-    or on all cores of this machine. ``options`` are Spark settings for a new session. May be called from any
-    thread; a new session is shared by all of them."""
+    """Return ``existing``, else the active session, else a new one.
+
+    A new session belongs to the Spark Connect server in ``SPARK_REMOTE``, or to the master in ``options`` or
+    ``SPARK_MASTER``, or runs on all cores of this machine. ``options`` are Spark settings for a new session.
+    Thread-safe; all threads share a new session.
+    """
     if existing is not None:
         return existing
     with _lock:
@@ -107,7 +109,7 @@ def get_session(
 
 
 def _of_another_thread() -> SparkSession | None:
-    """Return the session of this process, whichever thread has started it."""
+    """Return the session of this process that another thread has started."""
     found = getattr(SparkSession, "_instantiatedSession", None)
     return found if found is not None and getattr(found._sc, "_jsc", None) is not None else None
 
@@ -136,12 +138,12 @@ def _start(options: dict[str, str]) -> SparkSession:
             "or name a Spark Connect server in SPARK_REMOTE.",
         )
     if _is_here(options):
-        # Elsewhere the path of this Python means nothing.
+        # On other machines the path of this Python is meaningless.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if _master(options).startswith("spark://"):
         reach(_master(options), 7077, "the Spark master")
-    # The JVM greets with a warning about a module of its own, before any setting can stop it; and when it
-    # cannot start, only what it says there tells why.
+    # The JVM prints a warning before any setting can suppress it. If it cannot start, only this output tells
+    # why.
     with (
         tempfile.TemporaryDirectory(prefix="strandline-spark-") as folder,
         tempfile.TemporaryFile() as said,
@@ -168,9 +170,11 @@ def _start(options: dict[str, str]) -> SparkSession:
 
 
 def _launch(options: Mapping[str, str], properties: Path, said: IO[bytes] | None) -> None:
-    """Start a JVM, if there is none yet, that reads its options from the file ``properties`` and writes its
-    errors to ``said``. PySpark would put the options on the command line of the JVM, where every user of the
-    machine sees them, and let it write its errors to ours."""
+    """Start a JVM, if there is none yet, with its options in the file ``properties``.
+
+    Its errors go to ``said``. PySpark itself would put the options, which may hold secrets, on the JVM's
+    command line, where every user of the machine sees them, and would print the JVM's errors on our stderr.
+    """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -180,7 +184,7 @@ def _launch(options: Mapping[str, str], properties: Path, said: IO[bytes] | None
         os.open(properties, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
     ) as file:
         file.writelines(f"{_escaped(key)}={_escaped(value)}\n" for key, value in _of_jvm(options).items())
-    # The defaults of the installation count as without such a file.
+    # The defaults of the installation still apply.
     own = f"--properties-file {shlex.quote(str(properties))} --load-spark-defaults"
     given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
     with _environment({"PYSPARK_SUBMIT_ARGS": f"{own} {given}", "SPARK_REMOTE": None}):
@@ -189,8 +193,7 @@ def _launch(options: Mapping[str, str], properties: Path, said: IO[bytes] | None
 
 
 def _of_jvm(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of the JVM of a session. One of Spark Connect on this machine is of a server that
-    runs in it as a plugin."""
+    """Return the options of a session's JVM. For local Spark Connect the server runs in it as a plugin."""
     own = {key: value for key, value in options.items() if key not in ("spark.remote", "spark.api.mode")}
     if options.get("spark.api.mode") == "connect":
         own.setdefault("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
@@ -199,7 +202,7 @@ def _of_jvm(options: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def _environment(changes: Mapping[str, str | None]) -> Iterator[None]:
-    """Set or remove variables of the environment for the length of the block."""
+    """Set or unset environment variables while the block runs."""
     before = {name: os.environ.get(name) for name in changes}
     try:
         _set_environment(changes)
@@ -217,7 +220,7 @@ def _set_environment(changes: Mapping[str, str | None]) -> None:
 
 
 def _escaped(text: str) -> str:
-    """Return a name or a value as a file of Java properties has it."""
+    """Escape a name or a value for a file of Java properties."""
     return re.sub(r"[\\:=#! \t\n\r\f]", lambda found: _ESCAPES.get(found[0], f"\\{found[0]}"), text)
 
 
@@ -239,7 +242,7 @@ def _master(options: Mapping[str, str]) -> str:
 
 
 def _is_here(options: Mapping[str, str]) -> bool:
-    """Return whether executors are on this machine."""
+    """Return True if executors run on this machine."""
     return _master(options).startswith("local")
 
 
@@ -266,8 +269,7 @@ def _defaults(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _driver_gigabytes() -> int:
-    """Return a quarter of the memory: the driver of a local session does all the work, but it is not alone on
-    the machine."""
+    """Return a quarter of the memory: a local driver does all the work, but shares the machine."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -286,8 +288,8 @@ def _hush_pyspark() -> None:
             from pyspark.logger import PySparkLogger
 
             PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
-    # PySpark 4.3 loads helpers of its own tests, which speak of a pandas that nobody has asked for. Who makes
-    # a pandas frame with it is still told.
+    # PySpark 4.3 loads helpers of its own tests, which warn about pandas even if it is not used. Users that
+    # create pandas frames still get the warning.
     warnings.filterwarnings(
         "ignore", "PySpark does not yet fully support pandas", module=r"pyspark\.testing\."
     )
@@ -297,7 +299,7 @@ def _hush_pyspark() -> None:
 
 
 class _Lent:
-    """A setting that is changed for as long as someone needs it, and what it was before."""
+    """A setting that is changed while at least one thread needs it, and its previous value."""
 
     def __init__(self) -> None:
         self.users = 0
@@ -305,14 +307,16 @@ class _Lent:
 
 
 _lent: weakref.WeakKeyDictionary[SparkSession, dict[str, _Lent]] = weakref.WeakKeyDictionary()
-"""A session is one for the whole process, whoever uses it; so is what was lent to it."""
+"""Per session: all threads of the process share it."""
 
 
 @contextmanager
 def settings(session: SparkSession, needed: Mapping[str, str] = NEEDED) -> Iterator[None]:
-    """Changes settings of a session, which may be the user's own, and puts them back. Threads may need the
-    same settings at the same time, with the same values: the last one to leave puts them back. What this
-    thread begins there ends with its work."""
+    """Change settings of a session, which may be the user's own, and restore them afterwards.
+
+    Several threads may set the same values at the same time; the last one restores them. Jobs that this
+    thread starts in the block are tagged with its work, so that they are cancelled with it.
+    """
     attend(session)
     run_own_python(session)
     with _lock:
@@ -342,7 +346,6 @@ def settings(session: SparkSession, needed: Mapping[str, str] = NEEDED) -> Itera
 
 @contextmanager
 def working(session: SparkSession) -> Iterator[None]:
-    """Everything that plans or runs something on Spark happens inside this: with the settings we need, and
-    our own errors."""
+    """Plan and run our own jobs inside this block: applies our settings and translates errors."""
     with spark_errors(), settings(session):
         yield

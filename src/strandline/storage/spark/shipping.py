@@ -1,5 +1,7 @@
-"""This package for executors: they have what it depends on, but not necessarily the package itself, and if
-they do, perhaps another version of it."""
+"""Ship this package's code to executors, which may lack it or have another version.
+
+Executors must have the package's dependencies.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +37,15 @@ PACKAGE = "strandline"
 _lock = threading.Lock()
 _shipped: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 _archive: str | None = None
-"""Where the one archive of this process is. Executors that come later fetch it from there, so it stays."""
+"""Path of this process's archive. It is kept, because executors that start later fetch it, too."""
 
 
 def ship(spark: SparkSession) -> None:
-    """Make executors of a session use this very code, whatever is installed where they run.
+    """Make the executors of a session use this process's version of the code.
 
-    To be called before a Python function of ours becomes part of a plan; what is never called costs nothing,
-    and each session is sent the code once. May be called from any thread."""
+    Call it before a Python function of this package becomes part of a plan. The code is sent once per
+    session. Thread-safe.
+    """
     run_own_python(spark)
     with _lock:
         if spark in _shipped:
@@ -51,7 +54,7 @@ def ship(spark: SparkSession) -> None:
         before = list(sys.path)
         with spark_errors():
             spark.addArtifacts(path, pyfile=True)
-        # In this process the package stays where it is: migrations are looked for in a folder.
+        # In this process the package is still imported from its folder, because migrations need a folder.
         sys.path[:] = [entry for entry in sys.path if entry in before]
         _shipped.add(spark)
 
@@ -62,7 +65,7 @@ def _archived() -> str:
         content = _zipped()
         folder = tempfile.mkdtemp(prefix="strandline-ship-")
         atexit.register(_remove, folder, os.getpid())
-        # Named by its content: sessions of other versions may share a server, and a name is used only once.
+        # Named by its content: sessions of other versions may share a server, which accepts a name only once.
         path = os.path.join(folder, f"{PACKAGE}-{xxhash.xxh3_128_hexdigest(content)}.zip")
         with open(path, "wb") as file:
             file.write(content)
@@ -71,13 +74,12 @@ def _archived() -> str:
 
 
 def _remove(folder: str, owner: int) -> None:
-    if os.getpid() == owner:  # And not a process that was forked from it.
+    if os.getpid() == owner:  # Only in the process that created it, not in a fork.
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _zipped() -> bytes:
-    """Return the source of the package, wherever it was imported from, as an archive that is the same every
-    time."""
+    """Return the package's source as an archive that is reproducible byte by byte."""
     made = BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, source in _sources(PACKAGE, files(PACKAGE)):

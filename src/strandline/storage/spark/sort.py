@@ -1,4 +1,4 @@
-"""Writing sorted segments on Spark: one job that sorts, writes and sums up the digest."""
+"""Write sorted segments on Spark: one job sorts, writes and computes the digest."""
 
 from __future__ import annotations
 
@@ -40,12 +40,11 @@ __all__ = ["RepeatedKey", "arranged", "write_sorted"]
 
 WRITING = {
     "compression": "zstd",
-    # Small row groups, so that a reader in the process finds one row by decoding little: by rows, and by
-    # bytes for wide rows.
+    # Small row groups (by rows, and by bytes for wide rows), so that an in-process lookup decodes little.
     "parquet.block.row.count.limit": str(2 * ROW_GROUP_ROWS),
     "parquet.block.size": str(4 << 20),
-    # After the first page of a row group the writer gives up a dictionary that does not pay; a short page
-    # lets it know soon.
+    # The writer drops a useless dictionary after the first page of a row group; a short page makes that
+    # early.
     "parquet.page.row.count.limit": "4096",
     "parquet.page.write-checksum.enabled": "true",
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
@@ -55,12 +54,14 @@ _NOW, _WAS, _ROWS, _ROUGH = "now", "was", "rows", "rough"
 
 
 class RepeatedKey(Exception):
-    """A key occurs more than once in rows that were to be written as they are. Never reaches a caller."""
+    """A key occurs more than once in rows that must not repeat keys. Internal: never reaches a caller."""
 
 
 def arranged(df: DataFrame, schema: TableSchema, partitions: int | None = None, *then: Column) -> DataFrame:
-    """Return the rows cut into ranges of keys and sorted by key, then by ``then``. Without a number of
-    partitions they are joined to a good size when their size is known."""
+    """Return the rows partitioned by ranges of keys, sorted by key and then by ``then``.
+
+    ``partitions`` None: adaptive execution coalesces partitions to a good size.
+    """
     return _ranges(df, schema, partitions).sortWithinPartitions(*map(col, schema.key), *then)
 
 
@@ -87,15 +88,20 @@ def write_sorted(
     plain: bool = False,
     here: int,
 ) -> Written:
-    """Return segments of the rows of ``df``, in the order of keys, and what they add to the digest of the
-    table. ``df`` has the columns of the schema under their logical names and the meta columns that the
-    role needs; ``in_order`` says that it is ``arranged`` already. The files go into the folder
-    ``name_prefix``, which must be new, and are durable when this returns; when it raises, there is none.
-    Unavailable if they do not hold the rows that the tasks have reported. ``fresh`` None, for a log: find
-    out whether all keys are new. ``cut``: a number that grows with the key; no file has rows of two.
-    ``once``: RepeatedKey if a key occurs more than once. ``plain``, for a fresh log: every row is an
-    upsert, so no column need say so. Up to ``here`` bytes are read again in this process, to describe
-    them; more on executors."""
+    """Write the rows of ``df`` as sorted segments; return them and what they add to the table's digest.
+
+    ``df`` has the columns of the schema under their logical names, and the meta columns that the role needs.
+    The files are written to the new folder ``name_prefix``. They are durable when this returns, and deleted
+    when it raises. Raises Unavailable if they do not hold the rows that the tasks reported.
+
+    Args:
+        fresh: None, for a log: find out whether all keys are new.
+        in_order: ``df`` is ``arranged`` already.
+        cut: a number that grows with the key; rows with different numbers go to different files.
+        once: raise RepeatedKey if a key occurs more than once.
+        plain: for a fresh log: every row is an upsert, so OP and WAS columns are left out.
+        here: files up to this size in bytes are described in this process, larger ones on executors.
+    """
     meta = [*((OP, WAS_HI, WAS_LO) if role == "log" and not plain else ()), *((STEP,) if stepped else ())]
     names = [*schema.names, *meta]
     by_step = [col(STEP)] if stepped and role == "log" else []
@@ -107,12 +113,12 @@ def write_sorted(
         else:
             rows = df if in_order else arranged(df.select(*map(col, names)), schema, partitions, *by_step)
         seen = Observation()
-        # Summed up after the last exchange, where a task counts once, however often the rows before it are
-        # computed.
+        # Observed after the last exchange, where each task counts once, even if the rows before it are
+        # recomputed.
         observed = hashed(rows, schema, [*names, *cuts]).observe(seen, *_sums(role, fresh))
         if cut is not None:
-            # Last of all, where Spark sees that the rows are in the order that folders need; it would sort
-            # them by that alone.
+            # Sorted last, so that Spark sees the order that partitionBy needs. Otherwise it would sort again,
+            # by the partition alone.
             observed = observed.sortWithinPartitions(col(_CUT), *map(col, schema.key), *by_step)
         chosen = [col(c.name).alias(c.physical) for c in schema.columns]
         try:
@@ -121,7 +127,7 @@ def write_sorted(
             sums = _seen(seen)
             form = Form(schema=schema, role=role, stepped=stepped, after=after, upto=upto, once=once)
             described = _described(shelf, form, name_prefix, df.sparkSession, here)
-            # Without the tasks' own report what they were given is counted again.
+            # If the tasks' own report is missing, their input is counted again.
             check_rows(files, rows.count() if sums is None else sums[_ROWS], described)
             if sums is None:
                 again = rows_of(df.sparkSession, shelf, schema, described, names, after=BEGINNING, upto=upto)
@@ -138,8 +144,7 @@ def write_sorted(
 
 
 def _seen(observation: Observation) -> Row | None:
-    """Return what was observed. None if that is not known: a Spark Connect server under load may answer
-    without it."""
+    """Return the observed sums; None if a Spark Connect server under load answered without them."""
     try:
         found = observation.get
     except PySparkAssertionError:
@@ -148,7 +153,7 @@ def _seen(observation: Observation) -> Row | None:
 
 
 def _watched(role: Role, fresh: bool | None) -> bool:
-    """Return whether rows may replace others or erase."""
+    """Return True if rows may replace or erase other rows."""
     return role == "log" and not fresh
 
 
@@ -163,7 +168,7 @@ def _sums(role: Role, fresh: bool | None) -> list[Column]:
 
 
 def _described(shelf: Shelf, form: Form, folder: str, spark: SparkSession, here: int) -> list[Segment]:
-    """Return the segments in a folder that only we know of, without what else Spark leaves there."""
+    """Describe the files in a folder of this job as segments; delete other files that Spark left."""
     files = shelf.files
     names = list(files.names(folder))
     found = [name for name in names if name.endswith(".parquet")]

@@ -1,4 +1,4 @@
-"""Files of segments as bytes, on executors: this process sees a row for each file."""
+"""Copy, upload and check segment files on executors. The driver sees one row per file."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ __all__ = ["copy", "damages", "describe", "losses", "send"]
 
 
 PER_TASK = 2
-"""A task copies so many files at a time: one is read while the other one is written."""
+"""Number of files that a task copies concurrently: one is read while the other one is written."""
 
 
 def copy(
     spark: SparkSession, shelf: Shelf, wanted: Sequence[Copies], pace: Pace
 ) -> list[list[Segment] | StrandlineError]:
-    """Return segments with their files in folders, or why it could not be done; the bytes are checked on the
-    way. Files are durable when this returns, and there are none of those that failed, but for what a task has
-    left that was tried more than once: nothing refers to that, and the collector finds it.
+    """Copy segments into folders and verify their bytes; return the new segments or the error.
 
-    All of it is one job, which takes longer to begin than to copy a hundred megabytes."""
+    All copies are one job, because starting a job takes longer than copying a hundred megabytes. Files are
+    durable when this returns; those of failed copies are deleted. A task that Spark ran more than once may
+    leave orphans for the collector.
+    """
     try:
         files = [(w.name, s, w.schema) for w in wanted for s in _files(w.segments)]
         made = iter(_copied(spark, shelf, files, pace))
@@ -85,13 +86,14 @@ def _remove(shelf: Shelf, wanted: Copies) -> None:
 def send(
     spark: SparkSession, files: Everywhere, segments: Sequence[Segment], target: Destination, pace: Pace
 ) -> list[Segment]:
-    """Return segments with their files as objects of a repository, under their names there."""
-    there = files.at(target.root)  # It goes along with the task, with what it takes to open it.
+    """Upload segment files to a repository; return the uploaded segments."""
+    # Opened here, so that the pickle for the tasks contains what they need to open it.
+    there = files.at(target.root)
     try:
         with pace.shared(len(segments)) as (at_once, share):
             made = on_executors(spark, partial(stored.sent, files, target, share), segments, at_once=at_once)
     except BaseException:
-        # A task that was killed could not remove what it had begun.
+        # A task that was killed could not delete its partly written objects.
         with suppress(StrandlineError):
             stored.remove_parts(there, target, segments)
         raise
@@ -105,8 +107,10 @@ def damages(
     segments: Sequence[Segment],
     schemas: Sequence[TableSchema] | None = None,
 ) -> list[Finding | None]:
-    """Return for each segment whether it is missing or does not match its checksum or, with the ``schemas``
-    of their tables, what a repository says of it."""
+    """Return for each segment what is wrong with its bytes; None if nothing is.
+
+    ``schemas``: the schemas of their tables; then files in a repository are compared with its record of them.
+    """
     shapes: Sequence[TableSchema | None] = schemas or [None] * len(segments)
     files = [pair for pair in zip(segments, shapes, strict=True) if pair[0].file is not None]
     read = iter(on_executors(spark, partial(_damage, shelf.files), files))
@@ -118,13 +122,13 @@ def _damage(files: Files, of: tuple[Segment, TableSchema | None]) -> Finding | N
 
 
 def losses(spark: SparkSession, files: Everywhere, segments: Sequence[Segment]) -> list[Finding | None]:
-    """Return for each segment whether its file is missing, or not as long as it should be."""
+    """Return for each segment whether its file is missing or has the wrong size."""
     read = iter(on_executors(spark, partial(stored.loss, files), _files(segments)))
     return [next(read) if s.file is not None else None for s in segments]
 
 
 def describe(spark: SparkSession, shelf: Shelf, form: Form, names: Sequence[str]) -> list[Described]:
-    """Return what files are that a job wrote, in their order, and make them durable."""
+    """Make the files that a job wrote durable and describe them, in their order."""
     return on_executors(spark, partial(stored.sealed, shelf.files, form), names)
 
 

@@ -1,4 +1,4 @@
-"""Work on a list of things on executors: this process sends a row for each of them and gets one back."""
+"""Run a function for each item of a list on executors: one row per item is sent, one is returned."""
 
 from __future__ import annotations
 
@@ -26,34 +26,39 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 FEW = 64
-"""So many things are divided among as many tasks as can run at once: a task takes a while to begin, and
-spreading rows takes a stage of its own."""
+"""Up to this number of items are divided among as many tasks as can run at once.
+
+A task takes a while to start, and spreading rows takes an additional stage.
+"""
 TASKS = 1024
-"""Of more than a few, so many are spread over about as many tasks, so that one that fails repeats little; of
-still more, some share one."""
+"""More items than FEW are spread over up to this number of tasks, so that a failed task repeats little."""
 _PLACE, _THING = "__strandline_place", "__strandline_thing"
 
 
 def on_executors(
     spark: SparkSession, work: Callable[[A], R], things: Sequence[A], *, at_once: int | None = None
 ) -> list[R]:
-    """Return what ``work`` makes of each thing; Unavailable if a task misses a file that is here. Spark
-    may try it more than once with the same thing, also at the same time, and only one of the results comes
-    back. What goes to executors must be fit to be pickled, and loads there what its modules load: so the
-    function is one of a module that does without PySpark. ``at_once``: no more tasks than this run at the
-    same time."""
+    """Return the result of ``work`` for each item.
+
+    Spark may run an item more than once, even at the same time; one of the results is returned. Raises
+    Unavailable if a task does not find a file that exists on the driver.
+
+    Args:
+        work: a picklable function of a module that does not import PySpark.
+        at_once: maximum number of tasks that run at the same time.
+    """
 
     def worked(packed: bytes) -> bytes:
-        # Before each task PySpark lets every importer of archives read its archive again, Spark's own with
-        # thousands of entries among them: a tenth of a second. Those that are made anew know what was read,
-        # and no archive of an executor ever changes.
+        # Before each task PySpark makes every archive importer read its archive again, including Spark's own
+        # with thousands of entries, which takes a tenth of a second. New importers use a cache, and the
+        # archives of an executor never change.
         for place, importer in list(sys.path_importer_cache.items()):
             if isinstance(importer, zipimporter):
                 del sys.path_importer_cache[place]
         try:
             return pickle.dumps(work(pickle.loads(packed)))
         except MissingFile as error:
-            return pickle.dumps(error)  # Whether it really is missing is for the other side to say.
+            return pickle.dumps(error)  # The driver decides whether the file is really missing.
         except StrandlineError as error:
             raise RuntimeError(CARRIED.format(error)) from error
 
@@ -62,8 +67,8 @@ def on_executors(
     with working(spark):
         ship(spark)
         packed = pa.table({_PLACE: range(len(things)), _THING: [pickle.dumps(thing) for thing in things]})
-        # A function of rows, for there is one row per thing; one of Arrow batches would need pandas, though
-        # it does not use it.
+        # A function of rows, because there is one row per item. A function of Arrow batches would need
+        # pandas, although it does not use it.
         function = F.udf(worked, T.BinaryType(), useArrow=False).asNondeterministic()
         tasks = spark.createDataFrame(packed)
         if len(things) > FEW:

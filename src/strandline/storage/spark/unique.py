@@ -1,4 +1,4 @@
-"""Keys of a unique index that several rows have, where many rows bring them, as a Spark job."""
+"""Find duplicate keys of a unique index, as a Spark job."""
 
 from __future__ import annotations
 
@@ -26,10 +26,14 @@ _TIMES, _FIRST, _LAST = "__strandline_times", "__strandline_first", "__strandlin
 def repeated(
     spark: SparkSession, shelf: Shelf, state: State, width: int, brought: Sequence[Segment] | None
 ) -> Repeats | None:
-    """Return which keys of an index several of its entries have, None if there is no such key. The key of the
-    index is the first ``width`` columns of its implementation table's; one with a NULL in it equals no other.
-    Only keys that are new in the segments ``brought`` are looked for, which are the last of the state; None:
-    all of them."""
+    """Return the keys of an index that several entries have; None if there is no such key.
+
+    A key is the first ``width`` columns of the implementation table's key; a key with NULL equals no other.
+
+    Args:
+        brought: check only keys that are new in these segments, which are the last of the state. None: all
+            keys.
+    """
     schema = state.schema
     head, rest = schema.key[:width], schema.key[width:]
     with working(spark):
@@ -44,7 +48,7 @@ def repeated(
             .where(col(_TIMES) > 1)
         )
         few = several.orderBy(*map(col, head)).limit(EXAMPLES)
-        # All in one job: each key with its first and with its last row, one after the other.
+        # One job: each key gives two rows, with its first and its last entry.
         both = few.select(*map(col, head), F.inline(F.array(col(_FIRST), col(_LAST)))).toArrow()
         if not both.num_rows:
             return None
@@ -57,7 +61,7 @@ def _new_keys(
 ) -> DataFrame:
     """Return the keys that are new in segments, under ``mated`` names."""
     rows = rows_of(spark, shelf, schema, brought, [*head, OP, WAS_HI], after=BEGINNING, upto=PENDING)
-    # What replaces an entry has the key that it had, and was looked at when that came.
+    # An entry that replaces another one has the same key, which was checked before.
     new = renamed(rows.where((col(OP) != "E") & col(WAS_HI).isNull() & _whole(head)), head)
     return F.broadcast(new) if sum(s.rows for s in brought) <= BROADCAST_ROWS else new
 

@@ -1,4 +1,4 @@
-"""A write of many rows, as Spark jobs: what a DataFrame does to a table and to its indexes."""
+"""Write a DataFrame to a table and its indexes, as Spark jobs."""
 
 from __future__ import annotations
 
@@ -50,15 +50,14 @@ from strandline.storage.spark.sort import RepeatedKey, arranged, write_sorted
 __all__ = ["collapse", "write"]
 
 BROADCAST_ROWS = 1_000_000
-"""So many keys are sent to every executor to find their old rows; for more, both sides are shuffled."""
+"""Up to this number of keys are broadcast to find their old rows; for more, both sides are shuffled."""
 
 _COUNT, _SIZE, _ENDS = "__strandline_count", "__strandline_size", "__strandline_ends"
 
 
 @dataclass(frozen=True)
 class Few:
-    """So many rows, with at most so many bytes of text in them, are brought into the process; so many bytes
-    of files are ``described`` in it."""
+    """Limits up to which rows are brought into this process, and up to which files are described in it."""
 
     rows: int
     bytes: int
@@ -66,14 +65,14 @@ class Few:
 
 
 def write(shelf: Shelf, target: Target, mode: Mode, incoming: DataFrame, few: Few) -> Outcome | pa.Table:
-    """Do to the table what ``mode`` says with the rows of ``incoming``, as the write in the process would,
-    and to its indexes what follows.
+    """Apply the rows of ``incoming`` to a table according to ``mode``, and update its indexes.
 
-    Where a key occurs more than once the last row counts, in the order of the DataFrame. Files are written
-    below names of the target, which must be new; they are durable when this returns, and gone when it raises.
+    If a key occurs more than once, its last row in the order of the DataFrame counts. Files are written below
+    the target's fresh names. They are durable when this returns, and deleted when it raises.
 
-    ``few`` rows for a table that has some are not written, but answered in the physical types, one for each
-    key: the process finds the old rows of so few keys without a scan of the table."""
+    Up to ``few`` rows for a table that is not empty are not written. They are returned in the physical types,
+    one per key, because the in-process write finds the old rows of few keys without a scan of the table.
+    """
     spark = incoming.sparkSession
     with working(spark):
         kinds = kinds_of(incoming, target.state.schema, incoming.columns)
@@ -101,10 +100,10 @@ class _Work:
     kinds: Mapping[str, DataType]
     incoming: DataFrame
     indexes: tuple[tuple[str, str, TableSchema], ...]
-    """The name for files of each index, its own name, and the schema of its implementation table."""
+    """For each index: the name for its files, its own name, and the schema of its implementation table."""
     name: str
     here: int
-    """Up to so many bytes of files are described in this process."""
+    """Maximum size in bytes of files that are described in this process."""
 
     @property
     def schema(self) -> TableSchema:
@@ -119,7 +118,7 @@ class _Work:
         return "E" if self.mode.startswith("DELETE") else "R" if self.mode == "REPLACE" else "U"
 
     def typed(self) -> DataFrame:
-        """Return the caller's rows in the types of the table, numbered where their order may matter."""
+        """Return the caller's rows in the table's types, numbered if their order may matter."""
         if self.op == "E":
             return typed(self.incoming, self.schema, self.kinds, self.schema.key)
         if not order_matters(self.mode):
@@ -127,8 +126,11 @@ class _Work:
         return typed(numbered(self.incoming), self.schema, self.kinds, self.columns, [ORDINAL])
 
     def image(self, name: str, *, of_old: bool) -> Column:
-        """Return the value of a column after the write, in a row that has the given columns and, with
-        ``of_old``, under ``mated`` names those of the old row that are kept."""
+        """Return the value of a column after the write.
+
+        The row has the given columns and, with ``of_old``, the kept columns of the old row under ``mated``
+        names.
+        """
         column = self.schema[name]
         if name in self.schema.key:
             return col(name)
@@ -152,7 +154,7 @@ class _Work:
         return self.mode in ("UPDATE", "DELETE")
 
     def watched(self) -> list[str]:
-        """Return columns whose old value matters to an index."""
+        """Return the columns whose old value an index needs."""
         found = dict.fromkeys(
             name for _, _, impl in self.indexes for name in impl.names if name not in self.schema.key
         )
@@ -160,15 +162,14 @@ class _Work:
 
 
 def _into_nothing(work: _Work) -> Outcome:
-    """A write to an empty table: there is nothing to look up, so the rows are sorted once and written in the
-    same pass."""
+    """Write to an empty table: no lookup is needed, so the rows are sorted and written in one pass."""
     if work.only_existing:
         return Outcome()
     table = _loaded(work)
     indexes: dict[str, Written] = {}
     for name, index, impl in work.indexes:
         if table.segments and work.op != "E":
-            # From the files just written: they are there, they are in columns, and each key is in them once.
+            # Read from the files just written: they are columnar, and have each key once.
             entries = rows_of(
                 work.spark,
                 work.shelf,
@@ -196,12 +197,11 @@ def _loaded(work: _Work) -> Written:
         here=work.here,
     )
     if work.op != "E":
-        # Nearly always no key is repeated, and to find that out afterwards is cheaper than to number the rows
-        # first.
+        # Repeated keys are rare, and detecting them afterwards is cheaper than numbering the rows first.
         with suppress(RepeatedKey):
             values = {name: kind for name, kind in work.kinds.items() if name not in schema.key}
-            # Values are checked when the rows are in place: before, Spark would do it twice, as it first
-            # looks for the ranges.
+            # Values are checked after the exchange. Before it, Spark would check them twice, because it
+            # samples the ranges first.
             rows = arranged(typed(work.incoming, schema, work.kinds, schema.key, list(values)), schema)
             log = _new_rows(work, typed(rows, schema, values, work.columns))
             return write(log, fresh=True, in_order=True, once=True)
@@ -221,17 +221,17 @@ def _new_rows(work: _Work, rows: DataFrame) -> DataFrame:
 
 
 def _into_rows(work: _Work, few: Few) -> Outcome | pa.Table:
-    """A write to a table with rows: each new row beside the old one of its key, from which follows what
-    happens to the indexes."""
+    """Write to a table with rows: join each new row with its old row, then derive the index changes."""
     schema = work.schema
-    # Kept, because it is needed more than once, and what a caller's query gives might differ the second time.
+    # Persisted, because it is used more than once and a caller's query might return other rows the second
+    # time.
     with _kept(once_per_key(work.typed(), schema, work.mode)) as now:
         key = F.struct(*map(col, schema.key))
         size = F.coalesce(F.sum(_long_bytes(schema, now.columns)), F.lit(0))
         whole = now.agg(
             F.count(F.lit(1)).alias(_COUNT), size.alias(_SIZE), F.array(F.min(key), F.max(key)).alias(_ENDS)
         )
-        # All in one job, as two rows: the first and the last key.
+        # One job with two rows: the first and the last key.
         ends = whole.select(_COUNT, _SIZE, F.inline(_ENDS)).toArrow()
         count, bytes_ = (ends.column(name)[0].as_py() for name in (_COUNT, _SIZE))
         if not count:
@@ -265,7 +265,7 @@ def _into_rows(work: _Work, few: Few) -> Outcome | pa.Table:
 
 
 def _long_bytes(schema: TableSchema, names: Iterable[str]) -> Column:
-    """Return how many bytes a row has in columns that may hold any number of them."""
+    """Return the size of a row's columns of variable length, in bytes."""
     sizes = [
         F.coalesce(F.octet_length(col(name)).cast("bigint"), F.lit(0))
         for name in names
@@ -284,8 +284,7 @@ def _checked(work: _Work, name: str) -> Column:
 
 
 def _old_side(work: _Work, old: DataFrame) -> DataFrame:
-    """Of the old rows what is still needed: the key, the hash, and values that are kept or that an index
-    has."""
+    """Select what is needed of the old rows: key, hash, and values that are kept or indexed."""
     kept = (
         [n for n in work.schema.names if n not in work.columns and n not in work.schema.key]
         if work.keeps
@@ -297,8 +296,10 @@ def _old_side(work: _Work, old: DataFrame) -> DataFrame:
 
 
 def index_log(log: DataFrame, schema: TableSchema, impl: TableSchema) -> DataFrame:
-    """Return what the changes in a table's log do to an index. The log also has the old values of the index's
-    columns, as ``mated``."""
+    """Return the changes of an index that follow from a table's log.
+
+    The log also has the old values of the index's columns, as ``mated``.
+    """
 
     def was(name: str) -> Column:
         return col(name) if name in schema.key else col(mated(name))
@@ -338,8 +339,11 @@ def collapse(
     *,
     here: int,
 ) -> tuple[Segment, ...]:
-    """Return the pending segments of several statements as those of one: the last image of each key, and the
-    hash of the row that was there before the first. Up to ``here`` bytes are described in this process."""
+    """Merge the pending segments of several statements: the last image of each key.
+
+    WAS columns are the hash of the row before the first change. Up to ``here`` bytes are described in this
+    process.
+    """
     ordered = sorted(segments, key=lambda s: s.upto)
     with working(spark):
         folded = fold(spark, shelf, schema, ordered, after=BEGINNING, upto=PENDING)
@@ -361,8 +365,7 @@ def _kept(df: DataFrame) -> Iterator[DataFrame]:
 
 @contextmanager
 def _undone(files: Files, folders: Sequence[str]) -> Iterator[None]:
-    """Remove the folders if something goes wrong: what one part has written is of no use without the
-    others."""
+    """Delete the folders if the block raises: a partial write is useless."""
     try:
         yield
     except BaseException:
