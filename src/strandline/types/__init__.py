@@ -1,16 +1,18 @@
-"""The column types: their names, their physical form in files, and the values they hold.
+"""The column types: their names, their physical form in files, and their values.
 
 A value is in *canonical* form everywhere inside Strandline: bool, int, float, Decimal (with exactly the
 type's scale), bytes, str, ``datetime.date``, or a ``datetime.datetime`` whose zone is ``timezone.utc``; NULL
-is ``None``. Values come in through ``coerce`` (Python and SQL), ``arrays.array_from_user`` (Arrow) or
-``spark_cast`` (DataFrames), which never round, wrap, truncate or cast: what does not fit is refused. There
-are two exceptions: the nearest binary float, because a literal such as 0.1 has no exact one, and dates and
-times as ISO text, because SQL and JSON have no other form for them.
+is ``None``.
 
-Whole columns are in ``strandline.types.arrays``, apart from the rest, because Arrow is slow to load and who
-describes a table, or reads a statement, does not need it.
+Values enter through ``coerce`` (Python and SQL), ``arrays.array_from_user`` (Arrow) or ``spark_cast``
+(DataFrames). These never round, wrap, truncate or cast: a value that does not fit is refused. There are two
+exceptions. A literal such as 0.1 becomes the nearest binary float, because it has no exact one. Dates and
+times may be ISO text, because SQL and JSON have no other form for them.
 
-``String`` (spelled exactly so) holds bytes, as in YQL; any other spelling (``string``, ``STRING``) is Spark's
+Functions on whole columns are in ``strandline.types.arrays``, a separate module, because Arrow is slow to
+load, and describing a table or parsing a statement does not need it.
+
+``String`` (spelled exactly so) holds bytes, as in YQL. Any other spelling (``string``, ``STRING``) is Spark's
 name for text, that is ``Utf8``. All other names are case-insensitive.
 """
 

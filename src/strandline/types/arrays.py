@@ -1,4 +1,4 @@
-"""Whole columns: between canonical values, a user's Arrow data and the physical arrays that go into files."""
+"""Whole columns: convert between canonical values, users' Arrow data and the physical arrays in files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from strandline.types.names import Kind, Type
 from strandline.types.values import UTC, coerce, find_json_fault
 
 DAY = 86_400_000
-"""A day in milliseconds."""
+"""Milliseconds per day."""
 MIN_DAYS, MAX_DAYS = -719162, 2932896
 """Days since 1970 of 0001-01-01 and 9999-12-31."""
 MIN_SECONDS, MAX_SECONDS = MIN_DAYS * 86_400, (MAX_DAYS + 1) * 86_400 - 1
@@ -35,8 +35,7 @@ _PHYSICAL = {
 
 
 def physical_type(spark: str) -> pa.DataType:
-    """Return Arrow's type for one of Spark's that types are stored as: the same bytes in files, whichever of
-    them writes."""
+    """Return the Arrow type for a Spark type of the physical form: both write the same bytes."""
     if spark.startswith("decimal"):
         precision, scale = spark.removeprefix("decimal(").removesuffix(")").split(",")
         return pa.decimal128(int(precision), int(scale))
@@ -44,8 +43,10 @@ def physical_type(spark: str) -> pa.DataType:
 
 
 def decimal_words(array: pa.Array) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    """Return the 128-bit two's complement integers of a decimal128 array as rows of (low, high) words; rows
-    that are NULL hold anything."""
+    """Return a decimal128 array as rows of (low, high) words of 128-bit two's complement integers.
+
+    Rows that are NULL have undefined words.
+    """
     words = np.frombuffer(array.buffers()[1] or b"", dtype="<u8").reshape(-1, 2)
     return words[array.offset : array.offset + len(array)]
 
@@ -60,7 +61,7 @@ def column_to_python(type_: Type, array: pa.Array | pa.ChunkedArray) -> list[Any
             return [v if ok else None for v, ok in zip(values, array.is_valid().to_pylist(), strict=True)]
         return values
     if type_.kind == "time":
-        # numpy makes datetimes in C, whereas Arrow would build a zone for each value.
+        # numpy makes datetimes in C; Arrow would build a zone object for each value.
         naive = array.view(pa.timestamp("us")).to_numpy(zero_copy_only=False).tolist()
         return [None if v is None else v.replace(tzinfo=UTC) for v in naive]
     return array.to_pylist()  # type: ignore[no-any-return]
@@ -84,13 +85,12 @@ _UNSIGNED = {"Uint8": pa.uint8(), "Uint16": pa.uint16(), "Uint32": pa.uint32(), 
 
 
 def outgoing_type(type_: Type) -> pa.DataType:
-    """Return the type that a column has in Arrow data for others: unsigned numbers are unsigned there, which
-    they are not in files."""
+    """Return a column's type in exported Arrow data. Unlike in files, unsigned integers are unsigned."""
     return _UNSIGNED.get(type_.name, type_.arrow)
 
 
 def outgoing(type_: Type, array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """Return a physical column in the type that it has in Arrow data for others."""
+    """Convert a physical column to its type in exported Arrow data."""
     if type_.name not in _UNSIGNED:
         return array
     if isinstance(array, pa.ChunkedArray):
@@ -110,8 +110,9 @@ def outgoing(type_: Type, array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.Ch
 def array_from_user(type_: Type, array: pa.Array | pa.ChunkedArray, column: str) -> pa.Array:
     """Return the physical array of a user's Arrow column, under exactly the rules of ``coerce``.
 
-    A fast path answers only when it can vouch for every value; otherwise the values are looked at one by one,
-    which is slow, is right for any type, and finds the value to name in the error."""
+    A fast path answers only if it can guarantee every value. Otherwise the values are converted one by one,
+    which is slow but works for any type and finds the value to name in the error.
+    """
     plain = _plain(type_, array, column)
     if pa.types.is_null(plain.type):
         return pa.nulls(len(plain), type_.arrow)
@@ -122,8 +123,10 @@ def array_from_user(type_: Type, array: pa.Array | pa.ChunkedArray, column: str)
 
 
 def check_source(type_: Type, from_type: pa.DataType, column: str) -> None:
-    """Refuse what no value could satisfy, for columns that may have no value: an SQL expression has a type
-    even where it is NULL."""
+    """Refuse a source type that no value could satisfy.
+
+    This also covers columns without values: an SQL expression has a type even if it is NULL.
+    """
     if not (pa.types.is_null(from_type) or any(test(from_type) for test in _SOURCES[type_.kind])):
         said = f"column {column} of type {type_.name} cannot be made from a value of type {from_type}"
         raise InvalidArgument(said, "Cast it explicitly.")
@@ -148,8 +151,10 @@ def _plain(type_: Type, array: pa.Array | pa.ChunkedArray, column: str) -> pa.Ar
 
 
 def _values(type_: Type, array: pa.Array, column: str) -> list[Any]:
-    """Return the values as Python objects that ``coerce`` judges rightly, also those that have no exact
-    Python form."""
+    """Return the values as Python objects that ``coerce`` judges correctly.
+
+    This includes values without an exact Python form.
+    """
     if pa.types.is_timestamp(array.type):
         return [
             None if v is None else np.datetime64(v, array.type.unit)
@@ -209,7 +214,7 @@ _SOURCES: dict[Kind, tuple[Callable[[pa.DataType], bool], ...]] = {
     "date": (pa.types.is_date, _is_text),
     "time": (pa.types.is_timestamp, _is_text),
 }
-"""What each kind can be made from."""
+"""Source types that each kind accepts."""
 
 
 def _within(array: pa.Array, low: int, high: int) -> bool:
@@ -241,14 +246,14 @@ def _fast_float(type_: Type, array: pa.Array) -> pa.Array | None:
 
 def _fast_decimal(type_: Type, array: pa.Array) -> pa.Array | None:
     if pa.types.is_decimal(array.type):
-        # Beyond 38 digits Arrow's cast wraps around in silence, although it is a safe one.
+        # Beyond 38 digits Arrow's cast silently overflows, even the safe one.
         if array.type.precision + max(0, type_.scale - array.type.scale) > 38:
             return None
     elif not pa.types.is_integer(array.type):
         return None
     try:
         cast = array.cast(type_.arrow)
-        cast.validate(full=True)  # A cast to the same type lets too many digits pass.
+        cast.validate(full=True)  # A cast to the same type does not check the number of digits.
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return None
     return cast
@@ -294,7 +299,7 @@ def _fast_time(type_: Type, array: pa.Array) -> pa.Array | None:
     grain = per_second if type_.name == "Datetime" else max(1, per_second // 10**6)
     if grain > 1 and np.any(numbers.drop_null().to_numpy() % grain):
         return None
-    # Without a zone the time is taken as UTC, with one it is an instant: the number is the same.
+    # Without a zone the time is taken as UTC; with a zone it is an instant. The number is the same.
     return array.cast(pa.timestamp("us", tz=array.type.tz)).view(type_.arrow)
 
 

@@ -1,4 +1,4 @@
-"""The names of types and what each of them is in files."""
+"""The names of types, and their physical form in files."""
 
 from __future__ import annotations
 
@@ -18,9 +18,13 @@ Kind: TypeAlias = Literal["bool", "int", "float", "decimal", "bytes", "text", "j
 
 @dataclass(frozen=True)
 class Type:
-    """A column type. Two types are equal when their names are; the rest follows from the name. ``arrow`` and
-    ``spark`` are the physical type in files, ``min`` and ``max`` the bounds of an integer type, ``precision``
-    and ``scale`` those of a decimal."""
+    """A column type. Types are equal if their names are; everything else follows from the name.
+
+    Args:
+        arrow, spark: the physical type in files.
+        min, max: the bounds of an integer type.
+        precision, scale: those of a decimal.
+    """
 
     name: str
     kind: Kind = field(compare=False)
@@ -35,7 +39,7 @@ class Type:
 
     @cached_property
     def arrow(self) -> pa.DataType:
-        # Arrow is slow to load, and to describe a table its types' names are enough.
+        # Imported late: Arrow is slow to load, and describing a table needs only the types' names.
         from strandline.types.arrays import physical_type
 
         return physical_type(self.spark)
@@ -93,7 +97,7 @@ _KNOWN = [type_.name for type_ in _SIMPLE] + ["Decimal(p,s)"]
 
 @lru_cache(maxsize=1024)
 def parse_type(text: str) -> Type:
-    """Return the type that a name stands for."""
+    """Return the type with a name. For an unknown name raise InvalidArgument with similar names."""
     name = text.strip()
     if name == "String" or name.lower() in ("bytes", "binary"):
         return _STRING

@@ -1,4 +1,4 @@
-"""Values as text files have them: from text to a type, which type a column of texts is, and back to text."""
+"""Values in text files: parse them, guess a column's type from its texts, and write them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,20 @@ _WHOLE = r"^[+-]?[0-9]+$"
 _NUMBER = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _FLOAT_WORDS = frozenset({"nan", "inf", "-inf", "+inf", "infinity", "-infinity", "+infinity"})
 _PADDED = r"^[+-]?0[0-9]"
-"""A number with a zero before it is a code of somebody's, such as 00420."""
+"""A number with a leading zero, such as 00420, is taken for a code and not for a number."""
 _LONG = r"^[+-]?[0-9]{17,}$"
-"""A whole number of which a float would lose digits."""
+"""An integer with more digits than a float can hold."""
 
 GUESSES = tuple(map(parse_type, ("Bool", "Int64", "Uint64", "Double", "Date", "Timestamp")))
-"""What a column of texts may be beside text, the best first."""
+"""Types that a column of texts may have beside text, best first."""
 
 
 def from_text(type_: Type, text: str, column: str) -> object:
-    """Return the canonical value that a text means, or raise InvalidArgument. Bytes are written as ``\\x00``
-    for each of them, or are the text in UTF-8; all else is as ``coerce`` has it in text form."""
+    r"""Parse a text to a canonical value, or raise InvalidArgument.
+
+    Bytes are written as ``\\x00`` for each byte, or as UTF-8 text. All other types are parsed as by
+    ``coerce``.
+    """
     if type_.kind in ("text", "json"):
         return coerce(type_, text, column)
     if type_.kind == "bytes":
@@ -57,8 +60,7 @@ def from_text(type_: Type, text: str, column: str) -> object:
 
 
 def array_from_text(type_: Type, texts: pa.Array) -> pa.Array | None:
-    """Return the physical array of texts; None if they have to be looked at one by one, as one of them may
-    not fit."""
+    """Return the physical array of texts; None if they must be parsed one by one to find an error."""
     if type_.kind in ("text", "json"):
         return _checked(type_, texts)
     if type_.kind == "bytes":
@@ -127,7 +129,7 @@ _FAST = {"bool": _bool, "int": _int, "float": _float, "decimal": _decimal, "date
 
 
 def still_fit(types: Iterable[Type], texts: pa.Array) -> tuple[Type, ...]:
-    """Return those of the types that some more texts of a column can be."""
+    """Return the types that fit these texts, too."""
     known = texts.drop_null()
     return tuple(type_ for type_ in types if _fits(type_, known))
 
@@ -151,10 +153,10 @@ def _fits(type_: Type, texts: pa.Array) -> bool:
 
 
 def guess(fitting: Sequence[Type], *, is_empty: bool) -> Type:
-    """Return the type of a column whose texts can be each of these."""
+    """Return the type to choose for a column whose texts fit all of these types."""
     return parse_type("Utf8") if is_empty or not fitting else fitting[0]
 
 
 def bytes_as_text(value: bytes) -> str:
-    """Return bytes in the form that ``from_text`` reads, and DuckDB as well."""
+    """Return bytes in the form that ``from_text`` and DuckDB read."""
     return "".join(f"\\x{byte:02X}" for byte in value)

@@ -1,4 +1,4 @@
-"""One value at a time: into canonical form, to JSON and back, and out to rows."""
+"""Single values: convert them to canonical form, check JSON, and convert them for rows."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _BEYOND = "Dates and times lie in the years 1 to 9999 and have no part smaller than a microsecond."
 _PLAIN = frozenset({bool, int, float, Decimal, bytes, str, date, datetime})
 SHOWN = 60
-"""A value in a message is cut to about this many characters."""
+"""A value in a message is truncated to about this number of characters."""
 
 
 def show(value: object) -> str:
-    """Return ``value`` for a message: never long, and never an error of its own."""
+    """Format a value for a message: never long, and without raising."""
     if isinstance(value, int) and abs(value) >= 10**SHOWN:
         return f"of {value.bit_length()} bits"
     if isinstance(value, (str, bytes, bytearray)) and len(value) > SHOWN:
         return f"{value[:SHOWN]!r}... ({len(value)} long)"
     try:
         text = repr(value) if isinstance(value, (str, bytes, bytearray)) else str(value)
-    except Exception:  # A foreign object's own str() may raise anything.
+    except Exception:  # The str() of a foreign object may raise anything.
         text = f"a {type(value).__name__}"
     return text if len(text) <= 2 * SHOWN else f"{text[:SHOWN]}..."
 
@@ -44,8 +44,10 @@ def refuse(type_: Type, value: object, column: str, hint: str) -> NoReturn:
 
 
 def coerce(type_: Type, value: object, column: str) -> object:
-    """Return a Python value in canonical form, or InvalidArgument that names the column, the type and the
-    value."""
+    """Convert a Python value to canonical form, or raise InvalidArgument.
+
+    The error names the column, the type and the value.
+    """
     if value is None:
         return None
     value = python_value(value)
@@ -84,20 +86,22 @@ def coerce(type_: Type, value: object, column: str) -> object:
 
 
 def python_value(value: object) -> object:
-    """Return the Python value of a numpy scalar; any other value as it is."""
+    """Return the Python value of a numpy scalar; return any other value unchanged."""
     return _of_numpy(value) if type(value) not in _PLAIN and _is_of_numpy(value) else value
 
 
 def _is_of_numpy(value: object, type_: str = "generic") -> bool:
-    # Only who has loaded numpy can have such a value, so numpy, which is slow to load, need not be loaded to
-    # tell.
+    # A process that has not loaded numpy cannot have such a value, so numpy, which is slow to load, is not
+    # imported here.
     numpy = sys.modules.get("numpy")
     return isinstance(value, getattr(numpy, type_, ()))
 
 
 def _of_numpy(value: Any) -> object:
-    """Return the Python value of a numpy scalar, or the scalar itself if there is none (which then is
-    refused)."""
+    """Return the Python value of a numpy scalar, or the scalar itself if it has no such value.
+
+    Such a scalar is refused later.
+    """
     import numpy as np
 
     if isinstance(value, np.timedelta64):
@@ -120,7 +124,7 @@ def _to_int(type_: Type, value: object, column: str) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         number = int(value)
     elif isinstance(value, Decimal):
-        # The exponent is looked at first, because int(Decimal("1E+999999")) would take for ever.
+        # Check the exponent first: int(Decimal("1E+999999")) would take very long.
         if not value.is_finite() or (value and value.adjusted() > 20) or value != value.to_integral_value():
             refuse(type_, value, column, f"Give a whole number from {type_.min} to {type_.max}.")
         number = int(value)
@@ -154,9 +158,11 @@ def _to_float(type_: Type, value: object, column: str) -> float:
 
 
 def _to_odd(exact: Decimal, nearest: float) -> float:
-    """Return the double next to ``exact`` whose last bit is odd, unless ``exact`` is a double. Rounding that
-    to single precision gives the single nearest to ``exact``, as Spark does; rounding ``nearest`` would round
-    twice."""
+    """Return the double next to ``exact`` whose last bit is odd, unless ``exact`` is a double.
+
+    Rounding it to single precision gives the single nearest to ``exact``, as Spark does. Rounding ``nearest``
+    would round twice.
+    """
     given = Decimal(nearest)
     if given == exact or math.isinf(nearest) or struct.unpack("<q", struct.pack("<d", nearest))[0] & 1:
         return nearest
@@ -184,7 +190,7 @@ def _to_decimal(type_: Type, value: object, column: str) -> Decimal:
         refuse(type_, value, column, hint)
     if not exact.is_finite():
         refuse(type_, value, column, hint)
-    return exact if exact else abs(exact)  # There is no negative zero in files.
+    return exact if exact else abs(exact)  # Files have no negative zero.
 
 
 def _utf8(type_: Type, value: str, column: str) -> str:
@@ -196,8 +202,11 @@ def _utf8(type_: Type, value: str, column: str) -> str:
 
 
 def json_fault_finder() -> Callable[[str], str | None]:
-    """Make ``find_json_fault``. It is a closure that needs nothing of this package, so that Spark can ship it
-    to workers where Strandline is not installed."""
+    """Return ``find_json_fault``.
+
+    It is a closure that needs nothing of this package, so that Spark can send it to workers without
+    Strandline.
+    """
 
     def find(text: str) -> str | None:
         import json
@@ -210,8 +219,8 @@ def json_fault_finder() -> Callable[[str], str | None]:
             return pairs
 
         try:
-            # Numbers stay text and pairs stay lists: neither long integers nor repeated names may hide what
-            # they hold.
+            # Keep numbers as text and pairs as lists, so that long integers and repeated names are checked,
+            # too.
             body = json.loads(
                 text, parse_constant=refuse_constant, parse_int=keep, parse_float=keep, object_pairs_hook=keep
             )
@@ -229,8 +238,10 @@ def json_fault_finder() -> Callable[[str], str | None]:
 
 
 find_json_fault = json_fault_finder()
-"""What is wrong with a text as strict JSON (RFC 8259), or None. NaN, infinities and escapes of lone
-surrogates are wrong."""
+"""Returns what is wrong with a text as strict JSON (RFC 8259), or None.
+
+NaN, infinities and escaped lone surrogates are refused.
+"""
 
 
 def _to_time(type_: Type, value: object, column: str) -> datetime:
@@ -261,15 +272,14 @@ ISO_DATE = r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
 ISO_TIME = (
     ISO_DATE + r"(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,6}))?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
 )
-"""The texts of dates and times, for Python and for Java."""
+"""Formats of dates and times, as a regular expression for both Python and Java."""
 MAX_OFFSET = timedelta(hours=18)
-"""Java knows no zone that is further away from UTC, and Spark reads the same texts."""
+"""Maximum offset from UTC that Java supports. Spark reads the same texts."""
 _ISO = re.compile(ISO_TIME)
 
 
 def _from_iso(type_: Type, text: str, column: str) -> object:
-    """Return the date or time of an ISO text: in UTC unless it names an offset; a date alone is its
-    midnight."""
+    """Parse an ISO date or time: in UTC unless it has an offset; a date alone means midnight."""
     example = "'2024-01-31'" if type_.kind == "date" else "'2024-01-31T12:00:00Z'"
     match = _ISO.fullmatch(text)
     if match is None or (type_.kind == "date" and match[4]):
@@ -294,6 +304,5 @@ def _from_iso(type_: Type, text: str, column: str) -> object:
 
 
 def row_value(type_: Type, value: Any) -> Any:
-    """Return a canonical value as an expression of Spark's has it: a Decimal for Uint64; all else as it
-    is."""
+    """Return a canonical value in the form of Spark's expressions: Uint64 as Decimal, others unchanged."""
     return Decimal(value) if type_.name == "Uint64" and value is not None else value

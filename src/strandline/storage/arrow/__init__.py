@@ -1,4 +1,4 @@
-"""Chains of segments in this process, with Arrow: for few rows, and with no JVM."""
+"""Chains of segments in this process, with Arrow: for few rows, without a JVM."""
 
 from strandline.storage.arrow import (
     changes,

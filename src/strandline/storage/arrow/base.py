@@ -1,4 +1,4 @@
-"""Base segments: of a few rows, or of many that come in the order of their keys."""
+"""Write base segments, from few rows, or from a stream of rows in key order."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ __all__ = ["write_base", "write_in_order"]
 def write_base(
     shelf: Shelf, schema: TableSchema, pieces: Iterable[pa.Table], name: str, *, upto: int
 ) -> tuple[Segment, ...]:
-    """Return a base segment for each of some ranges of keys, whose rows carry their step. Files are written
-    as ``name-<n>.parquet``; they are durable when this returns, and gone when it raises."""
+    """Write a base segment for each piece, a range of keys whose rows carry their step.
+
+    Files are written as ``name-<n>.parquet``; they are durable when this returns, and deleted when it raises.
+    """
     made: list[Segment] = []
     try:
         for number, rows in enumerate(pieces):
@@ -54,9 +56,11 @@ def write_in_order(
     most: int,
     into: ObjectSink | None = None,
 ) -> tuple[Segment, ...]:
-    """Return base segments of about ``most`` bytes each for rows that come in the order of their keys, with
-    their step. Files are written as ``name-<n>.parquet``; they are durable when this returns, and gone when
-    it raises. ``into``: they become objects of a repository, which stay there, under their names there."""
+    """Write a stream of rows in key order as base segments of about ``most`` bytes each.
+
+    Rows carry their step. Files are written as ``name-<n>.parquet``; they are durable when this returns, and
+    deleted when it raises. ``into``: write objects of a repository instead; these stay if it raises.
+    """
     made: list[Segment] = []
     try:
         for data, rows, (lowest, highest) in _files(schema, _proved(schema, pieces), most):
@@ -89,7 +93,7 @@ def write_in_order(
 def _files(
     schema: TableSchema, pieces: Iterable[pa.Table], most: int
 ) -> Iterator[tuple[bytes, int, tuple[Key | None, Key | None]]]:
-    """Yield the content of files, how many rows each has, and the keys of the first and the last of them."""
+    """Yield each file's content, its number of rows, and its first and last key."""
     values = [c.physical for c in schema.value_columns]
     file, rows = None, 0
     lowest = highest = None
@@ -113,8 +117,7 @@ def _files(
 
 
 def _proved(schema: TableSchema, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the pieces that have rows. Whoever reads what is written relies on their order, so it is looked
-    at."""
+    """Yield the pieces that have rows; raise CORRUPTED if they are out of order, which readers rely on."""
     before: pa.Table | None = None
     for piece in pieces:
         if not piece.num_rows:

@@ -1,4 +1,4 @@
-"""What logs say happened: every change, or the last one of each key; and slices, which hold these."""
+"""Changes in logs: every change, or the last one per key; and slices, which store them."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ def changes(
     upto: int,
     within: KeyRange = EVERYWHERE,
 ) -> pa.Table:
-    """Return all changes in ``(after, upto]`` of keys ``within`` a range in the order of step, then key: the
-    columns of the schema, OP, WAS_HI, WAS_LO and STEP. ``segments`` are logs."""
+    """Return all changes in ``(after, upto]`` of keys ``within`` a range, ordered by step and key.
+
+    The columns are those of the schema, OP, WAS_HI, WAS_LO and STEP. ``segments`` must be logs.
+    """
     found = _log(shelf, schema, segments, (after, upto), within)
     return found.take(sort_indices([found.column(name) for name in (STEP, *schema.key)]))
 
@@ -54,8 +56,11 @@ def fold(
     upto: int,
     within: KeyRange = EVERYWHERE,
 ) -> pa.Table:
-    """Return the last change in ``(after, upto]`` of each key ``within`` a range, with its STEP, and with the
-    hash of the row that was there before the first of them. ``segments`` are logs, oldest first."""
+    """Return the last change in ``(after, upto]`` of each key ``within`` a range.
+
+    WAS_HI and WAS_LO are the hash of the row before the first of these changes. ``segments`` must be logs,
+    oldest first.
+    """
     found = _log(shelf, schema, segments, (after, upto), within)
     firsts, lasts = firsts_and_lasts([found.column(name) for name in schema.key])
     folded = found.take(lasts)
@@ -71,8 +76,7 @@ def _log(
     window: tuple[int, int],
     within: KeyRange,
 ) -> pa.Table:
-    """Return every change in a window ``(after, upto]`` of some logs, with all that a log says of a
-    change."""
+    """Return every change in a window ``(after, upto]`` of the logs, with all meta columns."""
     after, upto = window
     columns = [*schema.names, OP, WAS_HI, WAS_LO, STEP]
     parts = []
@@ -86,7 +90,7 @@ def _log(
 
 
 def write_slice(shelf: Shelf, schema: TableSchema, window: Window, name: str, inline: Inline) -> Slice:
-    """Fold the window, and make it durable under the fresh name ``name``. No file is left when it raises."""
+    """Fold the window and write it under the fresh name ``name``. On an error no file stays."""
     rows = _rows(shelf, schema, window)
     segments: list[Segment] = []
     try:

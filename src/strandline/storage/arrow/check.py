@@ -1,4 +1,4 @@
-"""Checking what is stored in few rows against what it should be."""
+"""In-process checks of rows: order, duplicate keys, indexes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def examine(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment]) -> l
 
 
 def doubled_keys(shelf: Shelf, state: State) -> list[Finding]:
-    """Return a finding if a key is in a state more than once, whichever segments its rows are in."""
+    """Return a finding if a key occurs in a state more than once."""
     schema = state.schema
     rows = scan(shelf, state, schema.key)
     code, count = codes([rows.column(name) for name in schema.key])
@@ -39,7 +39,7 @@ def doubled_keys(shelf: Shelf, state: State) -> list[Finding]:
 
 
 def compare_index(shelf: Shelf, table: State, impl: State, index: str) -> list[Finding]:
-    """Return what is wrong with an index at a step, given its table and its entries at it."""
+    """Return what is wrong with an index, given its table and its entries at one step."""
     names = impl.schema.names
     expected, actual = _entries(shelf, table, names), _entries(shelf, impl, names)
     width = len(impl.schema.key)

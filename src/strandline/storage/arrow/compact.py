@@ -1,4 +1,4 @@
-"""Compaction: a chain folded into base segments."""
+"""Compaction: fold a chain into base segments."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ __all__ = ["compact", "fold"]
 
 
 def compact(shelf: Shelf, state: State, name: str, *, least: int = 1) -> Compacted:
-    """Fold all of a chain, shard by shard, into ``least`` files at least. Rows keep the step of their last
-    change. Files are written as ``name-<n>.parquet``; they are durable when this returns, and gone when it
-    raises."""
+    """Fold a whole chain, shard by shard, into at least ``least`` files.
+
+    Rows keep the step of their last change. Files are written as ``name-<n>.parquet``; they are durable when
+    this returns, and deleted when it raises.
+    """
     schema, chain = state.schema, state.chain
     rows = scan(shelf, state, [*schema.names, STEP])
     digest = digest_of(*row_hashes(schema, {n: rows[n] for n in schema.names}))
@@ -32,9 +34,11 @@ def compact(shelf: Shelf, state: State, name: str, *, least: int = 1) -> Compact
 
 
 def fold(shelf: Shelf, state: State, name: str, *, most: int, into: ObjectSink | None = None) -> Written:
-    """Write all rows of a state, which may be a part of a table, as base segments of about ``most`` bytes
-    each; ``into``: as objects of a repository. A piece of the rows is in memory at a time, with all that
-    ``passing`` does not name."""
+    """Write all rows of a state as base segments of about ``most`` bytes each.
+
+    The state may be a part of a table. Rows of ``passing`` segments are streamed, all others are held in
+    memory. ``into``: write objects of a repository instead of files of the warehouse.
+    """
     schema, total = state.schema, [Digest()]
 
     def hashed() -> Iterator[pa.Table]:

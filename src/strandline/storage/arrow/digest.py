@@ -1,4 +1,4 @@
-"""The digest of a state, from its rows."""
+"""Compute digests of a state from its rows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ __all__ = ["digests"]
 
 
 def digests(shelf: Shelf, state: State, schemas: Sequence[TableSchema]) -> list[Digest]:
-    """Return row count and digest of the columns of each schema: the table's own, or those of an index. Rows
-    are read once, and a piece of them is in memory at a time."""
+    """Return the row count and digest of the state for each schema, its own or an index's.
+
+    Rows are streamed and read once.
+    """
     found = [Digest()] * len(schemas)
     names = list(dict.fromkeys(name for schema in schemas for name in schema.names))
     for rows in pieces(shelf, state, names):

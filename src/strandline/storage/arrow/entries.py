@@ -1,4 +1,4 @@
-"""All entries of an index, derived from the rows of its table."""
+"""Build all entries of an index from the rows of its table."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ __all__ = ["entries"]
 
 
 def entries(shelf: Shelf, state: State, impl: TableSchema, name: str) -> Written:
-    """Return base segments with the entries of an index for the table's state, whose step is also the step of
-    each entry, and their digest. There are as many as the table has shards, so that the index has them,
-    too."""
+    """Return base segments with the entries of an index for a state of its table, and their digest.
+
+    The step of each entry is the state's. The index gets as many segments as the table has shards, so that it
+    can be cut into as many shards.
+    """
     rows = scan(shelf, state, impl.names)
     if rows.num_rows == 0:
         return Written()

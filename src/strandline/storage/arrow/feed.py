@@ -19,7 +19,7 @@ __all__ = ["feed"]
 
 
 def feed(shelf: Shelf, window: Feed, within: KeyRange = EVERYWHERE) -> pa.Table:
-    """Return the records of keys ``within`` a range as an Arrow table in the columns' own types."""
+    """Return the records of keys ``within`` a range as an Arrow table, in the columns' own types."""
     if window.mode not in STATEFUL_MODES:
         return _as_they_are(shelf, window, within)
     found = list(records(shelf, window, within))
@@ -40,7 +40,7 @@ def feed(shelf: Shelf, window: Feed, within: KeyRange = EVERYWHERE) -> pa.Table:
 
 
 def _as_they_are(shelf: Shelf, window: Feed, within: KeyRange) -> pa.Table:
-    """Return the records of a mode that shows no more than the log itself, without a look at single rows."""
+    """Return the records of a stateless mode, column by column from the log."""
     found = changes(shelf, window.schema, window.logs, after=window.after, upto=window.upto, within=within)
     columns = {window.step: found[STEP], window.op: found[OP]} | {n: found[n] for n in window.schema.key}
     if window.mode != "KEYS_ONLY":

@@ -1,4 +1,4 @@
-"""What a window of a table's changes does to one of its indexes."""
+"""Derive an index's changes from a window of its table's changes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ def follow(
     name: Callable[[], str],
     inline: Inline,
 ) -> Written:
-    """Return what an index with the implementation schema ``impl`` has to do to get from one state of the
-    table to a later one, between which are the ``logs``."""
+    """Return the changes that bring an index from one state of its table to a later one.
+
+    ``logs`` are the table's changes between the states; ``impl`` is the schema of the implementation table.
+    """
     schema = after.schema
     keys = touched(shelf, schema, logs, before.chain.step)
     old, new = (Wanted.of(schema, keys) for _ in range(2))

@@ -1,4 +1,4 @@
-"""The rows of some keys, and which keys a log touches."""
+"""Look up rows by key; find the keys that a log touches."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ from strandline.types.arrays import column_to_python
 __all__ = ["begins_like", "lookup", "overlaps", "rows_at", "rows_beginning", "touched"]
 
 BATCH_ROWS = 1 << 17
-"""About how many rows are decoded at a time."""
+"""Approximate number of rows that are decoded at a time."""
 
 
 def rows_at(
     shelf: Shelf, state: State, wanted: Wanted, columns: Sequence[str] | None = None
 ) -> tuple[Ints, pa.Table]:
-    """Return ``columns`` (None: all) of the rows of wanted keys that are in the state, and the position of
-    each among the wanted ones."""
+    """Return the rows of wanted keys, and the position of each among the wanted keys.
+
+    ``columns`` None: all columns.
+    """
     schema, chain = state.schema, state.chain
     names = list(schema.names if columns is None else columns)
     found = []
-    for segment in reversed(visible(chain)):  # The newest that has the key decides.
+    for segment in reversed(visible(chain)):  # The newest segment that has the key decides.
         hits = _find(shelf, schema, segment, wanted, [*names, OP], upto=chain.step)
         if hits is not None:
             wanted.found(hits[0])
@@ -52,8 +54,10 @@ def rows_at(
 def lookup(
     shelf: Shelf, state: State, keys: Collection[Key], columns: Sequence[str] | None = None
 ) -> dict[Key, Row]:
-    """Return the rows of those keys that are in the state, as canonical values of ``columns`` (None: all, in
-    the order of the schema)."""
+    """Return those of the keys that the state has, each with its canonical values of ``columns``.
+
+    ``columns`` None: all columns, in the schema's order.
+    """
     schema = state.schema
     if not keys or not state.chain.segments:
         return {}
@@ -66,7 +70,7 @@ def lookup(
 
 
 def touched(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], after: int) -> set[Key]:
-    """Return the keys that logs change at steps greater than ``after``."""
+    """Return the keys that logs change at steps later than ``after``."""
     parts = (
         part(shelf, schema, s, schema.key, after=after, upto=PENDING)
         for s in segments
@@ -76,7 +80,7 @@ def touched(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], afte
 
 
 def overlaps(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], keys: Collection[Key]) -> bool:
-    """Return whether a row of one of the keys is in one of the segments."""
+    """Return True if a segment has a row with one of the keys."""
     if not keys:
         return False
     wanted = Wanted.of(schema, keys)
@@ -92,8 +96,10 @@ def rows_beginning(
     *,
     upto: int,
 ) -> pa.Table:
-    """Return ``columns`` of all rows of segments, in the order of these, whose keys begin like a wanted one.
-    ``short`` has only the first columns of the key for its key, as the wanted ones do."""
+    """Return ``columns`` of all rows whose key starts with a wanted prefix, in the order of ``segments``.
+
+    The key of ``short`` is the first columns of the real key, as in ``wanted``.
+    """
     width, found = len(short.key), []
     for segment in segments:
         covered = cover(segment, BEGINNING, upto)
@@ -112,8 +118,10 @@ def rows_beginning(
 def begins_like(
     shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], keys: Collection[Key], width: int
 ) -> bool:
-    """Return whether a row of one of the segments has the same first ``width`` values of its key, none of
-    them NULL, as one of the keys."""
+    """Return True if a key in the segments shares its first ``width`` values with one of ``keys``.
+
+    NULL equals nothing.
+    """
     heads = {key[:width] for key in keys if None not in key[:width]}
     if not heads:
         return False
@@ -134,8 +142,10 @@ def _find(
     *,
     upto: int,
 ) -> tuple[Ints, pa.Table] | None:
-    """Return the last row up to ``upto`` of each key still wanted that has one here: its position among the
-    wanted keys, and ``columns`` of it. None if there is none."""
+    """Return the last row up to ``upto`` of each wanted key in one segment: positions and ``columns``.
+
+    None if the segment has no such key.
+    """
     window = (BEGINNING, upto)
     covered = cover(segment, *window)
     if covered == "none" or not wanted.may_be_in(segment.min_key, segment.max_key):
@@ -159,7 +169,7 @@ def _find(
     if not len(positions):
         return None
     rows = pa.concat_tables([part[1] for part in parts])
-    # Rows of one key lie in the order of their steps, perhaps in several row groups: the last one counts.
+    # Rows of one key are ordered by step, perhaps in several row groups: the last one counts.
     _, from_end = np.unique(positions[::-1], return_index=True)
     last = len(positions) - 1 - from_end
     return positions[last], rows if len(last) == len(positions) else rows.take(last)
@@ -185,8 +195,8 @@ def _search(
 
     if len(batches) < 2:
         return list(map(pick, batches))
-    # Left to itself Arrow decodes the columns of a batch at the same time, but often one of them has most of
-    # the bytes.
+    # Batches in parallel: Arrow alone would decode the columns of a batch in parallel, but often one column
+    # has most of the bytes.
     with ThreadPoolExecutor(min(len(batches), os.cpu_count() or 1)) as pool:
         return list(pool.map(pick, batches))
 
@@ -202,8 +212,10 @@ def _pick(
     groups: list[int] | None,
     threads: bool = True,
 ) -> tuple[Ints, pa.Table]:
-    """Return the rows of wanted keys in some row groups. First only what tells which rows these are is read,
-    then the rest of the groups that have one."""
+    """Return the rows of wanted keys in some row groups.
+
+    Reads the key columns first, then the other columns of only those row groups that have a match.
+    """
     first = [*schema.key, *((STEP,) if window else ())]
     rest = [name for name in dict.fromkeys(columns) if name not in first]
     positions, arrays = wanted

@@ -1,4 +1,4 @@
-"""Making one log segment of many, so that a reader has fewer to look at."""
+"""Merge log segments into one, so that readers open fewer segments."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ def merge_logs(
     *,
     into: Sink | None = None,
 ) -> Segment:
-    """Return one stepped log segment with every change of some consecutive, committed log segments, oldest
-    first. Nothing is folded: streams and earlier steps read the same from it. ``into``: where its file goes,
-    if not to the warehouse."""
+    """Merge consecutive, committed log segments, oldest first, into one that has every change.
+
+    Nothing is folded: streams and earlier steps read the same from it. ``into``: where to write the file, if
+    not to the warehouse.
+    """
     if not segments or any(s.role != "log" or s.upto >= PENDING for s in segments):
         raise Internal("only committed log segments can be merged")
     if any(later.upto < earlier.upto for earlier, later in pairwise(segments)):
@@ -49,7 +51,7 @@ def merge_logs(
         role="log",
         fresh=fresh,
         stepped=True,
-        # Those of shards of one backup may begin before one that ends earlier.
+        # Of shards of one backup, a later segment may begin at an earlier step.
         after=min(s.after for s in segments),
         upto=segments[-1].upto,
     )
@@ -57,8 +59,7 @@ def merge_logs(
 
 @dataclass(frozen=True)
 class ObjectSink:
-    """The objects of a repository, as a place for new files: what they are called is told by what they hold,
-    and is none of the names that must not be used there."""
+    """Writes new files as objects of a repository, named by their content."""
 
     files: Files
     target: Destination
@@ -80,15 +81,14 @@ class ObjectSink:
 
 
 def pack(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], there: ObjectSink) -> Segment:
-    """Return one segment with every change of consecutive inline ones, as an object of a repository, under
-    its name there."""
+    """Merge consecutive inline segments into one object of a repository."""
     made = merge_logs(shelf, schema, segments, "", into=there)
     return replace(made, file=there.name(made.checksum))
 
 
 @dataclass
 class _Memory:
-    """A place for one new file that is not to be stored."""
+    """Keeps one new file in memory."""
 
     data: bytes = b""
 
@@ -97,7 +97,7 @@ class _Memory:
 
 
 def pack_bytes(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], checksum: str) -> bytes | None:
-    """Return the object that ``pack`` would make of consecutive inline segments, if it has this checksum."""
+    """Return the object that ``pack`` would make of these segments, if it has this checksum."""
     memory = _Memory()
     made = merge_logs(shelf, schema, segments, "", into=memory)
     return memory.data if made.checksum == checksum else None

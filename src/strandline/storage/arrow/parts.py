@@ -1,4 +1,4 @@
-"""The rows of segments, cut to a window of steps and a range of keys."""
+"""The rows of a segment within a window of steps and a range of keys; folding of rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def part(
     upto: int,
     within: KeyRange = EVERYWHERE,
 ) -> pa.Table:
-    """Return the rows of one segment that are in ``(after, upto]`` and whose keys are ``within`` a range."""
+    """Return the rows of one segment that are in ``(after, upto]`` with keys ``within`` a range."""
     if within.is_limited and not may_hold(segment, within):
         return empty(schema, columns)
     inside = _Inside(schema, segment, columns, (after, upto), within)
@@ -55,8 +55,7 @@ def pieces(
     upto: int,
     within: KeyRange = EVERYWHERE,
 ) -> Iterator[pa.Table]:
-    """Yield the rows of one segment that are not later than ``upto`` and whose keys are ``within`` a range,
-    so few at a time that they take little memory."""
+    """Yield the rows of one segment up to ``upto`` with keys ``within`` a range, in small pieces."""
     if not within.is_limited or may_hold(segment, within):
         inside = _Inside(schema, segment, columns, (BEGINNING, upto), within)
         for rows in read_pieces(shelf, schema, segment, inside.needed, inside.groups(shelf)):
@@ -64,7 +63,7 @@ def pieces(
 
 
 class _Inside:
-    """Which rows of a segment are in a window ``(after, upto]`` and in a range of keys."""
+    """Filter of a segment's rows by a window ``(after, upto]`` and a range of keys."""
 
     def __init__(
         self,
@@ -78,18 +77,18 @@ class _Inside:
         self._window, self._within = window, within
         self._partly = cover(segment, *window) == "some"
         if _is_within(segment, within):
-            self._within = EVERYWHERE  # No row has to be looked at.
+            self._within = EVERYWHERE  # The whole segment is in the range: no row needs a comparison.
         more = [*(schema.key if self._within.is_limited else ()), *((STEP,) if self._partly else ())]
         self.needed = list(dict.fromkeys([*columns, *more]))
 
     def groups(self, shelf: Shelf) -> list[int] | None:
-        """Return the row groups that may have some; None: all."""
+        """Return the row groups that may match; None: all."""
         if not self._within.is_limited or is_small(self._segment):
             return None
         return footer_of(shelf, self._segment).groups_between(self._schema, self._within)
 
     def of(self, table: pa.Table) -> pa.Table:
-        """Return those of some rows."""
+        """Return the rows that match."""
         schema, within = self._schema, self._within
         keep = np.full(table.num_rows, True)
         key_columns = [table.column(name) for name in schema.key] if within.is_limited else []
@@ -115,15 +114,17 @@ def _is_within(segment: Segment, within: KeyRange) -> bool:
 
 
 def empty(schema: TableSchema, columns: Sequence[str]) -> pa.Table:
-    """Return no rows, in the physical types."""
+    """Return a table without rows, with columns in the physical types."""
     return pa.table(
         {name: pa.array([], schema[name].type.arrow if name in schema else META[name]) for name in columns}
     )
 
 
 def needed(shelf: Shelf, state: State, most: int) -> tuple[int, int]:
-    """Return how many rows have to be decoded, at most, to find those of the state, and about how many bytes
-    they take; if more than ``most``, then not how many more."""
+    """Return how many rows must be decoded, at most, for a state, and approximately their size in bytes.
+
+    The size is not counted beyond ``most``.
+    """
     rows = size = 0
     for segment in state.chain.segments:
         if is_small(segment):
@@ -137,7 +138,7 @@ def needed(shelf: Shelf, state: State, most: int) -> tuple[int, int]:
 
 
 def latest(schema: TableSchema, log: pa.Table) -> tuple[list[pa.Array], pa.Table]:
-    """Return the keys that changes touch, and what becomes of those that are not erased."""
+    """Return the keys that changes touch, and the resulting rows of those that are not erased."""
     _, lasts = firsts_and_lasts([log.column(name) for name in schema.key])
     log = log.take(lasts)
     touched = [log.column(name).combine_chunks() for name in schema.key]
@@ -145,7 +146,7 @@ def latest(schema: TableSchema, log: pa.Table) -> tuple[list[pa.Array], pa.Table
 
 
 def without(schema: TableSchema, rows: pa.Table, keys: Sequence[pa.Array]) -> pa.Table:
-    """Return the rows that do not have one of the keys."""
+    """Return the rows whose key is not in ``keys``."""
     gone, _ = match([rows.column(name) for name in schema.key], keys)
     if not len(gone):
         return rows

@@ -1,5 +1,4 @@
-"""The rows of a state, a piece of them in memory at a time: those of most segments pass, and only what may
-change them is there as a whole."""
+"""Stream the rows of a state. Only segments that may change older rows are held in memory."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ __all__ = ["in_order", "passing", "pieces"]
 
 
 def pieces(shelf: Shelf, state: State, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield the same rows, so few at a time that they take little memory; only logs that may change others
-    are in memory as a whole."""
+    """Yield the rows of a state in small tables. Only logs that may change older rows are held in memory."""
     schema, chain, within = state.schema, state.chain, state.within
     old, middle, new = split(visible(chain))
     names, wanted = list(columns), None
@@ -41,8 +39,10 @@ def pieces(shelf: Shelf, state: State, columns: Sequence[str]) -> Iterator[pa.Ta
 
 
 def in_order(shelf: Shelf, state: State, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Yield the same rows in the order of their keys, which are among the columns, if those of each segment
-    are. What is not ``passing`` is in memory as a whole."""
+    """Yield the rows of a state in key order, in small tables; ``columns`` must include the key.
+
+    Assumes that each segment is sorted. Segments that are not ``passing`` are held in memory.
+    """
     schema, chain, within = state.schema, state.chain, state.within
     names, asked = list(columns), [*columns, OP]
     through = passing(state)
@@ -68,9 +68,11 @@ def in_order(shelf: Shelf, state: State, columns: Sequence[str]) -> Iterator[pa.
 
 
 def passing(state: State) -> list[Segment]:
-    """Return segments whose rows can pass in the order of their keys, one segment after the other, while all
-    that may change them is in memory: the first ones of the chain, as far as their ranges of keys do not
-    meet."""
+    """Return the base segments that can be streamed one after the other in key order.
+
+    They are the chain's oldest segments, as far as their key ranges do not overlap. All others must be in
+    memory.
+    """
     found: list[Segment] = []
     for segment in sorted(split(visible(state.chain))[0], key=lambda s: order(s.min_key or ())):
         if not found or order(found[-1].max_key or ()) < order(segment.min_key or ()):

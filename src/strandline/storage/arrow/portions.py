@@ -1,7 +1,7 @@
-"""Portions: parts of a state that any process can read by itself, with no catalog and little memory.
+"""Partitions of a state that any process can read independently, with no catalog and little memory.
 
-A portion names the segments that may hold keys of its range, and brings along the rows of those that the
-catalog keeps. Whoever reads it folds them piece by piece.
+A partition names the segments that may hold keys of its range, and contains the rows of segments that are
+kept in the catalog. Its reader folds it in small pieces.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ from strandline.types.arrays import column_to_python
 __all__ = ["FeedPortion", "StatePortion", "between", "feed_portions", "grouped", "portions"]
 
 PORTION_BYTES = 32 << 20
-"""About so many bytes of files are one portion."""
+"""Approximate size of the files in one partition."""
 PIECE_BYTES = 8 << 20
-"""About so many bytes of files are folded at a time."""
+"""Approximate size of the files that are folded at a time."""
 LOOKED_INTO = 64
-"""The files of so many segments are looked into to cut them; more are enough to be cut between."""
+"""Up to this number of files, footers are read to choose cuts; more files are cut only between files."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StatePortion:
-    """``columns`` of the rows of a state. ``behind``: the table whose index the state is, if columns are
-    wanted that the index does not have."""
+    """A partition of a state's rows, with ``columns``.
+
+    ``behind``: the table of the index that the state is, if columns are needed that the index does not have.
+    """
 
     files: Files
     state: State
@@ -44,7 +46,7 @@ class StatePortion:
     behind: State | None = None
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield the rows, some at a time, in no particular order."""
+        """Yield the rows in blocks, in no particular order."""
         shelf = Shelf(self.files)
         for within in between(self.state.within, _limits(shelf, self.state, PIECE_BYTES)):
             piece = self.state.narrowed(within)
@@ -54,7 +56,7 @@ class StatePortion:
 
     @property
     def _read(self) -> list[str]:
-        """What is read of the state itself."""
+        """The columns to read from the state itself."""
         schema = self.state.schema
         if self.behind is None:
             return list(self.columns)
@@ -68,7 +70,7 @@ class StatePortion:
         keys = [entries.column(name).combine_chunks() for name in table.key]
         wanted = Wanted(table, keys)
         positions, rows = rows_at(shelf, self.behind, wanted, rest)
-        # What the entry says comes first: an asynchronous index may be older than its table.
+        # The index entry's values take precedence: an asynchronous index may be older than its table.
         found = entries.take(pa.array(wanted.places[positions]))
         for name in rest:
             found = found.append_column(name, rows.column(name))
@@ -77,14 +79,14 @@ class StatePortion:
 
 @dataclass(frozen=True, kw_only=True)
 class FeedPortion:
-    """The records of a stream's window that are about keys of a range."""
+    """A partition of a stream's records: those with keys in a range."""
 
     files: Files
     window: Feed
     within: KeyRange
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield the records, some at a time; those of a key in the order of their steps."""
+        """Yield the records in blocks, those of a key in the order of their steps."""
         shelf = Shelf(self.files)
         for within in _cut_feed(shelf, self.window, self.within, PIECE_BYTES):
             found = feed(shelf, self.window, within)
@@ -93,7 +95,7 @@ class FeedPortion:
 
 
 def feed_portions(shelf: Shelf, window: Feed, *, most: int) -> list[FeedPortion]:
-    """Return what a stream's window is divided into, with about ``most`` bytes in each at most."""
+    """Divide a stream's window into partitions of at most about ``most`` bytes."""
     found = []
     for within in _cut_feed(shelf, window, EVERYWHERE, min(most, PORTION_BYTES)):
         logs = tuple(s for s in window.logs if s.rows and may_hold(s, within))
@@ -112,8 +114,10 @@ def _cut_feed(shelf: Shelf, window: Feed, within: KeyRange, size: int) -> list[K
 def portions(
     shelf: Shelf, state: State, columns: Sequence[str], *, most: int, behind: State | None = None
 ) -> list[StatePortion]:
-    """Return what a state is divided into, with about ``most`` bytes in each at most. None is empty for all
-    that the ends of segments tell."""
+    """Divide a state into partitions of at most about ``most`` bytes.
+
+    Partitions that are empty by the key ranges of the segments are left out.
+    """
     size = min(most, PORTION_BYTES)
     narrowed = state.narrowed(state.within)
     few = sum(not is_small(s) for s in narrowed.chain.segments) <= LOOKED_INTO
@@ -131,7 +135,7 @@ def portions(
 
 
 def _limits(shelf: Shelf, state: State, size: int) -> list[Key]:
-    """Return where a state is cut so that each part has about so many bytes."""
+    """Return the keys where a state is cut so that each part has about ``size`` bytes."""
     return cuts(state.schema.bounds, grouped(shelf, state, spread(_full(state))), size)
 
 
@@ -140,8 +144,11 @@ def _full(state: State) -> list[Segment]:
 
 
 def grouped(shelf: Shelf, state: State, segments: Iterable[Segment]) -> Iterator[Segment]:
-    """Yield segments as if each row group of their files was a segment by itself, as far as its first key and
-    its size are asked for; only those that may be within the state's range."""
+    """Yield large segments as one pseudo-segment per row group, for choosing cuts.
+
+    Only their first key, size and number of rows are right. Row groups outside the state's range are left
+    out.
+    """
     first = state.schema.key_columns[0]
     for segment in segments:
         if is_small(segment):
@@ -152,13 +159,13 @@ def grouped(shelf: Shelf, state: State, segments: Iterable[Segment]) -> Iterator
         for group in footer.groups_between(state.schema, state.within):
             rows = int(footer.rows[group])
             share = segment.bytes * rows // max(segment.rows, 1)
-            # The bound of a column that was cut or is not known is no key, but keys can be told from it.
+            # A truncated or unknown bound is not a key, but keys can be compared with it.
             key = segment.min_key if lows[group] is None else (lows[group],)
             yield replace(segment, min_key=key, bytes=share, rows=rows)
 
 
 def between(within: KeyRange, limits: Sequence[Key]) -> list[KeyRange]:
-    """Return a range, cut at those of the limits that are inside it."""
+    """Cut a range at the limits that are inside it."""
     inside = [key for key in limits if _is_inside(key, within)]
     if not inside:
         return [within]

@@ -1,4 +1,4 @@
-"""The records of a stream one by one, as values: for windows that fit into memory."""
+"""The records of a stream as Python values, for windows that fit into memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["records"]
 
 
 def records(shelf: Shelf, feed: Feed, within: KeyRange = EVERYWHERE) -> Iterator[dict[str, Any]]:
-    """Yield the records of keys ``within`` a range in the order of step, then key, as canonical values."""
+    """Yield the records of keys ``within`` a range, ordered by step and key, as canonical values."""
     names, key, values = feed.schema.names, feed.schema.key, feed.values
     step_name, op_name, changed_name, old_names = feed.step, feed.op, feed.changed, feed.old
     for step, op, at, new, old in _changes(shelf, feed, within):
@@ -41,8 +41,10 @@ def records(shelf: Shelf, feed: Feed, within: KeyRange = EVERYWHERE) -> Iterator
 def _changes(
     shelf: Shelf, feed: Feed, within: KeyRange
 ) -> Iterator[tuple[int, str, Key, Row | None, Row | None]]:
-    """Step, operation, key, new and old row of each change. Old rows are known only in modes that show
-    them."""
+    """Yield step, operation, key, new row and old row of each change.
+
+    The old row is None in modes that do not show it.
+    """
     found = changes(shelf, feed.schema, feed.logs, after=feed.after, upto=feed.upto, within=within)
     rows: list[Row] = list(
         zip(*(column_to_python(c.type, found[c.name]) for c in feed.schema.columns), strict=True)
@@ -62,5 +64,5 @@ def _changes(
 
 
 def _differ(new: Any, old: Any) -> bool:
-    """Return whether a value changed. As Spark has it, NaN equals NaN."""
+    """Return True if a value changed. NaN equals NaN, as in Spark."""
     return bool(new != old and not (new != new and old != old))

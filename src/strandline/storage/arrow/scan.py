@@ -1,4 +1,4 @@
-"""A state, or a range of it, as an Arrow table."""
+"""Read a state, or a range of it, as an Arrow table."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ __all__ = ["scan"]
 
 
 def scan(shelf: Shelf, state: State, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return ``columns`` (None: all of the schema; STEP may be among them) of the rows of the state, in no
-    particular order."""
+    """Return ``columns`` of the rows of a state, in no particular order.
+
+    ``columns`` None: all columns of the schema; STEP may be among them.
+    """
     schema, chain = state.schema, state.chain
     names = list(schema.names if columns is None else columns)
     old, middle, new = split(visible(chain))

@@ -1,4 +1,4 @@
-"""A write of rows that lie in sorted files: any number of them, some at a time."""
+"""Write any number of rows from sorted, staged files, one range of keys after the other."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ __all__ = ["Given", "write_staged"]
 
 PIECE_ROWS = 1_000_000
 PIECE_BYTES = 128 << 20
-"""So many rows, with so many bytes, are written at a time at most."""
+"""Limits of the rows and bytes that are written at a time."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """The rows of some tasks. Of two with the same key the later one counts: that of a later task, or of a
-    later file of the same one."""
+    """The staged rows of several tasks.
+
+    Of two rows with the same key the later one counts: of a later task, or of a later file of the same task.
+    """
 
     schema: TableSchema
     staged: Sequence[Staged]
@@ -52,8 +54,7 @@ class Given:
 
 
 def write_staged(shelf: Shelf, target: Target, mode: Mode, given: Given, inline: Inline) -> Outcome:
-    """Do with all of the rows what ``mode`` says. Files are durable when this returns, and gone when it
-    raises."""
+    """Apply all rows according to ``mode``. Files are durable on return, and deleted on an error."""
     made: list[Outcome] = []
     try:
         for piece in given.pieces(shelf) if given.segments else ():

@@ -1,4 +1,4 @@
-"""Files of segments as bytes, in this process."""
+"""Copy, upload and check segment files in this process."""
 
 from __future__ import annotations
 
@@ -19,14 +19,17 @@ from strandline.threads import in_parallel
 __all__ = ["copy", "damages", "describe", "losses", "send"]
 
 ONE_BY_ONE = 8 << 20
-"""Files of up to so many bytes are copied one after the other: threads would not make it faster."""
+"""Up to this total size files are copied one after the other: threads would not be faster."""
 SENDERS = 8
-"""So many files at a time are looked at."""
+"""Number of files that are checked concurrently."""
 
 
 def copy(shelf: Shelf, wanted: Sequence[Copies], pace: Pace) -> list[list[Segment] | StrandlineError]:
-    """Return segments with their files under other names, or why it could not be done; the bytes are checked
-    on the way. Files are durable when this returns, and there are none of those that failed."""
+    """Copy segment files within the warehouse and verify their bytes.
+
+    Returns for each of ``wanted`` its new segments or the error. Files are durable when this returns; those
+    of failed copies are deleted.
+    """
     made: list[list[Segment] | StrandlineError] = []
     for each in wanted:
         try:
@@ -52,7 +55,7 @@ def _copied(shelf: Shelf, wanted: Copies, pace: Pace) -> list[Segment]:
     try:
         if sum(s.bytes for s in wanted.segments) <= ONE_BY_ONE:
             return list(map(copied, count(), wanted.segments))
-        # While some wait for the disk, others are read.
+        # Read some files while others wait for the disk.
         return in_parallel(copied, count(), wanted.segments, threads=pace.limits.copies)
     except BaseException:
         shelf.discard(made)
@@ -60,16 +63,18 @@ def _copied(shelf: Shelf, wanted: Copies, pace: Pace) -> list[Segment]:
 
 
 def send(files: Everywhere, segments: Sequence[Segment], target: Destination, pace: Pace) -> list[Segment]:
-    """Return segments with their files as objects of a repository, under their names there."""
-    # Most of the time goes by while the other side answers.
+    """Upload segment files to a repository; return the uploaded segments."""
+    # Most of the time is spent waiting for the server.
     return in_parallel(partial(stored.sent, files, target, pace), segments, threads=pace.limits.copies)
 
 
 def damages(
     shelf: Shelf, segments: Sequence[Segment], schemas: Sequence[TableSchema] | None = None
 ) -> list[Finding | None]:
-    """Return for each segment whether it is missing or does not match its checksum or, with the ``schemas``
-    of their tables, what a repository says of it."""
+    """Return for each segment what is wrong with its bytes; None if nothing is.
+
+    ``schemas``: the schemas of their tables; then files in a repository are compared with its record of them.
+    """
     shapes: Sequence[TableSchema | None] = schemas or [None] * len(segments)
     if sum(s.bytes for s in segments) <= ONE_BY_ONE:
         return list(map(partial(stored.damage, shelf.files), segments, shapes))
@@ -77,12 +82,12 @@ def damages(
 
 
 def losses(files: Everywhere, segments: Sequence[Segment]) -> list[Finding | None]:
-    """Return for each segment whether its file is missing, or not as long as it should be."""
+    """Return for each segment whether its file is missing or has the wrong size."""
     return in_parallel(partial(stored.loss, files), segments, threads=SENDERS)
 
 
 def describe(shelf: Shelf, form: Form, names: Sequence[str]) -> list[Described]:
-    """Return what files are that a job wrote, in their order, and make them durable."""
+    """Make the files that a job wrote durable and describe them, in their order."""
     shelf.files.seal(names)
-    # The interpreter's lock is free while bytes are read.
+    # Reading releases the interpreter's lock.
     return in_parallel(partial(stored.described, shelf.files, form), names, threads=4)

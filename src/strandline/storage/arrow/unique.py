@@ -1,4 +1,4 @@
-"""Keys of a unique index that several rows have, where few rows bring them."""
+"""Find duplicate keys of a unique index, for few rows."""
 
 from __future__ import annotations
 
@@ -23,10 +23,14 @@ __all__ = ["repeated"]
 
 
 def repeated(shelf: Shelf, state: State, width: int, brought: Sequence[Segment] | None) -> Repeats | None:
-    """Return which keys of an index several of its entries have, None if there is no such key. The key of the
-    index is the first ``width`` columns of its implementation table's; one with a NULL in it equals no other.
-    Only keys that are new in the segments ``brought`` are looked for, which are the last of the state; None:
-    all of them."""
+    """Return the keys of an index that several entries have; None if there is no such key.
+
+    A key is the first ``width`` columns of the implementation table's key; a key with NULL equals no other.
+
+    Args:
+        brought: check only keys that are new in these segments, which are the last of the state. None: all
+            keys.
+    """
     head = state.schema.key[:width]
     entries = scan(shelf, state, state.schema.key) if brought is None else _met(shelf, state, head, brought)
     entries = entries.filter(reduce(pc.and_, (pc.is_valid(entries.column(name)) for name in head)))
@@ -45,11 +49,11 @@ def repeated(shelf: Shelf, state: State, width: int, brought: Sequence[Segment] 
 
 
 def _met(shelf: Shelf, state: State, head: Sequence[str], brought: Sequence[Segment]) -> pa.Table:
-    """Return the entries whose keys begin like one that is new."""
+    """Return the entries whose key starts with a key that is new in ``brought``."""
     schema = state.schema
     short = replace(schema, key=tuple(head))
     rows = pa.concat_tables(read_segment(shelf, schema, s, [*head, OP, WAS_HI]) for s in brought)
-    # What replaces an entry has the key that it had, and was looked at when that came.
+    # An entry that replaces another one has the same key, which was checked before.
     new = pc.and_(pc.not_equal(rows.column(OP), ERASE), pc.is_null(rows.column(WAS_HI)))
     new = reduce(pc.and_, (pc.is_valid(rows.column(name)) for name in head), new)
     rows = rows.filter(new).select(list(head))

@@ -1,5 +1,7 @@
-"""A write of few rows: what it does to each key that it names and to the indexes, as log segments. In
-columns: nothing here loops over rows."""
+"""Write few rows: compute the changes of a table and its indexes as log segments.
+
+All work is done on columns, without a Python loop over rows.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,16 @@ _ONCE = "Use UPSERT to change rows that exist, and name each key once."
 
 @dataclass(frozen=True)
 class Changes:
-    """What one commit does to a table: one change for each key, in columns."""
+    """The changes of one commit to a table, in columns, with one change per key."""
 
     schema: TableSchema
     ops: pa.Array
     new: pa.Table
-    """The rows afterwards; of an erased key the key, and NULL in all other columns."""
+    """The rows after the change. An erased row has its key, and NULL in all other columns."""
     had: Mask
-    """Which keys had a row before ..."""
+    """Which keys had a row before."""
     old: pa.Table
-    """... and those rows."""
+    """The rows before, of the keys that had one."""
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -49,17 +51,19 @@ class Changes:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether they only add keys that were not there."""
+        """Whether all changes add new keys."""
         return not self.had.any() and not self.erased.any()
 
     def old_beside(self) -> pa.Table:
-        """Return the old row of each change; NULL in all columns where there was none."""
+        """Return the old row of each change; NULL in all columns if there was none."""
         return _beside(self.old, np.cumsum(self.had) - 1, self.had)
 
 
 def write(shelf: Shelf, target: Target, mode: Mode, given: pa.Table, inline: Inline) -> Outcome:
-    """Do to the table what ``mode`` says with rows in the types of the columns that they name, and to its
-    indexes what follows. Files are durable when this returns, and gone when it raises."""
+    """Apply rows to a table according to ``mode``, and update its indexes.
+
+    ``given`` has the types of the table. Files are durable when this returns, and deleted when it raises.
+    """
     schema = target.state.schema
     given = once_per_key(schema, mode, given)
     keys = given.select(list(schema.key))
@@ -87,7 +91,7 @@ def write(shelf: Shelf, target: Target, mode: Mode, given: pa.Table, inline: Inl
 
 
 def logged(shelf: Shelf, changes: Changes, name: Callable[[], str], inline: Inline) -> Written:
-    """Return changes as a log segment."""
+    """Write changes as a log segment."""
     rows, delta = log_table(changes)
     segment = write_segment(
         shelf.files,
@@ -105,8 +109,10 @@ def logged(shelf: Shelf, changes: Changes, name: Callable[[], str], inline: Inli
 def collapse(
     shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], name: Callable[[], str], inline: Inline
 ) -> tuple[Segment, ...]:
-    """Return the pending segments of several statements, in the order of these, as one: the last image of
-    each key, and the hash of the row that was there before the first."""
+    """Merge the pending segments of several statements: the last image of each key.
+
+    WAS columns are the hash of the row before the first change.
+    """
     ordered = sorted(segments, key=lambda s: s.upto)
     rows = fold(shelf, schema, ordered, after=BEGINNING, upto=ordered[-1].upto)
     fresh = not pc.any(pc.equal(rows[OP], ERASE)).as_py() and rows[WAS_HI].null_count == rows.num_rows
@@ -126,8 +132,10 @@ def collapse(
 
 
 def once_per_key(schema: TableSchema, mode: Mode, given: pa.Table) -> pa.Table:
-    """Return the last of the rows of each key that a statement names. Twice the same key in an INSERT is an
-    error instead. ``given`` has all key columns and no column that the table does not have."""
+    """Return the last row of each key; for INSERT, a repeated key is an error instead.
+
+    Refuses rows without a key column or with a column that the table does not have.
+    """
     if lost := [name for name in schema.key if name not in given.column_names]:
         raise InvalidArgument(f"the key column {lost[0]} is missing", "Name every column of the primary key.")
     if unknown := [name for name in given.column_names if name not in schema]:
@@ -148,10 +156,20 @@ def once_per_key(schema: TableSchema, mode: Mode, given: pa.Table) -> pa.Table:
 def apply_write(schema: TableSchema, mode: Mode, given: pa.Table, at: Ints, old: pa.Table) -> Changes:
     """Return the changes that a statement makes.
 
-    ``given`` has a row ``once_per_key``; ``old`` has the present rows of those keys, and ``at`` says beside
-    which of the given ones each of them belongs. UPSERT sets the given columns and keeps the others; UPDATE
-    does so for keys that are there; REPLACE and INSERT make the others NULL, and INSERT refuses a key that is
-    there; DELETE erases keys that are there; DELETE ON records an erase for every key."""
+    Args:
+        given: the rows, one per key (``once_per_key``).
+        at: for each row of ``old`` the number of the given row with the same key.
+        old: the existing rows of those keys.
+
+    The modes differ as follows:
+
+    - UPSERT sets the given columns and keeps the others.
+    - UPDATE does the same, only for existing keys.
+    - REPLACE sets the columns that are not given to NULL.
+    - INSERT does the same, and refuses existing keys.
+    - DELETE erases existing keys.
+    - DELETE ON records an erase for every key.
+    """
     had, where = _places(given.num_rows, at)
     if mode == "INSERT" and had.any():
         raise PreconditionFailed(
@@ -181,8 +199,11 @@ def apply_write(schema: TableSchema, mode: Mode, given: pa.Table, at: Ints, old:
 def changes_between(
     schema: TableSchema, keys: Sequence[pa.Array], old: tuple[Ints, pa.Table], new: tuple[Ints, pa.Table]
 ) -> Changes:
-    """Return what became of some keys: ``old`` and ``new`` have the rows of those that were and that are
-    there, and say where each belongs."""
+    """Return the changes of some keys between two states.
+
+    ``old`` and ``new`` have the rows of the keys in each state, and the position of each row's key in
+    ``keys``.
+    """
     (had, was_at), (has, is_at) = (_places(len(keys[0]), at) for at, _ in (old, new))
     either = had | has
     after = _beside(new[1], is_at, has)
@@ -195,8 +216,10 @@ def changes_between(
 
 
 def index_changes(changes: Changes, impl: TableSchema) -> Changes:
-    """Return what changes of a table's rows do to one of its indexes, whose implementation table has the
-    schema ``impl``."""
+    """Return the changes of an index that follow from a table's changes.
+
+    ``impl`` is the schema of the index's implementation table.
+    """
     old, new = changes.old_beside().select(impl.names), changes.new.select(impl.names)
     has = ~changes.erased
 
@@ -241,19 +264,19 @@ def _columns(table: pa.Table) -> dict[str, pa.ChunkedArray]:
 
 
 def _places(count: int, at: Ints) -> tuple[Mask, Ints]:
-    """Return which of so many places are among ``at``, and where there."""
+    """Return which of ``count`` positions are in ``at``, and where in ``at``."""
     there, where = np.full(count, False), np.zeros(count, np.int64)
     there[at], where[at] = True, np.arange(len(at))
     return there, where
 
 
 def _beside(rows: pa.Table, where: Ints, there: Mask) -> pa.Table:
-    """Return the row at each place of ``where``, or NULLs where there is none."""
+    """Return the rows at the positions ``where``, with NULLs for rows that are not ``there``."""
     return rows.take(pa.array(np.where(there, where, 0), mask=~there))
 
 
 def _same(type_: Type, old: pa.ChunkedArray, new: pa.ChunkedArray) -> Mask:
-    """Equal as SQL and the row hash see it: NULL equals NULL, NaN equals NaN, and the zeros are equal."""
+    """Compare values as SQL and the row hash do: NULL equals NULL, NaN equals NaN, -0 equals 0."""
     equal = to_mask(pc.equal(old, new)) | (to_mask(pc.is_null(old)) & to_mask(pc.is_null(new)))
     if type_.kind == "float":
         equal |= to_mask(pc.is_nan(old)) & to_mask(pc.is_nan(new))
@@ -272,6 +295,6 @@ def _check_not_null(schema: TableSchema, rows: pa.Table, names: Sequence[str]) -
 
 
 def _show(schema: TableSchema, rows: pa.Table, number: int) -> str:
-    """Return the key of a row for people."""
+    """Return the key of a row for messages."""
     (key,) = keys_of(schema, rows.slice(number, 1))
     return key_text(schema.key, key)

@@ -1,4 +1,4 @@
-"""Files of others whose rows are to be loaded: where they are, what they are, and how to read them."""
+"""Import of external files: find them, detect their format and types, and read their rows."""
 
 from strandline.storage.external.source import External, Format, Incoming, open_source
 

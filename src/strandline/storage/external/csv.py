@@ -1,7 +1,7 @@
-"""CSV: read in columns by Arrow, as text, and turned into the types of a table.
+"""Import of CSV files.
 
-Arrow does not say in which line a value stands. So what does not fit is looked for once more, row by row,
-when it is to be told.
+Arrow reads the files in columns of text, which are then converted to the table's types. Arrow does not report
+the line of a value. So to report an error, the file is read again row by row.
 """
 
 from __future__ import annotations
@@ -27,12 +27,14 @@ from strandline.types.texts import GUESSES, array_from_text, from_text, guess, s
 __all__ = ["CsvFiles"]
 
 BLOCK_BYTES = 8 << 20
-"""So much of a file is in memory at a time, and so long a row may be."""
+"""Maximum size of the part of a file in memory, and of a row."""
 
 
 class _Framed(io.RawIOBase):
-    """A file as Arrow wants it: its first line is not empty, for Arrow counts that one as a header, and its
-    last one is ended."""
+    """Adapts a file for Arrow: skips empty first lines, adds a final newline.
+
+    Arrow would take an empty first line for the header.
+    """
 
     def __init__(self, stream: pa.NativeFile) -> None:
         self._stream = stream
@@ -57,7 +59,7 @@ class _Framed(io.RawIOBase):
 
 
 class CsvFiles:
-    """Files of one form."""
+    """CSV files with the same columns."""
 
     key = None
 
@@ -194,7 +196,7 @@ class CsvFiles:
                     if batch.num_rows:
                         last = batch.column(batch.num_columns - 1)[-1].as_py() or ""
             if last.endswith("\n"):
-                # Perhaps a quote is never closed: to Arrow all that follows it is one value.
+                # A quote may be unclosed: then Arrow takes all following text for one value.
                 for _ in self._rows(file, strict=True):
                     pass
         except pa.ArrowInvalid as error:
@@ -206,7 +208,7 @@ class CsvFiles:
                 raise OSError(str(error)) from None
 
     def _fault(self, file: File, width: int, error: Exception) -> InvalidArgument:
-        """Return what is wrong with a file that Arrow does not read."""
+        """Find what is wrong with a file that Arrow cannot read."""
         for line, row in self._rows(file):
             if len(row) != width:
                 return InvalidArgument(
@@ -224,7 +226,7 @@ class CsvFiles:
     # --- row by row ----------------------------------------------------------------------------------------
 
     def _rows(self, file: File, *, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
-        """Yield the rows, each with the line in which it begins. Empty lines are none."""
+        """Yield the rows, each with the number of its first line. Empty lines are skipped."""
         csv.field_size_limit(sys.maxsize)
         with file.open() as stream:
             text = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="")
@@ -244,13 +246,13 @@ class CsvFiles:
                     raise error
 
     def _line(self, file: File, row: int) -> int:
-        """Return the line in which a row begins."""
+        """Return the number of a row's first line."""
         skipped = row + (1 if self._source.header else 0)
         return next(islice(self._rows(file), skipped, None))[0]
 
 
 def _is_broken(text: str) -> bool:
-    """Return whether it has bytes in it that are not UTF-8."""
+    """Return True if the text contains bytes that are not UTF-8."""
     return any("\udc80" <= sign <= "\udcff" for sign in text)
 
 

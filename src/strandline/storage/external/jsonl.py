@@ -1,4 +1,4 @@
-"""JSON lines: an object in each."""
+"""Import of JSON lines: one object per line."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["JsonFiles"]
 
 BATCH_ROWS = 10_000
 BATCH_BYTES = 8 << 20
-"""So much of a file is in memory at a time."""
+"""Limits of the rows and bytes of a file in memory."""
 _TEXTS = tuple(type_ for type_ in GUESSES if type_.kind in ("date", "time"))
-"""What texts may be beside text. A number in quotes is text, as its writer knew both."""
+"""Types that a string may have beside text. A quoted number is text, because its writer chose quotes."""
 _Row = tuple[int, dict[str, Any]]
 
 
 class JsonFiles:
-    """Names that a line does not have are NULL there."""
+    """JSON-lines files. A name that is missing in a line is NULL."""
 
     key = None
 
@@ -74,7 +74,7 @@ class JsonFiles:
 
 
 class _Column:
-    """Which kinds of values there are under a name."""
+    """Collects the kinds of values under one name, to choose a type."""
 
     def __init__(self) -> None:
         self._kinds: set[type] = set()
@@ -124,7 +124,7 @@ def _value(file: File, row: _Row, name: str, type_: Type) -> Any:
 
 
 def _text(value: Any) -> str:
-    """Return a value as JSON. Its numbers are those of the file, to the last digit."""
+    """Return a value as JSON. Numbers keep all digits of the file."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_text(name)}: {_text(item)}" for name, item in value.items()) + "}"
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Tables of Delta Lake and of Apache Iceberg, read without a JVM."""
+"""Import of Delta Lake and Apache Iceberg tables, without a JVM."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ __all__ = [
 
 
 def needs(package: str, extra: str) -> PreconditionFailed:
-    """Return what to say where an optional package is missing."""
+    """Return the error for a missing optional package."""
     return PreconditionFailed(
         f"the package {package} is not installed", f"Install it: pip install 'strandline[{extra}]'."
     )
 
 
 def located(place: str) -> str:
-    """Return a folder as an absolute path, or a URL as it is."""
+    """Return a folder as an absolute path; return a URL unchanged."""
     return place if is_url(place) else os.path.abspath(os.path.expanduser(place.removeprefix("file://")))
 
 
 def delta_options(settings: Settings) -> dict[str, str]:
-    """Return what the client of Delta has to be told, where the environment does not say it."""
+    """Return the options for Delta's client that it does not take from the environment itself."""
     found = dict(settings.storage_options)
     if (found.get("endpoint") or _endpoint() or "").startswith("http://"):
         found.setdefault("allow_http", "true")
@@ -52,7 +52,7 @@ def _endpoint() -> str | None:
 
 
 class Lake(Typed):
-    """Tables of one kind, each at its own place. A subclass opens one. ``kind``: what they are."""
+    """Tables of one kind, each at its own place. A subclass opens a table. ``kind``: the kind's name."""
 
     kind: str
 
@@ -73,7 +73,7 @@ class Lake(Typed):
                 yield TypedBatches(place, self.kind, reader.schema, reader)
             except StrandlineError:
                 raise
-            except Exception as error:  # Clients have many kinds, and this is what they have in common.
+            except Exception as error:  # The clients raise many types; this is their common base.
                 raise _unreadable(place, f"{self.kind} table", error) from None
 
     @abstractmethod
@@ -82,7 +82,7 @@ class Lake(Typed):
 
 
 class DeltaTables(Lake):
-    """Each of them in its newest version."""
+    """Delta tables, each in its newest version."""
 
     kind = "Delta"
 
@@ -99,7 +99,7 @@ class DeltaTables(Lake):
 
 
 class IcebergTables(Lake):
-    """Each of them in its present snapshot: its folder, or one of its metadata files."""
+    """Iceberg tables in their current snapshot, each given by its folder or a metadata file."""
 
     kind = "Iceberg"
 
@@ -133,7 +133,7 @@ def _metadata(place: str, settings: Settings) -> str:
 
 
 def _version(name: str) -> tuple[int, str]:
-    """Catalogs name them 00012-<id>.metadata.json, file systems v12.metadata.json."""
+    """Return the version in a file name: 00012-<id>.metadata.json of catalogs, or v12.metadata.json."""
     stem = name.rpartition("/")[2].removesuffix(".metadata.json").removeprefix("v")
     digits = stem.partition("-")[0]
     return int(digits) if digits.isdigit() else -1, name
@@ -149,7 +149,7 @@ _S3 = {
 
 
 def check_iceberg(place: str) -> None:
-    """Refuse what the client of Iceberg would need other packages and other credentials for."""
+    """Refuse places for which Iceberg's client needs other packages and credentials."""
     if is_url(place) and not place.startswith("s3://"):
         raise Unsupported(
             f"an Iceberg table has to be in a folder or on S3, and {place} is elsewhere",
@@ -158,8 +158,7 @@ def check_iceberg(place: str) -> None:
 
 
 def iceberg_properties(settings: Settings) -> dict[str, str]:
-    """Return what the client of Iceberg has to be told, where it does not look into the environment
-    itself."""
+    """Return the options for Iceberg's client that it does not take from the environment itself."""
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     given = {"endpoint": _endpoint(), "region": region, **settings.storage_options}
     return {_S3[name]: value for name, value in given.items() if name in _S3 and value}

@@ -1,4 +1,4 @@
-"""Where files of others are: paths, patterns, folders, URLs, pipes and stdin."""
+"""Find external files: paths, patterns, folders, URLs, pipes and stdin."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ __all__ = ["MANIFEST", "File", "bare", "endings", "find", "is_folder", "is_web",
 PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 STDIN = "-"
 MANIFEST = "_manifest.json"
-"""It names the files of a folder that was exported to an object store."""
+"""Lists the files of a folder that was exported to an object store."""
 
 
 def is_web(place: str) -> bool:
-    """Return whether this is the address of a file on a web server."""
+    """Return True for the URL of a file on a web server."""
     return place.lower().startswith(("http://", "https://"))
 
 
 def bare(url: str) -> str:
-    """Return an address without what is no part of a file's name, and may be a secret."""
+    """Return a URL without user, query and fragment, which may be secret."""
     scheme, _, rest = url.partition("://")
     host, slash, path = re.split(r"[?#]", rest, maxsplit=1)[0].partition("/")
     return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
@@ -48,7 +48,12 @@ def bare(url: str) -> str:
 
 @dataclass(frozen=True)
 class File:
-    """``name``: what its user calls it. ``keeps``: what must be there as long as the file is read."""
+    """An external file.
+
+    Args:
+        name: the name that the user gave.
+        keeps: an object that must live as long as the file is read.
+    """
 
     name: str
     files: Files
@@ -56,14 +61,14 @@ class File:
     keeps: object = None
 
     def open(self) -> pa.NativeFile:
-        """Return the content as a stream, unpacked if its name says that it is packed."""
+        """Open the content as a stream, decompressed if the name has the extension of a compressed file."""
         with read_failures(self.name):
             codec = PACKED.get(os.path.splitext(self.name)[1].lower())
             raw = self.whole()
             return raw if codec is None else pa.CompressedInputStream(raw, codec)
 
     def whole(self) -> pa.NativeFile:
-        """Return the content as it is, of which any part can be read."""
+        """Open the content as it is, for random access."""
         with read_failures(self.name):
             readable: Any = self.files.readable(self.at)
             return (
@@ -78,7 +83,7 @@ class File:
 
 @contextmanager
 def read_failures(name: str) -> Iterator[None]:
-    """What is wrong with files of others is no damage to the warehouse, and no backup helps."""
+    """Translate errors: damage of an external file is not damage of the warehouse."""
     try:
         yield
     except Corrupted:
@@ -91,13 +96,13 @@ def read_failures(name: str) -> Iterator[None]:
 
 
 def endings(name: str) -> str:
-    """Return how a name ends, apart from what says that the file is packed."""
+    """Return the extension of a name, without that of a compressed file."""
     stem, ending = os.path.splitext(name.rstrip("/"))
     return os.path.splitext(stem)[1].lower() if ending.lower() in PACKED else ending.lower()
 
 
 def place_of(location: str, settings: Settings) -> tuple[LocalFiles | ObjectFiles, str]:
-    """Return the files among which a path or a URL is, and what it is called there."""
+    """Return the store of a path or a URL, and the name in it."""
     if "\0" in location:
         raise InvalidArgument("a place has the character NUL in its name", "Leave it out.")
     if not is_url(location):
@@ -122,14 +127,14 @@ def place_of(location: str, settings: Settings) -> tuple[LocalFiles | ObjectFile
 
 
 def is_folder(location: str, settings: Settings, inside: str = "") -> bool:
-    """Return whether a path or a URL is a folder, in which something has a name that begins so."""
+    """Return True if a location is a folder with an entry whose name starts with ``inside``."""
     files, name = place_of(location, settings)
     with read_failures(location):
         return next(iter(files.names(f"{name}/{inside}".rstrip("/"))), None) is not None
 
 
 def find(places: Sequence[str], settings: Settings) -> list[File]:
-    """Return the files that paths, patterns, folders, URLs and ``-`` mean, in their order."""
+    """Return the files that paths, patterns, folders, URLs and ``-`` denote, in their order."""
     return [file for place in places for file in _at(place, settings)]
 
 
@@ -137,7 +142,7 @@ def _at(place: str, settings: Settings) -> list[File]:
     if place == STDIN:
         return [_stdin()]
     if is_web(place):
-        from strandline.storage.external.web import fetched  # It makes a file of it.
+        from strandline.storage.external.web import fetched  # Imported late: only few imports need it.
 
         return [fetched(place)]
     if any(sign in place for sign in "*?[") and not (not is_url(place) and os.path.exists(place)):
@@ -163,7 +168,7 @@ def _at(place: str, settings: Settings) -> list[File]:
 
 
 def _exported(files: Files, name: str) -> list[str]:
-    """Return the files that an export says are its own: beside them may be some of one that did not end."""
+    """Return the files that an export's manifest lists. Others may be left from a failed export."""
     try:
         said = json.loads(files.find(f"{name}/{MANIFEST}") or b"{}")
     except ValueError:
@@ -201,7 +206,7 @@ def _stdin() -> File:
 
 
 def _passes_by(place: str) -> bool:
-    """Return whether it is a pipe, such as ``<(command)`` of a shell, or a device, such as ``/dev/stdin``."""
+    """Return True for a pipe, such as a shell's ``<(command)``, or a device, such as ``/dev/stdin``."""
     try:
         mode = os.stat(place).st_mode
     except (OSError, ValueError):
@@ -210,7 +215,7 @@ def _passes_by(place: str) -> bool:
 
 
 def _kept(name: str, coming: IO[bytes]) -> File:
-    """Files are read more than once, so what comes only once is put into one that goes with its reader."""
+    """Copy a stream to a temporary file, because import reads files more than once."""
     folder = tempfile.TemporaryDirectory(prefix="strandline-stream-")
     with open(os.path.join(folder.name, "stream"), "wb") as file:
         shutil.copyfileobj(coming, file)

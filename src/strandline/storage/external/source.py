@@ -1,4 +1,4 @@
-"""What files of others are, and what each kind of them gives."""
+"""External sources: choose the reader for their format."""
 
 from __future__ import annotations
 
@@ -35,9 +35,16 @@ _ENDINGS: dict[str, Format] = {
 
 @dataclass(frozen=True, kw_only=True)
 class External:
-    """``places``: paths, patterns, folders, URLs, or ``-``. ``kind`` None: what their names tell. All else is
-    about CSV: what stands between values, whether the first line has the columns' names or which they are,
-    and which text is NULL."""
+    """What to import.
+
+    Args:
+        places: paths, patterns, folders, URLs, or ``-`` for stdin.
+        kind: the format; None: chosen by the names.
+        delimiter: CSV: the character between values.
+        header: CSV: the first line has the column names.
+        columns: CSV: the column names, instead of those in the header.
+        null: CSV: the text that means NULL.
+    """
 
     places: tuple[str, ...]
     kind: Format | None = None
@@ -49,34 +56,33 @@ class External:
 
 
 class Incoming(Protocol):
-    """Rows of others. What does not fit is told with the file and the place in it."""
+    """Rows of external files. Errors name the file and the position in it."""
 
     @property
     def files(self) -> int:
-        """How many there are."""
+        """Number of files."""
         ...
 
     @property
     def key(self) -> tuple[str, ...] | None:
-        """The columns that the source itself calls its key."""
+        """The key columns, if the source declares them."""
         ...
 
     def names(self, table: Sequence[str] | None) -> list[str]:
-        """Return the names of the columns; where the files have none, those of the table that the rows are
-        meant for."""
+        """Return the column names; if the files have none, those of the target table."""
         ...
 
     def types(self, given: Mapping[str, Type]) -> dict[str, Type]:
-        """Return types that can hold all values, but for the columns whose types are given."""
+        """Return types that can hold all values; for the columns in ``given``, the given type."""
         ...
 
     def tables(self, types: Mapping[str, Type], not_null: frozenset[str]) -> Iterator[pa.Table]:
-        """Yield the rows, some at a time, as physical columns of these types, in their order."""
+        """Yield the rows in order and in blocks, as physical columns of these types."""
         ...
 
 
 def open_source(source: External) -> Incoming:
-    """Return what the files of a source hold."""
+    """Return a reader for the files of a source."""
     kind = source.kind or _kind_of(source)
     if kind in ("delta", "iceberg"):
         from strandline.storage.external.lakes import DeltaTables, IcebergTables

@@ -1,4 +1,4 @@
-"""Files that know the types of their columns: Parquet, and Arrow's own."""
+"""Import of files with typed columns: Parquet and Arrow."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ __all__ = ["ArrowFiles", "ParquetFiles", "Typed", "TypedBatches"]
 BATCH_ROWS = 1 << 16
 KEY = b"strandline.key"
 TYPES = b"strandline.types"
-"""Where a file that was exported says which columns are its key (a list), and of which types they are (an
-object), as JSON."""
+"""Metadata keys of an exported file: its key columns (a JSON list) and its column types (a JSON object)."""
 
 
 class TypedBatches:
-    """One file, or one table, of others: the columns that it has, and its rows, some at a time. ``kind``:
-    what it is meant to be."""
+    """One file or table: its columns, and its rows in batches. ``kind``: its expected format."""
 
     def __init__(self, name: str, kind: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         self.name = name
@@ -37,7 +35,7 @@ class TypedBatches:
 
 
 class Typed(ABC):
-    """Sources that know their columns. A subclass opens them. ``files``: how many files or tables it has."""
+    """Source with typed columns. A subclass opens its files. ``files``: number of files or tables."""
 
     key: tuple[str, ...] | None = None
 
@@ -46,7 +44,7 @@ class Typed(ABC):
 
     @abstractmethod
     def opened(self) -> Iterator[TypedBatches]:
-        """Yield each file or table of the source. It is closed when the next one is asked for."""
+        """Yield each file or table. It is closed when the next one is requested."""
 
     @cached_property
     def _schemas(self) -> list[tuple[str, pa.Schema]]:
@@ -103,7 +101,7 @@ class ParquetFiles(Typed):
 
     @property
     def size(self) -> int:
-        """How many bytes they have."""
+        """Total size in bytes."""
         return sum(file.size for file in self.paths)
 
     def opened(self) -> Iterator[TypedBatches]:
@@ -116,7 +114,7 @@ class ParquetFiles(Typed):
 
 
 class ArrowFiles(Typed):
-    """IPC files (Feather) and streams."""
+    """Arrow IPC files (Feather) and streams."""
 
     def __init__(self, files: Sequence[File]) -> None:
         super().__init__(len(files))
@@ -151,7 +149,7 @@ def _key_in(schema: pa.Schema) -> tuple[str, ...] | None:
 
 
 class _failures:
-    """What Arrow says of a file that it cannot read."""
+    """Translates Arrow's errors about an unreadable file."""
 
     def __init__(self, name: str, kind: str) -> None:
         self._name, self._kind = name, kind
@@ -175,7 +173,7 @@ def _read(each: TypedBatches) -> Iterator[pa.RecordBatch]:
 
 
 class _told:
-    """Errors about values say in which file they are."""
+    """Adds the place to errors about values."""
 
     def __init__(self, place: str) -> None:
         self._place = place
@@ -214,7 +212,7 @@ def _json(value: Any) -> str:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return a type without wrappers."""
+    """Return a type without wrappers (extension, dictionary, run-end encoding)."""
     while True:
         if isinstance(kind, pa.BaseExtensionType):
             kind = kind.storage_type

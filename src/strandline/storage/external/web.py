@@ -1,5 +1,8 @@
-"""Files that a web server has. They are read more than once, and in parts, which many servers do not offer;
-so each is fetched into a file that goes with its reader."""
+"""Files on web servers, downloaded to a temporary file.
+
+Import reads files more than once and at random positions, which many servers do not support. The temporary
+file is deleted with its reader.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,14 @@ from strandline.work import check, phase
 __all__ = ["fetched"]
 
 SILENT_SECONDS = 30.0
-"""For so long a server may say nothing."""
+"""Maximum time without a response from the server."""
 _CHUNK = 1 << 20
 _FILE = "file"
 _INSTEAD = "Or fetch it with another program: curl URL | strandline load TABLE - --format FORMAT."
 
 
 def fetched(url: str) -> File:
-    """Return the file at an address, which is here from now on."""
+    """Download the file at a URL."""
     name = bare(url)
     host, _, path = name.partition("://")[2].partition("/")
     if "@" in re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0]:
@@ -59,7 +62,7 @@ def fetched(url: str) -> File:
 
 
 def _fetch(url: str, name: str, path: str) -> None:
-    # A name may be written with letters that an address cannot have.
+    # A URL may contain characters that must be percent-encoded.
     asked = Request(quote(url, safe="%/:?#[]@!$&'()*+,;=~"), headers={"User-Agent": f"strandline/{VERSION}"})
     with urlopen(asked, timeout=SILENT_SECONDS) as response, open(path, "wb") as file:
         total, size = int(response.headers.get("Content-Length") or 0), 0

@@ -1,4 +1,4 @@
-"""Rows on their way out: into files and tables of others, and into a pipe."""
+"""Export of rows to files, lake tables and pipes."""
 
 from strandline.storage.outgoing.encode import Format, encoded
 from strandline.storage.outgoing.targets import Exported, ExportTarget, export

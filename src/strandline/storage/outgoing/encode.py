@@ -1,4 +1,4 @@
-"""Batches of rows as the bytes of a file, which come as soon as there are some."""
+"""Encode record batches as the bytes of a file, streamed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Format: TypeAlias = Literal["csv", "jsonl", "parquet"]
 
 
 class Pieces(io.RawIOBase):
-    """Where an encoder writes to, and from where what it wrote is taken."""
+    """An in-memory file: an encoder writes to it, and the written bytes are taken from it."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -40,13 +40,13 @@ class Pieces(io.RawIOBase):
         return len(piece)
 
     def taken(self) -> list[bytes]:
-        """Return what was written since the last time."""
+        """Return what was written since the last call."""
         found, self._pieces = self._pieces, []
         return found
 
 
 class Encoder(Protocol):
-    """Of one file."""
+    """Encodes the rows of one file."""
 
     def write(self, batch: pa.RecordBatch) -> None: ...
 
@@ -54,7 +54,7 @@ class Encoder(Protocol):
 
 
 def encoder(format: Format, schema: pa.Schema, sink: Pieces) -> Encoder:
-    """Return what writes rows with these columns to ``sink``."""
+    """Return the encoder for rows with these columns that writes to ``sink``."""
     if format == "parquet":
         return _Parquet(schema, sink)
     return _Csv(schema, sink) if format == "csv" else _JsonLines(schema, sink)
@@ -83,7 +83,7 @@ class _Parquet:
 
 
 class _Csv:
-    """NULL is nothing, an empty text is in quotes, and so is every other text."""
+    """CSV: NULL is an empty field; every text, also an empty one, is in quotes."""
 
     def __init__(self, schema: pa.Schema, sink: Pieces) -> None:
         head = io.StringIO()
@@ -91,7 +91,7 @@ class _Csv:
         sink.write(head.getvalue().encode())
         types = [pa.field(field.name, _csv_type(field.type)) for field in schema]
         self._schema = pa.schema(types)
-        # Python's file is closed with what it belongs to, and has nothing to be flushed.
+        # Never closed explicitly: it needs no flush, and is freed with the writer.
         self._writer = arrow_csv.CSVWriter(
             pa.PythonFile(sink, mode="w"),
             self._schema,
@@ -126,8 +126,10 @@ def _text(value: Any) -> str:
 
 
 class _JsonLines:
-    """Decimals with a fraction, dates and times are texts, so that nothing is rounded; whole numbers are
-    numbers of any size."""
+    """JSON lines. Decimals with a fraction, dates and times are strings, so that nothing is rounded.
+
+    Integers are numbers of any size.
+    """
 
     def __init__(self, schema: pa.Schema, sink: Pieces) -> None:
         self._sink = sink
@@ -149,7 +151,7 @@ def _dumped(value: Any) -> str:
 
 
 def _json_column(column: pa.Array) -> Iterable[str]:
-    """Return the values of a column, each as JSON."""
+    """Return the values of a column as JSON texts."""
     type_ = column.type
     is_whole = pa.types.is_integer(type_) or (pa.types.is_decimal(type_) and type_.scale == 0)
     if is_whole or pa.types.is_boolean(type_):
@@ -163,7 +165,7 @@ def _json_column(column: pa.Array) -> Iterable[str]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of any type as JSON has it."""
+    """Convert a value of any type to what ``json`` can encode."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):

@@ -1,5 +1,7 @@
-"""Tables of Delta Lake and of Apache Iceberg, written without a JVM. What makes them tables, Delta's log and
-Iceberg's metadata, is written last, so that they are there as a whole or not at all."""
+"""Write Delta Lake and Apache Iceberg tables without a JVM.
+
+Delta's log and Iceberg's metadata are written last, so that a table appears as a whole or not at all.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ _SIGNED = {
     pa.uint32(): pa.int64(),
     pa.uint64(): pa.decimal128(20, 0),
 }
-"""Neither has unsigned numbers."""
+"""Types for unsigned integers, which Delta and Iceberg do not have."""
 _WIDE = {**_SIGNED, pa.uint8(): pa.int32(), pa.int8(): pa.int32(), pa.int16(): pa.int32()}
-"""The whole numbers of Iceberg have 32 or 64 bits."""
+"""Iceberg's integers have 32 or 64 bits."""
 
 
 class _Rows:
-    """Rows on their way, in types that a lake has, counted. ``failed``: why they ended too early."""
+    """Converts rows to a lake's types and counts them. ``failed``: the error that ended the input early."""
 
     def __init__(self, reader: pa.RecordBatchReader, types: dict[pa.DataType, pa.DataType]) -> None:
         self.schema = pa.schema([pa.field(f.name, types.get(f.type, f.type)) for f in reader.schema])
@@ -47,7 +49,7 @@ class _Rows:
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())
 
     def unwritten(self, what: str, place: str, error: BaseException) -> BaseException:
-        """Return what to raise where a library has failed, perhaps only because of the rows."""
+        """Return the error to raise when a library failed, perhaps only because the input failed."""
         if isinstance(self.failed, StrandlineError) or not isinstance(error, Exception):
             return self.failed or error
         said = (str(error).strip() or type(error).__name__).splitlines()[0]
@@ -59,7 +61,7 @@ class _Rows:
 def to_delta(
     place: str, reader: pa.RecordBatchReader, settings: Settings, *, overwrite: bool
 ) -> tuple[int, int]:
-    """Write a new table, or a new version of one, and return how many files it has and how many rows."""
+    """Write a new table or a new version of one; return the numbers of its files and rows."""
     try:
         from deltalake import DeltaTable, write_deltalake
     except ImportError:
@@ -79,7 +81,7 @@ def to_delta(
 
 
 def to_iceberg(place: str, reader: pa.RecordBatchReader, settings: Settings) -> tuple[int, int]:
-    """Write a new table, which no catalog knows yet, and return how many files it has and how many rows."""
+    """Write a new table that is not in any catalog; return the numbers of its files and rows."""
     try:
         from pyiceberg.catalog.sql import SqlCatalog
     except ImportError:

@@ -1,9 +1,12 @@
-"""An export: rows into a file, a folder of files, or a table of a lake, there as a whole or not at all.
+"""Export rows to a file, a folder of files or a lake table, as a whole or not at all.
 
-A file is written under another name and gets its own at the end; in an object store it appears when all of it
-is there. A folder is written beside its place and moved there. Object stores move nothing: there
-``_manifest.json``, which names the files, is written last, and what it does not name is not of the export.
-What is replaced stays until then, and if the export fails.
+- A file is written under a temporary name and renamed at the end. In an object store it appears when its
+  upload is complete.
+- A folder is written next to its final place and then moved there.
+- Object stores cannot move folders. There ``_manifest.json``, which lists the files, is written last; files
+  that it does not list are not part of the export.
+
+An existing target stays until the new one is complete; it also stays if the export fails.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ __all__ = ["ExportTarget", "Exported", "Kind", "export"]
 Kind = Literal["csv", "jsonl", "parquet", "delta", "iceberg"]
 
 FILE_BYTES = 256 << 20
-"""About so large a file of a folder gets."""
+"""Approximate size of a file in a folder."""
 _ENDINGS: dict[str, Format] = {
     ".csv": "csv",
     ".jsonl": "jsonl",
@@ -58,14 +61,17 @@ _OTHERS = frozenset(
         ".xml",
     )
 )
-"""Whoever names such a file wants no folder."""
+"""Extensions of files that exports cannot write: such a name is not taken for a folder."""
 _OURS = re.compile(r"part-([0-9a-f]{8}-)?\d{5,}\.(csv|jsonl|parquet)|_manifest\.json")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportTarget:
-    """Where rows go: a path or a URL. One that ends like a file is a file, any other one a folder. ``kind``
-    None: what its ending says, and Parquet otherwise."""
+    """Where to export rows: a path or a URL.
+
+    A place with a file's extension is a file, any other one a folder. ``kind`` None: chosen by the extension,
+    Parquet for folders.
+    """
 
     place: str
     kind: Kind | None = None
@@ -73,7 +79,7 @@ class ExportTarget:
     settings: Settings
 
     def check(self) -> None:
-        """Refuse what is no place, or was not meant as what would be written."""
+        """Refuse a place that is empty or has the extension of an unsupported format."""
         if not self.place.strip():
             raise InvalidArgument("an export has no place to go to", "Name a file, a folder or a URL.")
         if self.kind is None and endings(self.place) in _OTHERS:
@@ -96,7 +102,7 @@ class ExportTarget:
 
     @property
     def encoding(self) -> Format:
-        """What the files are, of what is not a table of a lake."""
+        """Format of the files, if the target is not a lake table."""
         if self.kind is not None and self.kind != "delta" and self.kind != "iceberg":
             return self.kind
         return _ENDINGS.get(endings(self.place), "parquet")
@@ -104,7 +110,7 @@ class ExportTarget:
 
 @dataclass(frozen=True)
 class Exported:
-    """What is there now."""
+    """Result of an export."""
 
     place: str
     format: Kind
@@ -113,8 +119,10 @@ class Exported:
 
 
 def export(target: ExportTarget, rows: Callable[[], pa.RecordBatchReader]) -> Exported:
-    """Write rows, which are asked for when it is known that they can be written. If it fails nothing is there
-    that was not there before."""
+    """Write rows to a target. If it fails, the target is as it was before.
+
+    ``rows`` is called only after the target was checked.
+    """
     target.check()
     files, name = place_of(target.place, target.settings)
     if target.format in ("delta", "iceberg"):
@@ -158,7 +166,7 @@ def _taken(target: ExportTarget) -> AlreadyExists:
 
 
 class _Counted:
-    """Batches on their way, counted."""
+    """Counts the rows of record batches."""
 
     def __init__(self, reader: pa.RecordBatchReader) -> None:
         self.schema = reader.schema
@@ -217,7 +225,8 @@ def _to_folder(
         raise
     if not isinstance(files, LocalFiles):
         said = {"format": target.format, "rows": counted.rows, "files": written}
-        # If this fails it may have arrived all the same, so what it names stays. The next export removes it.
+        # On failure the manifest may still have arrived, so the files that it names stay. The next export
+        # deletes them.
         files.replace(f"{folder}/{MANIFEST}", [json.dumps(said).encode()])
         for old in before:
             if old != f"{name}/{MANIFEST}":
@@ -226,7 +235,7 @@ def _to_folder(
 
 
 def _replaced(target: ExportTarget, files: Files, name: str) -> list[str]:
-    """Return which files are there, all of them of an export that may be replaced."""
+    """Return the existing files in a folder; raise unless they are an export that may be replaced."""
     if files.exists(name):
         raise PreconditionFailed(f"{target.place} is a file", "Choose another name.")
     if isinstance(files, LocalFiles) and os.path.islink(files.path(name)):
@@ -251,7 +260,7 @@ def _is_folder(files: Files, name: str) -> bool:
 
 
 class _Peeked:
-    """An iterator that knows whether there is more."""
+    """An iterator that knows whether it has more elements."""
 
     def __init__(self, coming: Iterator[pa.RecordBatch]) -> None:
         self._coming = coming
@@ -275,7 +284,7 @@ class _Peeked:
 def _chunks(
     target: ExportTarget, counted: _Counted, coming: Iterator[pa.RecordBatch], *, most: int | None
 ) -> Iterator[bytes]:
-    """Yield the bytes of one file with the rows that come, or with as many as fit into so many bytes."""
+    """Yield the bytes of one file with the rows that come, up to about ``most`` bytes."""
     sink = Pieces()
     made = encoder(target.encoding, counted.schema, sink)
     for batch in coming:
