@@ -1,10 +1,10 @@
-"""How fast ``format("strandline")`` is beside ``table.df()`` and plain Parquet of the same rows: scans, a
-range of keys, a load, and streams; how fast rows become Arrow data in a process without a JVM, and how fast
-the command line loads, shows and exports them without one.
+"""Measure ``format("strandline")`` against ``table.df()`` and plain Parquet, and access without a JVM.
 
     python bench/access.py [--rows 1000000] [--folder DIR] [--keep]
 
-Prints a table of figures. The exit code says nothing about them. Needs about 1 GB of disk for a million rows.
+Measures scans, key ranges, a load and streams on Spark; reading rows as Arrow data in a process without a
+JVM; and loading, showing and exporting rows on the command line without a JVM. Prints a table of figures; the
+exit code does not depend on them. Needs about 1 GB of disk for a million rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bench.report import Report, folder_of, folder_options  # noqa: E402
 from bench.tables import COLUMNS, best, clocked, scan, values  # noqa: E402
 
 STREAMED = 10
-"""So many commits are followed."""
+"""Number of commits in the stream."""
 
 
 ARROW = """
@@ -80,7 +80,7 @@ class Bench:
         self.db.close()
 
     def _head(self) -> None:
-        """The command line alone, twice as many rows, and no Java that could be started."""
+        """Measure the command line alone, with twice as many rows and without Java."""
         rows, folder = 2 * self.rows, self.folder / "by command"
         some = pa.table(
             {
@@ -155,7 +155,7 @@ class Bench:
         self.report.note('  two columns of format("strandline")', f"{two:.2f} s")
 
     def _arrow(self) -> None:
-        """In a process of its own, which says what it took and whether it has loaded PySpark."""
+        """Measure in a new process, which reports its times and whether it loaded PySpark."""
         done = subprocess.run(
             [sys.executable, "-c", ARROW, str(self.folder / "warehouse"), str(self.rows // 2)],
             check=True,

@@ -1,9 +1,8 @@
-"""What backups cost: a full one as the table grows, an increment as the table grows and its changes do not,
-and what writers notice.
+"""Measure full backups and increments as the table grows, and their effect on writers.
 
     python bench/backup.py [--sizes 500000,2000000,8000000] [--changes 100000] [--folder DIR] [--keep]
 
-All figures are ratios within one run, but for one. Prints a table; the exit code says nothing about it. Needs
+All figures except one are ratios within one run. Prints a table; the exit code does not depend on it. Needs
 about 3 GB of disk for the default sizes.
 """
 
@@ -93,7 +92,7 @@ class Bench:
         taken: dict[int, list[float]] = {size: [] for size in self.sizes}
         for _ in range(3):
             self.salt += 1
-            for size in self.sizes:  # in turn, so that what else the machine does falls on all of them
+            for size in self.sizes:  # In turn, so that other load on the machine affects all of them.
                 self._change(size, self.changes, self.sizes[0])
                 taken[size].append(seconds(lambda size=size: self.db.sql(f"BACKUP c{size} INCREMENTAL")))
         best = {size: min(times) for size, times in taken.items()}
@@ -116,7 +115,7 @@ class Bench:
             shutil.rmtree(copies, ignore_errors=True)
             copies.mkdir()
             subprocess.run(["cp", *files, str(copies)], check=True)
-            subprocess.run(["sync", "-f", str(copies)], check=True)  # ours is durable, too
+            subprocess.run(["sync", "-f", str(copies)], check=True)  # Ours are durable, too.
 
         copied = min(seconds(copy) for _ in range(2))
         target = str(self.folder / "rewritten")
@@ -135,8 +134,10 @@ class Bench:
         )
 
     def _writers(self) -> None:
-        """Two equal tables, one of them with streams; commits to them take turns, so that whatever else
-        happens falls on both."""
+        """Compare commits to two equal tables, one of them with streams.
+
+        The commits take turns, so that other load on the machine affects both.
+        """
         for name in ("off", "on"):
             self.db.sql(f"CREATE TABLE {name} ({COLUMNS}, {INDEX})")
             self.db.table(name).upsert(self._rows(self.spark.range(0, self.sizes[0], 1, 4)))
@@ -176,8 +177,10 @@ class Bench:
         )
 
     def _change(self, size: int, count: int, among: int) -> None:
-        """New values for ``count`` of the first ``among`` rows, evenly scattered: for equal arguments the
-        same in every table."""
+        """Write new values for ``count`` of the first ``among`` rows, evenly spread.
+
+        Equal arguments give equal changes in every table.
+        """
         from pyspark.sql import functions as F
 
         ids = self.spark.range(0, count, 1, 2).select((F.col("id") * (among // count)).alias("id"))

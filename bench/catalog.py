@@ -1,10 +1,9 @@
-"""How fast plans come from the cache, and what readers notice of copies, streams and DDL that run at the same
-time.
+"""Measure plans from the cache, and the effect of concurrent copies, streams and DDL on readers.
 
     python bench/catalog.py [--seconds 60] [--readers 8] [--catalog URL]
 
-Prints a table of figures. The exit code says nothing about them. Needs no Spark. What the number of tables
-costs is measured by ``bench/many.py``.
+Prints a table of figures; the exit code does not depend on them. Needs no Spark. ``bench/many.py`` measures
+the cost of many tables.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ def main() -> None:
 
 
 def per_cpu(readers: Sequence[Readings]) -> str:
-    """What does not depend on how many processes share the machine."""
+    """Return a rate that does not depend on how many processes share the machine."""
     rate = sum(r.plans for r in readers) / sum(r.cpu_seconds for r in readers)
     return f"{rate:.0f} per second of processor time"
 

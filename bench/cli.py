@@ -1,13 +1,12 @@
-"""How long a person waits: commands on metadata, cold, and the way from ``pip install`` to the end of the
-demo.
+"""Measure what a person waits for: commands on metadata, and the time from installation to the demo.
 
     python bench/cli.py [--tables 1000] [--runs 5] [--install]
 
-Each figure is the median of cold runs: a new process, nothing of it in memory but what the system keeps of
-files. Modules are compiled, as those of a package are that was installed. The first figures are for scale: an
-interpreter that does nothing, and one that loads what every look at the catalog needs. The last two commands
-are statements on rows, which load Arrow as well. ``--install`` also makes a new virtual environment, installs
-Strandline into it and runs the demo; it fetches all dependencies.
+Each figure is the median of cold runs: a new process, with nothing cached but the operating system's pages.
+Modules are compiled, as in an installed package. The first figures are for comparison: an interpreter that
+does nothing, and one that imports what every catalog command needs. The last two commands read and write
+rows, which also loads Arrow. ``--install`` also creates a virtual environment, installs Strandline into it
+and runs the demo; this downloads all dependencies.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""What a table costs that has 1, 5 or 20 indexes, in processor time of this process: to change few rows, to
-open it and read by an index, and to read by an index again. Needs no Spark.
+"""Measure the cost of 1, 5 or 20 indexes in processor time: small changes, opening, reads by index.
 
     python bench/indexes.py [--folder DIR] [--keep]
 
-Prints a table of figures. What a change costs should grow by the same amount with each index, and what a read
-costs not at all.
+Prints a table of figures. The cost of a change should grow by the same amount with each index, and the cost
+of a read should not grow. Needs no Spark.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class Indexes:
         return table
 
     def _row(self, k: int, names: list[str], salt: int) -> dict[str, Any]:
-        """Values that no other row has."""
+        """Return a row whose values no other row has."""
         values: dict[str, Any] = {name: k + ROWS * salt for name in names if name != "note"}
         return {"k": k, **values, **({"note": f"note {salt} of {k}"} if "note" in names else {})}
 
@@ -87,8 +86,10 @@ class Indexes:
             self._read(db, table)
 
     def _spent(self, works: dict[int, Callable[[], None]], times: int) -> dict[int, float]:
-        """The median of the milliseconds of processor time of each, measured in turns: what the machine does
-        beside it meets all of them alike."""
+        """Return the median processor time of each in milliseconds.
+
+        They are measured in turns, so that other load on the machine affects all of them.
+        """
         found: dict[int, list[float]] = {number: [] for number in works}
         for _ in range(times):
             for number, work in works.items():
@@ -98,12 +99,12 @@ class Indexes:
         return {number: statistics.median(each) for number, each in found.items()}
 
     def _per_index(self, figure: str, spent: dict[int, float]) -> None:
-        """Whether each of the last indexes costs as much as each of the first."""
+        """Report whether each of the last indexes costs as much as each of the first."""
         one, few, many = (spent[number] for number in NUMBERS)
         first, last = (few - one) / (NUMBERS[1] - NUMBERS[0]), (many - few) / (NUMBERS[2] - NUMBERS[1])
         self.report.note(figure, f"{one:.1f}, {few:.1f}, {many:.1f} ms with {', '.join(map(str, NUMBERS))}")
         detail = f"{last:.2f} ms each, the first {first:.2f} ms"
-        # What one costs at least by itself, so that noise about nothing is not divided by nothing.
+        # A lower bound of the cost, so that the ratio is not one of noise.
         self.report.at_most("  the last indexes / the first", last / max(first, 0.1), 1.5, detail=detail)
 
     def _at_once(self, figure: str, spent: dict[int, float], most: float) -> None:

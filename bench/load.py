@@ -1,10 +1,9 @@
-"""What users notice of backups and restores: processes that read and write with SQL, without a pause,
-beside them.
+"""Measure the effect of backups and restores on processes that continuously read and write with SQL.
 
     python bench/load.py [--seconds 60] [--processes 8] [--catalog URL] [--second-catalog URL]
 
-Once as operations publish today, all paths in one transaction when the last part is done; and once with the
-mistake that this is there to prevent, every part publishing for itself. Prints both in one table. Needs no
+The first run publishes as operations do: all paths in one transaction when the last part is done. The second
+run has the defect that this prevents: each part publishes by itself. Prints both in one table. Needs no
 Spark.
 """
 
@@ -42,7 +41,7 @@ SETTINGS = Settings(bulk_rows=10**9, scan_rows=10**9, grace_seconds=5.0)
 
 
 class Eager(EagerRegistry):
-    """Parts publish for themselves; the end comes all the same, with all versions as they should be."""
+    """Registry with which parts publish by themselves; the final publication still has all versions."""
 
     def apply(self, tx: Writer, operation_id: str) -> dict[int, int]:
         claim, described = sqltables.claims.c, sqltables.descriptions
@@ -56,8 +55,7 @@ class Eager(EagerRegistry):
 
 @dataclass(frozen=True)
 class Seen:
-    """What one process saw: seconds of each statement by kind, errors by code, mismatches by what became of
-    them."""
+    """Results of one process: seconds per kind of statement, errors by code, mismatches by outcome."""
 
     seconds: dict[str, list[float]]
     errors: Counter[str]
@@ -66,7 +64,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Run:
-    """What all of them saw, and what ran beside them."""
+    """Results of all processes, and the operations that ran meanwhile."""
 
     seen: tuple[Seen, ...]
     operations: Counter[str]
@@ -102,8 +100,10 @@ def prepare(db: Database) -> None:
 
 
 def use(folder: str, url: str | None, signs: str, seed: int) -> Seen:
-    """One process: a statement after the other, until there is a file ``stop`` among the signs. What it takes
-    to begin is not measured."""
+    """Run statements in one process until the file ``stop`` exists in ``signs``.
+
+    The start of the process is not measured.
+    """
     random_ = random.Random(seed)
     seconds: dict[str, list[float]] = {kind: [] for kind in KINDS}
     errors = Counter[str]()
@@ -136,7 +136,7 @@ def statement(random_: random.Random, kind: str) -> str:
 
 
 def work(db: Database, seconds: float) -> Counter[str]:
-    """Backups and restores, one after the other, for so long."""
+    """Run backups and restores, one after the other, for ``seconds``."""
     done = Counter[str]()
     end, number = time.monotonic() + seconds, 0
     while time.monotonic() < end:
@@ -175,7 +175,7 @@ def run(folder: Path, url: str | None, chosen: argparse.Namespace, *, eager: boo
         try:
             while not all((folder / f"ready{seed}").exists() for seed in processes):
                 if any(future.done() for future in futures):
-                    break  # It has failed, and will say why.
+                    break  # It has failed, and its result will say why.
                 time.sleep(0.1)
             operations = work(db, chosen.seconds)
         finally:
@@ -184,7 +184,7 @@ def run(folder: Path, url: str | None, chosen: argparse.Namespace, *, eager: boo
 
 
 def show(runs: Sequence[Run]) -> str:
-    """Both runs side by side, as a table of a page."""
+    """Return both runs side by side as a Markdown table."""
     lines: list[tuple[str, ...]] = [
         ("", "published at the end", "published by each part"),
         ("---", "---:", "---:"),

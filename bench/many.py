@@ -1,12 +1,12 @@
-"""What many tables cost: backups of all of them, and everyday work on one of them beside all others.
+"""Measure many tables: backups of all of them, and everyday work on one of them.
 
     python bench/many.py [--tables 100,1000,10000] [--large 100000] [--segments 10] [--postgresql]
 
-For each number of tables, each with an index and a row, all of them are created, put into a collection,
-backed up, backed up incrementally after ten of them have changed, and restored. Then a catalog is filled with
-a large number of tables and segments, and work on one small table in it is compared with the same work in a
-small catalog. Prints a table; the exit code says nothing about it. Needs no Spark. ``--postgresql`` runs all
-of it on a PostgreSQL server that is started for it.
+For each number of tables, each with an index and a row: creates them, puts them into a collection, backs them
+up, backs them up incrementally after ten of them have changed, and restores them. Then fills a catalog with a
+large number of tables and segments, and compares work on one small table in it with the same work in a small
+catalog. Prints a table; the exit code does not depend on it. Needs no Spark. ``--postgresql`` starts a
+PostgreSQL server and runs everything on it.
 """
 
 from __future__ import annotations
@@ -46,15 +46,14 @@ COLUMNS = "(k Int64 NOT NULL, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBA
 OPTIONS = "WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')"
 CHANGED = 10
 SECONDS = {"full backup": 60.0, f"increment, {CHANGED} tables changed": 10.0, "restore": 60.0}
-"""To be reached with so many tables:"""
+"""Targets for the following number of tables."""
 TABLES = 10_000
 LINEAR, SAME = 2.0, 2.0
 
 
 @dataclass(frozen=True)
 class Took:
-    """Seconds, and those of them in which this process had a processor: what the others on a busy machine do
-    not change much."""
+    """Elapsed seconds, and seconds of processor time, which other load on the machine changes little."""
 
     seconds: float
     busy: float
@@ -70,14 +69,16 @@ def timed(work: Callable[[], Any]) -> Took:
 
 
 def statements(texts: list[str]) -> Iterator[str]:
-    """Some hundred statements at a time."""
+    """Yield some hundred statements at a time."""
     for start in range(0, len(texts), 500):
         yield ";\n".join(texts[start : start + 500])
 
 
 def create(db: Database, names: list[str]) -> None:
-    """As CREATE TABLE does it, many in one transaction: to wait for the disk after each of them says nothing
-    about their number."""
+    """Create tables like CREATE TABLE, but many per transaction.
+
+    Waiting for the disk after each one would hide the cost of their number.
+    """
     schema = TableSchema.of(SCHEMA, ("k",))
     indexes = [IndexDef(name="by_v", kind="GLOBAL SYNC", columns=("v",))]
     for start in range(0, len(names), 500):
@@ -87,7 +88,7 @@ def create(db: Database, names: list[str]) -> None:
 
 
 def all_of_them(db: Database, count: int) -> dict[str, Took]:
-    """How long it takes to work on so many tables."""
+    """Measure work on ``count`` tables."""
     names = [f"t{i}" for i in range(count)]
 
     def run(texts: list[str]) -> None:
@@ -131,7 +132,7 @@ def report_all(report: Report, measured: dict[int, dict[str, Took]]) -> None:
 
 
 def fill(catalog: Catalog, tables: int, segments: int) -> None:
-    """Tables with so many segments each, which nobody will read."""
+    """Create tables with this number of segments each, which no reader will open."""
     ids = make_tables(catalog, tables)
     for start in range(0, tables, 1000):
         some = ids[start : start + 1000]
@@ -159,7 +160,7 @@ def fill(catalog: Catalog, tables: int, segments: int) -> None:
 
 
 def one_of_them(db: Database) -> dict[str, float]:
-    """How long it takes to work on one small table, whatever else there is."""
+    """Measure work on one small table beside all others."""
     db.sql(f"CREATE TABLE `dir/mine` {COLUMNS}")
     db.sql("UPSERT INTO `dir/mine` (k, v, n) VALUES (1, 'a', 1)")
 
@@ -195,7 +196,7 @@ def report_one(report: Report, small: dict[str, float], large: dict[str, float],
 
 @contextlib.contextmanager
 def databases(postgresql: bool) -> Iterator[Callable[[], Any]]:
-    """Where new catalogs can be made: inside their warehouse, or on a server of its own."""
+    """Yield a function that creates a catalog: in its warehouse, or on a new PostgreSQL server."""
     if not postgresql:
         yield lambda: None
         return

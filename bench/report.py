@@ -1,5 +1,4 @@
-"""What benchmarks share: a folder to work in, and a table of figures: what was measured, what was to be
-reached, and whether it was."""
+"""Shared by the benchmarks: a working folder, and a table of figures with their targets."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ def folder_options(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def folder_of(given: argparse.Namespace) -> Iterator[Path]:
-    """The folder that ``folder_options`` name, or a temporary one; removed afterwards unless it is to be
-    kept."""
+    """Yield the folder of ``folder_options``, or a temporary one; delete it unless ``--keep`` is set."""
     folder = given.folder or Path(tempfile.mkdtemp(prefix="strandline-bench-"))
     try:
         yield folder
@@ -31,7 +29,7 @@ def folder_of(given: argparse.Namespace) -> Iterator[Path]:
 
 @dataclass
 class Report:
-    """Figures in the order in which they were measured."""
+    """Figures in the order of their measurement."""
 
     lines: list[tuple[str, str, str, str]] = field(default_factory=list)
 
@@ -44,7 +42,7 @@ class Report:
         self._add(figure, measured, target, unit, detail, "at least", measured >= target)
 
     def note(self, figure: str, measured: str) -> None:
-        """Something worth knowing that has no target."""
+        """Add a figure without a target."""
         self._show((figure, measured, "", ""))
 
     def holds(self, figure: str, measured: str, ok: bool) -> None:

@@ -1,13 +1,12 @@
-"""Backups in a repository against ``cp -r``: the first, the next, encrypted ones, verifying, restoring and
-folding.
+"""Compare backups to a repository with ``cp -r``: first and later backups, encryption, restore, compaction.
 
     python bench/repository.py [--rows 8000000] [--increments 5] [--folder DIR] [--keep]
 
-A table with two indexes, and repositories that are folders beside the warehouse. What is compared is done by
-turns, so that whatever else the machine does meets both; of each the best run counts. A backup is durable
-when it returns: ``cp -r`` is measured as it is, and with ``sync`` of each file and folder that it wrote. A
-restore from a repository also compares rows with digests and indexes with tables, which ``cp`` does not.
-Prints a table of figures. The exit code says nothing about them. Needs about 8 GB of disk for 8 million rows.
+A table with two indexes, and repositories in folders next to the warehouse. Compared actions take turns, so
+that other load on the machine affects both; the best run of each counts. A backup is durable when it returns.
+So ``cp -r`` is measured alone, and with ``sync`` of each file and folder that it wrote. A restore from a
+repository also compares rows with digests and indexes with tables, which ``cp`` does not. Prints a table of
+figures; the exit code does not depend on them. Needs about 8 GB of disk for 8 million rows.
 """
 
 from __future__ import annotations
@@ -81,9 +80,11 @@ class Bench:
         self.report.at_most("encrypted backup / plain", min(sealed) / min(plain), 1.5, detail=detail)
 
     def _from_disk(self) -> None:
-        """The same of files that have to be read, as those of a night that nobody has read since. What ``cp``
-        copies of others is in memory when it returns, so that only their size says what a disk is good
-        for."""
+        """Do the same with files that must be read from the disk, like those of a nightly backup.
+
+        The files that ``cp`` writes are still in the page cache when it returns; the durable figure is with
+        ``sync``.
+        """
         plain: list[float] = []
         copied: list[float] = []
         synced: list[float] = []
@@ -104,15 +105,15 @@ class Bench:
             self.report.at_least(f"{figure}, its throughput / {what}", seconds / ours, 0.8, detail=detail)
 
     def _forget(self, folder: Path) -> None:
-        """Have the operating system drop what it remembers of files."""
+        """Drop the files from the page cache."""
         for file in folder.rglob("*.parquet"):
             descriptor = os.open(file, os.O_RDONLY)
-            os.fsync(descriptor)  # What is not on disk yet cannot be forgotten.
+            os.fsync(descriptor)  # Only pages that are on the disk can be dropped.
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             os.close(descriptor)
 
     def _copy(self, copied: list[float], synced: list[float]) -> None:
-        """Copy the objects of a repository, which are the files that a backup sends."""
+        """Copy the objects of a repository: the files that a backup uploads."""
         there = self.folder / "cp"
         both: list[float] = []
         with clocked(both):
@@ -166,14 +167,16 @@ class Bench:
         )
 
     def _synthetic_full(self, where: str, spread: int) -> None:
-        """A full backup that is folded from its chain, against one that is taken anew and sent. ``where``:
-        what changes, in words."""
+        """Compare a full backup compacted from its chain with a new one that is uploaded.
+
+        ``where``: what changes, in words.
+        """
         chain = self._collection(f"chain_{where}", ", INCREMENTAL_BACKUP_ENABLED = 'true'")
         self.db.sql(f"BACKUP chain_{where}")
         for number in range(self.increments):
             self._change(number + 1, spread)
             self.db.sql(f"BACKUP chain_{where} INCREMENTAL")
-        self.db.compact("/orders")  # so that both have the same number of rows to move
+        self.db.compact("/orders")  # So that both have the same number of rows to move.
         before = bytes_of(chain)
         folded: list[float] = []
         fresh: list[float] = []
@@ -192,13 +195,13 @@ class Bench:
     # --- what they share -----------------------------------------------------------------------------------
 
     def _collection(self, name: str, more: str = "") -> Path:
-        """A collection of its own; return the folder of its repository."""
+        """Create a collection; return the folder of its repository."""
         where = self.folder / name
         self.db.sql(f"CREATE BACKUP COLLECTION {name} (TABLE orders) WITH (STORAGE = '{where}'{more})")
         return where
 
     def _change(self, number: int, spread: int) -> None:
-        """New values for 1 % of the rows: every ``spread``-th from somewhere on."""
+        """Write new values for 1 % of the rows: every ``spread``-th from an offset."""
         count = self.rows // 100
         first = self.rows // 2 + number * count if spread == 1 else number
         ids = [first + i * spread for i in range(count)]

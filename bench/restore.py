@@ -1,14 +1,14 @@
-"""How long a restore takes: a full backup and ten increments of 1 % each of a table with two indexes.
+"""Measure restores of a full backup and ten increments of 1 % each, of a table with two indexes.
 
     python bench/restore.py [--rows 8000000] [--increments 10] [--folder DIR] [--keep]
 
-By reference; by copy, against ``cp -r`` of the very same files; and with indexes from their own backups,
-against indexes that are built again on Spark. Prints a table of figures. The exit code says nothing about
-them. Needs about 6 GB of disk for 8 million rows.
+Compares a restore by reference with one by copy; the copy with ``cp -r`` of the same files; and restored
+indexes with indexes rebuilt on Spark. Prints a table of figures; the exit code does not depend on them. Needs
+about 6 GB of disk for 8 million rows.
 
 A copy is durable when the restore returns, so ``cp -r`` is followed by ``sync`` of each file and folder that
-it wrote. Both read files that the page cache has. Afterwards a restore by copy compares all rows with what
-was backed up, which ``cp`` does not: so its copying alone is held against it.
+it wrote. Both read files from the page cache. A restore by copy also compares all rows with the backup, which
+``cp`` does not, so only its copying is compared.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from strandline.catalog import paths, sqltables  # noqa: E402
 
 TIMES = 3
 SMALLER = 8
-"""The second table, which shows what the size costs, is so many times smaller."""
+"""The second table, which shows the cost of size, is smaller by this factor."""
 SHARDS = 4
 
 
@@ -64,8 +64,7 @@ class Bench:
     # --- what is restored ----------------------------------------------------------------------------------
 
     def _fill(self, table: str, rows: int) -> None:
-        """A table with a collection of the same name: a full backup, then increments, each of 1 % of the
-        rows."""
+        """Create a table and a collection with the same name: a full backup, then increments of 1 % each."""
         bounds = ", ".join(str(rows * n // SHARDS) for n in range(1, SHARDS))
         self.db.sql(
             f"""CREATE TABLE {table} ({COLUMNS}, {INDEXES}) WITH (PARTITION_AT_KEYS = ({bounds}));
@@ -82,7 +81,7 @@ class Bench:
         self.db.sql(f"BACKUP {table}_bare")
 
     def _changed(self, rows: int, salt: int) -> pa.Table:
-        """New values for 1 % of the rows, scattered over the table; every second one moves in an index."""
+        """Return new values for 1 % of the rows, spread evenly; every second one moves in an index."""
         ids = sorted(self.random.sample(range(rows), rows // 100))
         return pa.table(
             {
@@ -111,7 +110,7 @@ class Bench:
         plain: list[float] = []
         ours: list[float] = []
         copying: list[float] = []
-        for number in range(TIMES):  # In turns, so that whatever else the machine does hits both.
+        for number in range(TIMES):  # In turns, so that other load on the machine affects both.
             there = self.folder / f"cp{number}"
             with clocked(plain):
                 subprocess.run(["cp", "-r", str(here), str(there)], check=True)
@@ -156,7 +155,7 @@ class Bench:
 
     @contextmanager
     def _target(self) -> Iterator[str]:
-        """A directory that is gone afterwards, with its files."""
+        """Yield a directory; drop its tables and their files afterwards."""
         self.restores += 1
         target = f"restored{self.restores}"
         yield target
@@ -165,7 +164,7 @@ class Bench:
         self.db.collect()
 
     def _best(self, work: Callable[[str], None], times: int = TIMES) -> float:
-        """The best of a few runs: what the work takes when nothing else disturbs it."""
+        """Return the shortest time of several runs, which is the least disturbed one."""
         seconds: list[float] = []
         for _ in range(times):
             with self._target() as target, clocked(seconds):
@@ -173,7 +172,7 @@ class Bench:
         return min(seconds)
 
     def _same_files(self, folder: Path) -> int:
-        """All files that the restore of the large table copies, under their own names; return their size."""
+        """Link all files that the restore of the large table copies; return their size."""
         with self.db.runtime.catalog.read() as conn:
             below = paths.subtree(conn, paths.require(conn, "/.backups/collections/large"))
             ids = select(sqltables.chains.c.segment_id).where(

@@ -1,10 +1,10 @@
-"""What the driver's own process costs as a table grows: its memory, the bytes that it reads and writes, its
-time on a processor. Everything else is done by Spark, so none of it should grow.
+"""Measure the driver's own process as a table grows: memory, bytes read and written, processor time.
 
     python bench/scale.py [--sizes 500000,2000000,8000000,32000000] [--changes 80000] [--folder DIR] [--keep]
 
-Each action is measured in a process of its own, from its start to its end, Spark's processes not included.
-Prints a table; the exit code says nothing about it. Needs about 15 GB of disk for the default sizes.
+Spark does the rest, so none of these should grow. Each action is measured in a new process, from its start to
+its end, without Spark's processes. Prints a table; the exit code does not depend on it. Needs about 15 GB of
+disk for the default sizes.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ TIMES = 7
 
 @dataclass(frozen=True)
 class Cost:
-    """What a process has cost so far."""
+    """The resources that a process has used so far."""
 
     memory: float
-    """The most that was in memory at a time, in MB."""
+    """Peak memory in MB."""
     read: float
     written: float
     cpu: float
@@ -60,7 +60,7 @@ class Cost:
 
 
 def act(folder: Path, action: str, size: int, changes: int) -> dict[str, Any]:
-    """Do one thing to the table and return what it has cost this process."""
+    """Run one action on the table; return the resources that it used in this process."""
     gone = strandline.Settings(history_seconds=0, grace_seconds=0) if action == "copy" else None
     with strandline.connect(folder / f"w{size}", settings=gone) as db:
         begun, taken = Cost.now(), time.perf_counter()
@@ -94,9 +94,11 @@ def act(folder: Path, action: str, size: int, changes: int) -> dict[str, Any]:
 
 
 def copying(db: strandline.Database, folder: Path) -> dict[str, Any]:
-    """How long it takes to copy the segments as a restore does, before it looks at their rows; ``cp -r`` of
-    the same files, and ``cp -r`` until they are durable as ours are. One after the other and again, for what
-    else the machine does changes."""
+    """Measure copying the segments as a restore does, before it checks their rows.
+
+    Compared with ``cp -r`` of the same files, and with ``cp -r`` and ``sync``, because our copies are
+    durable. The measurements alternate, because other load on the machine changes.
+    """
     from strandline.catalog import chains, paths
     from strandline.catalog.writer import current_step
     from strandline.errors import StrandlineError
@@ -130,14 +132,14 @@ def copying(db: strandline.Database, folder: Path) -> dict[str, Any]:
         pace = Pace(db.runtime.limits, db.runtime.clock)
         made[:] = store.copy(wanted, pace, among=sum(s.bytes for s in found))
 
-    db.runtime.spark.range(1).collect()  # A session that is used takes no time to start.
+    db.runtime.spark.range(1).collect()  # A session that is already running takes no time to start.
     seconds: dict[str, list[float]] = {"cp": [], "durable": [], "ours": []}
     for _ in range(TIMES + 1):
         for way, work in (("cp", plain), ("durable", durable), ("ours", ours)):
-            os.sync()  # What others have left to be written is on nobody's bill.
+            os.sync()  # Pages that others have not written yet must not be counted.
             with clocked(seconds[way]):
                 work()
-            # Each of them finds the memory that the last copy has left.
+            # Each one finds the memory that the last copy has freed.
             if way == "ours":
                 for each in made:
                     if isinstance(each, StrandlineError):
@@ -148,7 +150,7 @@ def copying(db: strandline.Database, folder: Path) -> dict[str, Any]:
     idle = {n: best(3, partial(on_executors, db.runtime.spark, abs, range(n))) for n in (2, 6)}
     shutil.rmtree(source)
     size = sum(Path(f).stat().st_size for f in files)
-    # The first of each finds nothing ready: files in memory, compiled code, Python on executors.
+    # The first run of each is cold: files not cached, code not compiled, no Python on executors.
     medians = {way: statistics.median(each[1:]) for way, each in seconds.items()}
     return {**medians, "bytes": size, "idle": list(idle.values())}
 
@@ -217,7 +219,7 @@ class Bench:
 
     @contextmanager
     def _removed(self, size: int) -> Iterator[None]:
-        """One table at a time is on the disk."""
+        """Keep only one table at a time on the disk."""
         yield
         shutil.rmtree(self.folder / f"w{size}", ignore_errors=True)
 

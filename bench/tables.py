@@ -1,10 +1,9 @@
-"""How fast tables with two indexes are, in ratios to what plain Spark does with the same rows on the same
-machine in the same run.
+"""Measure tables with two indexes, relative to plain Spark with the same rows in the same run.
 
     python bench/tables.py [--rows 5000000] [--folder DIR] [--keep]
 
-Prints a table of figures. The exit code says nothing about them. Needs about 3 GB of disk for 5 million rows.
-In the end comes what each further index costs, up to 20 of them; bench/indexes.py measures that alone.
+Prints a table of figures; the exit code does not depend on them. Needs about 3 GB of disk for 5 million rows.
+At its end it measures the cost of each further index, up to 20; bench/indexes.py measures that alone.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ PER_CUSTOMER = 10
 
 
 def values(spark: SparkSession, ids: DataFrame, customers: int, salt: int = 0) -> DataFrame:
-    """Five columns, about 80 bytes a row: ``day`` follows the key, ``customer`` does not."""
+    """Return five columns of about 80 bytes per row: ``day`` follows the key, ``customer`` does not."""
     from pyspark.sql import functions as F
 
     mixed = F.xxhash64("id", F.lit(salt))
@@ -62,7 +61,7 @@ def clocked(seconds: list[float]) -> Iterator[None]:
 
 
 def best(times: int, work: Callable[[], Any]) -> float:
-    """The best of a few runs: what the work takes when nothing else disturbs it."""
+    """Return the shortest time of several runs, which is the least disturbed one."""
     seconds: list[float] = []
     for _ in range(times):
         with clocked(seconds):
@@ -71,7 +70,7 @@ def best(times: int, work: Callable[[], Any]) -> float:
 
 
 def scan(df: DataFrame) -> None:
-    """Reads every value of every row."""
+    """Read every value of every row."""
     df.write.format("noop").mode("overwrite").save()
 
 
@@ -159,7 +158,7 @@ class Bench:
             values(self.spark, self.spark.range(0, few, 1, 2), max(1, few // PER_CUSTOMER))
         )
         for table, rows, limit in (("small", few, 50.0), ("t", self.rows, 250.0)):
-            # In a process of its own, where nothing is cached and a JVM would be seen.
+            # In a new process, with empty caches and without a JVM.
             script = [
                 sys.executable,
                 __file__,
@@ -231,7 +230,7 @@ class Bench:
     # --- what they share -----------------------------------------------------------------------------------
 
     def _compare_scans(self, figure: str, target: float) -> None:
-        """A scan of the table against a scan of the same rows, written as Spark would write them."""
+        """Compare a scan of the table with a scan of the same rows written by Spark."""
         table = self.db.table("t")
         seconds: list[float] = []
         with clocked(seconds):
@@ -246,7 +245,7 @@ class Bench:
         self.report.at_most(figure, ours / plain, target, detail=detail)
 
     def _changed(self, number: int, salt: int) -> pa.Table:
-        """New values for some rows that are there, scattered over the table."""
+        """Return new values for some existing rows, spread over the table."""
         ids = sorted(self.random.sample(range(self.rows), min(number, self.rows)))
         return pa.table(
             {
@@ -263,7 +262,7 @@ class Bench:
 
 
 def upserted(rng: random.Random, rows: int, customers: int) -> list[dict[str, Any]]:
-    """Ten rows: nine that are there, all over the table, and a new one."""
+    """Return ten rows: nine existing ones, spread over the table, and a new one."""
     ids = [*rng.sample(range(rows), 9), rng.randrange(rows, 2 * rows)]
     return [
         {
@@ -278,7 +277,7 @@ def upserted(rng: random.Random, rows: int, customers: int) -> list[dict[str, An
 
 
 def has_java_child() -> bool:
-    """Whether this process, or one that it started, is a JVM."""
+    """Return True if this process or one of its children is a JVM."""
     import os
 
     parents: dict[int, tuple[int, str]] = {}
@@ -297,8 +296,7 @@ def has_java_child() -> bool:
 
 
 def upserts(folder: Path, table: str, rows: int) -> None:
-    """Thirty ten-row commits in this process: prints the first one's and the median milliseconds, and whether
-    a JVM runs."""
+    """Make thirty ten-row commits; print the milliseconds of the first, their median, and if a JVM runs."""
     rng = random.Random(2)
     seconds: list[float] = []
     with strandline.connect(folder / "warehouse") as db:

@@ -1,10 +1,10 @@
-"""What the levels of verification cost, and what is kept of them.
+"""Measure the cost of each verification level, and the size of the stored results.
 
     python bench/verify.py [--tables 200] [--increments 20] [--rows 2000] [--storage repository]
 
-Many small tables with an index each, a full backup and increments that change every table. Each level runs
-three times: all of it, what is new (nothing), and a sample of 10 percent. ``kept`` is the rows and the bytes
-of text in the catalog's table ``verified`` after that.
+Many small tables with an index each, a full backup, and increments that change every table. Each level runs
+three times: for everything, for new objects only (there are none), and for a sample of 10 percent. ``kept``
+is the number of rows and the bytes of text in the catalog's table ``verified`` afterwards.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""All commands of the command line together, for what describes them."""
+"""The application with all commands, for tools that describe the command line."""
 
 from __future__ import annotations
 

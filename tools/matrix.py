@@ -1,17 +1,17 @@
-"""Tries every supported Python and every release line of PySpark, each in an environment of its own.
+"""Test every supported Python and every release line of PySpark, each in a new environment.
 
-    python -m tools.matrix                     # every Python that is here, and every line of PySpark
-    python -m tools.matrix --only 3.13,4.0     # those whose Python or PySpark is named
-    python -m tools.matrix --list              # what would be tried, and what is missing here
+    python -m tools.matrix                     # every Python found here, and every line of PySpark
+    python -m tools.matrix --only 3.13,4.0     # only these versions of Python or PySpark
+    python -m tools.matrix --list              # what would be tested, and what is missing here
 
-Each Python meets the PySpark of ``constraints.txt``, and each line of PySpark the Python that runs this: a
-fault of one of them shows in its own row, and the number of environments is a sum and not a product. A Python
-is looked for on the path and among pyenv's versions; one that is not here is said to be missing, which is not
-a failure.
+Each Python is tested with the PySpark of ``constraints.txt``, and each line of PySpark with the Python that
+runs this script. So a defect of one of them shows in its own row, and the number of environments is a sum and
+not a product. Python versions are searched on the path and in pyenv; a missing one is reported, but is not a
+failure.
 
-What a row tries is what can differ in it. Another Python runs all of the code, so it meets the tests of
-``make quick`` and those that ``make lowest`` has on Spark; another PySpark is seen by the latter alone. A set
-that fails keeps the next one from nothing: a row says how each of them ended.
+A row tests what can differ. Another Python runs all of the code, so it runs the tests of ``make quick`` and
+the Spark tests of ``make lowest``; another PySpark only runs the latter. All sets of tests of a row run, even
+if one fails; the row shows the outcome of each.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OUTCOME = re.compile(r"^(\d+ .*) in \d", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Pair:
-    """A Python and a PySpark. ``command``: the Python's, or None if it is not here."""
+    """A Python and a PySpark. ``command``: the path of the Python; None if it is missing."""
 
     python: str
     pyspark: str
@@ -52,12 +52,12 @@ class Pair:
 
 
 def pythons() -> list[str]:
-    """The versions that the package says it supports."""
+    """Return the Python versions that the package declares as supported."""
     return _CLASSIFIER.findall((ROOT / "pyproject.toml").read_text("utf-8"))
 
 
 def command_of(python: str) -> str | None:
-    """Where a Python is: this one, one on the path, or the newest of pyenv's."""
+    """Return the path of a Python: this one, one on the path, or the newest in pyenv."""
     if python == "{}.{}".format(*sys.version_info):
         return sys.executable
     if (found := shutil.which(f"python{python}")) and _works(found, python):
@@ -71,13 +71,13 @@ def _patch(command: Path) -> int:
 
 
 def _works(command: str, python: str) -> bool:
-    """Whether it is that version: pyenv has a command of that name for versions that are switched off."""
+    """Check the version: pyenv also has commands for versions that are disabled."""
     done = subprocess.run([command, "--version"], capture_output=True, text=True, check=False)
     return done.returncode == 0 and f" {python}." in done.stdout
 
 
 def lines_of_pyspark() -> list[str]:
-    """The newest release of each line of PySpark 4, as the package index knows them."""
+    """Return the newest release of each line of PySpark 4 on the package index."""
     done = subprocess.run(
         [sys.executable, "-m", "pip", "index", "versions", "pyspark", "--disable-pip-version-check"],
         capture_output=True,
@@ -114,12 +114,12 @@ def pairs() -> Iterator[Pair]:
 
 
 def attempt(pair: Pair, workers: int) -> tuple[bool, list[str]]:
-    """Install and test one pair; return whether all passed, and how each step ended that has something to
-    say."""
+    """Install and test one pair; return whether all passed, and the outcome of each step."""
     assert pair.command is not None
     pair.folder.mkdir(parents=True, exist_ok=True)
     constraints = pair.folder / "constraints.txt"
-    pins = _PY4J.sub("", (ROOT / "constraints.txt").read_text("utf-8"))  # PySpark says which it needs.
+    # PySpark pins its own version of Py4J.
+    pins = _PY4J.sub("", (ROOT / "constraints.txt").read_text("utf-8"))
     constraints.write_text(_PYSPARK.sub(f"pyspark=={pair.pyspark}", pins), "utf-8")
     python = str(pair.folder / "bin" / "python")
     wanted = f"{ROOT}[dev,postgres,connect]"
@@ -138,7 +138,7 @@ def attempt(pair: Pair, workers: int) -> tuple[bool, list[str]]:
 
 
 def tests(pair: Pair, workers: int) -> dict[str, list[str]]:
-    """What pytest is told for each set of tests that a pair meets."""
+    """Return the pytest arguments for each set of tests of a pair."""
     (on_spark,) = _ON_SPARK.findall((ROOT / "Makefile").read_text("utf-8"))
     found = {"tests on Spark": on_spark.split()}
     if pair.pyspark == pinned_pyspark():
@@ -159,9 +159,9 @@ def _run(pair: Pair, name: str, command: list[str]) -> tuple[bool, str]:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--only", default="", help="versions of Python or PySpark, with commas")
+    parser.add_argument("--only", default="", help="versions of Python or PySpark, comma-separated")
     parser.add_argument("--workers", type=int, default=4, help="processes for the tests without Spark")
-    parser.add_argument("--list", action="store_true", help="only say what would be tried")
+    parser.add_argument("--list", action="store_true", help="only list what would be tested")
     given = parser.parse_args(arguments)
     only = [name for name in given.only.split(",") if name]
     failed = 0

@@ -1,15 +1,15 @@
-"""Changes functions, one place at a time, and tells which changes no test notices.
+"""Change functions, one place at a time, and report which changes no test detects.
 
-    python -m tools.mutants --sample 200           # a sample that a seed decides on
-    python -m tools.mutants --only backups/lease   # all of a module
-    python -m tools.mutants --again                # find out anew which tests come to which lines
-    python -m tools.mutants --tests tests/backups  # the other way round: see each test there fail
+    python -m tools.mutants --sample 200           # a sample, chosen by the seed
+    python -m tools.mutants --only backups/lease   # all mutants of a module
+    python -m tools.mutants --again                # find out again which tests reach which lines
+    python -m tools.mutants --tests tests/backups  # the reverse: see each of these tests fail
 
-The tests that come to the changed lines run until one fails, the fastest of each file first. What survives is
-compared with the list in tests/mutants.md, which says why it may. A test is seen failing with one of the
-mutants that it comes to, and first those are tried that the fewest others come to.
+The tests that reach the changed lines run until one fails, the fastest test of each file first. Surviving
+mutants are compared with the list in tests/mutants.md, which explains why they may survive. With ``--tests``,
+a test is run with mutants that it reaches, first those that the fewest other tests reach.
 
-How busy the machine is must not decide: a test that has noticed some must pass without them, in the end.
+The load of the machine must not matter: a test that has detected mutants must pass without them in the end.
 """
 
 from __future__ import annotations
@@ -43,44 +43,44 @@ TARGETS = (
 )  # fmt: skip
 TESTS = ["tests", "-m", "not spark", "--ignore=tests/cluster", "--ignore=tests/cli", "--ignore=tests/sql"]
 TESTS += ["-k", "not postgres", "-o", "timeout=600"]
-"""Those that may be asked: without Spark and without any other server, whose start takes too long."""
+"""Tests that are used: those without Spark and other servers, whose start takes too long."""
 SECONDS = 60.0
-"""So much processor time of tests is spent on one that survives, unless the fastest takes longer."""
+"""Processor time of tests spent on a surviving mutant, unless the fastest test takes longer."""
 TRIES = 30
-"""So many mutants are tried on a test that none makes fail."""
+"""Maximum number of mutants tried on a test that none of them makes fail."""
 DOUBTFUL = "doubtful"
-"""Noticed by a test that fails without a change as well."""
+"""Detected by a test that also fails without a change."""
 FAILED = "failed"
-"""Of a test, with some mutant."""
+"""Outcome of a test that failed with some mutant."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tools.mutants", description=(__doc__ or "").split("\n")[0]
     )
-    parser.add_argument("--sample", type=int, help="how many of them, chosen by the seed; all without it")
+    parser.add_argument("--sample", type=int, help="number of mutants, chosen by the seed (default: all)")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="those in whose names this regular expression is found")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="of tests for one that survives")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so many")
-    parser.add_argument("--again", action="store_true", help="run all tests to see which lines they come to")
-    parser.add_argument("--more", action="store_true", help="run other tests, too, and add what they come to")
-    parser.add_argument("--tests", metavar="PATH", help="see each test below it fail, with any mutant")
-    parser.add_argument("--tries", type=int, default=TRIES, help="mutants for a test that none makes fail")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes side by side")
-    parser.add_argument("asked", nargs="*", default=TESTS, help="what pytest is given to choose tests")
+    parser.add_argument("--only", default="", help="only mutants whose name matches this regular expression")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of tests per surviving mutant")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after this time")
+    parser.add_argument("--again", action="store_true", help="run all tests to see which lines they reach")
+    parser.add_argument("--more", action="store_true", help="run other tests, too, and add their lines")
+    parser.add_argument("--tests", metavar="PATH", help="see each test below this path fail, with any mutant")
+    parser.add_argument("--tries", type=int, default=TRIES, help="maximum of mutants per test")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="concurrent processes")
+    parser.add_argument("asked", nargs="*", default=TESTS, help="pytest arguments that select tests")
     chosen = parser.parse_args()
     files = [file for pattern in TARGETS for file in sorted(SOURCE.glob(pattern))]
     is_known = MAP.exists() and Reached.read(MAP).is_of(SOURCE, files)
     if chosen.again or chosen.more or not is_known:
-        sys.stderr.write("running the tests to see which lines they come to\n")
+        sys.stderr.write("running the tests to see which lines they reach\n")
         found = watched(SOURCE, files, chosen.asked, chosen.workers)
         (Reached.read(MAP).with_more(found) if chosen.more and is_known else found).write(MAP)
     reached = Reached.read(MAP)
     every = [m for file in files for m in mutants(SOURCE, file) if re.search(chosen.only, m.name)]
     decide = random.Random(chosen.seed)
-    # What is imported before the first fork is imported once, and only what is there can be exchanged: much
-    # is imported where it is first used. Importing is all that is done before it.
+    # Imports before the first fork happen only once, and only functions that exist can be changed: many
+    # modules are imported where they are first used. Nothing but imports happens before the fork.
     for file in files:
         importlib.import_module(".".join(file.relative_to(SOURCE.parent).with_suffix("").parts))
     with open(os.devnull, "w") as nowhere, _output(nowhere.fileno()):
@@ -102,7 +102,7 @@ def say(line: str) -> None:
 
 
 def trial_of(mutant: Mutant, reached: Reached, seconds: float) -> Trial:
-    """With the tests that come to it, as many as there is time for."""
+    """Return the mutant with the tests that reach it, as many as fit into ``seconds``."""
     asked: list[str] = []
     total = 0.0
     for test in by_turns(reached, reached.by(mutant.file, mutant.lines)):
@@ -114,8 +114,11 @@ def trial_of(mutant: Mutant, reached: Reached, seconds: float) -> Trial:
 
 
 def by_turns(reached: Reached, found: Sequence[int]) -> list[int]:
-    """Tests, fastest first, in the order in which they are asked: one of each file, then another of each, and
-    only then any of them with other parameters. What is alike seldom notices what the first has not."""
+    """Return tests in the order in which they are tried, fastest first.
+
+    First one test of each file, then others of each file, then the same tests with other parameters: a
+    similar test seldom detects what the first one has missed.
+    """
     of_file, of_function = Counter[str](), Counter[str]()
     turns: dict[int, tuple[int, int]] = {}
     for test in found:
@@ -128,7 +131,7 @@ def by_turns(reached: Reached, found: Sequence[int]) -> list[int]:
 
 
 def tried(trials: Sequence[Trial], workers: int, until: float) -> dict[Mutant, str]:
-    """What became of each."""
+    """Run the trials; return the outcome of each mutant."""
     found: dict[Mutant, Outcome] = {}
     for trial, (outcome, by) in side_by_side(attempt, trials, workers, until):
         found[trial.mutant] = outcome, by
@@ -138,7 +141,7 @@ def tried(trials: Sequence[Trial], workers: int, until: float) -> dict[Mutant, s
 
 
 def failing_among(tests: Iterable[str], workers: int) -> set[str]:
-    """Those that fail without any change."""
+    """Return the tests that fail without any change."""
     asked = sorted(set(tests) - {""})
     shares = [asked[number::workers] for number in range(workers) if asked[number::workers]]
     return {test for _, found in side_by_side(failing, shares, workers) for test in found}
@@ -148,8 +151,10 @@ TrialsOfTest = tuple[str, list[Trial]]
 
 
 def trials_of_tests(reached: Reached, every: Sequence[Mutant], under: str, tries: int) -> list[TrialsOfTest]:
-    """For each test below a path, with its fastest parameters: some of the mutants that it comes to, first
-    those that the fewest others come to."""
+    """Return for each test below a path, with its fastest parameters, some mutants that it reaches.
+
+    Mutants that the fewest other tests reach come first.
+    """
     functions = [test.partition("[")[0] for test in reached.tests]
     fastest = {
         functions[number]: number
@@ -171,12 +176,12 @@ def trials_of_tests(reached: Reached, every: Sequence[Mutant], under: str, tries
 
 
 def first_noticed(of_test: TrialsOfTest) -> Mutant | None:
-    """The first mutant that makes the test fail."""
+    """Return the first mutant that makes the test fail."""
     return next((trial.mutant for trial in of_test[1] if attempt(trial)[0] in NOTICED), None)
 
 
 def see_failing(of_tests: Sequence[TrialsOfTest], workers: int, until: float) -> dict[str, str]:
-    """What became of each test."""
+    """Run the trials; return the outcome of each test."""
     seen: dict[str, str] = {}
     for (test, trials), mutant in side_by_side(first_noticed, of_tests, workers, until):
         passes = f"passes with {len(trials)} mutants" if trials else "meets no mutant"
@@ -202,7 +207,7 @@ def say_what_is_left(number: int) -> None:
 
 
 def known() -> set[str]:
-    """The names of survivors that the list gives a reason for."""
+    """Return the names of the survivors for which the list has a reason."""
     return (
         set(re.findall(r"^\| `(.+?)` \|", LIST.read_text("utf-8"), re.MULTILINE)) if LIST.exists() else set()
     )
@@ -226,7 +231,7 @@ def report(outcomes: dict[Mutant, str], wanted: int) -> int:
 
 
 class _output:
-    """Standard output goes elsewhere while the block lasts."""
+    """Redirects standard output while the block runs."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

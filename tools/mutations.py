@@ -1,4 +1,4 @@
-"""Small changes of functions that a test should notice, made of the syntax tree of a module."""
+"""Generate mutants: small changes of functions that a test should detect, made in the syntax tree."""
 
 from __future__ import annotations
 
@@ -19,16 +19,21 @@ COMPUTED: dict[type[ast.operator], type[ast.operator]] = {
     ast.Mod: ast.Add, ast.BitOr: ast.BitAnd, ast.BitAnd: ast.BitOr,
 }  # fmt: skip
 FOR_READERS = ("event", "log.", "logging.", "warnings.")
-"""What begins like this says something to people, and changes nothing."""
+"""Calls that begin like this only write messages for people."""
 
 ASSERTIONS = ("strict",)
-"""Arguments of this name say what must be so anyway, as ``assert`` does."""
+"""Arguments of these names state what must hold anyway, like ``assert``."""
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change in one function. ``lines``: where it is. ``number``: which of the changes of that function,
-    in the order in which they are found; ``twin``: which of those that look alike."""
+    """One change of one function.
+
+    Args:
+        lines: where the change is.
+        number: the position of the change among all changes of the function.
+        twin: the position among changes that look alike.
+    """
 
     file: str
     function: str
@@ -40,7 +45,7 @@ class Mutant:
 
     @property
     def name(self) -> str:
-        """What it is called in lists: it stays when other lines move."""
+        """Name in lists. It stays the same when other lines move."""
         which = f" #{self.twin}" if self.twin > 1 else ""
         return f"{self.file} {self.function}: {_short(self.before)} -> {_short(self.after)}{which}"
 
@@ -51,7 +56,7 @@ def _short(text: str) -> str:
 
 
 def mutants(root: Path, file: Path) -> list[Mutant]:
-    """All that can be made of the functions of a module."""
+    """Return all mutants of the functions of a module."""
     tree = ast.parse(file.read_text("utf-8"))
     name, found = file.relative_to(root).as_posix(), []
     for function, path in functions(tree):
@@ -65,7 +70,7 @@ def mutants(root: Path, file: Path) -> list[Mutant]:
 
 
 def mutated(file: Path, mutant: Mutant) -> tuple[CodeType, CodeType]:
-    """The code of the function as it is, and with the change."""
+    """Return the code of the function without and with the change."""
     made = []
     for is_changed in (False, True):
         tree = ast.parse(file.read_text("utf-8"))
@@ -101,8 +106,11 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[Function, str]]:
-    """Those of a module and of its classes; what is inside of one belongs to it. Of two with one name (a
-    property and how it is set) the first."""
+    """Yield the functions of a module and of its classes.
+
+    Nested functions belong to the function that contains them. Of two functions with the same name (a
+    property and its setter) only the first is returned.
+    """
     seen = set()
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, Function) and prefix + node.name not in seen and not _is_abstract(node):
@@ -124,12 +132,12 @@ def _changes(function: Function) -> Iterator[tuple[ast.AST, ast.AST]]:
 
 
 def _of(node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
-    """A node and what may stand in its place, for it and for all below it."""
+    """Yield each node with its replacements, recursively."""
     if isinstance(node, ast.Assert) or (isinstance(node, ast.Expr) and _is_for_readers(node.value)):
         return
     if isinstance(node, ast.Raise):
         yield node, ast.Pass()
-        return  # Its text is for people.
+        return  # The error message is for people.
     yield from ((node, changed) for changed in _instead(node))
     skipped = _annotations(node)
     for child in ast.iter_child_nodes(node):
@@ -144,7 +152,7 @@ def _is_for_readers(value: ast.expr) -> bool:
 
 
 def _annotations(node: ast.AST) -> list[ast.AST]:
-    """What is not run, or says only what must be so."""
+    """Return the children that are not executed, or that only state what must hold."""
     if isinstance(node, ast.Call):
         return [keyword for keyword in node.keywords if keyword.arg in ASSERTIONS]
     if isinstance(node, ast.AnnAssign):

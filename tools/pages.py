@@ -1,5 +1,7 @@
-"""What pages of the reference take from the code and mkdocstrings cannot show: MkDocs calls this when it
-builds the site. A page says where with a line such as ``<!-- code: errors -->``."""
+"""MkDocs hook: fill in parts of reference pages that mkdocstrings cannot generate.
+
+A page marks the place with a line such as ``<!-- code: errors -->``.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +19,22 @@ from strandline.metrics import Metrics
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Called by MkDocs with each page: put what the code says into its places."""
+    """Replace the marks in a page. Called by MkDocs for each page."""
     return re.sub(r"<!-- code: (\w+) -->", lambda place: PLACES[place[1]](), markdown)
 
 
 def on_post_build(config: Any) -> None:
-    """Give the index of the search once more, as a script: pages that come from a disk can fetch no file."""
+    """Write the search index also as a script, because pages opened from a disk cannot fetch files."""
     folder = Path(config["site_dir"], "search")
     index = (folder / "search_index.json").read_text("utf-8")
     (folder / "search_index.js").write_text(f"var searchIndex = {index};\n", "utf-8")
 
 
 def commands() -> str:
-    """The command line as Typer describes it, but for what is there twice: the options of every command are
-    listed at the top only, and the commands are not listed before they come."""
+    """Return Typer's description of the command line without repetitions.
+
+    Options of all commands are listed only at the top, and there is no list of the commands before them.
+    """
     typer = [sys.executable, "-m", "typer", "tools.commands", "utils", "docs", "--name", "strandline"]
     described = subprocess.run(
         typer, cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=True
@@ -65,7 +69,7 @@ def _metrics() -> Iterator[tuple[str, ...]]:
 
 
 def forms() -> str:
-    """Every form of a statement that the parser knows, as its error messages show it."""
+    """Return the syntax of every statement that the parser knows, as its error messages show it."""
     found: dict[str, None] = {}
     for name in ("tables", "changes", "query", "parser", "backups", "retention", "warehouse"):
         module = importlib.import_module(f"strandline.sql.{name}")

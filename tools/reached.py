@@ -1,6 +1,6 @@
-"""Which tests come to which lines, and how long each takes.
+"""Record which tests reach which lines, and how long each test takes.
 
-A plugin of pytest, for each worker notes it for the tests that it runs (``-p tools.reached --watch FILE``).
+A pytest plugin; each worker records the tests that it runs (``-p tools.reached --watch FILE``).
 """
 
 from __future__ import annotations
@@ -23,8 +23,13 @@ import pytest
 
 @dataclass
 class Reached:
-    """``lines``: for each file, by line, the numbers of the tests that come to it. ``seconds``: of processor
-    time, for each test. ``sources``: what the files were then, as checksums."""
+    """Which tests reach which lines.
+
+    Args:
+        lines: per file and line, the numbers of the tests that reach it.
+        seconds: processor time of each test.
+        sources: checksums of the files at that time.
+    """
 
     tests: list[str] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
@@ -32,17 +37,17 @@ class Reached:
     sources: dict[str, str] = field(default_factory=dict)
 
     def is_of(self, root: Path, files: Sequence[Path]) -> bool:
-        """Whether the lines are those of the files as they are now."""
+        """Return True if the files have not changed since."""
         return self.sources == checksums(root, files)
 
     def by(self, file: str, lines: tuple[int, int]) -> list[int]:
-        """The tests that come to a place, fastest first."""
+        """Return the tests that reach a place, fastest first."""
         known = self.lines.get(file, {})
         found = {test for line in range(lines[0], lines[1] + 1) for test in known.get(str(line), ())}
         return sorted(found, key=lambda test: (self.seconds[test], test))
 
     def with_more(self, other: Reached) -> Reached:
-        """With other tests, too."""
+        """Return this record with other tests added."""
         known_tests = set(self.tests)
         new = [number for number, test in enumerate(other.tests) if test not in known_tests]
         numbers = {number: len(self.tests) + place for place, number in enumerate(new)}
@@ -68,13 +73,16 @@ def checksums(root: Path, files: Sequence[Path]) -> dict[str, str]:
 
 
 def watched(root: Path, files: Sequence[Path], arguments: Sequence[str], workers: int) -> Reached:
-    """Run tests and note which lines of some files each of them comes to. One that fails, or is skipped by
-    itself, cannot find anything."""
-    sources = checksums(root, files)  # Before it: who changes them meanwhile makes the map old.
+    """Run tests and record which lines of some files each test reaches.
+
+    Tests that fail or skip themselves are left out, because they cannot detect anything.
+    """
+    # Computed first: a change of the files meanwhile makes the record outdated.
+    sources = checksums(root, files)
     with tempfile.TemporaryDirectory() as parts:
         options = ["-q", "-n", str(workers), "--dist", "load", "-p", "no:cacheprovider", "-p", __name__]
         options += [f"--watch={file}" for file in files] + [f"--watch-root={root}", f"--watch-into={parts}"]
-        # From Python 3.14 on, coverage would choose a way that notes a line for the first test only.
+        # From Python 3.14 on, coverage would choose a core that records a line only for the first test.
         env = {**os.environ, "COVERAGE_CORE": "ctrace"}
         code = subprocess.run([sys.executable, "-m", "pytest", *options, *arguments], env=env).returncode
         if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
@@ -85,9 +93,9 @@ def watched(root: Path, files: Sequence[Path], arguments: Sequence[str], workers
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--watch", action="append", default=[], help="a file whose lines are noted")
-    parser.addoption("--watch-root", help="the folder that these files are named from")
-    parser.addoption("--watch-into", help="a folder for what was seen")
+    parser.addoption("--watch", action="append", default=[], help="a file whose lines are recorded")
+    parser.addoption("--watch-root", help="the folder to which these files are relative")
+    parser.addoption("--watch-into", help="a folder for the records")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -96,10 +104,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class _Watch:
-    """Tells the coverage whose turn it is. What a fixture does for several tests counts for the first."""
+    """Tells coverage which test runs. Fixtures of several tests count for the first test."""
 
     def __init__(self, config: pytest.Config) -> None:
-        import coverage  # Of an extra of its own; who only asks for the names of mutants does without it.
+        # Imported late: it belongs to an optional extra, and listing mutants does not need it.
+        import coverage
 
         self._root, self._into = (
             Path(config.getoption("--watch-root")),

@@ -1,14 +1,15 @@
-"""Runs the examples of the documentation and compares what they print with what the page says.
+"""Run the examples of the documentation and compare their output with the page.
 
-    python -m tools.rundocs docs/tutorial.md           # say what differs
-    python -m tools.rundocs --write docs/tutorial.md   # put what they print into the page
+    python -m tools.rundocs docs/tutorial.md           # report differences
+    python -m tools.rundocs --write docs/tutorial.md   # write the real output into the page
 
-Blocks that are run: ``console`` (lines that start with ``$ `` are commands, the rest is their output),
+Runs blocks of these kinds: ``console`` (lines that start with ``$ `` are commands, the rest is their output),
 ``python`` (with ``>>>`` as a doctest, otherwise as a script) and ``sql`` (in the warehouse that the page
-uses). Blocks of one page share a folder and run in order. ``...`` in an output stands for anything. Names of
-backups and streams, ids of operations, times, durations and sizes differ from run to run: they may be
-anything of the same form. A name that was printed once stands for the real one in later commands, and is the
-only one that the page has for it.
+uses). Blocks of one page share a folder and run in order.
+
+``...`` in an output matches anything. Names of backups and streams, ids of operations, times, durations and
+sizes differ from run to run: they match anything of the same form. A name that was printed once is replaced
+by the real one in later commands. A page must use one name for one thing.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ _LOOSE = (
     (re.compile(r"\.\.\."), r".*?"),
 )
 _PROGRESS = re.compile(r"^[a-z ]+: \d+ %, .*\n", re.MULTILINE)
-"""A line that an operation prints only when it takes long."""
+"""A line that an operation prints only if it takes long."""
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = "/home/ada"
-"""How the folder that the examples run in is called on the pages."""
+"""Name on the pages of the folder that the examples run in."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,10 @@ def blocks_of(page: str) -> list[Block]:
 
 @dataclass
 class Runner:
-    """One page's folder, environment and Python names. ``replace``: texts of the page that stand for
-    something of this machine."""
+    """The folder, environment and Python names of one page.
+
+    ``replace``: texts of the page, with what replaces them on this machine.
+    """
 
     folder: Path
     replace: dict[str, str] = field(default_factory=dict)
@@ -77,7 +80,7 @@ class Runner:
     known: dict[str, str] = field(default_factory=dict)
 
     def run(self, block: Block) -> tuple[str, list[str]]:
-        """Run a block; return it as it should read, and what differs."""
+        """Run a block; return it with its real output, and the differences."""
         with _inside(self.folder):
             if block.language == "console":
                 return self._console(block.text)
@@ -117,7 +120,7 @@ class Runner:
         return [report.getvalue()] if runner.failures else []
 
     def shell(self, command: str) -> str:
-        """What a command prints, on both streams."""
+        """Return what a command prints to stdout and stderr."""
         if match := re.fullmatch(r"export (\w+)=(.*)", command):
             os.environ[match[1]] = shlex.split(match[2])[0]
             return ""
@@ -137,7 +140,7 @@ class Runner:
         return text
 
     def _said(self, text: str) -> str:
-        """The names that the page has given before, so that it calls nothing by two names."""
+        """Replace real names by those that the page used before."""
         for said, meant in self.known.items():
             text = text.replace(meant, said)
         return text
@@ -152,13 +155,13 @@ class Runner:
             return False
         pairs = dict(zip(names, found.groups(), strict=True))
         if any(said != meant for said, meant in pairs.items() if said in self.known or meant in self.known):
-            return False  # The page calls one thing by two names, or two things by one.
+            return False  # The page has two names for one thing, or one name for two.
         self.known.update((said, meant) for said, meant in pairs.items() if said not in self.known)
         return True
 
 
 def _pattern(said: str) -> tuple[str, list[str]]:
-    """A pattern with a group for each name that a later command may use."""
+    """Return a pattern with a group for each name that a later command may use."""
     pieces, names, at = "", [], 0
     together = re.compile("|".join(f"({loose.pattern})" for loose, _ in _LOOSE))
     for match in together.finditer(said):
@@ -172,8 +175,10 @@ def _pattern(said: str) -> tuple[str, list[str]]:
 
 
 def _commands(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Commands with their output. A command goes on in the next line after a backslash, or while a quote is
-    open."""
+    """Yield the commands with their output.
+
+    A command continues on the next line after a backslash, or while a quote is open.
+    """
     command: str | None = None
     expected: list[str] = []
     lines = iter(text.splitlines())
@@ -191,7 +196,7 @@ def _commands(text: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def strandline(args: list[str]) -> tuple[int, str]:
-    """The command line in this process, so that one Spark session serves all examples."""
+    """Run the command line in this process, so that one Spark session serves all examples."""
     from strandline.cli import main
 
     printed = io.StringIO()
@@ -211,7 +216,7 @@ def _inside(folder: Path) -> Iterator[None]:
 
 
 def _commands_for_bash(folder: str) -> str:
-    """A folder with the ``strandline`` command in it, for examples with pipes."""
+    """Create the ``strandline`` command in a folder, for examples with pipes."""
     command = Path(folder, "strandline")
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m strandline.cli "$@"\n')
     command.chmod(0o755)
@@ -219,13 +224,13 @@ def _commands_for_bash(folder: str) -> str:
 
 
 def _package() -> Path:
-    """The folder that holds the package under test: this clone's, or the one that is installed."""
+    """Return the folder of the package under test: this clone's or the installed one."""
     spec = importlib.util.find_spec("strandline")
     return Path(spec.origin).parent.parent if spec and spec.origin else ROOT / "src"
 
 
 def check(page: Path, *, write: bool = False, replace: dict[str, str] | None = None) -> list[str]:
-    """Run a page in a folder of its own; return what differs."""
+    """Run a page in a new folder; return the differences."""
     text = page.read_text("utf-8")
     problems: list[str] = []
     before = dict(os.environ)
@@ -260,7 +265,7 @@ def check(page: Path, *, write: bool = False, replace: dict[str, str] | None = N
 
 
 if __name__ == "__main__":
-    sys.path.append(str(ROOT / "src"))  # Where it is installed, that is what is tried.
+    sys.path.append(str(ROOT / "src"))  # An installed package takes precedence.
     chosen = [Path(name) for name in sys.argv[1:] if name != "--write"]
     found = [problem for page in chosen for problem in check(page, write="--write" in sys.argv)]
     print("\n\n".join(found) or "all examples print what the pages say")

@@ -1,4 +1,4 @@
-"""What processes do with their time, whatever else the machine does."""
+"""Measure processor time and idle time of processes, independent of other load on the machine."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from pathlib import Path
 PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _WANTING = ("R", "D")
-"""States of threads that have a processor or wait for one, or for a disk."""
+"""States of threads that run, wait for a processor, or wait for a disk."""
 
 
 class Spending:
-    """All processes of a session, looked at now and then. ``worked``: their seconds of processor time.
-    ``idle``: the seconds in which all of them were asleep; where the system does not tell, all are."""
+    """All processes of a session, sampled repeatedly.
+
+    ``worked``: their processor time in seconds. ``idle``: the seconds in which all of them were asleep, or
+    all seconds if the system does not tell.
+    """
 
     def __init__(self, session: int) -> None:
         self._session = session
@@ -41,7 +44,7 @@ class Spending:
 
 
 def _fields(stat: Path) -> list[str]:
-    """What the system says of a process or thread from its state on; nothing if it has ended."""
+    """Return the fields of a process or thread from its state on; nothing if it has ended."""
     try:
         return stat.read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:

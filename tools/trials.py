@@ -1,8 +1,9 @@
-"""Tries mutants, each in a process that was forked from one that has imported everything: the code of the one
-function is exchanged, and tests run until one fails. Nothing is written to the sources.
+"""Run mutants, each in a process forked from one that has imported everything.
 
-How busy the machine is must not decide: a mutant is given up after so much processor time, or after so long a
-time in which it asks for none.
+The code of one function is replaced, and tests run until one fails. The source files are not changed.
+
+The load of the machine must not matter: a mutant times out after a limit of processor time, or after a limit
+of time in which its processes are idle.
 """
 
 from __future__ import annotations
@@ -28,15 +29,17 @@ from tools.spending import Spending
 KILLED, SURVIVED, UNREACHED, TIMED_OUT, UNFIT = "killed", "survived", "not reached", "timed out", "unfit"
 NOTICED = (KILLED, TIMED_OUT)
 Outcome = tuple[str, str]
-"""One of these, and the test that failed."""
+"""An outcome, and the test that failed."""
 Given = TypeVar("Given")
 Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A mutant of a file below ``root``, and the tests that may notice it. ``seconds`` of processor time are
-    what they usually take."""
+    """A mutant of a file below ``root``, and the tests that may detect it.
+
+    ``seconds``: the usual processor time of these tests.
+    """
 
     root: Path
     mutant: Mutant
@@ -45,7 +48,7 @@ class Trial:
 
 
 def attempt(trial: Trial) -> Outcome:
-    """What the tests say to it."""
+    """Run the tests with the mutant; return the outcome."""
     if not trial.tests:
         return UNREACHED, ""
     code, failed = _in_child(lambda pipe: _asked(trial, pipe), trial.seconds)
@@ -55,15 +58,15 @@ def attempt(trial: Trial) -> Outcome:
 
 
 def failing(tests: Sequence[str]) -> list[str]:
-    """Those that fail without any change."""
+    """Return the tests that fail without any change."""
     return _in_child(lambda pipe: _run(tests, pipe), float("inf"))[1]
 
 
 def side_by_side(
     task: Callable[[Given], Found], given: Sequence[Given], workers: int, until: float = float("inf")
 ) -> Iterator[tuple[Given, Found]]:
-    """Each of them with what the task returns for it, in their order, as far as there is time."""
-    # Workers that may have children of their own, all of them forked before there is a thread.
+    """Yield each item with the result of ``task`` for it, in order, until the time is over."""
+    # Workers may have children of their own; all of them are forked before any thread starts.
     with ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
         started = [pool.submit(_in_time, task, each, until) for each in given]
         for each, future in zip(given, started, strict=True):
@@ -76,7 +79,7 @@ def _in_time(task: Callable[[Given], Found], given: Given, until: float) -> list
 
 
 class _Failures:
-    """Writes the names of tests that fail into a pipe."""
+    """Writes the names of failed tests to a pipe."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = pipe
@@ -88,25 +91,25 @@ class _Failures:
 
 def _run(tests: Sequence[str], pipe: int, *more: str) -> int:
     options = ["-q", "-n", "0", "-p", "no:cacheprovider", "-p", "no:randomly", "-o", "timeout=0", *more]
-    # It looks through all objects again and again in the end, and very many are not the test's.
+    # This plugin repeatedly scans all objects at the end, most of which are not the test's.
     options += ["-p", "no:unraisableexception"]
     return int(pytest.main([*options, *tests], plugins=[_Failures(pipe)]))
 
 
 def _asked(trial: Trial, pipe: int) -> int:
-    """Exchange the code, and run the tests: 0 if all of them pass."""
+    """Replace the code and run the tests; return 0 if all of them pass."""
     try:
         before, after = mutated(trial.root / trial.mutant.file, trial.mutant)
         for function in _functions_with(before):
             function.__code__ = after
     except (SyntaxError, ValueError):
-        return 99  # It would not be a function any more.
+        return 99  # The change does not give a valid function.
     return _run(trial.tests, pipe, "-x")
 
 
 def _functions_with(code: CodeType) -> list[FunctionType]:
     key = (code.co_filename, code.co_name, code.co_firstlineno)
-    # Those that were there before the first fork are not among the objects that are looked through otherwise.
+    # Objects that existed before the first fork are frozen and would not be found otherwise.
     gc.unfreeze()
     found = [
         each
@@ -120,8 +123,10 @@ def _functions_with(code: CodeType) -> list[FunctionType]:
 
 
 def _in_child(run: Callable[[int], int], seconds: float) -> tuple[int | None, list[str]]:
-    """What ``run`` returns in a process of its own, None if it does not end; and the lines that it wrote into
-    the pipe that it got. ``seconds`` of processor time are what it usually takes."""
+    """Return the result of ``run`` in a new process (None: timeout), and the lines that it wrote to its pipe.
+
+    ``seconds``: its usual processor time.
+    """
     ours, its = os.pipe()
     if (child := os.fork()) == 0:
         os.setsid()
@@ -130,7 +135,7 @@ def _in_child(run: Callable[[int], int], seconds: float) -> tuple[int | None, li
         os.dup2(nowhere, 2)
         os._exit(run(its))
     os.close(its)
-    os.set_blocking(ours, False)  # What its tests have started may still have the other end.
+    os.set_blocking(ours, False)  # Processes that its tests have started may still have the other end open.
     said = b""
     try:
         code = _ended(child, seconds)

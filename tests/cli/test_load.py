@@ -102,7 +102,7 @@ def test_a_pipe_with_a_name_is_read_as_stdin_is(shop: Run) -> None:
     said = shop("load", "orders", "pipe", "--format", "csv")
     assert said.code == 0, said.err
     assert shop("sql", ROWS, "--json").json["rows"] == LOADED
-    assert "an empty file is no header" in shop("load", "orders", "/dev/null", "--format", "csv").err
+    assert "an empty file is not a valid header" in shop("load", "orders", "/dev/null", "--format", "csv").err
 
 
 @pytest.mark.parametrize(("sign", "typed"), [(";", "';'"), ("\t", "$'\\t'")])

@@ -12,8 +12,10 @@ FULL, READ_ONLY, BROKEN = errno.ENOSPC, errno.EROFS, errno.EIO
 
 
 class FaultyFiles(LocalFiles):
-    """Files of which the n-th change of the disk fails with an error of the operating system; none if n is 0.
-    Appends are short."""
+    """Files whose n-th change of the disk fails with an error of the operating system (0: none).
+
+    Appends write less than they are given.
+    """
 
     def __init__(
         self, root: str | os.PathLike[str], at: int = 0, number: int = FULL, *, only: tuple[str, ...] = ()

@@ -1,13 +1,12 @@
-"""What the processes of the mix write down, and what must have come of it: plain dicts, changed in the order
-of the steps.
+"""Model of the mix: the logs of its processes, and the tables that must result, as plain dictionaries.
 
-A process logs one JSON object for each call: ``what`` it did, its ``step`` and its ``changes``, or the
-``error`` it got. What was found wrong on the spot is logged as ``wrong``. One that may be killed also logs
-what it is about to do, with a name that it writes to the ledger in the same commit; if it dies, the ledger
-tells whether the commit took place.
+A process logs one JSON object per call: ``what`` it did, its ``step`` and its ``changes``, or the ``error``.
+An error that the process itself finds is logged as ``wrong``. A process that may be killed first logs what it
+is about to do, under a name that it writes to the ledger in the same commit. If it dies, the ledger tells
+whether the commit took place.
 
 Changes, each with a table and a key: ``set`` some columns, ``insert`` a row, ``add`` to a column, ``delete``
-a row. Of a table: ``forget`` columns, ``reset`` it to what it was at an earlier step.
+a row. Changes of a table: ``forget`` columns, ``reset`` it to its state at an earlier step.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ from typing import Any, TypeAlias
 from strandline import Database, Settings
 
 KEYS = 12
-"""So many rows of each table are never deleted."""
+"""Number of rows of each table that are never deleted."""
 EACH = 100
 SUM = 2 * KEYS * EACH
-"""What ``n`` adds up to in ``a`` and ``b``, whatever is transferred."""
+"""Sum of ``n`` in ``a`` and ``b``, which transfers do not change."""
 COLUMNS = "(k Int64 NOT NULL, n Int64, u Int64, v Utf8, w Utf8, PRIMARY KEY (k), INDEX by_n GLOBAL SYNC ON (n), INDEX by_v GLOBAL SYNC ON (v) COVER (w))"
-"""``v`` and ``w`` are always written together, and so are ``x`` and ``y``, which come and go."""
+"""``v`` and ``w`` are always written together, and so are ``x`` and ``y``, which are added and dropped."""
 TABLES = ("a", "b", "c", "l")
 OF_BOTH = ("a", "b", "l")
 COLLECTIONS: dict[str, tuple[str, ...]] = {"both": OF_BOTH, "one": ("c",)}
-"""What each collection holds; the table of ``one`` is restored in place."""
+"""The tables of each collection. The table of ``one`` is restored in place."""
 SETTINGS = Settings(
     history_seconds=0.0,
     grace_seconds=4.0,
@@ -46,7 +45,7 @@ SETTINGS = Settings(
     bulk_rows=10**9,
     scan_rows=10**9,
 )
-"""Merges, compaction and collection all the time."""
+"""Merge, compact and collect garbage continuously."""
 
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = dict[Any, Row]
@@ -74,7 +73,7 @@ def beginning() -> Model:
 
 
 def read(db: Database, table: str) -> tuple[Rows, list[str]]:
-    """All rows of a table by key, and what is wrong with them."""
+    """Return all rows of a table by key, and what is wrong with them."""
     found = db.sql(f"SELECT * FROM {table}")
     rows: Rows = {}
     wrong = []
@@ -103,20 +102,20 @@ class Commit:
 
 @dataclass
 class History:
-    """What the processes have done, from all of their logs."""
+    """What the processes did, from all their logs."""
 
     commits: list[Commit] = field(default_factory=list)
     unknown: dict[str, list[list[Any]]] = field(default_factory=dict)
-    """What a process was about to commit when it was killed, by its name in the ledger."""
+    """What each killed process was about to commit, by its name in the ledger."""
     counts: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     backups: dict[tuple[str, str], int] = field(default_factory=dict)
-    """The step of each backup, by collection and name ..."""
+    """The step of each backup, by collection and name."""
     removed: set[tuple[str, str]] = field(default_factory=set)
-    """... and those that are gone again."""
+    """The backups that were removed again."""
     restored: list[tuple[int, Model]] = field(default_factory=list)
-    """What was restored beside, and the step of the backup."""
+    """Tables restored under other names, with the step of the backup."""
 
     @staticmethod
     def of(folder: Path) -> History:
@@ -127,7 +126,7 @@ class History:
                 try:
                     entry = json.loads(line)
                 except ValueError:
-                    continue  # the last line of a process that was killed
+                    continue  # The last line of a process that was killed.
                 history._take(file.stem, entry, begun)
             history.unknown |= begun
         history.commits.sort(key=lambda commit: commit.step)
@@ -155,8 +154,10 @@ class History:
             self.restored.append((entry["of"], tables))
 
     def models(self) -> tuple[Model, dict[int, Model]]:
-        """The state in the end, and at the step of each backup. What cannot have happened in this order is
-        wrong."""
+        """Return the final state and the state at the step of each backup.
+
+        Reports commits that are impossible in the order of their steps as wrong.
+        """
         wanted = sorted(set(self.backups.values()))
         model, at = beginning(), dict[int, Model]()
         last = 0
@@ -174,7 +175,7 @@ class History:
         return model, at
 
     def compare(self, expected: Model, found: Model, when: str) -> list[str]:
-        """What is lost or invented in the tables found."""
+        """Return which changes are missing or unexpected in the tables ``found``."""
         expected = copy.deepcopy({table: expected[table] for table in found})
         for name, changes in self.unknown.items():
             if name in found.get("l", {}):
@@ -191,7 +192,7 @@ class History:
 
 
 def apply(model: Model, change: list[Any], at: dict[int, Model]) -> str | None:
-    """Change the model; answers why that is not possible, if so."""
+    """Apply a change to the model; return why that is impossible, if it is."""
     kind, table, *about = change
     rows = model[table]
     match kind, *about:

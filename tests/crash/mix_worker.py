@@ -1,5 +1,7 @@
-"""One process of the mix: ``python -m tests.crash.mix_worker``. It does what its role says until the file
-``stop`` appears beside its log."""
+"""One process of the mix: ``python -m tests.crash.mix_worker``.
+
+It acts in its role until the file ``stop`` appears beside its log.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from tests.crash.mix import KEYS, OF_BOTH, SETTINGS, SUM, read
 from tests.tables.examples import NoSpark, QuickFiles
 
 IN_PLACE = ("PATH_NOT_FOUND", "UNDER_OPERATION")
-"""What a table that is being dropped and restored may answer."""
+"""Errors that are expected on a table that is dropped and restored concurrently."""
 Changes = list[list[Any]]
 TRIES = 20
 
@@ -36,8 +38,7 @@ def connect(folder: str, url: str | None, settings: Settings) -> Database:
 
 
 class Warnings(logging.Handler):
-    """What the library does not raise but only says. Housekeeping may find the table gone; damage is
-    wrong."""
+    """Checks the library's log: housekeeping may find the table gone; damage is an error."""
 
     def __init__(self, worker: Worker) -> None:
         super().__init__()
@@ -50,8 +51,7 @@ class Warnings(logging.Handler):
 
 
 class Worker:
-    """A role has methods whose names begin with ``do_``; one of them is called again and again. It connects
-    anew every few seconds."""
+    """A role: calls one of its methods ``do_...`` at a time, and reconnects every few seconds."""
 
     settings = SETTINGS
     pause = 0.02
@@ -82,13 +82,13 @@ class Worker:
         self.write(what=what, **about)
 
     def fail(self, what: str, wrong: str) -> None:
-        """Nothing that comes after this could be trusted."""
+        """Report an error and exit, because later results would be unreliable."""
         self.write(what=what, wrong=wrong)
         sys.exit(1)
 
     @contextmanager
     def allowing(self, what: str, *codes: str, **about: Any) -> Iterator[None]:
-        """Errors with these codes are part of the game; any other one is wrong."""
+        """Accept errors with these codes; any other error is wrong."""
         try:
             yield
         except StrandlineError as error:
@@ -100,8 +100,10 @@ class Worker:
             self.did(what, error=error.code, **about)
 
     def change(self, what: str, text: str, changes: Changes, *codes: str, rows: int | None = None) -> bool:
-        """Carry out statements as one commit; answers whether it took place. ``rows``: so many must have
-        changed."""
+        """Run statements as one commit; return True if it took place.
+
+        ``rows``: the expected number of changed rows.
+        """
         with self.allowing(what, *codes):
             result = self.db.sql(text)
             if rows is not None and result.rows_changed != rows:
@@ -111,8 +113,7 @@ class Worker:
         return False
 
     def transact(self, what: str, changes: Changes, *texts: str, name: str = "") -> None:
-        """Carry out statements that change one row each in a transaction of several calls, which is repeated
-        while it conflicts."""
+        """Run statements of one row each in a transaction of several calls; retry it on conflicts."""
         for _ in range(TRIES):
             steps: list[int | None] = []
             if name:
@@ -141,7 +142,7 @@ class Worker:
 
 
 class Writer(Worker):
-    """Writes to ``a`` and ``b``, where nothing is ever refused."""
+    """Writes to ``a`` and ``b``, where no statement is ever refused."""
 
     def __init__(self, log: Path, name: str) -> None:
         super().__init__(log, name)
@@ -218,7 +219,7 @@ class Writer(Worker):
 
 
 class Guest(Worker):
-    """Writes to ``c``, which is dropped and restored under its feet."""
+    """Writes to ``c``, which is dropped and restored meanwhile."""
 
     def __init__(self, log: Path, name: str) -> None:
         super().__init__(log, name)
@@ -248,20 +249,20 @@ class Guest(Worker):
             self.own.append(key)
 
     def do_delete(self) -> None:
-        if len(self.own) > 3:  # Whether it is still there, or there again, is a matter of what was restored.
+        if len(self.own) > 3:  # Whether the row exists depends on which backup was restored.
             key = self.own.pop(self.rng.randrange(len(self.own)))
             self.change("delete in c", f"DELETE FROM c WHERE k = {key}", [["delete", "c", key]], *IN_PLACE)
 
 
 class Sleeper(Writer):
-    """A writer with a short lease, which is suspended again and again for longer than that."""
+    """A writer with a short lease, which is repeatedly suspended for longer than its lease."""
 
     settings = replace(SETTINGS, session_seconds=1.0)
     pause = 0.0
 
 
 class Mortal(Worker):
-    """A writer that is killed and started again."""
+    """A writer that is killed and restarted."""
 
     pause = 0.0
 
@@ -286,7 +287,7 @@ class Reader(Worker):
     pause = 0.1
 
     def do_look_at_both(self) -> None:
-        """One transaction: nothing is lost on the way between two tables, and every index fits its table."""
+        """Read both tables in one transaction: transfers lose nothing, and every index matches its table."""
         with self.allowing("look at both", "CONFLICT"):
             with self.db.transaction():
                 both = {table: self.rows(table) for table in ("a", "b")}
@@ -304,7 +305,7 @@ class Reader(Worker):
             self.did("look at one")
 
     def do_look_by_index(self) -> None:
-        """One statement by way of an index and of the table."""
+        """Read an index and its table in one statement."""
         table = self.rng.choice(("a", "b"))
         with self.allowing("look by an index"):
             found = self.db.sql(f"SELECT k, v, w, u FROM {table} VIEW by_v").rows()
@@ -357,7 +358,7 @@ class Reader(Worker):
 
 
 class Designer(Worker):
-    """Adds and drops an index and two columns of ``a`` and ``b``, always of the same names."""
+    """Adds and drops an index and two columns of ``a`` and ``b``, always with the same names."""
 
     pause = 0.5
 
@@ -373,7 +374,7 @@ class Designer(Worker):
         table = self.rng.choice(("a", "b"))
         has = any(column["name"] == "x" for column in self.db.describe(f"/{table}")["columns"])
         if has and self.rng.random() < 0.5:
-            return  # Let somebody write to them first.
+            return  # Let other processes write to the columns first.
         actions = "DROP COLUMN x, DROP COLUMN y" if has else "ADD COLUMN x Int64, ADD COLUMN y Int64"
         changes: Changes = [["forget", table, ["x", "y"]]] if has else []
         self.change(
@@ -385,7 +386,7 @@ class Designer(Worker):
 
 
 class Archivist(Worker):
-    """Backs up ``a``, ``b`` and the ledger, and restores them beside to see what the backups hold."""
+    """Backs up ``a``, ``b`` and the ledger, and restores the backups under other names to check them."""
 
     collection = "both"
     pause = 1.0
@@ -406,7 +407,7 @@ class Archivist(Worker):
         return False
 
     def do_prune(self) -> None:
-        """Old backups go, the last two chains stay."""
+        """Remove old backups, keep the last two chains."""
         with self.allowing("prune", "UNDER_OPERATION"):
             before = [record.name for record in records(self.db, self.collection)]
             self.db.sql(f"PRUNE {self.collection} KEEP LAST 2 FULL CONFIRM")
@@ -432,7 +433,7 @@ class Archivist(Worker):
 
 
 class Restorer(Archivist):
-    """Backs up ``c``, and puts it back in place to one of its backups."""
+    """Backs up ``c`` and restores it in place."""
 
     collection = "one"
     pause = 0.2
@@ -446,7 +447,7 @@ class Restorer(Archivist):
             step = self.db.sql("DROP TABLE c").step
             self.did("drop", step=step, changes=[["reset", "c", record.step]])
             self.db.sql(f"RESTORE one AT '{record.name}' TABLE c")
-            self.begun = False  # The table is another one, which no increment can follow.
+            self.begun = False  # The restored table is a new one, which no increment can continue.
             self.did("restore in place")
 
     do_restore_again = do_restore

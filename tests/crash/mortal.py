@@ -1,9 +1,8 @@
-"""A process that dies at a chosen write, and what must be true afterwards.
+"""A process that crashes at a chosen write, and checks of the state afterwards.
 
-Every change of the disk and every catalog transaction is a boundary: before each primitive of ``LocalFiles``,
-in the middle of an append, before a transaction is committed, and right after it. (After a primitive is
-before the next one.) Once dead, a process does nothing more: whatever its ``finally`` clauses try raises
-``Death`` again.
+Boundaries are: before each primitive of ``LocalFiles``, in the middle of an append, before a catalog
+transaction is committed, and right after it. (After a primitive is before the next one.) A crashed process
+does nothing more: whatever its ``finally`` clauses try raises ``Death`` again.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from strandline.storage.objects import ObjectFiles
 from tests.world import Death, is_session
 
 NOW = Settings(history_seconds=0.0, grace_seconds=0.0)
-"""Nothing is kept for its history, so that collection has something to do."""
+"""No history is kept, so that there is garbage to collect."""
 
 
 def by_exception() -> NoReturn:
@@ -43,7 +42,7 @@ def by_kill() -> NoReturn:
 
 
 class Fate:
-    """Ends the process at the n-th boundary that it comes to; at none if n is 0."""
+    """Ends the process at its n-th boundary (0: never)."""
 
     def __init__(self, at: int, end: Callable[[], NoReturn] = by_exception) -> None:
         self.at = at
@@ -70,7 +69,7 @@ class Fate:
 
 
 class MortalFiles(LocalFiles):
-    """Files whose every change of the disk is a boundary."""
+    """Files for which every change of the disk is a boundary."""
 
     def __init__(self, root: str | os.PathLike[str], fate: Fate) -> None:
         super().__init__(root)
@@ -90,8 +89,7 @@ class MortalFiles(LocalFiles):
         self._fate.meet("middle of append")
         return done + super()._append(descriptor, data[done:])
 
-    # A process that dies takes nothing out of the page cache, so that the disk itself need not be waited for
-    # here.
+    # A crash of a process does not lose the page cache, so fsync is not needed here.
 
     def _flush(self, descriptor: int) -> None:
         self._fate.meet("flush")
@@ -121,7 +119,7 @@ class MortalFiles(LocalFiles):
 
 
 class MortalObjects(ObjectFiles):
-    """Objects whose every change of the bucket is a boundary."""
+    """Objects for which every change of the bucket is a boundary."""
 
     def __init__(self, location: str, fate: Fate) -> None:
         super().__init__(location)
@@ -153,16 +151,16 @@ def connect(
     *,
     clock: Clock | None = None,
 ) -> Database:
-    """A connection that lives until its fate meets it."""
+    """Return a connection that crashes at the boundary of ``fate``."""
     files = MortalObjects(str(folder), fate) if is_url(folder) else MortalFiles(folder, fate)
-    # When it looks for what others left is up to time, and a place of death is not.
+    # The time of its look for abandoned operations is not deterministic, but boundaries must be.
     settings = replace(settings, carry_on_seconds=0.0)
     db = strandline.connect(folder, catalog=url, files=files, settings=settings, spark=spark, clock=clock)
     engine = db.runtime.catalog.engine
 
     def refuse_the_dead(_: Any) -> None:
         if fate.dead:
-            # The thread that renews the session takes it for a catalog that is away, until it is buried.
+            # The thread that renews the session takes this for a catalog outage, until ``bury``.
             raise Unavailable("the process is dead") if is_session() else Death
 
     event.listen(engine, "begin", refuse_the_dead, insert=True)
@@ -172,8 +170,7 @@ def connect(
 
 
 def bury(db: Database, folder: Path | str, url: str | None) -> None:
-    """What the operating system does with a dead process: its threads stop, its connections close, its id is
-    free."""
+    """Do what the operating system does with a dead process: stop threads, close connections, free its id."""
     if db._carrier is not None:
         db._carrier.stop()
     session = db.runtime.session
@@ -193,8 +190,7 @@ def bury(db: Database, folder: Path | str, url: str | None) -> None:
 
 
 DEAD = 2**30
-"""No process has this id, whatever others start meanwhile: the id of one that has ended may be given out
-again."""
+"""An id that no process has. The id of an ended process could be reused."""
 
 
 def rows(db: Database, query: str) -> list[tuple[Any, ...]]:
@@ -202,14 +198,14 @@ def rows(db: Database, query: str) -> list[tuple[Any, ...]]:
 
 
 def unknown_files(db: Database) -> set[str]:
-    """Files that no segment refers to."""
+    """Return the files that no segment refers to."""
     with db.runtime.catalog.read() as conn:
         known = set(conn.execute(select(sqltables.segments.c.file)).scalars())
     return set(db.runtime.files.names("data")) - known
 
 
 def lost_files(db: Database) -> set[str]:
-    """Files that a segment refers to and that are not there."""
+    """Return the missing files of segments."""
     with db.runtime.catalog.read() as conn:
         known = set(
             conn.execute(

@@ -1,5 +1,4 @@
-"""A catalog that cannot be used for a while, from one of its transactions on, and a process that lives on or
-not."""
+"""A catalog outage that begins at one of its transactions; the process may die in it."""
 
 from __future__ import annotations
 
@@ -13,14 +12,21 @@ from strandline import Database
 from tests.world import Death, is_session
 
 FULL, LOST, UNANSWERED, ANSWERED, KILLED = "full", "lost", "unanswered", "answered", "killed"
-"""What happens at the transaction: its writes are refused, and only writes are; the connection is lost before
-it is committed; the connection is lost after it is committed, before or after the process has heard of that;
-the process dies after it is committed."""
+"""What happens at the transaction.
+
+- FULL: its writes, and only writes, are refused.
+- LOST: the connection is lost before the commit.
+- UNANSWERED: the connection is lost after the commit, before the process gets the response.
+- ANSWERED: the connection is lost after the process got the response.
+- KILLED: the process dies after the commit.
+"""
 
 
 class Outage:
-    """Of the catalog of one process, from its ``at``-th write transaction on (0: never). ``lasts``: it ends
-    after so many transactions were refused (None: by ``end``)."""
+    """An outage of one process's catalog, from its ``at``-th write transaction on (0: never).
+
+    ``lasts``: the outage ends after this number of refused transactions (None: when ``end`` is called).
+    """
 
     def __init__(self, db: Database, how: str, at: int = 0, lasts: int | None = None) -> None:
         self.how, self.at, self.left = how, at, lasts

@@ -1,6 +1,8 @@
-"""Processes that work on the backups of one collection, which are in a repository, all at once:
-``python -m tests.crash.repository_mix``. Each does what its role says until the file ``stop`` appears beside
-its log, and writes down what it did. They are forks of one process that has loaded everything."""
+"""Processes that concurrently use the backups of one collection in a repository.
+
+``python -m tests.crash.repository_mix`` forks them from one process that has loaded everything. Each acts in
+its role until the file ``stop`` appears beside its log, and logs what it did.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,15 @@ GRACE = replace(SETTINGS, repository_grace_seconds=GRACE_SECONDS)
 KEYS = 20
 COLUMNS = "(k Int64 NOT NULL, v Utf8, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v))"
 REFUSED = ("UNDER_OPERATION",)
-"""What any of them may be told: another one is at it."""
+"""Expected error: another process works on the collection."""
 
 
 class Worker:
-    """What all roles share: its log says what was done, what was refused, and what is wrong. ``pause``: how
-    long it leaves the collection to others, at most; ``patience``: how long it tries to get it."""
+    """Base of all roles: logs what was done, what was refused, and what is wrong.
+
+    ``pause``: maximum time between two actions. ``patience``: how long it retries while the collection is
+    locked.
+    """
 
     pause = 0.2
     patience = 0.0
@@ -52,8 +57,10 @@ class Worker:
         self._log.write(json.dumps({"what": what, **about}) + "\n")
 
     def attempt(self, what: str, act: Callable[[], dict[str, Any] | None], *codes: str) -> None:
-        """Errors with these codes are part of the game; anything else that comes is wrong. Whoever is patient
-        tries again while another one is at it."""
+        """Run an action and log its result; errors with these codes are expected, all others are wrong.
+
+        While the collection is locked, retry for ``patience`` seconds.
+        """
         until = time.monotonic() + self.patience
         while True:
             try:
@@ -70,7 +77,7 @@ class Worker:
 
 
 class Taker(Worker):
-    """Changes rows of its own, and takes backups."""
+    """Changes its own rows and takes backups."""
 
     def act(self) -> None:
         for _ in range(self.rng.randrange(1, 3)):
@@ -90,7 +97,7 @@ class Taker(Worker):
 
 
 class Keeper(Worker):
-    """Lets old backups go, folds chains, and verifies what is there."""
+    """Prunes, compacts and verifies backups."""
 
     pause = 0.6
     patience = 2.0
@@ -101,7 +108,7 @@ class Keeper(Worker):
                 prune = "PRUNE c KEEP LAST 2 FULL CONFIRM"
                 self.attempt("prune", lambda: _nothing(self.db.sql(prune)))
             case 1:
-                # There may be no chain to fold.
+                # There may be no chain to compact.
                 self.attempt("compact", lambda: _nothing(self.db.sql("COMPACT c")), "PRECONDITION_FAILED")
             case 2:
                 merge = "COMPACT c INCREMENTS"
@@ -115,7 +122,7 @@ class Keeper(Worker):
 
 
 class Restorer(Worker):
-    """Restores any backup beside the table, and says what came of it."""
+    """Restores any backup under another name and logs the result."""
 
     pause = 0.6
     patience = 2.0
@@ -124,7 +131,7 @@ class Restorer(Worker):
         known = records(self.db)
         if known:
             record = self.rng.choice(known)
-            # It may be pruned or swallowed before it is read.
+            # It may be pruned or merged before it is read.
             self.attempt("restore", lambda: self._restore(record.name, record.step), "PATH_NOT_FOUND")
 
     def _restore(self, name: str, step: int) -> dict[str, Any]:
@@ -136,7 +143,7 @@ class Restorer(Worker):
 
 
 class Stranger(Worker):
-    """Has a warehouse of its own, and knows nothing but the repository. Nobody there knows that it reads."""
+    """Has its own warehouse and only reads the repository; no other process knows of it."""
 
     pause = 0.3
 
@@ -148,9 +155,9 @@ class Stranger(Worker):
         self.db.sql("DROP TABLE IF EXISTS t; DROP BACKUP COLLECTION IF EXISTS c")
 
     def _attach(self) -> dict[str, Any]:
-        begun = time.monotonic()  # Before it reads which backups there are: they may go from then on.
+        begun = time.monotonic()  # Before it reads the list of backups: they may be removed from then on.
         self.db.sql(f"ATTACH BACKUP COLLECTION c FROM '{self.repository}'")
-        # What is old is about to go.
+        # The oldest backup is about to be removed.
         record = records(self.db)[0]
         try:
             self.db.sql(f"RESTORE c AT '{record.name}' WITH (VERIFY = 'data')")

@@ -1,5 +1,4 @@
-"""What a process is doing when it dies. Each scenario can be repeated for ever on one warehouse: death after
-death, nothing may be lost."""
+"""What a process does when it crashes. Scenarios can be repeated on one warehouse any number of times."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from tests.crash.mortal import NOW, lost_files, rows, unknown_files
 
 Rows: TypeAlias = dict[Any, tuple[Any, ...]]
 Model: TypeAlias = dict[str, Rows]
-"""The rows of each table by key."""
+"""The rows of each table, by key."""
 
 TABLES = """
 CREATE TABLE t (k Int64 NOT NULL, v Utf8, n Int64, PRIMARY KEY (k),
@@ -31,15 +30,20 @@ CREATE TABLE t (k Int64 NOT NULL, v Utf8, n Int64, PRIMARY KEY (k),
 CREATE TABLE u (k Utf8 NOT NULL, w Int64, PRIMARY KEY (k), INDEX by_w GLOBAL SYNC ON (w))
 """
 FILES = replace(NOW, inline_rows=0, inline_bytes=0)
-"""Every commit goes to files."""
+"""Every commit writes files."""
 MERGING = replace(NOW, merge_segments=3)
 SPARK = replace(FILES, bulk_rows=0)
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """``prepare`` is done by a process that lives; ``act`` is what another one dies in; ``after`` what the
-    tables hold if it succeeds."""
+    """A scenario of a crash.
+
+    Args:
+        prepare: done by a process that lives.
+        act: what the crashing process does.
+        after: the expected rows if ``act`` succeeds.
+    """
 
     name: str
     settings: Settings
@@ -47,7 +51,7 @@ class Scenario:
     prepare: Callable[[Database, int], None] = lambda db, i: None
     after: Callable[[Model, int], Model] = lambda model, i: model
     again: Callable[[Database], bool] = lambda db: False
-    """Whether it is left to be done although the rows are as they should be."""
+    """Whether ``act`` must be repeated although the rows are as expected."""
 
 
 def create(folder: Path | str, url: str | None) -> None:
@@ -65,8 +69,10 @@ def state(db: Database) -> Model:
 
 
 def verify(db: Database, *allowed: Model) -> Model:
-    """The tables are as one of the models says, on all tables and indexes, and nothing but what they need is
-    left on the disk after a collection. Answers the model."""
+    """Check that the state is one of ``allowed``, on all tables and indexes; return it.
+
+    Also collect garbage and check that the disk has exactly the needed files.
+    """
     found = state(db)
     assert found in allowed
     entries = sorted(((v, k, n) for k, v, n in found["t"].values()), key=repr)
@@ -90,7 +96,7 @@ def verify(db: Database, *allowed: Model) -> Model:
 
 
 def write(db: Database, i: int) -> None:
-    """One commit over two tables: rows changed, added, erased, one of them twice."""
+    """Commit changed, new and erased rows in two tables, one row twice."""
     db.sql(
         f"UPSERT INTO t (k, v, n) VALUES (5, 'five{i}', {i}), ({100 + i}, 'new', {i});"
         f"DELETE FROM t ON (k) VALUES ({99 + i}), (5), ({i % 3});"
@@ -108,7 +114,7 @@ def written(model: Model, i: int) -> Model:
 
 
 def write_frames(db: Database, i: int) -> None:
-    """The same commit by way of Spark."""
+    """Commit the same with Spark."""
     spark = db.runtime.spark
     with db.transaction():
         db.table("t").upsert(
@@ -119,12 +125,12 @@ def write_frames(db: Database, i: int) -> None:
 
 
 def write_frame(db: Database, i: int) -> None:
-    """A commit of one statement by way of Spark, so small that one can die at every boundary of it."""
+    """Commit one statement with Spark; small enough to crash at each of its boundaries."""
     db.table("u").upsert(db.runtime.spark.createDataFrame([("u1", i), ("x", i)], "k string, w bigint"))
 
 
 def write_staged(db: Database, i: int) -> None:
-    """The same as a job of Spark's brings it: rows that two tasks have staged, committed once."""
+    """Commit the same as a Spark job does: once, with rows that two tasks have staged."""
     with db.runtime.catalog.read() as conn:
         info = TableInfo.of(paths.require(conn, "/u", "table"))
     own, folder = db.runtime.files.own, fresh_folder(db.runtime.clock.now())
@@ -143,7 +149,7 @@ def frame_written(model: Model, i: int) -> Model:
 
 
 def litter(db: Database, i: int) -> None:
-    """Something to fold: it changes no state in the end."""
+    """Write changes that can be folded and cancel each other out."""
     db.sql("UPSERT INTO t (k, n) VALUES (1000, 0); UPSERT INTO u (k, w) VALUES ('z', 0)")
     db.sql("DELETE FROM t WHERE k = 1000; DELETE FROM u WHERE k = 'z'")
     db.sql(f"UPDATE t SET v = 'again{i}' WHERE k = 8; UPDATE t SET v = 'v1' WHERE k = 8")

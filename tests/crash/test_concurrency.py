@@ -1,5 +1,7 @@
-"""Writers, maintenance and readers at the same time, in several processes: nothing is lost, nobody fails,
-every snapshot is consistent."""
+"""Concurrent writers, maintenance and readers in several processes.
+
+Nothing is lost, no process fails, and every snapshot is consistent.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,7 @@ db.close()
 
 
 def model(commits: int) -> dict[int, tuple[Any, ...]]:
-    """What the table holds in the end, but for who was the last to change a shared counter."""
+    """Return the final rows, except for which writer was the last to change a shared counter."""
     rows: dict[int, tuple[Any, ...]] = {k: (k, 0) for k in range(SHARED)} | {
         100 + w: (100 + w, commits) for w in range(WRITERS)
     }
@@ -99,8 +101,7 @@ def create(folder: Path, url: str | None) -> None:
 
 
 def look(db: Database) -> None:
-    """One snapshot: as many increments of shared counters as of the writers' own, and indexes that fit the
-    table."""
+    """Check one snapshot: shared and own counters have the same sum, and the indexes match the table."""
     reader = Reader(db.runtime)
     view = reader.view("/t")
     rows = {r["k"]: r for r in _scan(reader, view)}
@@ -118,8 +119,7 @@ def _scan(reader: Reader, view: Any) -> list[dict[str, Any]]:
 
 @contextmanager
 def looking(*looks: Callable[[], object], least: int) -> Iterator[None]:
-    """Threads that look all the time, each so many times at least, however quick the work beside them is;
-    whatever one of them meets is raised in the end."""
+    """Call each of ``looks`` in its own thread, at least ``least`` times; raise the errors at the end."""
     over, errors, counts = threading.Event(), [], [0] * len(looks)
 
     def watch(number: int) -> None:
@@ -146,7 +146,7 @@ def looking(*looks: Callable[[], object], least: int) -> Iterator[None]:
 
 
 def work(folder: Path, url: str | None, commits: int) -> int:
-    """Runs the writers and the caretaker to their end; answers how many rounds the caretaker made."""
+    """Run the writers and the maintenance to their end; return the number of maintenance rounds."""
     caretaker = start(CARETAKER, str(folder), url or "")
     writers = [start(WRITER, str(folder), url or "", str(w), str(commits)) for w in range(WRITERS)]
     for process in (caretaker, *writers):

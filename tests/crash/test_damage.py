@@ -1,4 +1,4 @@
-"""Stored data that is not as it was written: ``check`` says what is wrong, where, and with which keys."""
+"""Damaged data: ``check`` reports what is wrong, where, and with which keys."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BY_V = "/t/by_v/indexImplTable"
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A table with a base, and logs in files and in the catalog."""
+    """Return a warehouse with a table that has a base, and logs in files and in the catalog."""
     folder = tmp_path_factory.mktemp("sound")
     with strandline.connect(folder, settings=FILES) as writer:
         writer.sql(TABLES)
@@ -49,7 +49,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["here", *([pytest.param("on Spark", marks=pytest.mark.spark)] if EVERY else [])])
 def db(request: pytest.FixtureRequest, sound: Path, tmp_path: Path) -> Iterator[Database]:
-    """A copy of it; checked in the process, and on Spark where all is tried."""
+    """Yield a copy of it, checked in process; on Spark in the exhaustive run."""
     spark = request.getfixturevalue("spark") if request.param == "on Spark" else None
     with damageable(sound, tmp_path / "w", spark) as db:
         yield db
@@ -60,19 +60,18 @@ def damageable(sound: Path, folder: Path, spark: SparkSession | None) -> Iterato
     shutil.copytree(sound, folder)
     settings = replace(FILES, bulk_rows=0) if spark else FILES
     with strandline.connect(folder, settings=settings, spark=spark) as db:
-        # On Spark that takes seconds; there the tests of files see it in the end.
+        # On Spark that takes seconds, and the tests of files check it at their end.
         assert spark or db.check("/t").ok
         yield db
 
 
 def kinds(db: Database) -> set[str]:
-    forget(db.runtime)  # As if by a process that has not read the files before.
+    forget(db.runtime)  # As in a process that has not read the files before.
     return {problem.kind for problem in db.check("/t").problems}
 
 
 def files(db: Database) -> list[tuple[str, str]]:
-    """File and path of each segment of the table and its indexes that is a file; on Spark only one of each,
-    which says as much as all."""
+    """Return file and path of each segment file of the table and its indexes; on Spark only one file each."""
     found = []
     with db.runtime.catalog.read() as conn:
         step = chains.state(conn, paths.require(conn, "/t").id).step
@@ -102,7 +101,7 @@ def test_a_wrong_byte_in_any_file(db: Database) -> None:
         name = db.runtime.files.path(file)
         size = os.path.getsize(name)
         places = [0, size // 2, 5, -200, size // 3, -6, -1]
-        # On Spark one place says as much as all of them: it is the checksum that tells.
+        # On Spark one place is enough: the checksum covers all.
         if not db.runtime.settings.bulk_rows:
             places = places[1:2]
         elif not EVERY:
@@ -119,7 +118,7 @@ def test_a_wrong_byte_in_any_file(db: Database) -> None:
 
 @pytest.mark.spark
 def test_wrong_bytes_in_files_that_executors_read(sound: Path, tmp_path: Path, spark: SparkSession) -> None:
-    """One in a file of the table and of each index, all at once: a check on Spark takes seconds."""
+    """One file of the table and of each index at once, because a check on Spark takes seconds."""
     with damageable(sound, tmp_path / "w", spark) as db:
         found = files(db)
         for file, _ in found:
@@ -193,14 +192,13 @@ def test_wrong_bytes_in_the_catalog(db: Database) -> None:
         assert kinds(other) == {"corrupt_file"}
 
 
-# --- an index behind its table's back ---------------------------------------------------------------------
+# --- changes of an index alone -----------------------------------------------------------------------------
 
 
 def behind_its_back(
     db: Database, path: str, make: Callable[[TableSchema], Change], *, honest: bool = True
 ) -> None:
-    """Commits a change to one path alone; with ``honest`` the digest goes with it, as a defect in the writer
-    would do it."""
+    """Commit a change to one path alone; with ``honest`` also its digest, as a defective writer would."""
     with db.runtime.catalog.read() as conn:
         info = TableInfo.of(paths.require(conn, path))
     rows, delta = log_table(in_columns(info.schema, [make(info.schema)]))
@@ -259,7 +257,7 @@ def test_a_change_that_the_digest_does_not_know(db: Database) -> None:
 def test_entries_that_the_digest_knows_and_does_not_know_on_spark(
     sound: Path, tmp_path: Path, spark: SparkSession
 ) -> None:
-    """Each in one index, so that one check finds both."""
+    """One problem in each index, so that one check finds both."""
     other = "/t/by_n/indexImplTable"
     with damageable(sound, tmp_path / "w", spark) as db:
         behind_its_back(db, BY_V, lambda s: GHOST)

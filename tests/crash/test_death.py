@@ -1,5 +1,4 @@
-"""A writer dies at every write boundary, one after the other, on one warehouse: a commit is there whole or
-not at all."""
+"""A writer crashes at every write boundary, on one warehouse: each commit is complete or absent."""
 
 from __future__ import annotations
 
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
 def die_everywhere(
     folder: Path | str, url: str | None, scenario: Scenario, spark: Any = None, stride: int = 1
 ) -> list[str]:
-    """Dies at every boundary, or at every one in ``stride``; answers those that the last run, which survived,
-    came to."""
+    """Crash at every ``stride``-th boundary; return the boundaries of the last run, which survived."""
     create(folder, url)
     for i in itertools.count(1):
         with strandline.connect(folder, catalog=url, settings=NOW) as living:
@@ -53,13 +51,13 @@ def _look(
     with strandline.connect(folder, catalog=url, settings=NOW) as db:
         found = verify(db, before, after)
         if (found == before != after or scenario.again(db)) and (spark is None or i % 4 == 1):
-            # Whatever it died in can be done again, by another process, with the usual result.
+            # Another process can repeat what was interrupted, with the usual result.
             with strandline.connect(folder, catalog=url, settings=scenario.settings, spark=spark) as other:
                 scenario.act(other, i)
             assert state(db) == after
             assert db.check("/t").problems == db.check("/u").problems == []
         if i % 5 == 0:
-            db.compact("/t")  # Or else there would be ever more to look at.
+            db.compact("/t")  # Otherwise later rounds have ever more to read.
             db.compact("/u")
 
 
@@ -85,7 +83,7 @@ def test_death_at_every_boundary(scenario: Scenario, tmp_path: Path, catalog_url
 def test_death_at_every_boundary_beside_a_bucket(
     scenario: Scenario, tmp_path: Path, s3: S3, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where not everything is tried, only what has to do with files, and maintenance in its parts."""
+    """A sample: only scenarios of files, and parts of maintenance; all of them in the exhaustive run."""
     for name, value in s3.variables.items():
         monkeypatch.setenv(name, value)
     where, url = f"s3://{s3.new_bucket()}/w", f"sqlite:///{tmp_path / 'catalog.sqlite'}"
@@ -103,7 +101,7 @@ def test_death_at_every_boundary_beside_a_bucket(
 def test_death_at_boundaries_on_spark(
     scenario: Scenario, tmp_path: Path, catalog_url: str | None, spark: SparkSession
 ) -> None:
-    """At a sample of them: what a boundary is does not depend on who wrote the rows."""
+    """At a sample of them: boundaries do not depend on which engine wrote the rows."""
     stride = 1 if EVERY else 37
     trail = die_everywhere(tmp_path / "warehouse", catalog_url, scenario, spark, stride)
     assert "sync" in trail

@@ -1,5 +1,7 @@
-"""A disk that is full, read-only or broken: one clear error, nothing half done, nothing left behind, and all
-is well once it works again."""
+"""A full, read-only or broken disk: one clear error, no partial change, nothing left behind.
+
+Everything works again as soon as the disk does.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,7 @@ WRITES = ("mkdir", "create", "append", "flush", "sync")
 def test_a_full_disk_leaves_nothing_half_done(name: str, tmp_path: Path) -> None:
     scenario = _with_small_files(BY_NAME[name])
     create(tmp_path, None)
-    # Every eleventh write or fewer fail: the others are of the same kind, and death at each of them is tested
-    # elsewhere.
+    # Only a sample of writes fail: the others are similar, and other tests crash at each of them.
     stride = 1 if EVERY else 11 if name == "index build" else 19
     for i in itertools.count(1):
         files = FaultyFiles(tmp_path, only=WRITES)
@@ -50,7 +51,7 @@ def test_a_full_disk_leaves_nothing_half_done(name: str, tmp_path: Path) -> None
                     "a failed merge is no failed commit"
                 )
             files.at = 0
-            # The process lives, so that nobody else would clean up after it.
+            # The process lives on, so no other process would clean up after it.
             assert unknown_files(db) - _garbage(db) == set()
             after = scenario.after(before, i)
             found = verify(db, before, after)
@@ -140,13 +141,13 @@ def _lost_connection() -> OperationalError:
 
 
 def test_a_commit_that_nobody_answered_may_have_taken_place(tmp_path: Path, catalog_url: str | None) -> None:
-    """The worst moment to lose the connection: the rows are there, so their files must not go."""
+    """The connection is lost after the commit: the rows exist, so their files must stay."""
     create(tmp_path, catalog_url)
     with strandline.connect(tmp_path, catalog=catalog_url, settings=FILES) as db:
         before = state(db)
         db.runtime.session.ensure()  # From here on the next transaction is the commit.
 
-        here = threading.get_ident()  # The session's own thread writes as well.
+        here = threading.get_ident()  # The session's own thread writes, too.
 
         def lose() -> None:
             if threading.get_ident() == here:
@@ -167,7 +168,7 @@ def test_a_commit_that_nobody_answered_may_not_have_taken_place(
     with strandline.connect(tmp_path, catalog=catalog_url, settings=FILES) as db:
         before = state(db)
         db.runtime.session.ensure()  # From here on the next transaction is the commit.
-        armed, here = [True], threading.get_ident()  # The session's own thread writes as well.
+        armed, here = [True], threading.get_ident()  # The session's own thread writes, too.
 
         def lose(_: object) -> None:
             if armed and threading.get_ident() == here:
@@ -184,7 +185,7 @@ def test_a_commit_that_nobody_answered_may_not_have_taken_place(
 
 
 def test_a_failed_merge_does_not_fail_the_commit_before_it(tmp_path: Path) -> None:
-    """Whatever goes wrong after the commit, its files stay."""
+    """Whatever fails after the commit, its files stay."""
     create(tmp_path, None)
     settings = replace(FILES, merge_segments=2)
     with strandline.connect(tmp_path, settings=settings) as db:

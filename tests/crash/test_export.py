@@ -1,5 +1,4 @@
-"""A process may die at any write of an export: what is at its place then is what was there before, or all of
-it."""
+"""A process may crash at any write of an export: the target is the old one or the complete new one."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ ROWS = {"before": pa.table({"k": [1]}), "after": pa.table({"k": [1, 2, 3]})}
 
 
 def found(place: Path) -> str | None:
-    """Which rows are there; None if there is nothing. What is neither is an error."""
+    """Return which of the known rows the target has; None if it does not exist."""
     if not place.exists():
         return None
     table = pq.read_table(place)
@@ -27,7 +26,7 @@ def found(place: Path) -> str | None:
 
 
 class Apart(MortalFiles):
-    """Files of a system on which two names cannot change places in one step."""
+    """Files of a system that cannot exchange two names atomically."""
 
     def _exchange(self, path: str, name: str) -> bool:
         return False

@@ -1,5 +1,4 @@
-"""A real ``kill -9`` in another process, at writes spread over every scenario; this process then finds
-everything whole."""
+"""``kill -9`` in another process, at writes spread over every scenario; this process finds no damage."""
 
 from __future__ import annotations
 
@@ -17,12 +16,12 @@ from tests.effort import EVERY, on_catalogs
 from tests.processes import SOURCE, environment, run_python
 
 SAMPLES = {None: 3, "postgresql": 2} if EVERY else {None: 1, "postgresql": 1}
-"""How many deaths there are in each scenario."""
+"""Number of kills per scenario."""
 ON_POSTGRESQL = ("commit to files", "index build", "maintenance")
 
 
 def run_victim(folder: Path, url: str | None, scenario: Scenario, i: int, at: int) -> int | None:
-    """Runs until its death; if it survives, answers how many boundaries it came to."""
+    """Run the scenario until it is killed; if it survives, return the number of its boundaries."""
     arguments = [str(folder), url or "", scenario.name, str(i), str(at)]
     process = run_python("-m", "tests.crash.victim", *arguments, env=environment(SOURCE.parent))
     if process.returncode == -signal.SIGKILL:
@@ -44,7 +43,7 @@ def verified(folder: Path, url: str | None, *allowed: Model) -> None:
 
 
 def survived(folder: Path, url: str | None, scenario: Scenario, i: int) -> int:
-    """Do it in this process, and answer how many boundaries it came to."""
+    """Run the scenario in this process; return the number of its boundaries."""
     fate = Fate(0)
     db = connect(folder, url, fate, scenario.settings)
     scenario.act(db, i)
@@ -69,7 +68,7 @@ def test_kill_at_a_write(scenario: Scenario, tmp_path: Path, catalog_url: str | 
     for number in range(samples):
         i = number + 2
         before, after = prepared(tmp_path, catalog_url, scenario, i)
-        # In the first half: a later run has less to do, and the very last ones may belong to the end of the
+        # In the first half: a later run has fewer writes, and the last ones may belong to the end of the
         # session.
         place = max(1, 1 + (boundaries - 4) * (2 * number + 1) // (4 * samples))
         lived = run_victim(tmp_path, catalog_url, scenario, i, place)
@@ -83,8 +82,7 @@ def test_kill_at_a_write(scenario: Scenario, tmp_path: Path, catalog_url: str | 
 @pytest.mark.spark
 @pytest.mark.xdist_group("jvm")
 def test_kill_with_a_jvm(tmp_path: Path) -> None:
-    """The JVM ends soon after its Python process; what it still writes until then is collected by the next
-    collection."""
+    """The JVM ends soon after its Python process; the next collection deletes what it still writes."""
     scenario = BY_NAME["statement on Spark"]
     create(tmp_path, None)
     before, after = prepared(tmp_path, None, scenario, 1)
@@ -96,7 +94,7 @@ def test_kill_with_a_jvm(tmp_path: Path) -> None:
 
 
 def _java_with(text: str) -> bool:
-    """Whether a JVM has a file open below a folder."""
+    """Return True if a JVM has an open file whose path contains ``text``."""
     for process in Path("/proc").iterdir():
         if process.name.isdigit():
             try:

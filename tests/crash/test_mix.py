@@ -1,6 +1,7 @@
-"""Everything at once, in many processes: writers, readers, descriptions that change, backups, restores,
-housekeeping, processes that sleep and processes that die. In the end the tables hold what the processes say
-that they have committed, and nobody has read anything wrong.
+"""Everything at once, in many processes, some of which are suspended or killed.
+
+There are writers, readers, schema changes, backups, restores and housekeeping. In the end the tables hold
+exactly what the processes report as committed, and no process has read anything wrong.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ STEADY = (
     "caretaker",
 )
 SAMPLE = 4
-"""So many backups of each collection are restored in the end."""
+"""Number of backups of each collection that are restored in the end."""
 PATIENCE = 300.0
-"""So many seconds more it may take until everything was done at least once."""
+"""Additional seconds until everything was done at least once."""
 
 AT_LEAST = {
     "upsert": 20,
@@ -75,16 +76,15 @@ AT_LEAST = {
     "sleep": 3,
     "death": 2,
 }
-"""What must have been done in a minute."""
+"""Minimum number of times that each thing is done in a minute."""
 
 
 Turn: TypeAlias = "Callable[[], tuple[float, Turn]]"
-"""Something that is done to a process; answers after how many seconds at least something else comes next."""
+"""An action on a process; returns the minimum number of seconds until the next action, and that action."""
 
 
 class Crowd:
-    """The processes, and what the test does to them. Whoever ends by itself before the end has found
-    something wrong."""
+    """The processes, and the actions of the test on them. A process that ends early has found an error."""
 
     def __init__(self, folder: Path, url: str | None, logs: Path) -> None:
         self._arguments = [str(folder), url or "", str(logs)]
@@ -101,7 +101,7 @@ class Crowd:
         return self._running[name]
 
     def run(self, seconds: float) -> None:
-        """For so long, and on a machine that has other things to do for longer, until enough was done."""
+        """Run for some seconds, or longer on a busy machine, until enough was done."""
         for name in (*STEADY, "sleeper", "mortal-0"):
             self.start(name)
         for process in self._running.values():
@@ -137,7 +137,7 @@ class Crowd:
         (name,) = [name for name in self._running if name.startswith("mortal")]
         log = self._logs / f"{name}.log"
         if not log.exists() or "step" not in log.read_text():
-            return 0.5, self._kill  # It has not lived yet.
+            return 0.5, self._kill  # It has not committed anything yet.
         process = self._running.pop(name)
         process.kill()
         process.communicate()
@@ -146,10 +146,11 @@ class Crowd:
         return 1.0, self._kill
 
     def end(self) -> list[str]:
-        """Let all come to their end; answers what they complained about."""
+        """Let all processes end; return their errors."""
         (self._logs / "stop").touch()
         for process in self._running.values():
-            process.send_signal(signal.SIGCONT)  # Who sleeps may hold the catalog, for which all others wait.
+            # A suspended process may hold the catalog, for which all others wait.
+            process.send_signal(signal.SIGCONT)
         wrong = []
         for name, process in self._running.items():
             try:
@@ -167,7 +168,7 @@ class Crowd:
 @pytest.mark.slow
 @pytest.mark.parametrize("catalog_url", ["sqlite", *(["postgresql"] if EVERY else [])], indirect=True)
 def test_the_mix(tmp_path: Path, catalog_url: str | None) -> None:
-    """On PostgreSQL where everything is tried; some at once are there always, in test_concurrency."""
+    """Against PostgreSQL only in the exhaustive run; test_concurrency always has concurrent processes."""
     folder, logs = tmp_path / "warehouse", tmp_path / "logs"
     logs.mkdir()
     with strandline.connect(folder, catalog=catalog_url, settings=SETTINGS) as db:
@@ -185,7 +186,7 @@ def test_the_mix(tmp_path: Path, catalog_url: str | None) -> None:
 
 
 def too_little(history: History) -> dict[str, int]:
-    """What was done less often than it must be, and how often it was."""
+    """Return what was done too rarely, and how often it was done."""
     return {
         what: history.counts[what]
         for what, least in AT_LEAST.items()
@@ -199,7 +200,7 @@ def log(folder: Path, *entries: dict[str, Any]) -> History:
 
 
 def test_what_is_lost_or_invented_is_noticed(tmp_path: Path) -> None:
-    """Of a check that nothing ever fails one should know that it can."""
+    """The check itself must be able to fail."""
     set_v = {"what": "upsert", "step": 7, "changes": [["set", "a", 1, {"v": "x"}]]}
     count = {"what": "count", "step": 5, "changes": [["add", "a", 1, "u", 1]]}
     backup = {"what": "full backup", "backup": ["both", "b1", 6]}
@@ -226,7 +227,7 @@ def test_what_is_lost_or_invented_is_noticed(tmp_path: Path) -> None:
 
 
 def finished(folder: Path, url: str | None, history: History) -> list[str]:
-    """What is wrong with what the processes have read, and with what is there in the end."""
+    """Return what is wrong with what the processes read, and with the final state."""
     model, at = history.models()
     wrong = history.wrong
     for step, restored in history.restored:

@@ -1,6 +1,8 @@
-"""The catalog cannot be used for a while, at each transaction of each kind of operation. What a caller may
-rely on: a statement that returns has happened, one that raises has not and never will, unless its error says
-otherwise; nothing is stuck, and nothing happens later."""
+"""Outages of the catalog at each transaction of each kind of operation.
+
+A statement that returns has happened. A statement that raises has not happened and never will, unless its
+error says otherwise. Nothing stays locked, and nothing happens later.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,11 @@ from tests.world import Death
 
 @dataclass(frozen=True)
 class Act:
-    """``prepare`` is done while all is well, ``act`` while the catalog goes away. ``{i}`` is a number,
-    ``{last}`` the last backup of c. ``damaged``: before ``act`` the objects of the repository are damaged,
-    and that is found."""
+    """A statement to interrupt: ``prepare`` runs before the outage, ``act`` during it.
+
+    ``{i}`` is a number, ``{last}`` the last backup of c. ``damaged``: before ``act`` the objects of the
+    repository are damaged and found to be damaged.
+    """
 
     prepare: str
     act: str
@@ -60,12 +64,11 @@ ACTS = {
 }
 HOWS = (FULL, LOST, UNANSWERED, ANSWERED)
 PATIENT, TOLD, GONE = "patient", "told", "gone"
-"""What the caller does: it waits until the catalog is back; it is told and its process lives on; it is told
-and its process ends while the catalog is away."""
+"""The caller waits for the catalog; or gets an error and lives on; or gets an error and ends meanwhile."""
 
 
 def cases(places: int) -> list[tuple[int, str, str]]:
-    """Which transaction, what happens at it, and what the caller does."""
+    """Return transactions with what happens at them and what the caller does."""
     every = [
         (at, how, caller) for at in range(1, places + 1) for how in HOWS for caller in (PATIENT, TOLD, GONE)
     ]
@@ -109,7 +112,7 @@ def test_what_a_caller_may_rely_on(act: Act, tmp_path: Path, catalog_url: str | 
 
 
 class _Play:
-    """One statement after the other on one warehouse."""
+    """Statements on one warehouse, one after the other."""
 
     def __init__(self, folder: Path, url: str | None, act: Act, copy: str) -> None:
         self.folder, self.url, self.act, self.copy, self.i = folder, url, act, copy, 2
@@ -133,7 +136,7 @@ class _Play:
         return db
 
     def count(self) -> int:
-        """How many transactions it takes."""
+        """Return the number of transactions of the statement."""
         with self.prepare() as db:
             calm = Outage(db, LOST)
             db.sql(self.say(db, self.act.act))
@@ -164,7 +167,7 @@ class _Play:
             if caller == GONE:
                 other.resume()
             assert settled(other)
-            other.collect()  # Markers of what had ended before it was refused.
+            other.collect()  # Markers of operations that had ended before they were refused.
             self.judge(other, before, known, error, died=how == KILLED)
             told = seen(other), states(other)
             # Nothing happens later.
@@ -194,7 +197,7 @@ class _Play:
         elif error.outcome == HAPPENED:
             assert new[error.operation or ""] == "done"
         elif error.operation is None:
-            # VERIFY goes on after its own operations, which change nothing.
+            # VERIFY continues after its own operations, which change nothing.
             begun = {i for i in new if db.operation(i).kind != "try restore"}
             assert not begun, "it raised and names no operation, so there is none"
             assert seen(db) == before
@@ -216,7 +219,7 @@ def settled(db: Database) -> bool:
 
 
 def seen(db: Database) -> dict[str, Any]:
-    """What is there, without the collection of others and what is at hand only to those that look for it."""
+    """Return the visible state, without the other collection and temporary paths."""
     found = {}
     for entry in db.ls("/", depth=None):
         if entry.path.startswith("/.backups/collections/o/") or entry.path.startswith("/other"):

@@ -1,4 +1,4 @@
-"""What a reader, a pin or a sleeping process still needs stays, and what nobody needs goes."""
+"""What a reader, a pin or a suspended process needs is kept; what none of them needs is collected."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ def folder(tmp_path: Path, catalog_url: str | None) -> Path:
 
 
 GRACEFUL = replace(FILES, grace_seconds=60.0)
-"""What was just removed is left alone for a minute; otherwise it is not, so that only what somebody says he
-reads is kept."""
+"""Recently removed files are kept for a minute. Otherwise only what a process declares to read is kept."""
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ def connect(folder: Path, catalog_url: str | None) -> Iterator[Callable[..., Dat
 
 
 def replace_all(connect: Callable[..., Database], number: int = 1) -> Database:
-    """Another process changes the table, compacts it and collects what nobody needs."""
+    """In another process, change the table, compact it and collect garbage."""
     db = connect()
     write(db, number)
     litter(db, number)
@@ -65,7 +64,7 @@ def replace_all(connect: Callable[..., Database], number: int = 1) -> Database:
 
 
 def rows_of(reader: Reader) -> set[tuple[Any, ...]]:
-    """As if by a process that has nothing in its caches."""
+    """Return the rows, read as by a process with empty caches."""
     forget(reader.runtime)
     view = reader.view("/t")
     table = scan(reader.runtime.store.shelf, view.state)
@@ -100,7 +99,7 @@ def test_a_reader_that_is_said_to_be_there_keeps_its_files_without_any_grace(
 
 
 def wait_until_said(db: Database, step: int) -> None:
-    """Its session's own thread says what it reads."""
+    """Wait until the session's thread has recorded what the session reads."""
     for _ in range(6000):
         with db.runtime.catalog.read() as conn:
             if sessions.oldest_read(conn) == step:
@@ -112,7 +111,7 @@ def wait_until_said(db: Database, step: int) -> None:
 @pytest.mark.slow
 def test_a_reader_keeps_its_files_for_as_long_as_it_exists(connect: Callable[..., Database]) -> None:
     clock = ManualClock()
-    # So long that no thread looks by itself while the test runs.
+    # So long that no thread acts by itself during the test.
     gently = partial(connect, settings=replace(FILES, grace_seconds=6_000.0, session_seconds=60_000.0))
     db = gently(clock=clock)
     reader = Reader(db.runtime)
@@ -120,15 +119,15 @@ def test_a_reader_keeps_its_files_for_as_long_as_it_exists(connect: Callable[...
     for turn in range(1, 5):
         replace_all(lambda: gently(clock=clock), turn).close()
         clock.sleep(4_500.0)
-        db.runtime.session.refresh()  # What its thread does several times in a grace period.
+        db.runtime.session.refresh()  # Its thread does this several times per grace period.
         gently(clock=clock).collect()
         assert rows_of(reader) == before
     kept = set(db.runtime.files.names("data"))
     del reader
     gc.collect()
     gently(clock=clock).collect()
-    assert set(db.runtime.files.names("data")) == kept  # The row still says that it is read.
-    db.collect()  # Whoever collects knows better of himself, without having to wait for his thread.
+    assert set(db.runtime.files.names("data")) == kept  # The session's row still says that it is read.
+    db.collect()  # The collecting process knows its own readers without waiting for its thread.
     assert set(db.runtime.files.names("data")) < kept
 
 
@@ -229,11 +228,11 @@ def test_a_reader_of_the_past_keeps_it(connect: Callable[..., Database]) -> None
             at(db, step)
 
 
-# --- a process that was only thought dead -----------------------------------------------------------------
+# --- a process wrongly taken for dead ---------------------------------------------------------------------
 
 
 def bury_alive(db: Database, other: Database) -> str:
-    """The others think that it is dead, and collect what it left."""
+    """Other processes take this one for dead, and collect its files."""
     session_id = db.runtime.session.id
     with other.runtime.catalog.write() as tx:
         tx.conn.execute(
@@ -246,8 +245,7 @@ def bury_alive(db: Database, other: Database) -> str:
 
 
 def test_a_sleeper_that_was_thought_dead_commits_again(connect: Callable[..., Database]) -> None:
-    """Its files were collected while it slept between writing and committing, so the commit must not count
-    them."""
+    """Its files were collected while it slept between writing and committing, so it must write new ones."""
     db, other = connect(), connect()
     before = state(db)
     catalog = db.runtime.catalog

@@ -1,4 +1,4 @@
-"""File systems that are really full or read-only: a small tmpfs, and a second, read-only way to a folder."""
+"""Really full or read-only file systems: a small tmpfs, and a read-only bind mount."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Mount = Callable[..., Path]
 
 @pytest.fixture
 def mount(tmp_path: Path) -> Iterator[Mount]:
-    """Mounts something at a folder of its own, and unmounts all at the end."""
+    """Return a function that mounts a file system at a new folder; unmount all at the end."""
     mounted: list[Path] = []
 
     def call(*arguments: str) -> Path:
@@ -58,7 +58,7 @@ def mount(tmp_path: Path) -> Iterator[Mount]:
 
 
 def read_only(mount: Mount, folder: Path) -> Path:
-    """Return a second way to a folder, by which nobody can write."""
+    """Return a read-only second path to a folder."""
     place = mount("--bind", str(folder))
     subprocess.run(["mount", "-o", "remount,ro,bind", str(place)], check=True)
     return place
@@ -91,7 +91,7 @@ READING = (
 def read_all(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in READING:
         code = main([*command, "-w", str(place)])
-        # That something needs attention is an answer as well.
+        # "Needs attention" is a valid answer, too.
         assert code == 0 or (command == ["status"] and code < 3), (command, capsys.readouterr())
 
 
@@ -136,7 +136,7 @@ os._exit(0)
 
 @pytest.mark.parametrize("index", [True, False], ids=["with its index", "without its index"])
 def test_what_a_dead_process_has_committed_is_read(mount: Mount, tmp_path: Path, index: bool) -> None:
-    """Its last commits are in the log, and nobody can take them into the file."""
+    """Its last commits are in the write-ahead log, and no process can move them into the database file."""
     folder = fill(tmp_path / "wh")
     subprocess.run([sys.executable, "-c", DIE, str(folder)], check=True, env=environment())
     assert (folder / "catalog.sqlite-wal").stat().st_size > 0
@@ -192,7 +192,7 @@ def test_an_older_catalog_is_not_migrated_where_it_is_read_only(mount: Mount, tm
 
 @contextmanager
 def full(place: Path) -> Iterator[None]:
-    """Not a byte is free."""
+    """Fill the file system to the last byte while the block runs."""
     filler = place / "filler"
     with open(filler, "wb", buffering=0) as file, suppress(OSError):
         while True:

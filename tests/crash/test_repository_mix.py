@@ -1,6 +1,8 @@
-"""Backups, prunes, compaction, verification and restores of one collection in several processes at once, its
-backups in a repository: at any time a restore brings what was there at the step of its backup, and in the end
-the repository has what its backups need and nothing else."""
+"""Concurrent backups, prunes, compaction, verification and restores of one collection in a repository.
+
+Every restore gives the state at the step of its backup, and in the end the repository has exactly the objects
+that its backups need.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,14 @@ from tests.processes import SOURCE, environment, start_python
 
 NAMES = ("taker-1", "taker-2", "keeper-1", "keeper-2", "restorer-1", "stranger-1")
 AT_LEAST = ("increment", "prune", "compact", "merge", "verify", "restore", "attach")
-"""What must have been done."""
+"""Actions that must occur."""
 PRUNE = "PRUNE c KEEP LAST 2 FULL CONFIRM"
 PATIENCE = 300.0
-"""So many seconds more it may take until everything was done at least once."""
+"""Additional seconds until everything was done at least once."""
 
 
 class History:
-    """What the processes say that they did."""
+    """What the processes report."""
 
     def __init__(self, logs: Path) -> None:
         self.commits: list[tuple[int, int, str | None]] = []
@@ -54,7 +56,7 @@ class History:
             self.restored.append((entry["at"], entry["rows"]))
 
     def at(self, step: int) -> list[tuple[int, str]]:
-        """The rows at a step."""
+        """Return the rows at a step."""
         held: dict[int, str] = {}
         for commit, key, value in self.commits:
             if commit <= step and value is None:
@@ -71,7 +73,7 @@ def mix(folder: Path, url: str | None, logs: Path) -> None:
         time.sleep(0.05)
     begun = time.monotonic()
     while process.poll() is None and time.monotonic() < begun + SECONDS + PATIENCE:
-        # On a machine that has other things to do, until enough was done.
+        # On a busy machine, wait until enough was done.
         time.sleep(0.2)
         if time.monotonic() > begun + SECONDS and all(map(History(logs).counts.get, AT_LEAST)):
             break

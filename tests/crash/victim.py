@@ -1,5 +1,4 @@
-"""A process that does what a scenario says and kills itself at the n-th write boundary: ``python -m
-tests.crash.victim``."""
+"""Run a scenario and kill this process at the n-th write boundary: ``python -m tests.crash.victim``."""
 
 from __future__ import annotations
 

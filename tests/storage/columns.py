@@ -1,4 +1,4 @@
-"""Rows as tests write them, in columns as the store takes them."""
+"""Rows as columns, in the store's form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from strandline.types.arrays import python_to_array
 
 
 def table_of(schema: TableSchema, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> pa.Table:
-    """Return canonical values of ``columns`` as a table."""
+    """Return rows of canonical values as a table with ``columns``."""
     return pa.table(
         {name: python_to_array(schema[name].type, [row[i] for row in rows]) for i, name in enumerate(columns)}
     )

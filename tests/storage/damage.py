@@ -1,4 +1,4 @@
-"""Segments as a broken writer leaves them: the rows lie as they came, and what is recorded fits the bytes."""
+"""Segments as a defective writer leaves them: rows are unsorted, but the record fits the bytes."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ def unsorted_segment(
     upto: int = PENDING,
     group: int = 2,
 ) -> Segment:
-    """Upserts in this order, in a file of small row groups, or inline without a ``name``. ``steps`` makes it
-    a stepped segment."""
+    """Write upserts in this order, in a file with small row groups, or inline without a ``name``.
+
+    ``steps`` makes it a stepped segment.
+    """
     table = table_of(schema, schema.names, rows)
     stored = table.rename_columns([c.physical for c in schema.columns])
     if role == "log":

@@ -1,5 +1,4 @@
-"""What the storage tests share: schemas, values of every type, and a table's history that is also kept as
-plain dictionaries."""
+"""Shared examples: schemas, values of every type, and tables with a model in plain dictionaries."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ _WIDE = Context(prec=60)
 
 
 class QuickFiles(LocalFiles):
-    """Without waiting for the disk: nothing in a test has to survive a power cut."""
+    """Files without fsync: no test has to survive a power failure."""
 
     def _flush(self, descriptor: int) -> None:
         pass
@@ -40,13 +39,13 @@ class QuickFiles(LocalFiles):
 
 
 def schema(*columns: str, key: str) -> TableSchema:
-    """``schema("k Int64 NOT NULL", "v Utf8", key="k")``."""
+    """Example: ``schema("k Int64 NOT NULL", "v Utf8", key="k")``."""
     parsed = [(c.split()[0], parse_type(c.split()[1]), c.endswith("NOT NULL")) for c in columns]
     return TableSchema.of(parsed, tuple(key.split()))
 
 
 def values(type_: Type) -> st.SearchStrategy[Any]:
-    """Canonical values that are not NULL; NaN is left out because it is not equal to itself."""
+    """Generate canonical values that are not NULL. NaN is left out, because it does not equal itself."""
     match type_.kind:
         case "bool":
             return st.booleans()
@@ -82,8 +81,7 @@ SCHEMAS = [
 
 @dataclass
 class History:
-    """A table that was written commit by commit: its segments, and beside them what the state at each step
-    must be."""
+    """A table written commit by commit: its segments, and the expected state at each step."""
 
     files: LocalFiles
     schema: TableSchema
@@ -108,7 +106,7 @@ class History:
         return f"t/{next(self._names)}.parquet"
 
     def write(self, mode: Mode, columns: Sequence[str], rows: Sequence[Row], inline: bool = True) -> None:
-        """One commit at the next step."""
+        """Commit at the next step."""
         changes = apply_write(self.schema, mode, columns, rows, self.states[-1])
         table, delta = log_table(self.schema, changes)
         step = self.step + 1
@@ -137,12 +135,12 @@ class History:
         self.digests.append(self.digests[-1] + delta)
 
     def merge(self, start: int, stop: int) -> None:
-        """Replaces the log segments ``start:stop`` by one."""
+        """Replace the log segments ``start:stop`` by one."""
         merged = merge_logs(self.shelf, self.schema, self.segments[start:stop], self.name())
         self.segments[start:stop] = [merged]
 
     def compact(self, count: int) -> None:
-        """Replaces the first ``count`` segments by a base with one row per key."""
+        """Replace the first ``count`` segments by a base with one row per key."""
         first = self.segments[:count]
         step = first[-1].upto
         last = {change.key: at for at, change in self.log if at <= step}
@@ -165,7 +163,7 @@ class History:
 
 @st.composite
 def histories(draw: st.DrawFn, root: Path, commits: int = 6) -> History:
-    """Random writes, some merged, the oldest perhaps compacted."""
+    """Generate tables with random writes, some of them merged, the oldest perhaps compacted."""
     table = draw(st.sampled_from(SCHEMAS))
     key = st.tuples(
         *(values(c.type) if c.not_null else st.none() | values(c.type) for c in table.key_columns)

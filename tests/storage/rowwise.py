@@ -1,5 +1,4 @@
-"""Writes one row at a time, in plain Python: what the code that works in columns, and Spark, are compared
-with."""
+"""Writes row by row in plain Python: the reference for the columnar code and for Spark."""
 
 from __future__ import annotations
 
@@ -23,8 +22,10 @@ from tests.storage.columns import table_of
 
 @dataclass(frozen=True)
 class Change:
-    """What one commit does to one key. ``old`` None: the key was not there; ``new`` None: it is not there
-    afterwards."""
+    """The change of one key by a commit.
+
+    ``old`` None: the key did not exist before; ``new`` None: it does not exist afterwards.
+    """
 
     key: Key
     op: Literal["U", "R", "E"]
@@ -72,13 +73,11 @@ def apply_write(
     rows: Iterable[Sequence[Any]],
     old: Mapping[Key, Row],
 ) -> list[Change]:
-    """The changes that a statement makes: one for each key, with the final image where the statement names
-    the key more than once.
+    """Return the changes that a statement makes, one per key, with the last image of a repeated key.
 
-    ``rows`` are canonical values of ``columns``, which name all key columns; ``old`` has the present rows of
-    those keys. UPSERT sets the named columns and keeps the others; UPDATE does so for keys that are there;
-    REPLACE and INSERT make the others NULL, and INSERT refuses a key that is there; DELETE erases keys that
-    are there; DELETE ON records an erase for every key."""
+    ``rows`` are canonical values of ``columns``, which include the key; ``old`` has the existing rows of
+    these keys. The modes are described at ``storage.arrow.write.apply_write``.
+    """
     if lost := [name for name in schema.key if name not in columns]:
         raise InvalidArgument(f"the key column {lost[0]} is missing", "Name every column of the primary key.")
     if unknown := [name for name in columns if name not in schema]:
@@ -114,8 +113,10 @@ def apply_write(
 def index_changes(
     schema: TableSchema, index: IndexDef, impl: TableSchema, changes: Iterable[Change]
 ) -> list[Change]:
-    """What changes of a table's rows do to one of its indexes, whose implementation table has the schema
-    ``impl``."""
+    """Return the changes of an index that follow from a table's changes.
+
+    ``impl`` is the schema of the index's implementation table.
+    """
     place = {name: i for i, name in enumerate(schema.names)}
     entry_of = _picker([place[name] for name in impl.names])
     key_of = _picker([place[name] for name in impl.key])
@@ -137,7 +138,7 @@ def index_changes(
 
 
 def is_fresh(changes: Iterable[Change]) -> bool:
-    """Whether they only add keys that were not there."""
+    """Return True if all changes add new keys."""
     return all(change.op != "E" and change.old is None for change in changes)
 
 
@@ -146,8 +147,10 @@ def log_table(schema: TableSchema, changes: Sequence[Change]) -> tuple[pa.Table,
 
 
 def _picker(places: Sequence[int]) -> Callable[[Sequence[Any]], Row]:
-    """Takes the values at some places out of a row. Commits do this for each row several times, so it must be
-    quick."""
+    """Return a function that takes the values at some positions out of a row.
+
+    It is called several times per row, so it must be fast.
+    """
     if len(places) == 1:
         only = places[0]
         return lambda row: (row[only],)
@@ -155,14 +158,14 @@ def _picker(places: Sequence[int]) -> Callable[[Sequence[Any]], Row]:
 
 
 def _tombstones(schema: TableSchema) -> Callable[[Key], Row]:
-    """Makes of a key the row that an erase leaves: the key, and NULL in all other columns."""
+    """Return a function that makes the row of an erase: the key, and NULL in all other columns."""
     place = {name: i for i, name in enumerate(schema.key)}
     pick = _picker([place.get(name, len(place)) for name in schema.names])
     return lambda key: pick((*key, None))
 
 
 def _same(old: Row | None, new: Row | None) -> bool:
-    """Equal as SQL and the row hash see it: NaN equals NaN, and the zeros are equal."""
+    """Compare values as SQL and the row hash do: NaN equals NaN, -0 equals 0."""
     return old == new or all(a == b or (a != a and b != b) for a, b in zip(old or (), new or (), strict=True))
 
 

@@ -39,7 +39,7 @@ def arrays(schema: TableSchema, rows: list[tuple[Any, ...]]) -> dict[str, pa.Arr
 
 
 def generated(schema: TableSchema, count: int) -> list[tuple[Any, ...]]:
-    """Many rows from Hypothesis, for one job of Spark: a job for each example would take minutes."""
+    """Generate many rows with Hypothesis, for a single Spark job: one job per row would take minutes."""
     rows: list[tuple[Any, ...]] = []
 
     @settings(
@@ -156,7 +156,8 @@ TEXTS: dict[str, list[str | None]] = {
 def test_texts_are_hashed_together_as_each_is_alone(name: str) -> None:
     schema = TableSchema.of([("k", parse_type("Int32"), True), ("v", parse_type("Utf8"), False)], ("k",))
     columns = arrays(schema, list(enumerate(["before", *TEXTS[name]])))
-    columns = {of: column.slice(1) for of, column in columns.items()}  # An array may be a part of another.
+    # An array may be a slice of another one.
+    columns = {of: column.slice(1) for of, column in columns.items()}
     some = sorted({*range(0, len(TEXTS[name]), 1 + len(TEXTS[name]) // 300), len(TEXTS[name]) - 1})
     found = hashes(schema, columns)
     for i in some:

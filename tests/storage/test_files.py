@@ -1,5 +1,7 @@
-"""Files in a folder: what is durable when, and what a full disk or a death leaves. What holds for files
-anywhere is in test_files_anywhere.py."""
+"""Files in a folder: durability, full disks and crashes.
+
+test_files_anywhere.py tests what holds for every store.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from tests.world import Death
 
 
 class Broken(LocalFiles):
-    """Whatever first changes the disk for the ``at``-th time fails with ``error``."""
+    """Files whose ``at``-th change of the disk fails with ``error``."""
 
     def __init__(self, root: Path, at: int, error: BaseException, forever: bool = False) -> None:
         super().__init__(root)
@@ -46,7 +48,7 @@ class Broken(LocalFiles):
         self._count("append")
         return super()._append(
             descriptor, data[: max(1, len(data) // 2)]
-        )  # a disk may take less than it was given
+        )  # A disk may write less than it was given.
 
     def _flush(self, descriptor: int) -> None:
         self._count("flush")
@@ -140,7 +142,7 @@ def test_remove_tree_removes_only_what_is_below(files: LocalFiles, tmp_path: Pat
 
 
 def test_a_folder_is_replaced_in_one_step(tmp_path: Path) -> None:
-    """Whenever the process dies, the old one is there or the new one."""
+    """After a crash at any point either the old folder or the new one exists."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     if not exchange(str(tmp_path / "a"), str(tmp_path / "b")):
@@ -182,7 +184,7 @@ def test_where_folders_cannot_change_places_the_old_one_is_kept_beside(tmp_path:
 
 @pytest.fixture
 def linked(tmp_path: Path) -> LocalFiles:
-    """A folder with a link to another one, in which somebody else has a file."""
+    """A folder with a link to another folder with a foreign file."""
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "thesis").write_bytes(b"years of work")
     (tmp_path / "root").mkdir()

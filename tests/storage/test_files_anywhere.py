@@ -1,5 +1,4 @@
-"""What holds for files wherever they are: in a folder, on an S3 server, in other stores that the client
-knows; and for those whose content is sealed."""
+"""Properties of files in every store: folder, S3 server, the client's own stores; plain and encrypted."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from tests.s3 import S3
 
 
 class OtherObjects(ObjectFiles):
-    """Objects in a store that the client brings along, for more than one opinion on what a store does."""
+    """Objects in a store of the client's, as a second implementation of store semantics."""
 
     def __init__(self, store: Any) -> None:
         super().__init__("s3://other")
@@ -53,7 +52,7 @@ KINDS = [
 
 @pytest.fixture(params=KINDS)
 def new(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Files]:
-    """Makes an empty place for files of one kind."""
+    """Return a function that creates an empty store."""
     if request.param.endswith("s3"):
         s3: S3 = request.getfixturevalue("s3")
 
@@ -117,7 +116,7 @@ def test_a_large_file_is_whole(files: Files, size: int) -> None:
 def test_names_may_hold_quotes_spaces_and_any_letter(files: Files) -> None:
     name = "a 'b'/\"c\"/ключ 鍵 \\n %20+.parquet"
     if files.location.startswith("az:"):
-        name = name.replace("\\", "")  # Azure takes it for a slash; no name of ours has one.
+        name = name.replace("\\", "")  # Azure takes it for a slash; our names do not contain it.
     files.write(name, b"1")
     assert list(files.names()) == [name]
     assert files.read(name) == b"1"
@@ -175,7 +174,7 @@ def test_names_lists_what_is_below_a_folder(files: Files) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("new", KINDS if EVERY else KINDS[:-1], indirect=True)
 def test_a_long_list_is_whole(files: Files) -> None:
-    """Sealed files have the list of those that they are over."""
+    """Encrypted files use the list of the underlying store."""
     names = {f"data/{i % 7}/{i:05}" for i in range(1100)}
     for name in names:
         files.write(name, b"1")

@@ -1,5 +1,4 @@
-"""The keys of a repository: who opens it, how the key is changed, and what a death or somebody with older
-keys does."""
+"""The keys of a repository: opening, rotation, crashes, and attacks with older keys."""
 
 from __future__ import annotations
 
@@ -147,7 +146,7 @@ def test_a_death_at_any_write_of_a_change_leaves_one_key_that_opens_it(tmp_path:
         assert len(opens) == 1, fate.place
         assert SealedFiles(calm, open_ring(calm, opens[0])).read("objects/a") == b"content"
         seen.add("old" if opens == [OLD] else "new")
-        # It can be repeated, and then nothing is left of what was before.
+        # Rotation can be repeated, and then removes all older keys.
         assert rotate(calm, OLD, NEW).left == ()
         assert not _opens(calm, OLD)
         assert open_ring(calm, NEW).master == ring.master
@@ -189,7 +188,7 @@ def test_older_keys_beside_the_new_ones_open_nothing(files: Files) -> None:
     with pytest.raises(WrongKey):
         open_ring(files, OLD)
     assert open_ring(files, NEW).generation == 2
-    assert rotate(files, OLD, NEW).left == ()  # To repeat it removes them.
+    assert rotate(files, OLD, NEW).left == ()  # Repeating it removes them.
     assert list(files.names("keys")) == ["keys/2.json"]
 
 
@@ -204,7 +203,7 @@ def test_older_keys_in_place_of_the_new_ones_are_noticed_by_what_came_later(file
     rolled_back = SealedFiles(files, open_ring(files, OLD))
     for read in (rolled_back.read, rolled_back.find, rolled_back.checksum, rolled_back.readable):
         with pytest.raises(
-            Corrupted, match=r"the newest is of generation 1, and the file is of generation 2"
+            Corrupted, match=r"the newest has generation 1, the file has generation 2"
         ) as caught:
             read("backups/a.json")
         assert "keys/2.json" in caught.value.hint
@@ -216,9 +215,7 @@ def test_older_keys_under_a_newer_name_are_damage(folder: LocalFiles) -> None:
     rotate(folder, OLD, NEW)
     folder.write("keys/3.json", old)
     for key in (OLD, NEW):
-        with pytest.raises(
-            Corrupted, match=r"keys/3.json is of generation 1, and was put there under another name"
-        ):
+        with pytest.raises(Corrupted, match=r"keys/3.json was renamed: it has generation 1"):
             open_ring(folder, key)
 
 
@@ -236,7 +233,7 @@ def test_any_flipped_bit_of_the_keys_is_damage(folder: LocalFiles) -> None:
                     assert "keys/1.json" in error.message
                     assert "folder keys" in error.hint
                 except PreconditionFailed as error:
-                    # The one digit that says the format: a later one is not for us to judge.
+                    # The digit of the format version: a later version is not damage.
                     assert "written by a newer version" in error.message
                     assert b'"record_format": ' in whole[: at + 1] and at < 20
                 else:
@@ -244,7 +241,7 @@ def test_any_flipped_bit_of_the_keys_is_damage(folder: LocalFiles) -> None:
 
 
 def test_keys_that_were_changed_by_who_can_count_are_noticed(folder: LocalFiles) -> None:
-    """Somebody who also puts the checksum right."""
+    """An attacker who also corrects the checksum."""
     from dataclasses import replace
 
     from strandline import records
@@ -271,7 +268,7 @@ def test_no_keys_are_damage(folder: LocalFiles) -> None:
 
 
 def test_who_changes_the_key_too_late_is_told(tmp_path: Path) -> None:
-    """Two at the same moment, in both orders of their writes; and one who slept while others went further."""
+    """Two concurrent rotations in both orders of their writes, and one that was suspended meanwhile."""
 
     class Slow(QuickFiles):
         def write_if_absent(self, name: str, data: bytes) -> bool:
@@ -288,7 +285,7 @@ def test_who_changes_the_key_too_late_is_told(tmp_path: Path) -> None:
     for meanwhile in (once, twice):
         root = tmp_path / meanwhile.__name__
         ring = create(QuickFiles(root), OLD)
-        with pytest.raises(Conflict, match="another has changed the key of the repository"):
+        with pytest.raises(Conflict, match="another process changed the key of the repository"):
             rotate(Slow(root), OLD, UserKey(os.urandom(32)))
         assert open_ring(QuickFiles(root), NEW).master == ring.master
 
@@ -391,7 +388,7 @@ REFUSED = {
     "no command": (
         Settings(repository_key_command="'"),
         PreconditionFailed,
-        "cannot be run: it is no command",
+        "cannot be run: it is not a command",
     ),
     "a command that fails": (
         Settings(repository_key_command=f"sh -c 'echo {SECRET}; echo {SECRET} >&2; exit 3'"),

@@ -1,4 +1,4 @@
-"""Which places are a part of others."""
+"""Which locations are inside other locations."""
 
 from __future__ import annotations
 

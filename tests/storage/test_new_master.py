@@ -1,5 +1,4 @@
-"""A rotation with a new master key: what the old key and a copy of the old keys still open, and what a death
-or another process in the middle of it does."""
+"""Rotation with a new master key: what old keys still open, and crashes and concurrent rotations."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ def opener(files: Files, key: UserKey) -> SealedFiles:
 
 
 def thief(files: Files, kept: bytes) -> Ring:
-    """What somebody opens who has the old key and a copy of the old keys file."""
+    """Return the keys that an attacker opens with the old user's key and a copy of the old keys file."""
     copy = QuickFiles(Path(files.location).with_name("stolen"))
     copy.write("keys/1.json", kept)
     return open_ring(copy, OLD)
@@ -68,7 +67,7 @@ def test_the_old_key_and_old_keys_do_not_open_what_comes_later(folder: LocalFile
     stolen = SealedFiles(folder, thief(folder, kept))
     assert stolen.read("objects/a") == b"before"
     for read in (stolen.read, stolen.find, stolen.checksum, stolen.readable):
-        with pytest.raises(Corrupted, match="does not open the file objects/b"):
+        with pytest.raises(Corrupted, match="the file objects/b is encrypted with a key that"):
             read("objects/b")
     assert next(after.names_of("xxh3-128:ff")) not in stolen.names_of("xxh3-128:ff")
     assert list(folder.names("keys")) == ["keys/2.json"]
@@ -77,7 +76,7 @@ def test_the_old_key_and_old_keys_do_not_open_what_comes_later(folder: LocalFile
 def test_a_rotation_without_a_new_master_key_leaves_later_files_open_to_the_old_one(
     folder: LocalFiles,
 ) -> None:
-    """What the page on security says about it."""
+    """The documentation on security says so."""
     create(folder, OLD)
     kept = folder.read("keys/1.json")
     rotate(folder, OLD, NEW)
@@ -141,11 +140,11 @@ def test_a_new_master_key_can_follow_a_rotation_to_the_same_key(folder: LocalFil
 def test_who_rotates_at_the_same_moment_is_told(tmp_path: Path) -> None:
     class Slow(QuickFiles):
         def write_if_absent(self, name: str, data: bytes) -> bool:
-            rotate(QuickFiles(tmp_path), OLD, NEW)  # to the same key, with the same master key
+            rotate(QuickFiles(tmp_path), OLD, NEW)  # The same user's key, with the same master key.
             return super().write_if_absent(name, data)
 
     create(QuickFiles(tmp_path), OLD)
-    with pytest.raises(Conflict, match="another has changed the key of the repository"):
+    with pytest.raises(Conflict, match="another process changed the key of the repository"):
         rotate(Slow(tmp_path), OLD, NEW, new_master=True)
 
 
@@ -159,8 +158,7 @@ def test_older_versions_open_what_has_one_master_key_and_refuse_what_has_more(fo
 
 
 def test_master_keys_that_were_left_out_or_exchanged_are_noticed(folder: LocalFiles) -> None:
-    """By somebody who knows the format but not the key: nothing of it can be changed or given to another
-    format or generation."""
+    """An attacker without the key can change nothing, nor move it to another format or generation."""
     create(folder, OLD)
     rotate(folder, OLD, NEW, new_master=True)
     record = records.from_text(Wrapped, folder.read("keys/2.json").decode(), "it")
@@ -213,7 +211,7 @@ def test_a_process_that_opened_it_before_reads_what_came_later_if_its_key_opens_
         assert file.read() == b"after"
 
 
-# --- the command's own -------------------------------------------------------------------------------------
+# --- command line -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -238,5 +236,5 @@ def test_a_writer_and_a_new_master_key_keep_off_each_other(
     assert open_ring(folder, OLD).generation == 1
     lease.release()
     assert rotate_key(folder.location, old, new, new_master=True).generation == 2
-    take(folder, SystemClock(), "somebody", "sending", 60.0)  # It is free again.
+    take(folder, SystemClock(), "somebody", "sending", 60.0)  # The lease is free again.
     assert rotate_key(folder.location, new, old).generation == 3, "the cheap one waits for nobody"

@@ -1,5 +1,4 @@
-"""Files in a bucket: what goes wrong on the way to it, what is told of it, and what is kept from
-everybody."""
+"""Files in a bucket: network errors, error messages, and protection of secrets."""
 
 from __future__ import annotations
 
@@ -92,12 +91,12 @@ REQUESTS = ("uploads", "partNumber=2", "POST")
 def test_what_passes_while_parts_are_sent(
     files: ObjectFiles, line: Line, bucket: str, s3: S3, answer: Answer, of: str
 ) -> None:
-    """Each way to fail with one of the requests, and one way with each; all where everything is tried."""
+    """A sample of failures and requests; all combinations in the exhaustive run."""
     line.fail(answer, times=1, of=of)
     try:
         files.write("a", LARGE)
     except Unavailable:
-        # Not all of these requests can be repeated by the client; but then there is nothing.
+        # The client cannot repeat all of these requests; but then no object exists.
         assert s3.objects(bucket) == {}
         line.heal()
         files.write("a", LARGE)
@@ -137,13 +136,13 @@ def test_what_stays_is_told_and_leaves_nothing(
         line.heal()
         if said != "the connection failed" or answer is cut:
             assert s3.objects(bucket) == {"w/b": 5}
-        files.remove("a")  # What was done and not heard of is an orphan.
+        files.remove("a")  # A write that succeeded without a response leaves an orphan.
     files.write("a", b"some bytes")
     assert s3.objects(bucket) == {"w/a": 10, "w/b": 5}
 
 
 def test_what_another_has_made_is_not_taken_back(files: ObjectFiles, line: Line, bucket: str, s3: S3) -> None:
-    """A name that several want may be taken meanwhile by one of the others."""
+    """Another writer may create the object meanwhile."""
     ObjectFiles(files.location, s3.settings()).write("marker", b"theirs")
     line.fail(says("500 Internal Server Error"), of="PUT")
     with pytest.raises(Unavailable, match="500"):
@@ -154,7 +153,7 @@ def test_what_another_has_made_is_not_taken_back(files: ObjectFiles, line: Line,
 def test_content_that_another_has_sent_as_well_is_not_taken_back(
     files: ObjectFiles, line: Line, bucket: str, s3: S3
 ) -> None:
-    """Whoever was held up while it sent an object may fail when somebody needs that already."""
+    """An upload may fail after another writer stored the same object and relies on it."""
     other = ObjectFiles(files.location, s3.settings())
 
     def held_up(name: str, data: bytes) -> Iterator[bytes]:
@@ -176,7 +175,7 @@ def test_parts_that_fail_are_given_up(files: ObjectFiles, line: Line, bucket: st
     assert s3.objects(bucket) == {}
     if (
         version("obstore") >= "0.12"
-    ):  # Older ones leave parts that nobody sees, for a rule of the bucket to remove.
+    ):  # Older versions leave invisible parts, which a lifecycle rule of the bucket removes.
         assert s3.unfinished(bucket) == 0
 
 
@@ -237,7 +236,7 @@ def test_nothing_outside_of_the_prefix_is_touched(files: ObjectFiles, s3: S3, bu
     assert set(s3.objects(bucket)) == {"other/a", "w2/a", "a"}
 
 
-# --- what Spark is told -----------------------------------------------------------------------------------
+# --- settings for Spark -----------------------------------------------------------------------------------
 
 
 def test_spark_knows_an_object_by_the_scheme_of_hadoop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,7 +383,7 @@ print(len(list(files.names())))
 
 
 def test_who_was_forked_of_one_that_has_only_loaded_it_may_use_it(s3: S3) -> None:
-    """As a server does that loads its program once and forks for each worker."""
+    """Like a server that loads its program once and forks for each worker."""
     files = ObjectFiles(f"s3://{s3.new_bucket()}/w", s3.settings())
     command = [sys.executable, "-c", _FORKS]
     said = subprocess.run(command, input=pickle.dumps(files), capture_output=True, env=environment())

@@ -1,5 +1,4 @@
-"""The order of rows in a segment, and each key once in a state: proven where it holds, and named where it
-does not."""
+"""The order of rows in segments and unique keys in states: accepted if right, reported if wrong."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ PAIR = schema("a Utf8", "b Int32", "v Double", key="a b")
 
 
 class Here(Store):
-    """A store that is asked for few rows only."""
+    """A store that must not use Spark."""
 
     @property
     def spark(self) -> Any:
@@ -45,7 +44,7 @@ def files(tmp_path: Path) -> QuickFiles:
 
 @pytest.fixture(params=["file", "inline"])
 def made(request: pytest.FixtureRequest, files: QuickFiles) -> Callable[..., tuple[QuickFiles, Segment]]:
-    """Makes a segment of (key, value) rows as they are, and says where it is."""
+    """Return a function that writes unsorted (key, value) rows as a segment, to a file or inline."""
 
     numbers = count()
 
@@ -88,7 +87,7 @@ def test_nothing_is_wrong_with_what_is_written(
 def test_segments_that_meet_no_other_need_not_be_looked_at(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """Whichever segments wrongly call themselves fresh: with their ends known, the same keys are found."""
+    """Even if segments are wrongly marked as fresh, comparing only overlapping ones finds the same keys."""
     history = data.draw(histories(tmp_path_factory.mktemp("h")))
     forged = [replace(s, fresh=s.fresh or data.draw(st.booleans())) for s in history.segments]
     for step in range(history.step + 1):
@@ -98,7 +97,7 @@ def test_segments_that_meet_no_other_need_not_be_looked_at(
             )
             for o in (False, True)
         ]
-        # A log that has a key at several steps and calls itself fresh is found when it is examined.
+        # A log that repeats a key at several steps and is marked as fresh is found by ``examine``.
         if not here(history.files).checks.examine(history.schema, forged):
             assert found[0] == found[1]
 
@@ -211,7 +210,7 @@ def test_a_key_in_two_segments_that_call_it_new(files: QuickFiles) -> None:
 
 
 def test_a_log_that_changes_rows_stays_where_it_is_though_it_meets_no_other(files: QuickFiles) -> None:
-    """Between two such logs a key that is wrongly called new replaces the older row, and is there once."""
+    """Between two such logs, a key wrongly marked as new replaces the older row and occurs once."""
     given: list[tuple[list[int], bool]] = [([1, 5], True), ([100], False), ([1], True), ([2, 5], False)]
     made = [
         unsorted_segment(

@@ -1,4 +1,4 @@
-"""How fast files are copied, and how many at a time: by the clock, for all threads that share a pace."""
+"""The throttle: bytes per second and concurrent files, for all threads that share it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SIZE = 300_000
 
 
 class Watched(QuickFiles):
-    """Says how much was written by which time, and how many files were open for it at once."""
+    """Records how much was written when, and how many files were open at the same time."""
 
     def __init__(self, root: Path, clock: ManualClock) -> None:
         super().__init__(root)
@@ -54,7 +54,7 @@ class Watched(QuickFiles):
             self.open -= 1
 
     def fastest(self) -> float:
-        """The highest rate that was reached since the beginning, in bytes for each second."""
+        """Return the highest average rate since the beginning, in bytes per second."""
         sums, total = [], 0
         for seconds, size in self.moved:
             total += size
@@ -113,7 +113,7 @@ def test_what_is_sent_keeps_to_its_rate(tmp_path: Path, clock: ManualClock, copi
 
 @pytest.mark.parametrize("copies", [1, 3])
 def test_what_is_copied_back_keeps_to_its_rate(tmp_path: Path, clock: ManualClock, copies: int) -> None:
-    """Also if each file has many pieces, and several parts of an operation share the pace."""
+    """Also for files of many pieces, and several parts of an operation that share the throttle."""
     here = Watched(tmp_path, clock)
     wanted = segments(here, 6, 3 * CHUNK)
     here.moved, here.most, here.began = [], 0, clock.now()
@@ -146,7 +146,7 @@ def test_time_in_which_nothing_went_is_not_made_up_for(clock: ManualClock) -> No
 
 
 class Together(ManualClock):
-    """Lets two sleep at the same time."""
+    """A clock that lets two threads sleep at the same time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ def test_tasks_share_the_rate_and_the_room(clock: ManualClock) -> None:
 
 
 def _is_free(pace: Pace, seconds: float) -> bool:
-    """Whether another thread could copy a file within so many seconds."""
+    """Return True if another thread can start to copy a file within the time."""
     came = threading.Event()
 
     def come() -> None:
@@ -210,7 +210,7 @@ def test_an_operation_has_one_pace(clock: ManualClock) -> None:
 
 
 class Failing(QuickFiles):
-    """Of which no file can be read to its end."""
+    """Files that cannot be read to their end."""
 
     def chunks(self, name: str) -> Iterator[bytes | memoryview]:
         yield b"some"

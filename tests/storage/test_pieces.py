@@ -1,4 +1,4 @@
-"""Bytes past the operating system's memory: the same ones arrive, whatever the file system can do."""
+"""Direct I/O writes the same bytes, whatever the file system supports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZES = [0, 1, BLOCK, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE + BLOCK, 2 * PIECE 
 
 
 class Watched(LocalFiles):
-    """Knows how each write went to the disk: how many bytes, and whether past memory."""
+    """Records the size of each write and whether it was direct I/O."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -36,7 +36,7 @@ class Watched(LocalFiles):
 
 
 class Refusing(Watched):
-    """A file system that finds out late that it cannot do it."""
+    """A file system that refuses direct I/O only at the write."""
 
     def _taken(self, descriptor: int, data: memoryview, direct: bool) -> int:
         if direct:
@@ -45,14 +45,14 @@ class Refusing(Watched):
 
 
 class Greedy(Watched):
-    """A disk that takes less than it was given, and not whole blocks."""
+    """A disk that writes less than it was given, and partial blocks."""
 
     def _taken(self, descriptor: int, data: memoryview, direct: bool) -> int:
         return super()._taken(descriptor, data if direct else data[: max(1, len(data) // 3)], direct)
 
 
 class Elsewhere(LocalFiles):
-    """Files whose bytes are where no disk can take them from."""
+    """Files whose content is in buffers that are not aligned."""
 
     def chunks(self, name: str) -> Iterator[bytes | memoryview]:
         for chunk in super().chunks(name):
@@ -99,7 +99,7 @@ def test_files_that_are_read_by_turns_do_not_get_into_each_others_way(tmp_path: 
     files, size = LocalFiles(tmp_path), 2 * PIECE + 5
     for name in "ab":
         files.write(name, content(size + ord(name)))
-    for _ in range(2):  # The second time in places that were used before.
+    for _ in range(2):  # The second time with reused buffers.
         read: dict[str, bytes] = {"a": b"", "b": b""}
         for one, other in zip(files.chunks("a"), gathered(files.chunks("b")), strict=True):
             read["a"] += bytes(one)

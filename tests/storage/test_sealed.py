@@ -1,5 +1,7 @@
-"""Sealed files: nothing of them can be read without the key, and nothing changed without being noticed. That
-they are files like others is in test_files_anywhere.py."""
+"""Encrypted files: unreadable without the key, and every change is detected.
+
+test_files_anywhere.py tests that they behave like other files.
+"""
 
 from __future__ import annotations
 
@@ -44,14 +46,16 @@ def files(plain: LocalFiles) -> SealedFiles:
 
 
 def put(files: LocalFiles, name: str, data: bytes) -> None:
-    """Let others find other bytes under a name."""
+    """Replace the bytes of a file."""
     files.remove(name)
     files.write(name, data)
 
 
 def said(files: SealedFiles) -> set[str]:
-    """What is said of a damaged file, by whatever way it is read; it is damage every time, and no byte of the
-    content comes out in the end."""
+    """Read a damaged file in every way and return the error messages.
+
+    Each read must report damage, and no copy of the content may stay.
+    """
     messages = set()
     for read in READS.values():
         with pytest.raises(Corrupted) as caught:
@@ -89,7 +93,7 @@ def test_any_part_of_any_size_is_what_was_written(plain: LocalFiles, files: Seal
 
 
 def test_what_is_read_of_a_part_is_that_part(plain: LocalFiles, files: SealedFiles) -> None:
-    """A damage elsewhere is not looked for, and one there is."""
+    """Damage outside the part is not reported, damage in it is."""
     files.write("a", os.urandom(4 * CHUNK))
     put(plain, "a", flipped(plain.read("a"), HEADER_BYTES + 2 * SEALED_BYTES + 7))
     with files.readable("a") as file:
@@ -107,7 +111,7 @@ def flipped(data: bytes, at: int, bit: int = 1) -> bytes:
 
 @pytest.mark.parametrize("bit", [0x01, 0x80])
 def test_any_flipped_bit_is_damage(plain: LocalFiles, files: SealedFiles, bit: int) -> None:
-    """Every byte of a small file, so every byte of the header, of a chunk and of its end."""
+    """Flips each byte of a small file: of the header, of the chunk and of its tag."""
     files.write("a", b"some content")
     whole = plain.read("a")
     assert len(whole) == HEADER_BYTES + 12 + TAG_BYTES
@@ -115,7 +119,7 @@ def test_any_flipped_bit_is_damage(plain: LocalFiles, files: SealedFiles, bit: i
         put(plain, "a", flipped(whole, at, bit))
         (message,) = said(files)
         if at < 6:
-            assert message == "the file a is not a sealed file, or its beginning is damaged"
+            assert message == "the file a is not encrypted, or its header is damaged"
         elif at < HEADER_BYTES:
             assert message == "the header of the file a is damaged"
         else:
@@ -174,7 +178,7 @@ def test_bytes_after_the_end_are_damage(plain: LocalFiles, files: SealedFiles) -
     files.remove("a")
     files.write("a", os.urandom(CHUNK))
     put(plain, "a", plain.read("a") + bytes(SEALED_BYTES))
-    assert "the file a goes on after its end" in said(files)
+    assert "the file a has data after its end" in said(files)
 
 
 def test_a_file_that_was_exchanged_for_another_is_damage(plain: LocalFiles, files: SealedFiles) -> None:
@@ -215,7 +219,7 @@ def test_chunks_that_changed_places_are_damage(plain: LocalFiles, files: SealedF
 
 def test_a_plain_file_is_not_taken_for_a_sealed_one(plain: LocalFiles, files: SealedFiles) -> None:
     plain.write("a", os.urandom(10_000))
-    assert said(files) == {"the file a is not a sealed file, or its beginning is damaged"}
+    assert said(files) == {"the file a is not encrypted, or its header is damaged"}
 
 
 def test_a_file_of_another_repository_is_named(plain: LocalFiles, files: SealedFiles) -> None:
@@ -223,7 +227,7 @@ def test_a_file_of_another_repository_is_named(plain: LocalFiles, files: SealedF
     other = SealedFiles(plain, Ring(1, os.urandom(32)))
     for read in READS.values():
         with pytest.raises(
-            OtherMaster, match="the key of this repository does not open the file a"
+            OtherMaster, match="the file a is encrypted with a key that this repository does not"
         ) as caught:
             read(other)
         assert caught.value.code == "CORRUPTED"
@@ -235,7 +239,7 @@ def test_a_newer_format_is_refused_and_named(
     with monkeypatch.context() as later:
         later.setattr("strandline.storage.sealing.FORMAT", 2)
         files.write("a", b"1")
-    with pytest.raises(PreconditionFailed, match="a was sealed by a newer version: it has format 2"):
+    with pytest.raises(PreconditionFailed, match="a was encrypted by a newer version: it has format 2"):
         files.read("a")
 
 

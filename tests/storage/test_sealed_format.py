@@ -1,5 +1,7 @@
-"""Sealed files and keys are what docs/format.md says, and stay readable: here somebody opens them who has
-read nothing but that page."""
+"""Encrypted files and keys match docs/format.md and stay readable.
+
+The reader in this module is written from that page alone.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,13 @@ def derived(key: bytes, info: str) -> bytes:
 
 
 def master_of(root: Path, user: bytes) -> bytes:
-    """The only one."""
+    """Return the only master key."""
     (master,) = masters_of(root, user)
     return master
 
 
 def masters_of(root: Path, user: bytes) -> list[bytes]:
-    """Newest first."""
+    """Return the master keys, newest first."""
     newest = max((root / "keys").iterdir(), key=lambda path: int(path.stem))
     kept = json.loads(newest.read_bytes())
     since = [str(kept["since"])] if "since" in kept else []
@@ -56,7 +58,7 @@ def masters_of(root: Path, user: bytes) -> list[bytes]:
 
 
 def content_of(root: Path, name: str, master: bytes) -> tuple[int, bytes]:
-    """The generation and the content."""
+    """Return the generation and the content of an encrypted file."""
     data = (root / name).read_bytes()
     head, body = data[:96], data[96:]
     magic, number, generation, key_id, nonce, wrapped, check = struct.unpack(">6sHI16s12s48s8s", head)

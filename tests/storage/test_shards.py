@@ -1,5 +1,4 @@
-"""Where tables are cut into shards: every key is in one, each has about its share, and there are not too
-many."""
+"""Cuts of tables into shards: each key is in one shard, shards have similar sizes, and are not too many."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ def segment(first: Key, last: Key, size: int = 1, *, fresh: bool = True) -> Segm
 
 
 def row_of(*sizes: int) -> list[Segment]:
-    """Segments one after the other."""
+    """Return consecutive segments of these sizes."""
     return [segment((10 * i,), (10 * i + 9,), size) for i, size in enumerate(sizes)]
 
 

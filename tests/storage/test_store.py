@@ -1,5 +1,4 @@
-"""The store chooses between Arrow and Spark, remembers what it has read for as long as it exists, and leaves
-no file of what failed."""
+"""The store: its choice between Arrow and Spark, its cache, and its cleanup after errors."""
 
 from __future__ import annotations
 
@@ -28,11 +27,11 @@ FILES = Settings(inline_rows=0, inline_bytes=0)
 
 
 class Asked(Exception):
-    """Spark was asked for."""
+    """The store asked for Spark."""
 
 
 class Here(Store):
-    """A store that has no Spark."""
+    """A store without Spark."""
 
     @property
     def spark(self) -> Any:
@@ -40,7 +39,7 @@ class Here(Store):
 
 
 class Written:
-    """A table with an index that a test writes to through a store, and what the store asked of it."""
+    """A table with an index that is written through a store; records what the store asks."""
 
     def __init__(self, files: QuickFiles, settings: Settings = FILES) -> None:
         self.files = files
@@ -67,11 +66,11 @@ def files(tmp_path: Path) -> QuickFiles:
     return QuickFiles(tmp_path)
 
 
-# --- the choice -------------------------------------------------------------------------------------------
+# --- choice of engine -------------------------------------------------------------------------------------
 
 
 def calls(state: State) -> dict[str, Callable[[Store], Any]]:
-    """Everything that is done in the process up to ``bulk_rows`` rows, folding up to some more."""
+    """Return the operations that run in process up to ``bulk_rows`` rows (folding: some more)."""
     table, chain = state.schema, state.chain
     return {
         "examine": lambda s: s.checks.examine(table, chain.segments),
@@ -95,7 +94,7 @@ def test_up_to_so_many_rows_are_dealt_with_here(files: QuickFiles, name: str) ->
 
 
 def test_eight_times_as_many_changes_are_folded_here(files: QuickFiles) -> None:
-    """To plan a job takes longer than to fold them in columns."""
+    """Planning a job takes longer than folding them in columns."""
     history = History(files, KV)
     history.write("UPSERT", ["k", "v"], [(i, "v") for i in range(17)], inline=False)
     window = Window(0, history.step, tuple(history.segments))
@@ -106,13 +105,13 @@ def test_eight_times_as_many_changes_are_folded_here(files: QuickFiles) -> None:
 
 @pytest.mark.parametrize("name", sorted(calls(State(KV, Chain((), 0)))))
 def test_few_rows_that_take_much_memory_are_not_dealt_with_here(files: QuickFiles, name: str) -> None:
-    """Their file is small all the same: the bytes of a segment are packed ones."""
+    """Their file is small: the size of a segment is that of compressed bytes."""
     history = History(files, KV)
     history.write("UPSERT", ["k", "v"], [(i, "x" * 100_000) for i in range(40)], inline=False)
     assert history.segments[0].bytes < 10_000
     call = calls(State(KV, history.chain()))[name]
     assert call(Here(files, Settings(bulk_bytes=8_000_000))) is not None
-    if name == "examine":  # A piece at a time is in memory.
+    if name == "examine":  # Streamed: only a piece is in memory.
         assert call(Here(files, Settings(bulk_bytes=3_000_000))) is not None
     else:
         with pytest.raises(Asked):
@@ -141,7 +140,7 @@ def test_a_write_of_long_rows_asks_for_spark(files: QuickFiles) -> None:
 
 @pytest.fixture
 def stored(files: QuickFiles) -> list[Segment]:
-    """Two files, and rows in the catalog, which are in the process anyway."""
+    """Two files and an inline segment, which is in memory anyway."""
     history = History(files, KV)
     for k in range(2):
         history.write("UPSERT", ["k", "v"], [(k, "a")], inline=False)
@@ -186,7 +185,7 @@ def test_more_are_hashed_here_if_there_is_nothing_else_to_read(
 
 
 def test_so_many_rows_are_hashed_here(files: QuickFiles) -> None:
-    """Rows pass through in pieces, but it takes a while, and executors are more."""
+    """Rows are streamed, but this takes time, and there are more executors."""
     history = History(files, KV)
     history.write("UPSERT", ["k"], [(i,) for i in range(2 * HASHED)], inline=False)
     state = State(KV, history.chain())
@@ -287,7 +286,7 @@ def test_only_what_becomes_a_file_has_a_name(files: QuickFiles) -> None:
 
 
 def test_the_keys_that_decide_are_told_though_the_write_is_refused(files: QuickFiles) -> None:
-    """Whoever goes on after the refusal depends on the key being there."""
+    """A caller that continues after the refusal depends on the key's existence."""
     table = Written(files)
     before = table.write("INSERT", [(1, "a")]).table.segments
     with pytest.raises(PreconditionFailed, match="already in the table"):
@@ -297,7 +296,7 @@ def test_the_keys_that_decide_are_told_though_the_write_is_refused(files: QuickF
 
 
 class Choosy(QuickFiles):
-    """Has no room for files of an index."""
+    """Fails to write files of an index."""
 
     def write(self, name: str, data: bytes) -> None:
         if "by_v" in name:
@@ -338,7 +337,7 @@ def test_a_fork_discards_nothing_of_the_process_it_comes_from(
     assert len(list(files.names())) == 1
 
 
-# --- memory -----------------------------------------------------------------------------------------------
+# --- cache ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rows", [10, 20_000], ids=["small", "large"])

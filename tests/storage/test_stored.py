@@ -1,5 +1,7 @@
-"""Files of segments as bytes: what is copied is what was recorded, damage is told from storage that does not
-answer, and nothing is left of what failed."""
+"""Copying and checking segment files: copies are verified, failures leave no files.
+
+An unreachable storage is not reported as damage.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def files(tmp_path: Path) -> QuickFiles:
 
 
 def three(files: QuickFiles) -> list[Segment]:
-    """A file, an inline segment and another file."""
+    """Return a file, an inline segment and another file."""
     history = History(files, KV)
     for number, inline in enumerate((False, True, False)):
         history.write("UPSERT", ["k", "v"], [(number, "a"), (number + 10, "b")], inline=inline)
@@ -83,7 +85,7 @@ def test_a_copy_that_fails_leaves_no_file(files: QuickFiles, which: int) -> None
 
 @pytest.mark.parametrize("is_damaged", [False, True])
 def test_many_bytes_are_copied_several_files_at_a_time(files: QuickFiles, is_damaged: bool) -> None:
-    """In their order, as one by one, and none is left if one of them is damaged."""
+    """Copies keep their order; if one file is damaged, no copy stays."""
     history = History(files, KV)
     for number in range(5):
         text = random.Random(number).randbytes(ONE_BY_ONE // 4).hex()
@@ -125,7 +127,7 @@ def test_what_is_missing_or_changed_is_told(files: QuickFiles) -> None:
 
 
 def test_what_is_missing_or_cut_is_told_by_a_look(files: QuickFiles) -> None:
-    """Changed bytes are for those who read them."""
+    """A check of names and sizes does not find changed bytes."""
     segments = three(files)
     segments.append(replace(segments[0], file="data/copy.parquet"))
     files.write("data/copy.parquet", files.read(segments[0].file or ""))

@@ -1,4 +1,4 @@
-"""What tasks report, and what is found: two folders stand for one path on two machines."""
+"""Task reports compared with the driver's view. Two folders represent one path on two machines."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def open_file(root: str, path: str) -> int:
     os.close(descriptor)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(path)
-    raise Corrupted(f"{path} is a pipe or a device, and no file", "Bring the file back from a copy.")
+    raise Corrupted(f"{path} is a pipe or a device, not a file", "Restore the file from a copy.")
 
 
 def stat_file(root: str, path: str) -> os.stat_result | None:

@@ -37,10 +37,8 @@ def compare_bounds(files: Files, schema: TableSchema, segment: Segment) -> Findi
     recorded = (segment.rows, segment.min_key, segment.max_key)
     if found == recorded:
         return None
-    said = "it has {} rows from {} to {}".format
-    return Finding(
-        "corrupt_file", f"of the {label(segment)} was recorded that {said(*recorded)}, but {said(*found)}"
-    )
+    said = "{} rows from {} to {}".format
+    return Finding("corrupt_file", f"the {label(segment)} has {said(*found)} instead of {said(*recorded)}")
 
 
 def compare_rows(files: Files, schema: TableSchema, segment: Segment, called: str) -> None:

@@ -60,7 +60,7 @@ class Bucket:
         endpoint = self._endpoint(given)
         if endpoint is not None and not _ENDPOINT.fullmatch(endpoint):
             raise InvalidArgument(
-                f"the endpoint for {self.url} is no address of a server",
+                f"the endpoint for {self.url} is not the address of a server",
                 "Write it as https://host or http://host:port, without a user or a password.",
             )
         client["timeout"] = timedelta(seconds=settings.storage_timeout_seconds)
@@ -166,12 +166,12 @@ def bucket_of(url: str) -> Bucket:
         parts = urlsplit(url)
         host, has_secret = parts.netloc, "@" in parts.netloc or parts.query or parts.fragment
     except ValueError:
-        raise InvalidArgument("that is no URL", "Write it as s3://bucket/folder.") from None
+        raise InvalidArgument("this is not a URL", "Write it as s3://bucket/folder.") from None
     if has_secret or "?" in url or "#" in url:
         raise InvalidArgument(
-            f"a URL of a warehouse holds nothing but a bucket and names, and this {parts.scheme}:// URL "
-            "holds more",
-            "Take out user, password, query and fragment; credentials belong into the environment or into "
+            f"the URL of a warehouse may have only a bucket and a path, and this {parts.scheme}:// URL "
+            "has more",
+            "Remove user, password, query and fragment; put credentials into the environment or into "
             "Settings.storage_options.",
         )
     if parts.scheme not in SCHEMES:

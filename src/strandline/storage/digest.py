@@ -200,7 +200,7 @@ def _java_bytes(words: Words) -> list[bytes]:
     return [n.to_bytes((n if n >= 0 else ~n).bit_length() // 8 + 1, "big", signed=True) for n in numbers]
 
 
-# --- XXH64 of many values, in the place of their seeds ----------------------------------------------------
+# --- XXH64 of many values, in place ------------------------------------------------------------------------
 
 
 def _longs(values: Words) -> Link:

@@ -189,7 +189,7 @@ class Everywhere:
             places = (*self._opened.values(), self.own)
         return {name: value for files in places for name, value in files.spark_options().items()}
 
-    # --- reading, wherever it is ---------------------------------------------------------------------------
+    # --- reading any file ----------------------------------------------------------------------------------
 
     def path(self, name: str) -> str:
         files, inside = self.found(name)

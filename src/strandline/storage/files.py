@@ -273,7 +273,7 @@ class LocalFiles:
         for changed in self._make_folders(self.root):
             self._sync(changed)
         if not os.path.isdir(self.root):
-            raise NotADirectoryError(errno.ENOTDIR, "it is a link that leads to no folder", self.root)
+            raise NotADirectoryError(errno.ENOTDIR, "it is a link that does not lead to a folder", self.root)
 
     def write_if_absent(self, name: str, data: bytes) -> bool:
         return self._name_if_absent(name, lambda ready: self.write(ready, data))
@@ -305,7 +305,7 @@ class LocalFiles:
             if replace:
                 self._rename(self.path(ready), self.path(name))
             elif not self._give_name(self.path(ready), self.path(name)):
-                raise AlreadyExists(f"{self.path(name)} is there already", "Choose another name.")
+                raise AlreadyExists(f"{self.path(name)} exists already", "Choose another name.")
         except OSError as error:
             raise self._fault("create", name, error) from error
         finally:
@@ -424,7 +424,7 @@ class LocalFiles:
         except OSError as error:
             raise self._fault("read", name, error) from error
         if found is None:
-            raise Corrupted(f"{path} is no file")
+            raise Corrupted(f"{path} is not a file")
         return found.st_size
 
     def read(self, name: str) -> bytes:

@@ -44,7 +44,7 @@ NONCE_BYTES = 12
 FOLDER = "keys"
 _NAME = re.compile(r"keys/([1-9][0-9]*)\.json(\..+)?", re.ASCII)
 """A suffix marks a temporary file left by a crashed writer."""
-_DAMAGED = "Bring back the folder keys of the repository as it was, from a copy of it."
+_DAMAGED = "Restore the repository's folder keys from a copy."
 
 
 class WrongKey(PreconditionFailed):
@@ -230,7 +230,7 @@ def rotate(
         check: called before the new keys are written; raises if this process must not write them.
     """
     if old == new:
-        raise InvalidArgument("the new key of the repository is the old one", "Make another one.")
+        raise InvalidArgument("the new key of the repository is the old one", "Create another key.")
 
     def is_done(record: Wrapped) -> bool:
         is_new = record.since == record.generation or not new_master
@@ -246,8 +246,8 @@ def rotate(
         record = _newest_record(files)
         if not is_done(record):
             raise Conflict(
-                f"another has changed the key of the repository at {files.location} at the same moment",
-                "Find out which key holds now, and repeat it with that one.",
+                f"another process changed the key of the repository at {files.location} at the same time",
+                "Find out which key is valid now, and repeat the change with that key.",
             )
     _opened(record, new, files)  # Check that the new key works before anything is deleted.
     return Rotated(record.generation, tuple(_remove_older(files, record.generation)))
@@ -316,7 +316,7 @@ def _newest_record(files: Files) -> Wrapped:
         if (data := files.find(_name(generation))) is not None:
             return _read(data, generation)
         # A rotation deleted it meanwhile, so a newer one exists.
-    raise Conflict(f"the keys of the repository at {files.location} change all the time")
+    raise Conflict(f"the keys of the repository at {files.location} keep changing")
 
 
 def _read(data: bytes, generation: int) -> Wrapped:
@@ -330,9 +330,7 @@ def _read(data: bytes, generation: int) -> Wrapped:
     if record.checked() != record:
         raise Corrupted(f"{what} is damaged: it does not match its checksum", _DAMAGED)
     if record.generation != generation:
-        raise Corrupted(
-            f"{what} is of generation {record.generation}, and was put there under another name", _DAMAGED
-        )
+        raise Corrupted(f"{what} was renamed: it has generation {record.generation}", _DAMAGED)
     return record
 
 
@@ -342,8 +340,8 @@ def _opened(record: Wrapped, user: UserKey, files: Files) -> Ring:
     if record.opens_with != user.fingerprint:
         raise WrongKey(
             f"the key does not open the repository at {files.location}: its fingerprint is "
-            f"{user.fingerprint}, and that of the one that opens it is {record.opens_with}",
-            "Give the key that the repository was made with, or the newest one if it was changed since.",
+            f"{user.fingerprint}, but it must be {record.opens_with}",
+            "Use the key with which the repository was created, or the latest key if it was changed since.",
         )
     what = f"the file {_name(record.generation)}"
     try:

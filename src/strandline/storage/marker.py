@@ -63,15 +63,13 @@ def text_of(data: bytes, what: str) -> str:
     body, mark, _ = data.rpartition(_END.encode())
     if not mark or data != f'{body.decode(errors="replace")}{_END}{checksum_of(body)}"}}\n'.encode():
         raise Corrupted(
-            f"{what} does not have the checksum at its end that belongs to it",
-            "It was cut or changed. Bring it back from a copy of the repository.",
+            f"{what} does not match the checksum at its end",
+            "It was truncated or changed. Restore it from a copy of the repository.",
         )
     try:
         return body.decode() + "}"
     except UnicodeDecodeError:
-        raise Corrupted(
-            f"{what} is not text in UTF-8", "Bring it back from a copy of the repository."
-        ) from None
+        raise Corrupted(f"{what} is not text in UTF-8", "Restore it from a copy of the repository.") from None
 
 
 def read_marker(files: Files) -> Marker | None:
@@ -104,9 +102,9 @@ def _check(marker: Marker, place: str, settings: Settings, expected: Sequence[Ex
     for each in expected:
         if each.id not in (None, marker.id):
             raise NotExpected(
-                f"the repository at {place} has the id {marker.id}, and the expected one has {each.id}",
-                "Another repository is in its place: find out how it came there. To use it all the same, "
-                "drop the collection, which leaves repositories alone, and attach it by its own id.",
+                f"the repository at {place} has the id {marker.id}, but {each.id} was expected",
+                "Another repository is in its place: find out why. To use it anyway, drop the collection, "
+                "which does not change repositories, and attach the repository by its own id.",
             )
         if each.encrypted not in (None, marker.encrypted):
             is_, wanted = ("", "not ") if marker.encrypted else ("not ", "")
@@ -119,7 +117,7 @@ def _check(marker: Marker, place: str, settings: Settings, expected: Sequence[Ex
     if settings.has_repository_key and not marker.encrypted and not is_said:
         raise NotExpected(
             f"the repository at {place} is not encrypted, and a key for repositories is configured",
-            "Somebody may have put a forged one in its place. If it is meant to be plain, say so: WITH "
+            "A forged one may be in its place. If it is not meant to be encrypted, say so: WITH "
             "(ENCRYPTION = 'false'), or --no-encryption.",
         )
 

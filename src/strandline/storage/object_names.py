@@ -33,7 +33,7 @@ class ObjectName(str):
         if _OBJECT.fullmatch(text) is None:
             raise Corrupted(
                 f"{text[:120]!r} is not the name of an object in a repository",
-                "Something else has changed the file that names it. Bring it back from a copy.",
+                "The file that names it was changed. Restore that file from a copy.",
             )
         return super().__new__(cls, text)
 

@@ -219,7 +219,7 @@ class ObjectFiles:
             hasher.update(chunk)
         return PREFIX + hasher.hexdigest()
 
-    # --- what it is made of --------------------------------------------------------------------------------
+    # --- helpers -------------------------------------------------------------------------------------------
 
     def _store(self, retries: int | None = None) -> Any:
         global _user

@@ -98,7 +98,7 @@ def _part(files: Everywhere, segment: Segment, step: int) -> RecipePart:
     own, name = files.found(segment.file)
     if isinstance(own, SealedFiles):
         raise Unsupported(
-            "the files of this backup are encrypted, and only Strandline reads them",
+            "the files of this backup are encrypted, and only Strandline can read them",
             "Export the backup: EXPORT t IN BACKUP ... TO '...'.",
         )
     return RecipePart(

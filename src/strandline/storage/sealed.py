@@ -73,9 +73,9 @@ class SealedFiles:
         ring = self._renew()
         if ring.generation < self._ring.generation:
             raise Corrupted(
-                f"the keys of the repository at {self.location} are of generation {ring.generation}, and "
-                f"generation {self._ring.generation} was there before",
-                "Somebody has put back older keys. Bring back the newest file of the folder keys.",
+                f"the keys of the repository at {self.location} have generation {ring.generation}, but had "
+                f"generation {self._ring.generation} before",
+                "Older key files were restored. Restore the newest file of the folder keys.",
             )
         self._ring, self._generation = ring, max(ring.generation, self._generation)
         return True
@@ -192,8 +192,8 @@ class SealedFiles:
         if there < generation:
             raise Corrupted(
                 f"the keys of the repository at {self.location} are older than the file {name}: the newest "
-                f"is of generation {there}, and the file is of generation {generation}",
-                f"Somebody has put back older keys; bring back keys/{generation}.json or a later one.",
+                f"has generation {there}, the file has generation {generation}",
+                f"Older key files were restored. Restore keys/{generation}.json or a later one.",
             )
         self._generation = there  # The key was changed after this process opened the repository.
 

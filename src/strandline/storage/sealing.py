@@ -109,21 +109,21 @@ class Opener:
             raise _cut(name)
         magic, number, self.generation, key_id = _OPEN.unpack_from(head)
         if magic != MAGIC:
-            raise Corrupted(f"the file {name} is not a sealed file, or its beginning is damaged")
+            raise Corrupted(f"the file {name} is not encrypted, or its header is damaged")
         if _check(head[:_CHECK_AT]) != head[_CHECK_AT:]:
             raise Corrupted(f"the header of the file {name} is damaged")
         if number > FORMAT:
             raise PreconditionFailed(
-                f"the file {name} was sealed by a newer version: it has format {number}, and this version "
+                f"the file {name} was encrypted by a newer version: it has format {number}, and this version "
                 f"knows formats up to {FORMAT}",
                 "Use the version that wrote it, or a later one.",
             )
         wrapping = ring.wrapping_of(key_id)
         if wrapping is None:
             raise OtherMaster(
-                f"the key of this repository does not open the file {name}, which was sealed with another",
-                "It is from another repository, or older keys were put back: bring the file, or the folder "
-                "keys, back from a copy of the repository.",
+                f"the file {name} is encrypted with a key that this repository does not have",
+                "It comes from another repository, or older key files were restored. Restore the file, or "
+                "the folder keys, from a copy of the repository.",
             )
         try:
             key = wrapping.decrypt(
@@ -145,7 +145,7 @@ class Opener:
             return content
         if self._try(number, data, not last) is not None:
             # The chunk is in its place, but the end of the file is not.
-            raise _cut(self._name) if last else Corrupted(f"the file {self._name} goes on after its end")
+            raise _cut(self._name) if last else Corrupted(f"the file {self._name} has data after its end")
         which = f"chunk {number + 1} of the file {self._name}"
         if last:
             raise Corrupted(f"{which}, its last one, is damaged or cut off")

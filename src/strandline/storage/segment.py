@@ -367,7 +367,7 @@ def label(segment: Segment) -> str:
     return f"file {segment.file}" if segment.file else "inline segment"
 
 
-# --- below: rows and bytes --------------------------------------------------------------------------------
+# --- helpers ----------------------------------------------------------------------------------------------
 
 
 def _whole(shelf: Shelf, segment: Segment) -> Whole:

@@ -141,7 +141,7 @@ class Store:
         except BaseException as error:
             start.set_exception(error)
 
-    # --- what is little ------------------------------------------------------------------------------------
+    # --- size limits ---------------------------------------------------------------------------------------
 
     def is_little(self, segments: Sequence[Segment], rows: int | None = None) -> bool:
         """Return True if the rows of these segments may all be in this process's memory at once.

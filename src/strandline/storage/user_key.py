@@ -61,7 +61,7 @@ def _parsed(data: bytes, place: str) -> UserKey:
             continue
     raise InvalidArgument(
         f"{place} does not give {KEY_BYTES} bytes in base64 or hex",
-        "Make a key with: openssl rand -base64 32. A passphrase is no key and is not taken.",
+        "Create a key with: openssl rand -base64 32. A passphrase is not accepted.",
     )
 
 
@@ -99,7 +99,7 @@ def _from_command(secret: str, command: str) -> bytes:
     except subprocess.TimeoutExpired:
         raise TimedOut(f"{what} has not ended after {COMMAND_SECONDS:g} seconds", hint) from None
     except (OSError, ValueError, IndexError) as error:
-        reason = getattr(error, "strerror", None) or "it is no command"
+        reason = getattr(error, "strerror", None) or "it is not a command"
         raise PreconditionFailed(
             f"{what} cannot be run: {reason}",
             "Check the setting that has it. It is run without a shell.",

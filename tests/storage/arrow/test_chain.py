@@ -56,7 +56,7 @@ def history(files: QuickFiles) -> History:
 
 
 def by_key(table: TableSchema, found: pa.Table) -> dict[Key, tuple[Any, ...]]:
-    """A state as a dictionary; a key must not occur twice."""
+    """Return a state as a dictionary; check that no key occurs twice."""
     rows = list(zip(*(column_to_python(table[n].type, found.column(n)) for n in table.names), strict=True))
     at = [table.names.index(name) for name in table.key]
     state = {tuple(row[i] for i in at): row for row in rows}
@@ -72,7 +72,7 @@ def was_of(table: TableSchema, row: tuple[Any, ...] | None) -> tuple[int | None,
     return int(signed(high)[0]), int(signed(low)[0])
 
 
-# --- the law: whatever was written in whatever way, reading agrees with plain dictionaries ----------------
+# --- property: reading agrees with plain dictionaries, however the rows were written ----------------------
 
 
 @pytest.mark.slow

@@ -1,5 +1,4 @@
-"""A chain is folded into base segments in one pass: the rows and the digest of its state, in the order of
-keys, whatever was written in which order."""
+"""Compaction in one pass keeps rows and digest, in key order."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def feed_of(history: History, mode: str, after: int = 0, upto: int | None = None
 
 
 def expected(history: History, mode: str, after: int, upto: int) -> list[dict[str, Any]]:
-    """From the history itself: which change was made of which row."""
+    """Return the expected records, computed from the history."""
     names, key = history.schema.names, history.schema.key
     values = [n for n in names if n not in key]
     found = []

@@ -60,7 +60,7 @@ def test_fresh_logs_stay_fresh_when_no_key_repeats(history: History) -> None:
     assert merge_logs(history.shelf, KV, history.segments, "a").fresh
     history.write("UPSERT", ["k"], [(1,)])
     assert not merge_logs(history.shelf, KV, history.segments, "b").fresh
-    # Both fresh, but the erase between them is missing here: a repeated key alone makes it not fresh.
+    # Both are fresh, but the erase between them is missing here: the repeated key alone makes it not fresh.
     again = replace(history.segments[0], after=1, upto=2)
     assert not merge_logs(history.shelf, KV, [history.segments[0], again], "c").fresh
 

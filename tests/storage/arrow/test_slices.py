@@ -1,4 +1,4 @@
-"""A slice applied to what was there at the window's beginning gives what is there at its end."""
+"""A slice applied to the state at the window's beginning gives the state at its end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def rows_of(files: LocalFiles, table: TableSchema, segments: tuple[Segment, ...]
 
 
 def applied(state: dict[Key, Any], table: TableSchema, rows: list[dict[str, Any]]) -> dict[Key, Any]:
-    """The plain model: each row of a slice is the last word on its key."""
+    """Apply a slice to a plain model: each row is the last change of its key."""
     state = dict(state)
     seen: set[Key] = set()
     for row in rows:
@@ -108,8 +108,7 @@ BOUNDS: list[tuple[str, list[list[tuple[Any]]]]] = [
 def test_no_segment_has_keys_of_two_shards(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """Also with composite keys, of which a bound gives only the beginning, and with NULLs, which sort
-    first."""
+    """Also with composite keys, of which a bound is only a prefix, and NULLs, which sort first."""
     first, choices = data.draw(st.sampled_from(BOUNDS))
     table = replace(
         schema(first, "b Int64", "v Utf8", key="k b"), bounds=tuple(data.draw(st.sampled_from(choices)))
@@ -189,7 +188,7 @@ def test_a_column_that_was_dropped_is_not_in_the_slice(tmp_path: Path) -> None:
 
 
 class FullDisk(QuickFiles):
-    """Takes so many files and no more."""
+    """Fails after two files."""
 
     left = 2
 

@@ -36,7 +36,7 @@ OLD = {(1,): (1, "a", 10)}
 def written(
     mode: Mode, columns: Sequence[str], rows: Sequence[tuple[Any, ...]], old: Any, table: TableSchema = KVN
 ) -> Changes:
-    """What a statement does to a table whose rows are ``old``."""
+    """Return what a statement changes in a table whose rows are ``old``."""
     arrays = [
         pa.array([row[i] for row in rows]) if n not in table else column_of(table, n, rows, i)
         for i, n in enumerate(columns)
@@ -336,7 +336,7 @@ def test_columns_give_what_rows_one_by_one_give(data: st.DataObject) -> None:
     def shown(of: TableSchema, changes: list[Change]) -> list[str]:
         return sorted(
             map(repr, one_by_one(in_columns(of, changes)))
-        )  # Through Arrow, which knows no two ways to write one time.
+        )  # Through Arrow, because equal times may have different representations.
 
     def outcome(work: Callable[[], list[Change]]) -> object:
         try:

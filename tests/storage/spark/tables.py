@@ -1,5 +1,4 @@
-"""Tables for tests: random rows of all types, chains written in the process, and what a DataFrame holds as
-plain values."""
+"""Tables for tests: random rows of all types, chains written in process, and DataFrames as values."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ from tests.storage.rowwise import Change, apply_write, index_changes, is_fresh, 
 Row = tuple[Any, ...]
 
 HERE = 1 << 30
-"""So many bytes of files are described in the process: all that a test has."""
+"""Limit of bytes that are described in process, above everything that tests write."""
 
 VALUES: dict[str, list[Any]] = {
     "Bool": [True, False],
@@ -71,7 +70,7 @@ ALL_TYPES = TableSchema.of(
     + [(f"c {name}", parse_type(name), False) for name in VALUES],
     ("part", "id"),
 )
-"""Every type, a composite key with a nullable part, key columns that are not in the order of the table."""
+"""All types, a composite key with a nullable part, and key columns in another order than in the table."""
 
 SMALL = TableSchema.of(
     [
@@ -105,7 +104,7 @@ def _random_value(rng: random.Random, name: str, kind: str, in_key: bool, not_nu
 
 @dataclass
 class Table:
-    """A table whose chain grows commit by commit, with a model of its rows beside it."""
+    """A table whose chain grows commit by commit, with a model of its rows."""
 
     files: LocalFiles
     schema: TableSchema
@@ -137,7 +136,7 @@ class Table:
         return State(self.schema, self.chain)
 
     def target(self, *pending: Segment, name: str | None = None) -> Target:
-        """The table with these pending changes, for a write that needs to be told nothing."""
+        """Return the table with these pending changes as the target of a write."""
         return Target(
             state=State(self.schema, self.chain.plus(pending)),
             indexes=lambda: {index.name: impl for index, impl in self.index_schemas},
@@ -159,7 +158,7 @@ class Table:
     def write(
         self, mode: Mode, rows: Sequence[Row], columns: Sequence[str] | None = None, *, inline: bool = True
     ) -> list[Change]:
-        """A commit in the process."""
+        """Commit a write in process."""
         changes = self.changes(mode, columns or self.schema.names, rows)
         self.commit(changes, inline=inline)
         for index, impl in self.index_schemas:
@@ -205,8 +204,7 @@ class Table:
 def random_table(
     folder: Path, schema: TableSchema, seed: int, *indexes: IndexDef, commits: int = 8, inline: bool = True
 ) -> Table:
-    """A load, changes of all kinds, erases with returns of erased keys, and at the end perhaps new keys
-    only."""
+    """Return a table with a load, changes of all kinds, re-inserted keys, and perhaps new keys at the end."""
     rng = random.Random(seed)
     table = Table.new(folder, schema, *indexes)
     table.write("UPSERT", [random_row(rng, schema, 60) for _ in range(50)], inline=False)
@@ -221,14 +219,14 @@ def random_table(
 
 
 def _beyond(schema: TableSchema, row: Row, number: int) -> Row:
-    """A row with a key that no other test row has."""
+    """Return the row with a key that no other test row has."""
     return tuple(
         1000 + number if c.name in ("k", "id") else v for c, v in zip(schema.columns, row, strict=True)
     )
 
 
 def plain(df: DataFrame, schema: TableSchema, columns: Sequence[str] | None = None) -> list[Row]:
-    """The rows as canonical values, in a fixed order. Times come through Arrow, which knows no local zone."""
+    """Return the rows as canonical values in a fixed order. Uses Arrow, which has no local time zone."""
     names = list(columns or df.columns)
     table = df.toArrow()
     values = [
@@ -253,15 +251,17 @@ def log_of(df: DataFrame, schema: TableSchema) -> list[Row]:
 
 
 def write_on_spark(target: Target, shelf: Shelf, mode: Mode, rows: DataFrame, *, here: int = HERE) -> Outcome:
-    """A write on Spark that brings no rows here, however few they are. Up to ``here`` bytes of files are
-    described in this process, more by executors, which takes another job."""
+    """Write on Spark without bringing rows into this process, even if there are few.
+
+    Files up to ``here`` bytes are described in this process, larger ones by executors, in another job.
+    """
     made = write(shelf, target, mode, rows, Few(-1, here, here))
     assert isinstance(made, Outcome)
     return made
 
 
 def frame(spark: SparkSession, schema: TableSchema, columns: Sequence[str], rows: Sequence[Row]) -> DataFrame:
-    """Rows as a DataFrame in the order given, in the physical types."""
+    """Return rows as a DataFrame in the given order, in the physical types."""
     import pyarrow as pa
     from pyspark.sql import types as T
 

@@ -1,4 +1,4 @@
-"""Leaving out the rows of some keys, whatever their type."""
+"""The anti-join by keys of every type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark takes and refuses for a column is what Python takes and refuses."""
+"""Spark accepts and refuses the same values for a column as Python."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ TARGETS = (
 
 
 def verdict(target: str, source: pa.DataType, value: Any) -> Any:
-    """What the value becomes by way of Arrow; the exception's class if it is refused."""
+    """Return the value converted by Arrow; the exception's class if it is refused."""
     type_ = parse_type(target)
     try:
         return column_to_python(type_, array_from_user(type_, pa.array([value], source), "c"))[0]
@@ -128,14 +128,13 @@ def verdict(target: str, source: pa.DataType, value: Any) -> Any:
 def test_spark_judges_as_arrow_does(
     spark: SparkSession, tmp_path: Path, zone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Instead of raising at the first refused value, give NULL for it, so that one job answers for all of
-    # them.
+    # Return NULL for a refused value instead of raising, so that one job answers for all values.
     monkeypatch.setattr(module, "_checked", lambda type_, col, converted, *rest, **options: converted)
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", zone)
     for source, (arrow, values) in SOURCES.items():
         if zone != "UTC" and not source.startswith("timestamp"):
-            continue  # The zone matters to no other type.
+            continue  # The zone matters only to timestamps.
         path = str(tmp_path / f"{source}.parquet")
         pq.write_table(pa.table({"c": pa.array(values, arrow)}), path)
         given = session.read.schema(f"c {source}").parquet(path)

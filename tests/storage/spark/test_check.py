@@ -1,4 +1,4 @@
-"""A state's digest from its rows, an index against its table, and the order of rows in files."""
+"""Checks on Spark: digests, indexes and the order of rows."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_an_entry_that_is_there_twice_dangles(spark: SparkSession, tmp_path: Pat
     table = Table.new(tmp_path, SMALL, BY_V)
     table.write("UPSERT", [(1, "a", 1, None)])
     impl = table.impls["by_v"]
-    impl.commit([Change(("a", 1), "U", None, ("a", 1, 1))])  # a segment that wrongly claims to hold a new key
+    impl.commit([Change(("a", 1), "U", None, ("a", 1, 1))])  # A segment wrongly marked as holding a new key.
     table.step = impl.step
     assert problems(spark, table, "by_v") == [("dangling_index_entry", 1, (("a", 1),))]
 
@@ -113,8 +113,7 @@ def test_executors_find_what_the_process_finds(spark: SparkSession, tmp_path: Pa
 def test_a_doubled_key_is_what_the_segments_say_and_not_what_a_scan_shows(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A key counts once if a log replaces it, not at all if that erases it, and as often as logs after that
-    call it new."""
+    """A key counts once if a log replaces it, not at all if erased, and once per later log of new keys."""
     table = Table.new(tmp_path, SMALL)
     table.write("UPSERT", [(key, "v", 1, 0.5) for key in (None, 1, 2, 3, 4)], inline=False)
     table.write("UPSERT", [(2, "w", 1, 0.5)], inline=False)
@@ -145,6 +144,6 @@ def test_what_an_executor_cannot_do_is_an_error_of_ours(spark: SparkSession, tmp
     table = Table.new(tmp_path, SMALL)
     table.write("UPSERT", [(1, "v", 1, 0.5)], inline=False)
     (segment,) = table.segments
-    long = replace(segment, file="x" * 300 + ".parquet")  # A name that no file system takes.
+    long = replace(segment, file="x" * 300 + ".parquet")  # A name too long for any file system.
     with pytest.raises(Unavailable, match="cannot read the file xxx"):
         examine(spark, table.shelf, SMALL, [long])

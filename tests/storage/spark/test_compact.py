@@ -76,7 +76,7 @@ def test_shards_of_keys_with_nulls_and_prefixes(spark: SparkSession, tmp_path: P
     schema = replace(ALL_TYPES, bounds=(("a", 20), ("b",), ("b", None), ("é",)))
     table = random_table(tmp_path, schema, 3)
     new, _, after = compacted(spark, table, HUGE)
-    assert len(new) == 4  # Nothing lies between ("b",) and ("b", NULL).
+    assert len(new) == 4  # No key sorts between ("b",) and ("b", NULL).
     assert plain(scan(spark, table.shelf, State(schema, after)), schema) == in_order(table.rows.values())
 
 
@@ -86,7 +86,7 @@ def test_good_files_that_no_change_touches_are_kept(spark: SparkSession, tmp_pat
         table.write("UPSERT", [(i, f"v{i}", i, None) for i in range(start, start + 500)], inline=False)
     table.write(
         "UPSERT", [(10, "x", 1, None), (2100, "y", 2, None)]
-    )  # its range meets all three, its keys only two
+    )  # Its range overlaps all three, its keys only two.
     table.write("UPSERT", [(9000, "small", 1, None)])
     new, old, after = compacted(spark, table, table.segments[0].bytes)
     assert {s.id for s in old} == {1, 3, 4, 5}
@@ -104,8 +104,7 @@ def test_a_table_that_became_empty(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def damage(path: Path, column: str) -> None:
-    """Flips a bit of the last page of a column, which no reader would notice but for the checksum of the
-    page."""
+    """Flip a bit of a column's last page, which only the page's checksum detects."""
     group = pq.read_metadata(path).row_group(0)
     chunk = next(c for c in map(group.column, range(group.num_columns)) if c.path_in_schema == column)
     body = bytearray(path.read_bytes())

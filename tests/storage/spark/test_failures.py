@@ -1,4 +1,4 @@
-"""Every error of Spark reaches a caller as one of ours: one sentence, a hint, no Java."""
+"""Every Spark error reaches the caller as one of ours: one sentence and a hint, without Java."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream shows the same on Spark as in the process: the same columns, types and rows."""
+"""A stream on Spark has the same columns, types and rows as in process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def feed_of(table: Table, mode: str, after: int, upto: int) -> Feed:
 
 
 def listed(df: DataFrame) -> list[tuple[Any, ...]]:
-    """Through Arrow, which knows no local time zone."""
+    """Return the rows through Arrow, which has no local time zone."""
     rows = [tuple(comparable(v) for v in row.values()) for row in df.toArrow().to_pylist()]
     return sorted(rows, key=repr)
 

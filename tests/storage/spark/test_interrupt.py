@@ -1,4 +1,4 @@
-"""Spark jobs of work that nobody waits for any more are ended, and no others."""
+"""Spark jobs of cancelled work are cancelled, and no others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.world import engine_of, open_catalog
 
 
 def waiting_for(file: Path) -> Callable[[Iterable[Any]], Iterable[Any]]:
-    """A task that takes until there is a file, and says in another one that it has begun."""
+    """Return a task that runs until ``file`` exists and creates another file when it begins."""
     name, begun = str(file), f"{file}-begun"
 
     def wait(batches: Iterable[Any]) -> Iterable[Any]:
@@ -56,7 +56,7 @@ def test_what_is_hushed_is_heard_again_when_the_work_is_over() -> None:
     hush.begin()
     assert root.filters != before[0]
     hush.end()
-    hush.begin()  # Jobs are ended for a while after that.
+    hush.begin()  # Jobs are cancelled for a while after the end.
     assert (root.filters, root.handlers) == before
 
 
@@ -71,8 +71,7 @@ def until(happens: Callable[[], bool]) -> None:
 
 @pytest.fixture
 def idle(spark: SparkSession) -> SparkSession:
-    """A session that knows that the jobs of the tests before have ended: it is told so a little later than
-    those who wait for them."""
+    """Return the session when it knows that earlier jobs have ended; it learns this with a delay."""
     until(lambda: running(spark) == 0)
     return spark
 
@@ -94,7 +93,7 @@ def test_work_that_takes_too_long_leaves_no_job_behind(
             ended.set()
 
     class Passing(SystemClock):
-        """Time stands still until the job runs."""
+        """A clock that stands still until the job runs."""
 
         def now(self) -> float:
             return 1e9 if running(spark) == 2 else 0.0
@@ -150,7 +149,7 @@ def test_work_that_is_to_end_begins_no_job(spark: SparkSession) -> None:
         within(SystemClock(), 60.0, work, name="test", what="it")
     assert not begun
     with working(spark):
-        assert spark.range(1).count() == 1  # Work of others goes on.
+        assert spark.range(1).count() == 1  # Other work continues.
 
 
 def test_a_thread_keeps_no_tag_of_work_that_is_over(spark: SparkSession) -> None:

@@ -1,5 +1,4 @@
-"""A warehouse on an S3 server with Spark for the bulk: what Spark reads and writes there, and what it
-lacks."""
+"""A warehouse on an S3 server with bulk work on Spark."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MAVEN = Path(os.environ.get("STRANDLINE_MAVEN", "not-given"))
-"""Where jars are (``make s3``)."""
+"""Folder with the jars (``make s3``)."""
 JARS = [
     MAVEN / "org/apache/hadoop/hadoop-aws/3.4.2/hadoop-aws-3.4.2.jar",
     MAVEN / "software/amazon/awssdk/bundle/2.29.52/bundle-2.29.52.jar",

@@ -1,4 +1,4 @@
-"""A server that is not there is told at once, and why."""
+"""A missing server is reported at once, with the reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from strandline.storage.spark.session import _start
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """A port at which nobody listens. It is taken, so that no other process begins to."""
+    """Reserve a port on which no process listens, so that no other process can bind it."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]
@@ -25,7 +25,7 @@ def closed_port() -> Iterator[int]:
 
 @contextlib.contextmanager
 def answering(answer: bytes | None) -> Iterator[int]:
-    """The port of one who says this to whatever it hears; None: who never says anything."""
+    """Listen on a port and send ``answer`` to every connection; None: never answer."""
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as there:
 
         def answer_all() -> None:

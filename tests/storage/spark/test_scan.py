@@ -1,4 +1,4 @@
-"""What Spark reads from a chain is what the process reads from it."""
+"""Spark reads the same rows from a chain as the process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.storage.spark.tables import ALL_TYPES, SMALL, Table, in_order, log_of
 
 @pytest.fixture(params=["here", "there"])
 def folding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where logs that overwrite are folded: in the process, or on Spark."""
+    """Where overwriting logs are folded: in process or on Spark."""
     if request.param == "there":
         monkeypatch.setattr(module, "IN_PROCESS_ROWS", 0)
     return str(request.param)

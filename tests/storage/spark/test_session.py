@@ -1,4 +1,4 @@
-"""The session: a user's own is left as it was, ours starts without a word."""
+"""The session: a user's own is left unchanged, ours starts silently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A range of keys is the same range in the process and on Spark, and the shards of a table are the table."""
+"""A key range has the same rows in process and on Spark, and all shards together are the table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.effort import EVERY
 from tests.storage.spark.tables import ALL_TYPES, BY_V, HERE, SMALL, random_table
 
 LIMITS = [("a", 30), ("b",), ("b", 10), ("é", None), ("é", 0)]
-"""Prefixes, NULL, and ends of each other."""
+"""Prefixes, NULL, and neighbouring keys."""
 
 
 @pytest.mark.parametrize("folding", ["there", *(["here"] if EVERY else [])])
@@ -45,7 +45,7 @@ def test_the_shards_of_a_table_add_up_to_it(
     shards = sums[: len(LIMITS) + 1]
     assert sum(shards, Digest()) == table.digest
     assert all(0 < found.rows < table.digest.rows for found in shards[:4])
-    # The key tells what is inside, also where nobody asks for it.
+    # The range filters by key even if the key is not among the columns.
     steps = scan(spark, table.shelf, whole.narrowed(closed[0]), [STEP])
     assert steps.columns == [STEP]
     assert steps.count() == sums[-2].rows == scan_here(table.shelf, whole.narrowed(closed[0])).num_rows

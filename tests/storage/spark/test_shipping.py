@@ -1,4 +1,4 @@
-"""What executors are sent: the code that this process runs, wherever it has it from."""
+"""Executors get the code of this process, wherever it was imported from."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ print(found(again))
 def test_executors_use_what_was_shipped_even_if_they_have_another_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Several sessions of a process, one after the other and side by side, get it once each."""
+    """Each of several sessions of a process, consecutive or concurrent, gets it once."""
     other = tmp_path / "other" / "strandline"
     other.mkdir(parents=True)
     (other / "__init__.py").write_text("__version__ = 'another'\n")
@@ -110,7 +110,7 @@ with strandline.connect(sys.argv[1], spark=spark, settings=everything) as db:
 @pytest.mark.spark
 @pytest.mark.xdist_group("jvm")
 def test_executors_of_a_local_session_run_the_python_of_this_process(tmp_path: Path) -> None:
-    """As in a script whose environment is not activated: the python3 of the PATH has no module of ours."""
+    """Like a script whose environment is not activated: the python3 of the PATH lacks our modules."""
     python = tmp_path / "bin" / "python3"
     python.parent.mkdir()
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')

@@ -1,5 +1,4 @@
-"""Slices that Spark writes hold what those of the process hold, and end at shard boundaries, in one job
-however many shards there are."""
+"""Slices written by Spark equal those of the process and end at shard boundaries, in a single job."""
 
 from __future__ import annotations
 
@@ -24,14 +23,14 @@ from tests.values import shard_of
 
 
 def written(spark: SparkSession, table: Table, window: Window, name: str) -> tuple[Slice, Slice]:
-    """The slice as the process makes it, and as Spark does."""
+    """Return the slice written in process and the one written by Spark."""
     here = write_slice_here(table.shelf, table.schema, window, f"{name}-here", Inline(2_000, 1 << 18))
     there = write_slice(spark, table.shelf, table.schema, window, f"{name}-there", here=0)
     return here, there
 
 
 def rows_of(table: Table, segments: tuple[Segment, ...]) -> list[tuple[Any, ...]]:
-    """All rows as values; within a segment they must be in the order of keys."""
+    """Return all rows as values; check the order of keys in each segment."""
     found = []
     for segment in segments:
         rows = read_segment(table.shelf, table.schema, segment)
@@ -101,8 +100,7 @@ def test_a_key_changed_many_times_and_nothing_but_deletes(spark: SparkSession, t
 def test_files_of_many_row_groups_end_at_shard_boundaries_and_are_sorted(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Spark sorts rows by folder when it thinks that they are not; that would undo the order of keys within a
-    large file."""
+    """If Spark does not see the order, it sorts by folder, which destroys the key order in large files."""
     schema = replace(SMALL, bounds=tuple((i,) for i in (7, 50_000, 50_001, 120_000)))
     table = Table.new(tmp_path, schema)
     rows = spark.range(0, 150_000).select(

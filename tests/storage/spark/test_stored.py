@@ -1,4 +1,4 @@
-"""Executors do to files of segments what the process would, and the process reads none of their bytes."""
+"""Executors treat segment files like the process, which reads none of their bytes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PACE = Pace(Limits(), SystemClock())
 
 
 class Elsewhere(LocalFiles):
-    """Files that the process that made this object does not read."""
+    """Files that must not be read by the process that created the object."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -46,7 +46,7 @@ class Elsewhere(LocalFiles):
 
 
 class Lost(LocalFiles):
-    """What is copied here is never heard of again."""
+    """Files whose copies disappear."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Lost, (self.root,)
@@ -58,7 +58,7 @@ class Lost(LocalFiles):
 
 @pytest.fixture(autouse=True)
 def _travels() -> Iterator[None]:
-    """The class above goes to executors as it is: they need not find this module."""
+    """Pickle the classes of this module by value, because executors cannot import it."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     yield
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
@@ -66,7 +66,7 @@ def _travels() -> Iterator[None]:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    """Two files and an inline segment between them."""
+    """A table with two files and an inline segment between them."""
     table = Table.new(tmp_path, SMALL)
     for number, inline in enumerate((False, True, False)):
         rows = [(key, "v", number, None) for key in range(number, number + 50)]
@@ -92,7 +92,7 @@ def test_copies_are_made_elsewhere(spark: SparkSession, table: Table) -> None:
 
 
 def test_a_copy_that_fails_leaves_no_file(spark: SparkSession, table: Table) -> None:
-    """And takes no other with it that was copied by the same job."""
+    """Other copies of the same job succeed."""
     before = set(table.files.names())
     wrong = replace(table.segments[2], checksum="xxh3-128:0")
     rows = replace(table.segments[1], data=b"")
@@ -151,7 +151,7 @@ def test_files_are_described_elsewhere(spark: SparkSession, table: Table, once: 
 
 
 def test_what_executors_load_is_light() -> None:
-    """Neither the catalog nor PySpark itself, which takes longer than the work."""
+    """It loads neither the catalog nor PySpark, which takes longer than the work itself."""
     script = """
 import sys
 import strandline.storage.stored
@@ -195,7 +195,7 @@ def test_no_more_tasks_run_at_once_than_are_allowed(spark: SparkSession) -> None
 
 
 class Timed(LocalFiles):
-    """Writes down when each file was begun and when it was done."""
+    """Files that record when each copy began and ended."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Timed, (self.root,)
@@ -208,7 +208,7 @@ class Timed(LocalFiles):
 
 
 def test_copies_on_executors_keep_to_the_limits(spark: SparkSession, table: Table) -> None:
-    """Their clock is that of their machine, so the test takes a moment."""
+    """Executors use their machine's clock, so this test takes real time."""
     files = [s for s in table.segments if s.file is not None]
     total = 2 * sum(s.bytes for s in files)
     pace = Pace(Limits(bytes_per_second=total, copies=1), SystemClock())

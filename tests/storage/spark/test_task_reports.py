@@ -1,5 +1,4 @@
-"""Jobs whose executors do not share the warehouse's folder with this process: each of them fails, and says
-so."""
+"""Every job fails with an explanation if executors do not share the warehouse's folder."""
 
 from __future__ import annotations
 
@@ -80,7 +79,7 @@ WRITERS = ["load", "upsert", "index build", "increment", "compaction", "restore 
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], str]:
-    """What each kind of job says when executors find the folder empty, and when they find a copy of it."""
+    """Return the error of each kind of job, for executors with an empty folder and with a copy of it."""
     folder = tmp_path_factory.mktemp("blind")
     if (why := blind.why_not(folder)) is not None:
         pytest.skip(why)
@@ -109,5 +108,5 @@ def _is_refused(said: str, how: str = "") -> None:
         "| Mount the same folder under this path on every machine of Spark (its driver, workers and Connect "
         "server), or use an object store."
     )
-    # A backup to a repository has been taken when its copy fails: the hint says that it stays.
+    # A backup to a repository is complete before its upload fails: the hint says that it stays.
     assert re.search(re.escape(hint) + r"( The operation before it, \w+, is done and stays\.)?$", said), said

@@ -1,4 +1,4 @@
-"""Keys of a unique index that several rows have: what both engines find is what the rows say."""
+"""Both engines find the duplicate keys of a unique index that a model finds."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_spark_finds_the_same(spark: SparkSession, tmp_path: Path, seed: int) ->
 
 
 def test_a_key_that_a_commit_does_not_bring_is_not_looked_for(spark: SparkSession, tmp_path: Path) -> None:
-    """It costs nothing to change what an index covers, also of rows that had the same key before."""
+    """Changing covered columns costs nothing, even of rows whose key was a duplicate before."""
     table = Table.new(tmp_path, SMALL, BY_V)
     table.write("UPSERT", [(1, "a", 1, None), (2, "a", 2, None)])
     table.write("UPSERT", [(1, "a", 5, None)])

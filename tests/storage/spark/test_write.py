@@ -1,4 +1,4 @@
-"""A bulk write on Spark does what the same statement does in the process."""
+"""A bulk write on Spark does the same as the statement in process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MODES: list[Mode] = ["UPSERT", "REPLACE", "UPDATE", "DELETE", "DELETE ON", "INSE
 
 
 def written(table: Table, schema: TableSchema, segments: Sequence[Segment]) -> list[Row]:
-    """The rows of log segments, read in the process."""
+    """Return the rows of log segments, read in process."""
     found = []
     for segment in segments:
         rows = read_segment(table.shelf, schema, segment)
@@ -116,8 +116,10 @@ FOLLOWED: list[Mode] = ["UPSERT", "REPLACE", "UPDATE", "DELETE ON", "DELETE"]
 def test_indexes_follow(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode, broadcast: bool
 ) -> None:
-    """With keys that are sent to every executor and files that are described here, or neither. How old rows
-    are found has nothing to do with the mode, but that some modes leave out keys that are not there."""
+    """With broadcast keys and files described in process, or with neither.
+
+    The modes find old rows in the same way, except that some leave out missing keys.
+    """
     if not broadcast:
         monkeypatch.setattr(module, "BROADCAST_ROWS", 0)
     rng = random.Random(mode)
@@ -126,7 +128,7 @@ def test_indexes_follow(
     rows = [random_row(rng, SMALL, 60) for _ in range(30)]
     rows += [
         row for row in table.rows.values() if rng.random() < 0.2
-    ]  # written as they are: no change of any entry
+    ]  # Unchanged rows: no index entry changes.
     given = [tuple(row[SMALL.names.index(n)] for n in columns) for row in rows]
     check(spark, table, mode, columns, given, here=HERE if broadcast else 0)
 
@@ -139,7 +141,7 @@ def test_into_an_empty_table(spark: SparkSession, tmp_path: Path, mode: Mode) ->
     if mode == "INSERT":
         rows = [(i, *row[1:]) for i, row in enumerate(rows)]
     columns = ("k",) if mode.startswith("DELETE") else ("k", "v")
-    here = 0 if mode == "UPSERT" else HERE  # The files of one load are described by executors.
+    here = 0 if mode == "UPSERT" else HERE  # Executors describe the files of one load.
     check(spark, table, mode, columns, [row[: len(columns)] for row in rows], here=here)
 
 
@@ -147,7 +149,7 @@ def test_into_an_empty_table(spark: SparkSession, tmp_path: Path, mode: Mode) ->
 def test_sums_that_spark_does_not_tell_are_computed_from_the_files(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode
 ) -> None:
-    """A Spark Connect server that is busy answers without them."""
+    """A busy Spark Connect server may answer without the observed sums."""
     assert sort._seen(Observation()) is None
     monkeypatch.setattr(sort, "_seen", lambda _: None)
     test_into_an_empty_table(spark, tmp_path / "empty", mode)

@@ -125,6 +125,6 @@ def _proved(schema: TableSchema, pieces: Iterable[pa.Table]) -> Iterator[pa.Tabl
         keys = piece.select(list(schema.key))
         less, same = neighbours((keys if before is None else pa.concat_tables([before, keys])).columns)
         if less.any() or same.any():
-            raise Corrupted("rows that are to be written are not in the order of their keys")
+            raise Corrupted("rows to be written are not in the order of their keys")
         before = keys.slice(piece.num_rows - 1)
         yield piece

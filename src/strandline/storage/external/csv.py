@@ -71,7 +71,7 @@ class CsvFiles:
         self._delimiter = "\t" if tabs or given == "\\t" else given or ","
         if len(self._delimiter) != 1:
             raise InvalidArgument(
-                f"{given!r} cannot stand between two values", "Give one character, or \\t for a tab."
+                f"{given!r} is not a valid delimiter", "Give one character, or \\t for a tab."
             )
         self._known: list[str] | None = None
 
@@ -103,7 +103,7 @@ class CsvFiles:
             names = list(table)
         else:
             raise InvalidArgument(
-                f"{file.name} has no header, so nobody knows the names of its columns",
+                f"{file.name} has no header, so the names of its columns are not known",
                 "Name them with --columns a,b,c.",
             )
         if first and len(first) != len(names):
@@ -116,8 +116,8 @@ class CsvFiles:
             raise _not_utf8(file, line, place)
         if not names or "" in names or len({name.lower() for name in names}) < len(names):
             raise InvalidArgument(
-                f"{file.name}, line {line}: {', '.join(names) or 'an empty file'} is no header, in which "
-                "each column has a name of its own",
+                f"{file.name}, line {line}: {', '.join(names) or 'an empty file'} is not a valid "
+                "header: each column needs its own name",
                 "Say --no-header if the first line has values.",
             )
         return names
@@ -170,7 +170,7 @@ class CsvFiles:
                 raise InvalidArgument(f"{file.name}, line {line}: {error.message}", error.hint) from None
         return python_to_array(type_, values)
 
-    # --- by Arrow ------------------------------------------------------------------------------------------
+    # --- with Arrow ----------------------------------------------------------------------------------------
 
     def _batches(self, file: File, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         try:
@@ -213,7 +213,7 @@ class CsvFiles:
             if len(row) != width:
                 return InvalidArgument(
                     f"{file.name}, line {line}: there are {len(row)} values for {width} columns",
-                    f"Check the quotes in it, and that {self._delimiter!r} stands between two values.",
+                    f"Check the quotes in it, and that {self._delimiter!r} is the delimiter.",
                 )
             for place, text in enumerate(row, 1):
                 if _is_broken(text):

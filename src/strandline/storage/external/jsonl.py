@@ -185,7 +185,7 @@ def _object(file: File, line: int, decoder: json.JSONDecoder, data: bytes) -> di
         said = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
         raise InvalidArgument(f"{file.name}, line {line}{at}: it is not JSON: {said}", hint) from None
     if not isinstance(found, dict):
-        raise InvalidArgument(f"{file.name}, line {line}: it holds no object", hint)
+        raise InvalidArgument(f"{file.name}, line {line}: it is not an object", hint)
     if b"\\ud" in data.lower():
         try:
             _text(found).encode()

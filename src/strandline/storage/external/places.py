@@ -91,7 +91,7 @@ def read_failures(name: str) -> Iterator[None]:
     except OSError as error:
         raise Unavailable(
             f"the file {name} cannot be read: {error.strerror or error}",
-            "Check its name, its rights, and that it is whole.",
+            "Check its name, its permissions, and that it is complete.",
         ) from None
 
 
@@ -111,18 +111,20 @@ def place_of(location: str, settings: Settings) -> tuple[LocalFiles | ObjectFile
     scheme, _, rest = location.partition("://")
     if scheme not in SCHEMES:
         raise InvalidArgument(
-            f"{scheme}:// is not a kind of place that files can be at",
+            f"{scheme}:// is not a supported kind of location",
             f"Name a file or a folder, or a URL that begins with {'://, '.join(SCHEMES)}://.",
         )
     if re.search(r"[?#].*=", rest) or "@" in rest.partition("/")[0]:
         raise InvalidArgument(
-            f"a {scheme}:// URL holds nothing but a bucket and names, and this one holds more",
-            "Take out user, password and query; credentials belong into the environment or into "
+            f"a {scheme}:// URL may contain only a bucket and a path, and this one has more",
+            "Remove user, password and query; put credentials into the environment or into "
             "Settings.storage_options.",
         )
     parent, _, name = rest.rstrip("/").rpartition("/")
     if not parent:
-        raise InvalidArgument(f"{location} names a bucket and no file in it", "Name what is in it.")
+        raise InvalidArgument(
+            f"{location} names a bucket and no file in it", "Name a file or a folder in it."
+        )
     return files_at(f"{scheme}://{parent}", settings), name
 
 
@@ -161,7 +163,7 @@ def _at(place: str, settings: Settings) -> list[File]:
         raise Unavailable(f"there is no file {place}", "Check its name.")
     if parted := [n for n in below if "=" in os.path.dirname(n.removeprefix(name))]:
         raise Unsupported(
-            f"{place} keeps values of columns in names of folders ({os.path.dirname(parted[0])})",
+            f"{place} has values of columns in the names of folders ({os.path.dirname(parted[0])})",
             "Read it with Spark, and give the DataFrame to db.table(...).upsert.",
         )
     return [File(f"{place.rstrip('/')}{n.removeprefix(name)}", files, n) for n in below]

@@ -72,7 +72,7 @@ class Typed(ABC):
                 type_ = given.get(column.name) or _type_in(schema, column, file)
                 if found.setdefault(column.name, type_) != type_:
                     raise InvalidArgument(
-                        f"{file}: column {column.name} is {type_.name}, and {found[column.name].name} before",
+                        f"{file}: column {column.name} is {type_.name}, but {found[column.name].name} before",
                         f"Say what it should be, for example --type {column.name}=Utf8.",
                     )
         return found
@@ -163,7 +163,7 @@ class _failures:
         if isinstance(error, pa.ArrowException | OSError):
             raise InvalidArgument(
                 f"{self._name} cannot be read as {self._kind}: {str(error).splitlines()[0]}",
-                "Check that it is whole, and say with --format what it is.",
+                "Check that the file is complete, and name its format with --format.",
             ) from None
 
 
@@ -237,7 +237,7 @@ def _type_of(given: pa.DataType, file: str, column: str) -> Type:
             return parse_type(name)
     raise Unsupported(
         f"{file}: column {column} is {given}, which no type can hold",
-        "Convert it before, or leave it out.",
+        "Convert or omit the column.",
     )
 
 

@@ -38,7 +38,7 @@ def fetched(url: str) -> File:
     if not host or not path or "*" in path:
         raise InvalidArgument(
             f"{name} is not the address of one file",
-            "Name each file: what there is on a web server cannot be listed.",
+            "Name each file: files on a web server cannot be listed.",
         )
     folder = tempfile.TemporaryDirectory(prefix="strandline-web-")
     try:

@@ -81,10 +81,10 @@ class ExportTarget:
     def check(self) -> None:
         """Refuse a place that is empty or has the extension of an unsupported format."""
         if not self.place.strip():
-            raise InvalidArgument("an export has no place to go to", "Name a file, a folder or a URL.")
+            raise InvalidArgument("an export needs a target", "Name a file, a folder or a URL.")
         if self.kind is None and endings(self.place) in _OTHERS:
             raise InvalidArgument(
-                f"an export writes no {endings(self.place)} file, as {self.place} would be",
+                f"exports cannot write {endings(self.place)} files such as {self.place}",
                 f"Name one that ends with {', '.join(sorted(_ENDINGS))}, or say which FORMAT it has.",
             )
 
@@ -144,7 +144,7 @@ def _to_lake(
         target.format == "iceberg" or next(iter(files.names(f"{name}/_delta_log")), None) is None
     ):
         raise PreconditionFailed(
-            f"{target.place} is there, and only a Delta table gets a new version", "Choose another place."
+            f"{target.place} exists, and only a Delta table can be overwritten", "Choose another place."
         )
     try:
         if target.format == "delta":
@@ -160,7 +160,7 @@ def _to_lake(
 
 def _taken(target: ExportTarget) -> AlreadyExists:
     return AlreadyExists(
-        f"{target.place} is there already",
+        f"{target.place} exists already",
         "Choose another place, or have it replaced: WITH (OVERWRITE = 'true'), --overwrite.",
     )
 
@@ -246,8 +246,8 @@ def _replaced(target: ExportTarget, files: Files, name: str) -> list[str]:
             raise _taken(target)
         if not _OURS.fullmatch(found.removeprefix(f"{name}/")):
             raise PreconditionFailed(
-                f"{target.place} holds what no export has written, such as {found}",
-                "Choose another folder: all that is in it would be removed.",
+                f"{target.place} has files that no export wrote, such as {found}",
+                "Choose another folder: an export that overwrites a folder deletes its files.",
             )
         before.append(found)
     return before

@@ -110,7 +110,7 @@ _OUTSIDE = (
     (
         "stopped SparkContext",
         "the Spark session was stopped",
-        "Connect again, with a session that lives as long.",
+        "Connect again, with a session that is not stopped meanwhile.",
     ),
     (
         "Connection refused",
