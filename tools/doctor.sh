@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks what cannot be installed by pip: Python 3.10+ and Java 17+. Prints how to get what is missing, and then exits with 1.
+# Check for what pip cannot install: Python 3.10+ and Java 17+. If one is missing, print how to install it and exit with 1.
 # Usage: tools/doctor.sh [python]
 set -u
 
@@ -22,7 +22,7 @@ if [ "$failed" = 1 ]; then
 HINT
 fi
 
-# Spark asks JAVA_HOME first, then the path.
+# Spark looks in JAVA_HOME first, then on the PATH.
 java="${JAVA_HOME:+$JAVA_HOME/bin/}java"
 found="$("$java" -version 2>&1 | sed -n 's/.*version "\([0-9][0-9]*\).*/\1/p' | head -n 1)"
 if [ -z "$found" ] || [ "$found" -lt 17 ]; then

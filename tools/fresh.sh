@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What a newcomer does, as it is written: clones, types the lines of the README that install, and follows the tutorial and the
-# how-to pages. Pages that need a server of their own (PostgreSQL, S3, a Spark cluster) are run by the tests.
+# Test the first steps of a new user: clone, run the installation commands of the README, then run the tutorial and the how-to
+# pages. Pages that need a server (PostgreSQL, S3, a Spark cluster) are run by the tests instead.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source_folder="$PWD"
@@ -16,18 +16,18 @@ export PATH="$shim:$PATH"
 unset PYTHONPATH VIRTUAL_ENV
 
 awk '/^```bash$/ { inside = 1; next } /^```$/ && inside { exit } inside' README.md > "$place/lines.sh"
-test -s "$place/lines.sh" || { echo "the README has no lines that install" >&2; exit 1; }
-echo "== the README's lines"
+test -s "$place/lines.sh" || { echo "the README has no installation commands" >&2; exit 1; }
+echo "== the README's commands"
 cat "$place/lines.sh"
 # shellcheck disable=SC1091
 . "$place/lines.sh"
 
-# What some pages show beside it.
+# Packages that some pages use.
 pip install --quiet '.[encryption,delta,iceberg]' duckdb pandas polars -c constraints.txt
 for page in docs/tutorial.md docs/coming-from/*.md docs/how-to/*.md; do
     case "$page" in
     */postgresql.md | */object-stores.md | */spark-cluster.md | */spark-connect.md)
-        echo "== $page: left out, it needs a server"
+        echo "== $page: skipped, it needs a server"
         continue
         ;;
     esac

@@ -171,7 +171,7 @@ def main(arguments: list[str]) -> int:
         ):
             continue
         if pair.command is None:
-            print(f"{pair}: left out, there is no python{pair.python} here", flush=True)
+            print(f"{pair}: skipped, python{pair.python} is not installed", flush=True)
         elif given.list:
             print(f"{pair}: {pair.command}", flush=True)
         else:

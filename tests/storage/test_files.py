@@ -46,9 +46,8 @@ class Broken(LocalFiles):
 
     def _append(self, descriptor: int, data: memoryview) -> int:
         self._count("append")
-        return super()._append(
-            descriptor, data[: max(1, len(data) // 2)]
-        )  # A disk may write less than it was given.
+        # A disk may write less than it was given.
+        return super()._append(descriptor, data[: max(1, len(data) // 2)])
 
     def _flush(self, descriptor: int) -> None:
         self._count("flush")

@@ -173,9 +173,8 @@ def test_parts_that_fail_are_given_up(files: ObjectFiles, line: Line, bucket: st
     with pytest.raises(Unavailable, match="500"):
         files.write("a", LARGE)
     assert s3.objects(bucket) == {}
-    if (
-        version("obstore") >= "0.12"
-    ):  # Older versions leave invisible parts, which a lifecycle rule of the bucket removes.
+    # Older versions leave invisible parts, which a lifecycle rule of the bucket removes.
+    if version("obstore") >= "0.12":
         assert s3.unfinished(bucket) == 0
 
 

@@ -193,8 +193,7 @@ class Everywhere:
 
     def path(self, name: str) -> str:
         files, inside = self.found(name)
-        # Spark follows links, so a file in a repository that this process does not trust is checked for links
-        # first.
+        # Spark follows symbolic links, which an attacker may have put into the repository: check for links.
         is_checked = files is not self.own and isinstance(files, LocalFiles)
         return files.readable(inside) if is_checked else files.path(inside)
 

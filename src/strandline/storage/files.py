@@ -355,9 +355,8 @@ class LocalFiles:
                 raise self._fault("sync", name, error) from error
             while path != self.root and (path := os.path.dirname(path)) not in folders:
                 folders.add(path)
-        for folder in sorted(
-            folders, reverse=True
-        ):  # Inner folders first: an entry is durable only when its parent is.
+        # Inner folders first: an entry is durable only when its parent is.
+        for folder in sorted(folders, reverse=True):
             try:
                 self._sync(folder)
             except OSError as error:

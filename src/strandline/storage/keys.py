@@ -94,9 +94,8 @@ def codes(columns: Sequence[pa.ChunkedArray]) -> tuple[Ints, int]:
 def _encode(column: pa.ChunkedArray) -> tuple[Ints, int]:
     if not len(column):
         return np.zeros(0, np.int64), 0
-    parts = column.dictionary_encode(
-        null_encoding="encode"
-    ).chunks  # All chunks share the dictionary of the last one.
+    # All chunks share the dictionary of the last one.
+    parts = column.dictionary_encode(null_encoding="encode").chunks
     indices = [part.indices.to_numpy() for part in parts]
     return np.concatenate(indices).astype(np.int64), max(len(part.dictionary) for part in parts)
 

@@ -29,8 +29,8 @@ class Ranges(Protocol):
 def fetched(chunks: Iterable[bytes]) -> Iterator[Iterator[bytes]]:
     """Yield an iterator whose chunks a separate thread fetches in advance.
 
-    The object store's client pulls the chunks from within its own event loop, where it cannot be called
-    again; fetching a chunk may need a call.
+    The object store's client requests the chunks at a point where it cannot be called itself, but reading a
+    chunk may need the client, too.
     """
     line: queue.Queue[bytes | BaseException | None] = queue.Queue(16)
     stopped = threading.Event()

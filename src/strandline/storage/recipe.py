@@ -35,14 +35,13 @@ __all__ = ["Recipe", "RecipePart", "pack", "recipe_of"]
 class RecipePart:
     """Some rows of a state, in one file or one Arrow table.
 
-    Args:
-        file: absolute path or URL of a Parquet file with the columns under their physical names; None if the
-            rows come from the catalog: then ``data`` holds them in the same form.
-        stepped: each row has its own step in ``__strandline_step``; otherwise all rows have the step
-            ``upto``.
-        op: the part may have a column ``__strandline_op`` with ``U``, ``R``, or ``E`` for an erase. A missing
-            column or NULL means ``U``.
-        cut: the part also has rows of later steps, which the reader must skip.
+    - ``file``: absolute path or URL of a Parquet file with the columns under their physical names; None if
+      the rows come from the catalog: then ``data`` holds them in the same form.
+    - ``stepped``: each row has its own step in ``__strandline_step``; otherwise all rows have the step
+      ``upto``.
+    - ``op``: the part may have a column ``__strandline_op`` with ``U``, ``R``, or ``E`` for an erase. A
+      missing column or NULL means ``U``.
+    - ``cut``: the part also has rows of later steps, which the reader must skip.
     """
 
     file: str | None

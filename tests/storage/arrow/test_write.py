@@ -334,9 +334,8 @@ def test_columns_give_what_rows_one_by_one_give(data: st.DataObject) -> None:
     columns = [*table.key, *named]
 
     def shown(of: TableSchema, changes: list[Change]) -> list[str]:
-        return sorted(
-            map(repr, one_by_one(in_columns(of, changes)))
-        )  # Through Arrow, because equal times may have different representations.
+        # Through Arrow, because equal times may have different representations.
+        return sorted(map(repr, one_by_one(in_columns(of, changes))))
 
     def outcome(work: Callable[[], list[Change]]) -> object:
         try:

@@ -84,9 +84,8 @@ def test_good_files_that_no_change_touches_are_kept(spark: SparkSession, tmp_pat
     table = Table.new(tmp_path, SMALL)
     for start in (0, 1000, 2000):
         table.write("UPSERT", [(i, f"v{i}", i, None) for i in range(start, start + 500)], inline=False)
-    table.write(
-        "UPSERT", [(10, "x", 1, None), (2100, "y", 2, None)]
-    )  # Its range overlaps all three, its keys only two.
+    # Its range overlaps all three, its keys only two.
+    table.write("UPSERT", [(10, "x", 1, None), (2100, "y", 2, None)])
     table.write("UPSERT", [(9000, "small", 1, None)])
     new, old, after = compacted(spark, table, table.segments[0].bytes)
     assert {s.id for s in old} == {1, 3, 4, 5}

@@ -126,9 +126,8 @@ def test_indexes_follow(
     table = random_table(tmp_path, SMALL, 5, BY_V, BY_NK, commits=4)
     columns = ("k",) if mode.startswith("DELETE") else ("n", "k", "v")
     rows = [random_row(rng, SMALL, 60) for _ in range(30)]
-    rows += [
-        row for row in table.rows.values() if rng.random() < 0.2
-    ]  # Unchanged rows: no index entry changes.
+    # Unchanged rows: no index entry changes.
+    rows += [row for row in table.rows.values() if rng.random() < 0.2]
     given = [tuple(row[SMALL.names.index(n)] for n in columns) for row in rows]
     check(spark, table, mode, columns, given, here=HERE if broadcast else 0)
 

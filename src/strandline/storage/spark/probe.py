@@ -54,9 +54,8 @@ def _ask(spark: SparkSession, files: Everywhere) -> None:
     if not isinstance(files.own, LocalFiles):
         on_executors(spark, load_package, range(FEW))  # A bucket is the same for all machines.
         return
-    folder = fresh_folder(
-        time.time()
-    )  # If this process crashes, the folder is deleted like other staged files.
+    # If this process crashes, the folder is deleted like other staged files.
+    folder = fresh_folder(time.time())
     try:
         content = write_question(files, folder)
         answers = on_executors(spark, partial(answer_question, files, folder, content), range(FEW))
