@@ -1,2 +1,1 @@
-"""Backups, all of it: collections, what a backup records, full and incremental ones, restoring, reading in
-place, verifying."""
+"""Backups: collections, full and incremental backups, restore, verification, retention, repositories."""

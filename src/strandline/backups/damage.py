@@ -1,7 +1,7 @@
-"""Backups that cannot be restored because an object that they need is known to be damaged.
+"""Find backups that are not restorable because they need a damaged object.
 
-The catalog keeps which objects verifications have found damaged (``verified.py``). Whatever is said of a
-backup follows from that at once, also for a backup that was taken later and was never verified itself.
+The catalog lists the objects that verifications found damaged (``verified.py``). Each report on a backup is
+derived from that list, so the damage counts at once, also for a later backup that was never verified itself.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from strandline.model import object_of
 
 
 def list_reports(conn: Connection, collection: str) -> dict[str, list[dict[str, Any]]]:
-    """Return how the backups of a collection were found when they were last verified, as plain values by
-    name. A backup that needs an object which was found damaged since is not restorable at any level."""
+    """Return the last verification reports of a collection's backups, as plain values by backup name.
+
+    A backup that needs an object which was found damaged later is reported as not restorable at every level.
+    """
     path = require_collection(conn, collection)
     damaged = find_damaged(conn, path)
     rows = paths.backups(conn, path)
@@ -46,7 +48,7 @@ def _spoil(report: BackupReport, because: str) -> BackupReport:
 def _never_verified(
     conn: Connection, collection: Path, backup: str, because: str
 ) -> tuple[float, BackupReport]:
-    """Return the report of a backup that was taken after the damage was found."""
+    """Build a report for a backup that was taken after the damage was found."""
     time, level = last_damage(conn, collection.id)
     report = BackupReport(
         backup=backup, level=level, objects=0, bytes=0, problems=0, restorable=False, because=because
@@ -55,8 +57,10 @@ def _never_verified(
 
 
 def find_damaged(conn: Connection, collection: Path) -> dict[str, str]:
-    """Return the backups of a collection that need a damaged object, with the reason. Costs nothing while no
-    object is known to be damaged."""
+    """Return the backups of a collection that need a damaged object, with the reason.
+
+    Reads no backup while no object is known to be damaged.
+    """
     damaged = damaged_objects(conn)
     if not damaged:
         return {}

@@ -1,7 +1,7 @@
-"""What follows a backup that is done: those that the rules of its collection do not keep any more go.
+"""Apply the retention rules of a collection after a backup has finished.
 
-It is an operation of its own, and the backup is good whatever comes of it. If the process dies in between,
-the next backup of the collection does what was left.
+The removal is a separate operation, so its failure does not affect the backup. If the process dies in
+between, the next backup of the collection removes what is left.
 """
 
 from __future__ import annotations
@@ -24,9 +24,15 @@ R = TypeVar("R", bound=Retained)
 
 
 def retain(engine: Engine, operation: Operation, result: R, taken_by: str | None = None) -> None:
-    """Apply the rules that were the collection's when the backup began, and write into the result of the
-    operation that has brought it where it is kept what was removed, or why nothing could be. ``taken_by``:
-    the one that has taken it before, for who waits for that."""
+    """Remove the backups that the rules do not keep, and record the outcome in the operation's result.
+
+    The rules are those that the collection had when the backup began. The outcome is the list of removed
+    backups, or the reason why they could not be removed.
+
+    Args:
+        taken_by: Id of the BACKUP operation, if ``operation`` uploaded its backup. Its result gets the same
+            outcome.
+    """
     collection = engine.run_of(operation).request.collection
     request = DropRequest(collection=collection, keep=result.retention)
     try:
@@ -38,7 +44,7 @@ def retain(engine: Engine, operation: Operation, result: R, taken_by: str | None
     if told.not_removed is not None:
         event("retention failed", operation=operation.id, collection=collection, error=told.not_removed)
     if told != result:
-        # The backup is done, and stays so although nobody can be told the rest.
+        # The backup is done, even if the outcome of the retention cannot be recorded.
         with contextlib.suppress(StrandlineError), engine.catalog.write() as tx:
             operations.save(tx, operation.id, result=told)
             if taken_by is not None:
@@ -46,7 +52,7 @@ def retain(engine: Engine, operation: Operation, result: R, taken_by: str | None
 
 
 def _tell(tx: Writer, operation_id: str, told: Retained) -> None:
-    """Let the result of a backup say what was told of it later."""
+    """Add the outcome of the retention to the result of the BACKUP operation."""
     taken = operations.get(tx.conn, operation_id)
     if taken.result is not None:
         result = records.from_text(BackupResult, taken.result, f"the result of operation {operation_id}")
@@ -55,8 +61,11 @@ def _tell(tx: Writer, operation_id: str, told: Retained) -> None:
 
 
 def _remove(engine: Engine, request: DropRequest) -> tuple[tuple[str, ...] | None, StrandlineError | None]:
-    """Remove what the rules do not keep, and return what that was, and why it is still in the repository if
-    it is; None if another process has to go on with it, because this one ends."""
+    """Remove the backups that the rules do not keep.
+
+    Return their names, and the error of the repository's garbage collection if it failed. The first value is
+    None if this process is stopping and another one continues the removal.
+    """
     with engine.catalog.read() as conn:
         if not plan_removal(conn, request, engine.catalog.clock.now()).going:
             return (), None

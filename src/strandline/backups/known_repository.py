@@ -1,8 +1,7 @@
-"""What the catalog knows of the repository at a place, before anything in that place is believed.
+"""Look up what the catalog knows about the repository at a location, before its content is trusted.
 
-A collection says whether its repository is encrypted, and remembers the id of the repository from the first
-backup that was sent there, or from when it was attached. So a repository that somebody has put in the place
-of another one is refused wherever it is opened.
+A collection records whether its repository is encrypted. It also records the repository's id, from the first
+upload or from ATTACH. If the repository is replaced by another one, each attempt to open it is refused.
 """
 
 from __future__ import annotations
@@ -14,9 +13,11 @@ from strandline.storage.marker import Expected
 
 
 def known_repository(catalog: Catalog, root: str) -> Expected | None:
-    """Return what the collections that keep their backups at ``root`` say of the repository there; None if
-    there is no such collection. The id does not count before there are backups: a repository without any may
-    be removed and created again."""
+    """Return the recorded encryption and id of the repository at ``root``.
+
+    None if no collection stores its backups there. The id is None while the repository holds no backup: an
+    empty repository may be deleted and created again with a new id.
+    """
     with catalog.read() as conn:
         kept = [(path, path.record(Collection)) for path in collections(conn)]
         here = [(path, collection) for path, collection in kept if collection.settings.storage == root]

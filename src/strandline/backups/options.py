@@ -1,4 +1,4 @@
-"""What follows WITH in statements that begin an operation."""
+"""Options in the WITH clause of statements that begin an operation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_COPIES = 1000
 
 
 def options_of(statement: str, settings: Sequence[st.Setting], known: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of a statement by name; each is one that it has, and is given once."""
+    """Return the settings of a statement by name. Refuse unknown names and duplicates."""
     given: dict[str, Any] = {}
     for name, value in settings:
         if name not in known:
@@ -31,7 +31,7 @@ def options_of(statement: str, settings: Sequence[st.Setting], known: Sequence[s
 
 
 def limits_of(given: Mapping[str, Any], usual: Limits) -> Limits:
-    """Return the limits of an operation: those that its statement names, and for the rest the usual ones."""
+    """Return the limits of an operation: those given in its statement, otherwise those of ``usual``."""
     rate, copies = given.get(RATE), given.get(COPIES)
     return Limits(
         bytes_per_second=usual.bytes_per_second if rate is None else _number(RATE, rate, 0, 1e15),

@@ -1,4 +1,4 @@
-"""PIN and UNPIN: a pinned backup, and what it builds on, is not removed before it is unpinned."""
+"""PIN and UNPIN: a pinned backup and the backups it builds on are not deleted until it is unpinned."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from strandline.sql.tokens import word
 
 
 def set_pinned(catalog: Catalog, collection: str, backup: str, *, pinned: bool) -> int | None:
-    """Pin a backup, or no longer. Return the step; None if it was so already."""
+    """Pin or unpin a backup. Return the step of the change, or None if nothing changed."""
     with catalog.write() as tx:
         path = require_collection(tx.conn, collection)
         there = {found.name: found.id for found in paths.backups(tx.conn, path, most=0)}

@@ -1,8 +1,9 @@
-"""Whether backups can be kept at a place, before a collection is made that needs it.
+"""Check that backups can be stored at a location, before a collection is created that needs it.
 
-What would fail with the first backup is refused at once: a place that cannot be written or read, a folder
-that holds other files, a repository of the other kind, a missing or wrong key. The check writes a small file
-of a fresh name, reads it and removes it. It leaves no repository and no folder.
+The check refuses at once what would make the first backup fail: a location that cannot be written or read, a
+folder with other files, an encrypted repository for an unencrypted collection or the reverse, a missing or
+wrong key. It writes a small file with a new name, reads it and deletes it. It leaves no repository and no
+folder.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from strandline.storage.location import files_at, is_url
 from strandline.storage.marker import Expected, opened, read_marker
 
 RETRIES, RETRY_SECONDS = 2, 10.0
-"""Somebody waits for the answer, so a store that does not answer is given up earlier than by a backup."""
+"""Limits for retries. The user waits for the answer, so the check gives up earlier than a backup does."""
 
 
 def check_place(root: str, settings: Settings, *, encrypted: bool) -> None:
-    """Refuse a place where no backup could be stored with these settings."""
+    """Refuse a location where a backup could not be stored with these settings."""
     try:
         _check(root, settings, encrypted=encrypted)
     except StrandlineError as error:
@@ -63,14 +64,14 @@ def _probe(files: Files, root: str) -> None:
                 f"{root} does not return what was written to it", "Check what is mounted there."
             )
     finally:
-        # A bucket may allow no removal. The file means nothing to anybody.
+        # Some buckets do not allow deletes. A leftover probe file is harmless.
         with suppress(StrandlineError):
             files.remove(name)
 
 
 @contextmanager
 def _made(files: Files, root: str) -> Iterator[None]:
-    """Make a folder, and remove what was made."""
+    """Create the folder, and remove the folders that were created."""
     missing: list[str] = []
     above = root
     while not is_url(root) and not os.path.lexists(above):

@@ -1,5 +1,4 @@
-"""Reading tables as a backup holds them, without restoring anything: the slices of its chain, one after the
-other."""
+"""Read tables as a backup holds them, without a restore: concatenate the slices of its chain."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from strandline.tables.snapshot import Reader, TableView
 
 
 class BackupReader(Reader):
-    """Tables as they were when a backup was taken (the collection's last one by default)."""
+    """Tables as of a backup (by default the last one of the collection)."""
 
     def __init__(self, runtime: Runtime, collection: str, backup: str | None) -> None:
         super().__init__(runtime)
@@ -72,9 +71,11 @@ class BackupReader(Reader):
         return view
 
     def _chain(self, conn: Connection) -> Sequence[BackupRecord]:
-        """Return what the backup is made of. It is looked up in the transaction that finds its segments, so
-        that both are there or neither is; and the first answer decides which backup is meant, whatever is
-        taken meanwhile."""
+        """Return the chain of the backup.
+
+        It is looked up in the transaction that finds the segments, so that both exist or neither does. The
+        first call also fixes which backup is read, even if a newer one is taken meanwhile.
+        """
         collection = require_collection(conn, self._request.collection)
         chain = find_chain(conn, collection, self._request)
         self._request = replace(self._request, at=chain[-1].name)

@@ -1,5 +1,8 @@
-"""``README.txt`` of a repository: what it is, and how to restore from it, for somebody who finds it and knows
-nothing else. No program reads it: whoever may write to the repository may have changed it."""
+"""Write ``README.txt`` of a repository: what the folder is and how to restore from it.
+
+The text is for people who find the folder and know nothing else. No program reads it: anyone who can write to
+the repository may have changed it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,7 @@ _KEY = """\
 
 
 def write_readme(files: Files, marker: Marker) -> None:
-    """Write the text if there is none. ``files``: those of the repository as they are stored."""
+    """Write the text if the file is missing. ``files``: the repository's files without decryption."""
     if files.exists(README):
         return
     text = _TEXT.format(

@@ -1,7 +1,9 @@
-"""ALTER TABLE ... RENAME TO: the table gets another name in the catalog transaction in which the collections
-that name it follow. A member is the table, whatever it is called; backups know tables by their ids, so chains
-go on, and those that were taken before have the name of then. Collections in the bin follow as well, because
-UNDROP brings them back."""
+"""Rename a table (ALTER TABLE ... RENAME TO).
+
+One catalog transaction renames the table and updates each backup collection that names it, including
+collections in the bin, because UNDROP brings them back. Backups refer to tables by id, so chains continue.
+Earlier backups keep the name that the table had when they were taken.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from strandline.tables import ddl
 
 
 def rename_table(runtime: Runtime, path: str, to: str) -> int:
-    """Rename a table, and return the step from which on it has its name."""
+    """Rename a table and return the step of the change."""
     with runtime.catalog.write() as tx:
         old, new = ddl.rename_table(tx, path, to)
         _follow(tx, old, new)
@@ -29,7 +31,7 @@ def _follow(tx: Writer, old: str, new: str) -> None:
     for row in [*collections(tx.conn), *dropped]:
         collection = row.record(Collection)
         if collection.tables is not None and old in collection.tables:
-            paths.check_ready(row)  # A backup that is under way has decided what its members are.
+            paths.check_ready(row)  # A running backup has already fixed its members, so refuse.
             named = tuple(new if path == old else path for path in collection.tables)
             changed[row.id] = replace(collection, tables=named)
     if changed:

@@ -1,9 +1,10 @@
-"""Looking at a repository as a restorer would, who has nothing but the repository and the user's key.
+"""Check that a backup is restorable with nothing but its repository and the user's key.
 
-A process that has opened a repository remembers its marker and its keys. So it could go on to add backups
-after these were lost, and nobody could ever open them. Before a backup is called done, everything that a
-restorer needs to begin with is read from the repository itself: the marker, the keys, the manifests of the
-backups that it builds on, and its own. Objects are not looked at; that is what VERIFY does.
+A process that has opened a repository keeps its marker and keys in memory. Without this check it could
+continue to add backups after these files were lost, and no other process could open the backups. So before a
+backup counts as done, all that a restore reads first is read from the repository again: the marker, the keys,
+the manifests of the backups that it builds on, and its own manifest. Objects are not checked here; VERIFY
+does that.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ READERS = 8
 
 
 def open_as_restorer(files: Everywhere, there: Repository) -> Repository:
-    """Open the repository anew, with the user's key as it is configured now. Refused if it is another one
-    than ``there``, or if its keys are others."""
+    """Open the repository again, with the user's key as it is configured now.
+
+    Refuse a repository that has another id or another master key than ``there``.
+    """
     known = Expected(isinstance(there.files, SealedFiles), there.marker.id)
     found, is_one = files.open_anew(there.root, known)
     if not is_one:
@@ -43,8 +46,13 @@ def _key_id(files: Files) -> bytes | None:
 
 
 def check_restorable(restorer: Repository, manifest: Manifest, ancestors: Sequence[str]) -> None:
-    """Refuse a backup whose manifest, or that of a backup that it builds on, is not in the repository or does
-    not open. ``ancestors``: the names of the backups that it builds on, its parent first."""
+    """Refuse a backup if a manifest that a restore needs is missing or unreadable.
+
+    The manifest of every ancestor must exist. The backup's own manifest and its parent's are also read.
+
+    Args:
+        ancestors: Names of the backups that it builds on, its parent first.
+    """
     listed = restorer.listed()
     for name in ancestors:
         if name not in listed:

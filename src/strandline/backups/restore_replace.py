@@ -1,14 +1,17 @@
-"""Restoring over tables that are there: in one transaction the old ones go away to where they are kept, and
-the restored ones take their places.
+"""Restore in place of existing tables: exchange old and restored tables in one transaction.
 
-While the restore runs, the restored ones are made at the very paths below ``/.replaced`` where the old ones
-will be kept, closed to everybody. The old ones are locked, so that no other operation and no ALTER or DROP
-comes between, but they are read and written as before. At the end the two exchange their places. What is
-below a table goes with it: its indexes and its users' changefeeds. The streams of backup collections end, for
-no increment can go on from them; where one can go on from the restored tables, others begin there.
+1. The restored tables are created below ``/.replaced``, at the paths where the old ones will be kept. They
+   cannot be read or changed.
+2. Meanwhile the old tables are locked against other operations, ALTER and DROP. They can be read and written
+   as before.
+3. At the end, old and restored tables exchange their paths.
 
-The old tables get new versions with it. So a change that was planned before and comes after finds its plan
-out of date and starts again, on the restored table, instead of being written where nobody looks for it.
+What is below a table moves with it: its indexes and its users' changefeeds. The streams of backup collections
+end, because no increment can continue from the old tables. If an increment can continue from the restored
+tables, new streams begin there.
+
+The exchange also raises the versions of the old tables. A write that was planned before the exchange finds
+its plan outdated and starts again on the restored table, so that it does not change the old one.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ BEING_REPLACED = "being replaced"
 
 
 def lock_old(tx: Writer, run: Planning[Any], targets: Sequence[RestoreTarget]) -> Old:
-    """Keep other operations off the tables that will be replaced, and off all that is below them."""
+    """Lock the tables that will be replaced, and everything below them, against other operations."""
     roots = [target.replaced for target in targets if target.replaced is not None]
     found = many.subtrees(tx.conn, roots)
     ending = [path for path in found if path.type == "stream" and path.record(StreamBody).owner is not None]
@@ -45,7 +48,7 @@ def lock_old(tx: Writer, run: Planning[Any], targets: Sequence[RestoreTarget]) -
 
 
 def _new_directory(conn: Connection, now: float) -> str:
-    """Return a directory of this restore's own: what it makes goes again as a whole if it fails."""
+    """Return a new directory for this restore. If the restore fails, the directory is removed as a whole."""
     root = paths.find(conn, REPLACED)
     taken = paths.names_below(conn, [] if root is None else [root.id])
     moment = datetime.fromtimestamp(now, timezone.utc)
@@ -55,8 +58,11 @@ def _new_directory(conn: Connection, now: float) -> str:
 
 
 def exchange(tx: Writer, run: RestoreRun, under: Iterable[Path]) -> dict[str, str]:
-    """Let old and restored tables take each other's places, and return where each old one is kept.
-    ``under``: all paths that the restore works on."""
+    """Exchange the paths of old and restored tables, and return where each old table is kept.
+
+    Args:
+        under: All paths that the restore has locked.
+    """
     old = [path for path in under if path.state == BEING_REPLACED and path.type == "table"]
     replaced = [path for path in old if path.name != IMPL_TABLE]
     new = {path.id: path for path in paths.by_ids(tx.conn, run.body.tables.values())}

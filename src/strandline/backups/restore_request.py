@@ -1,4 +1,4 @@
-"""What a RESTORE statement asks for."""
+"""Build a restore request from a RESTORE statement."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SETTINGS = ("VERIFY", "MODE", "REPLACE", "DEADLINE", "CHANGEFEEDS", *LIMITS)
 
 
 def restore_request(statement: st.Restore, usual: Limits) -> RestoreRequest:
-    """Return what a statement asks for. ``usual``: the limits that it need not name."""
+    """Return the request of a statement. ``usual``: limits that apply where the statement gives none."""
     settings = options_of("RESTORE", statement.settings, SETTINGS)
     verify_ = _one_of("VERIFY", settings.get("VERIFY", "digests"), ("digests", "data"))
     mode = _one_of("MODE", settings.get("MODE", "reference"), ("reference", "copy"))

@@ -1,9 +1,10 @@
-"""The streams that begin with the end of a restore: the users' changefeeds, where they are asked for, and
-those from which the next increment reads, where it can go on from what was restored.
+"""Create the streams that begin at the end of a restore.
 
-It can if all that the collection's last backup holds was restored in its own place: what is there when the
-restore ends is then what that backup holds, and nothing lies between. The streams begin at that very step,
-and the backup notes what stands for its sources from then on.
+These are the users' changefeeds, if the request asks for them, and the backup streams, if the next increment
+can continue from the restored tables. It can if every table of the collection's last backup was restored
+under its own path: then the restored tables are exactly what that backup holds, and no change lies between.
+The streams begin at the step of the restore, and the backup's record notes which restored table replaces
+which source.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ from strandline.operations.streams import StreamSpec, add_streams
 
 
 def begin_restored(tx: Writer, run: RestoreRun, under: Sequence[Path]) -> tuple[str, ...]:
-    """Begin the streams on what was restored, and return the paths of the changefeeds. ``under``: all that
-    the operation works on, by the paths that it had before."""
+    """Create the streams on the restored tables, and return the paths of the changefeeds.
+
+    Args:
+        under: All paths that the operation has locked, as they were before the transaction.
+    """
     collection = next(path for path in under if path.type == "backup_collection")
     goes_on = collection.record(Collection).goes_on_after(run.body.backup)
     if not (goes_on or run.request.changefeeds):
@@ -54,7 +58,7 @@ def begin_restored(tx: Writer, run: RestoreRun, under: Sequence[Path]) -> tuple[
 
 
 def _sources(record: BackupRecord, made: Mapping[str, Path]) -> dict[int, int]:
-    """Return what stands for each source of a backup whose tables were all restored."""
+    """Return the new table or index id for each source id of a fully restored backup."""
     found = {}
     for path, table in record.tables.items():
         found[table.slice.source_id] = made[path].id

@@ -1,8 +1,8 @@
-"""Which backups of a collection stay, and why: worked out from what they record, rules and the time alone.
+"""Decide which backups of a collection to keep, from their records, the rules and the time.
 
-A backup stays if a rule keeps it, if it is pinned or under an operation, or if one that stays builds on it.
-So what goes is always whole: with a backup goes everything that builds on it. Days, weeks (from Monday on),
-months and years are those of UTC.
+A backup stays if a rule keeps it, if it is pinned or under an operation, or if a backup that stays builds on
+it. So a backup is deleted only together with all backups that build on it. Days, weeks (from Monday), months
+and years are in UTC.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BUCKETS: Mapping[str, Callable[[datetime], str]] = {
     "monthly": lambda moment: moment.strftime("%Y-%m"),
     "yearly": lambda moment: moment.strftime("%Y"),
 }
-"""What a bucket of each rule is called. The names sort in the order of time."""
+"""Bucket name of a time, for each rule. The names sort in the order of time."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,17 @@ def decide(
     busy: Collection[str] = (),
     storage: str = CLUSTER,
 ) -> list[Decision]:
-    """Decide on the finished backups of a collection, given oldest first, in their order. ``minimum``: so
-    many of the newest full backups stay with all that builds on them, whatever the rules say. ``busy``: those
-    that an operation works on. ``storage``: where they are to be; one that still waits in the warehouse does
-    not stand in for those that are in the repository."""
+    """Decide on each finished backup of a collection. Backups are given and returned oldest first.
+
+    If the collection has a repository, the rules are also applied to the uploaded backups alone. So a backup
+    that is not uploaded yet does not count in place of an uploaded one.
+
+    Args:
+        minimum: Number of newest full backups that stay, with all that builds on them, whatever the rules
+            say.
+        busy: Backups that an operation works on.
+        storage: Where the collection stores its backups.
+    """
     reasons: dict[str, list[str]] = {record.name: [] for record in records}
     for name, reason in (
         *_chosen(records, rules, now, minimum),
@@ -66,14 +73,13 @@ def decide(
 
 
 def named(records: Sequence[BackupHead], rules: Keep | None, now: float) -> set[str]:
-    """Return the backups that are kept for their own sake, and not as a part of their chain: those that are
-    pinned, and those that a rule of times chooses."""
+    """Return the backups that are kept individually: those that are pinned or chosen by a time rule."""
     chosen = () if rules is None else _by_rules(records, replace(rules, last=None), now)
     return {record.name for record in records if record.pinned} | {name for name, _ in chosen}
 
 
 def descendants(records: Sequence[BackupHead], name: str) -> list[str]:
-    """Return the backups that build on one, directly or not, oldest first."""
+    """Return the direct and indirect children of a backup, oldest first."""
     found = {name}
     for record in records:
         if record.parent in found:
@@ -110,13 +116,13 @@ def _by_rules(records: Sequence[BackupHead], rules: Keep, now: float) -> Iterato
 
 
 def _last_chains(records: Sequence[BackupHead], number: int) -> list[str]:
-    """Return the last full backups with all that builds on them."""
+    """Return the last ``number`` full backups with all backups that build on them."""
     full = [record.name for record in records if record.kind == "full"][-number:]
     return [name for root in full for name in (root, *descendants(records, root))]
 
 
 def _needed(records: Sequence[BackupHead], kept: Collection[str]) -> dict[str, str]:
-    """Return what else must stay, each with the newest backup that needs it."""
+    """Return the other backups that must stay, each with the newest backup that needs it."""
     parents = {record.name: record.parent for record in records}
     needed: dict[str, str] = {}
     for record in reversed(records):

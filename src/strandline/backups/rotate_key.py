@@ -1,4 +1,4 @@
-"""Changing the key of an encrypted repository, without a warehouse."""
+"""Rotate the key of an encrypted repository, without a warehouse."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ LEASE_SECONDS = 120.0
 
 
 def rotate_key(root: str, old: Settings, new: Settings, *, new_master: bool = False) -> Rotated:
-    """Let the key to which the settings ``new`` lead open an encrypted repository, and that of ``old`` no
-    more. No data is written again.
+    """Replace the user key of an encrypted repository.
+
+    From then on the key of ``new`` opens it and the key of ``old`` does not. No data file is encrypted again.
 
     Args:
-        new_master: seal new files with a new master key. It needs the lease of the repository, so that nobody
-            writes with the old one meanwhile: UNDER_OPERATION if a backup is being sent.
+        new_master: Also create a new master key, with which new files are encrypted. This takes the
+            repository's lease, so
+        that no other process writes with the old key meanwhile. UNDER_OPERATION if a backup is being
+            uploaded.
     """
     files = files_at(root, old)
     marker = read_marker(files)
@@ -30,7 +33,8 @@ def rotate_key(root: str, old: Settings, new: Settings, *, new_master: bool = Fa
     before, after = user_key(old), user_key(new)
     if not new_master:
         return rotate(files, before, after)
-    # The owner has a name that depends on the key alone, so that a repeated rotation need not wait.
+    # The owner's name depends on the key alone, so a repeated rotation takes its own lease over without a
+    # wait.
     owner = f"rotate-key/{after.fingerprint}"
     lease = take(files, SystemClock(), owner, "rotate-key --new-master", LEASE_SECONDS)
     try:

@@ -1,10 +1,10 @@
-"""Trying whether a backup can be restored: a restore to a place of its own, whose end is that nothing of it
-is left.
+"""Check that a backup can be restored: restore it, compare everything, roll back.
 
-It does all that a restore does: targets, increments one after the other, copies of what lies in a repository,
-the bytes of every segment, rows against digests, indexes against tables. The paths that it makes can neither
-be read nor changed by anyone, and are gone with its end, whether that came by success, by failure or in
-another process after a crash. Copies are then files that nothing refers to, which the collector removes.
+The trial runs all steps of a restore: it creates the targets, applies the increments one by one, copies
+segments out of the repository, verifies the checksum of every segment, and compares rows with digests and
+indexes with tables. The temporary paths can be neither read nor changed. They are removed when the operation
+ends: on success, on failure, and by another process after a crash. Nothing refers to the copied files then,
+and the collector deletes them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def trial_request(collection: str, backup: str, limits: Limits) -> RestoreReques
 
 
 class TryRestore(RestoreBackup):
-    """Restore a backup, compare everything, and undo it."""
+    """Restore a backup, compare everything, and roll back."""
 
     name = "try restore"
 

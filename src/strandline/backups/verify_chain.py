@@ -1,5 +1,7 @@
-"""Whether backups fit together, and what each of them needs: one walk over all of them, parents first, that
-looks at nothing but their records."""
+"""Check that backups fit together, and find what each of them needs.
+
+One pass over the records of all backups, parents first. No object is read.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,17 @@ from strandline.backups.record import BackupRecord, SliceRecord, check_link, che
 from strandline.errors import Corrupted
 
 Of: TypeAlias = tuple[str, str | None]
-"""A table by its path, or with the name of an index of it."""
+"""A table path, and the name of an index of the table or None."""
 
 
 @dataclass(frozen=True)
 class SliceHealth:
-    """What is known of the objects of one slice. ``since``: they are known to be well since then; None: some
-    were never looked at. ``damage``: what is wrong with one of them."""
+    """Verification state of the objects of one slice.
+
+    Attributes:
+        since: All objects were verified at this time or later. None: some were never checked.
+        damage: What is wrong with one of the objects.
+    """
 
     since: float | None = inf
     damage: str | None = None
@@ -26,7 +32,7 @@ class SliceHealth:
 
 @dataclass(frozen=True)
 class _Reached:
-    """A table or an index at a backup: its last slice, and what is known of all that leads there."""
+    """A table or an index at a backup: its last slice, and the state of all slices that it needs."""
 
     slice: SliceRecord
     held: SliceHealth
@@ -34,10 +40,16 @@ class _Reached:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """A backup as it stands. ``broken``: why its chain leads nowhere. ``spoiled``: what is wrong with it, or
-    with one that it builds on, as a whole. ``because``: why it cannot be restored: one of these, or an object
-    that it needs. ``since``: all of these are known to be well since then; infinity if it needs none, None if
-    some were never looked at."""
+    """The state of a backup.
+
+    Attributes:
+        broken: Why its chain is incomplete or inconsistent.
+        spoiled: What is wrong with the backup as a whole, or with a backup that it builds on.
+        because: Why it cannot be restored: ``broken``, ``spoiled``, or a damaged object that it needs.
+        since: All objects that it needs were verified at this time or later. Infinity if it needs none, None
+            if some were
+        never checked.
+    """
 
     record: BackupRecord
     broken: str | None
@@ -50,9 +62,13 @@ class Verdict:
 def judge(
     records: Iterable[BackupRecord], held: Mapping[int, SliceHealth], spoiled: Mapping[str, str]
 ) -> dict[str, Verdict]:
-    """Return what is to be said of backups, oldest first, by their names. ``held``: what is known of the
-    objects of slices, by the ids of the paths that have them. ``spoiled``: what is wrong with a backup as a
-    whole."""
+    """Return the verdict on each backup, by name.
+
+    Args:
+        records: The backups, oldest first.
+        held: State of the objects of each slice, by the id of the path that holds it.
+        spoiled: What is wrong with a backup as a whole, by backup name.
+    """
     found: dict[str, Verdict] = {}
     for record in records:
         parent = None if record.parent is None else found.get(record.parent)
@@ -80,12 +96,15 @@ def judge(
 def _reach(
     record: BackupRecord, parent: Verdict | None, held: Mapping[int, SliceHealth]
 ) -> dict[Of, _Reached]:
-    """Return what a backup leads to. CORRUPTED if it does not go on where its parent ends."""
+    """Return the tables and indexes that a restore of this backup reaches.
+
+    CORRUPTED if it does not continue its parent.
+    """
     before: dict[Of, _Reached] = {}
     if parent is not None:
         check_link(parent.record, record)
-        # A table that is no member now begins anew if it is one again. One that was renamed has another name
-        # from here on.
+        # A former member that becomes a member again starts with a whole slice. A renamed table is looked up
+        # by the path that it had in the parent.
         now: dict[str, list[str]] = {}
         for path, table in record.tables.items():
             if not table.slice.whole:

@@ -1,4 +1,4 @@
-"""What a VERIFY statement, or a call of ``db.verify``, asks for."""
+"""The request of a VERIFY statement or of a call of ``db.verify``."""
 
 from __future__ import annotations
 
@@ -18,8 +18,13 @@ SETTINGS = ("LEVEL", "SAMPLE", "AGAIN", "REPAIR")
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyRequest:
-    """``at``: a backup, which is verified with those that it builds on; None: all. ``sample``: percent of the
-    objects. ``again``: also what was verified before."""
+    """What to verify, and how thoroughly.
+
+    Attributes:
+        at: A backup, which is verified with the backups it builds on. None: all backups.
+        sample: Percentage of the objects to check. None: all objects.
+        again: Check objects again that were verified before.
+    """
 
     collection: str
     at: str | None
@@ -31,7 +36,10 @@ class VerifyRequest:
     def of(
         collection: str, *, at: str | None, level: str | None, sample: int | None, again: bool | None
     ) -> VerifyRequest:
-        """``level`` None: every byte of all objects, whatever was verified before."""
+        """Build a request from checked arguments.
+
+        Without ``level`` and ``sample``, every byte of all objects is verified again.
+        """
         found = next((known for known in LEVELS if known == (level or "checksums")), None)
         if found is None:
             raise InvalidArgument(
@@ -49,7 +57,10 @@ class VerifyRequest:
 
 
 def verify_settings(given: Sequence[Setting]) -> dict[str, Any]:
-    """Return the settings of a statement, as ``db.verify`` takes them. A statement verifies what is new."""
+    """Return the settings of a statement as arguments of ``db.verify``.
+
+    A statement without LEVEL verifies checksums of objects that were not verified before.
+    """
     found: dict[str, Any] = {"level": "checksums"}
     for name, value in options_of("VERIFY", given, SETTINGS).items():
         is_whole = isinstance(value, Decimal) and value == int(value)
