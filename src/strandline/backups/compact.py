@@ -1,13 +1,17 @@
-"""Compacting a chain of backups: an increment becomes a full backup, without a look at the tables.
+"""Compact a chain: turn an increment into a synthetic full backup, without reading the tables.
 
-What the chain holds of each table and index is folded into base segments, shard by shard, where the backup
-is: in the warehouse, or in its repository. The new segments wait in paths that nobody sees. When all are
-there and give the digests that were recorded when the backup was taken, one transaction lets the backup hold
-them, and from then on it needs none of those before it. Its name, its step and its streams stay, so that the
-next increment continues it as before; earlier backups stay as they are.
+1. For each table and index of the chain, fold base segments and increments into new base segments, shard by
+   shard. This happens where the backup is stored: in the warehouse, or in its repository. The new segments
+   wait in hidden paths.
+2. Compare their digests with those that were recorded when the backup was taken.
+3. In one transaction, attach the new segments to the backup. From then on it needs no earlier backup.
 
-The backups of the chain are locked while this goes on. The collection is not, unless its backups are in a
-repository, which has one writer at a time: others take backups and restore meanwhile.
+The backup keeps its name, its step and its streams, so the next increment continues it as before. Earlier
+backups do not change.
+
+The backups of the chain are locked meanwhile. The collection is locked only if its backups are in a
+repository, because a repository has one writer at a time. Otherwise backups and restores can run at the same
+time.
 """
 
 from __future__ import annotations
@@ -42,12 +46,18 @@ from strandline.sql.constants import constant
 from strandline.sql.tokens import word
 
 STAGING = "__ydb_folded_"
-"""The names of the paths in which new segments wait."""
+"""Name prefix of the hidden paths in which new segments wait."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompactResult(Record):
-    """``increments``: how many were folded into the backup. ``rows`` and ``bytes``: what it holds."""
+    """Result of a compaction.
+
+    Attributes:
+        increments: Number of increments that were folded into the backup.
+        rows: Number of rows that the backup holds.
+        bytes: Size of what the backup holds.
+    """
 
     backup: str
     increments: int
@@ -56,7 +66,7 @@ class CompactResult(Record):
 
 
 def refuse_unsent(path: Path, collection: Collection, backup: BackupRecord) -> None:
-    """Refuse to fold what is still on its way to a repository."""
+    """Refuse to compact a backup that is not uploaded to its repository yet."""
     storage = collection.settings.storage
     if backup.stored is None and storage != CLUSTER:
         raise PreconditionFailed(
@@ -66,7 +76,7 @@ def refuse_unsent(path: Path, collection: Collection, backup: BackupRecord) -> N
 
 
 class CompactChain(WritingKind[CompactRequest, CompactBody, CompactProgress]):
-    """Let an increment become a full backup."""
+    """Operation that turns an increment into a synthetic full backup."""
 
     name = "compact backups"
     request, body, progress = CompactRequest, CompactBody, CompactProgress
@@ -110,7 +120,7 @@ class CompactChain(WritingKind[CompactRequest, CompactBody, CompactProgress]):
     def _shards(
         self, tx: Writer, run: Planning[CompactRequest], chain: Sequence[BackupRecord], backup: Path
     ) -> list[PartPlan]:
-        """Return the parts, and for each table and index of them a path in which new segments wait."""
+        """Create a staging path for each table and index that is folded, and return the parts."""
         root, step = chain[-1].stored, chain[-1].step
         folded = [source for source in sources(tx.conn, chain) if not source.is_shared(root)]
         new = [
@@ -125,7 +135,7 @@ class CompactChain(WritingKind[CompactRequest, CompactBody, CompactProgress]):
         ]
 
     def finish(self, tx: Writer, run: CompactRun) -> CompactResult:
-        """The backup holds what was folded; what it held is free when those are done who read it."""
+        """Attach the folded segments to the backup. The old segments are freed when no reader needs them."""
         found = Folded(tx.conn, run)
         if run.body.increments:
             found.check()

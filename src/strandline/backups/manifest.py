@@ -1,4 +1,4 @@
-"""What a repository says about a backup: its record, and which objects hold its rows."""
+"""The manifest of a backup in a repository: its record, and the objects that hold its rows."""
 
 from __future__ import annotations
 
@@ -23,26 +23,28 @@ _PART = re.compile(rf"{_FORM}\.[0-9a-f]{{32}}", re.ASCII)
 
 
 def file_of(backup: BackupHead) -> str:
-    """Return the file that says of a backup what it is now."""
+    """Return the manifest file that describes a backup in its present form."""
     form = ".full" if backup.synthetic else f".after-{backup.after_step}" if backup.merged else ""
     return f"{MANIFESTS}/{backup.name}{form}.json"
 
 
 def backup_of(file: str) -> str | None:
-    """Return the backup that a file is a manifest of; None if it is none."""
+    """Return the name of the backup whose manifest a file is, or None if the file is not a manifest."""
     found = _FILE.fullmatch(file)
     return None if found is None else found[1]
 
 
 def is_part(file: str) -> bool:
-    """Return whether a file is a part of a manifest that a writer left."""
+    """Return True if a file is a temporary file of a manifest, left by a crashed writer."""
     return _PART.fullmatch(file) is not None
 
 
 def after_in(file: str) -> float:
-    """Return the step after which a backup begins, as the name of its manifest tells it: below 0 if it needs
-    no other, infinity if it is as it was taken. Of several manifests of a backup that with the least
-    counts."""
+    """Return the step after which a backup begins, from the name of its manifest.
+
+    -1 if it needs no other backup, infinity for the manifest that was written when it was taken. If a backup
+    has several manifests, the one with the smallest value is in effect.
+    """
     found = _FILE.fullmatch(file)
     if found is None or found[2] is None:
         return inf
@@ -59,7 +61,7 @@ def _read_key(body: Any) -> Key | None:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectRecord:
-    """A segment whose rows are an object of the repository. The fields are those of a segment."""
+    """A segment that is stored as an object of the repository. The fields are those of a segment."""
 
     object: ObjectName
     bytes: int
@@ -92,7 +94,11 @@ class ObjectRecord:
         )
 
     def segment(self, root: str, use: str) -> Segment:
-        """Return it, as the catalog knows it. ``use``: what no other segment has."""
+        """Return the object as a segment of the catalog.
+
+        Args:
+            use: Suffix that makes the file name unique in the catalog.
+        """
         return Segment(
             id=0,
             role=self.role,
@@ -111,15 +117,14 @@ class ObjectRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """The objects of a table and, by name, of its indexes: those that the backup itself holds, oldest
-    first."""
+    """The objects that a backup itself holds of a table and, by name, of its indexes, oldest first."""
 
     table: tuple[ObjectRecord, ...]
     indexes: Mapping[str, tuple[ObjectRecord, ...]] = field(default_factory=dict)
 
     @staticmethod
     def of(table: TableRecord, made: Mapping[int, tuple[ObjectRecord, ...]]) -> Contents:
-        """Return those among objects that are given by the paths that hold them in the catalog."""
+        """Select the objects of a table from ``made``, which is keyed by the path id that holds them."""
 
         def held(slice_: SliceRecord) -> tuple[ObjectRecord, ...]:
             return made.get(slice_.target_id, ())
@@ -132,8 +137,13 @@ class Contents:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest(Record):
-    """A backup in a repository. ``repository``: its id. ``engine``: the version that wrote this.
-    ``collection``, ``tables`` and ``settings`` are those of the collection when the backup was taken."""
+    """A backup in a repository.
+
+    Attributes:
+        repository: Id of the repository.
+        engine: Version of Strandline that wrote the manifest.
+        collection: Name of the collection when the backup was taken; so for ``tables`` and ``settings``.
+    """
 
     repository: str
     engine: str
@@ -145,7 +155,7 @@ class Manifest(Record):
     contents: Mapping[str, Contents]
 
     def slices(self) -> list[tuple[SliceRecord, tuple[ObjectRecord, ...]]]:
-        """Return all that has data: each slice with its objects."""
+        """Return each slice that has data, with its objects."""
         found: list[tuple[SliceRecord, tuple[ObjectRecord, ...]]] = []
         for path, table in self.backup.tables.items():
             contents = self.contents[path]
@@ -156,5 +166,5 @@ class Manifest(Record):
         return found
 
     def objects(self) -> dict[str, ObjectRecord]:
-        """Return the objects that it needs, by name."""
+        """Return the objects that the backup itself holds, by name."""
         return {o.object: o for _, objects in self.slices() for o in objects}

@@ -1,8 +1,7 @@
-"""Which increments of a chain become one, and what is folded for it: the slices that they hold of each table
-and index, worked out for all of them at once.
+"""Plan a merge: which increments of a chain are merged, and what is folded for each table and index.
 
-A slice of which only one of them holds anything is not folded: it is shared. Any other is folded shard by
-shard.
+If only one of the merged increments holds changes of a table or index, its slice is shared and not folded.
+Every other slice is folded shard by shard.
 """
 
 from __future__ import annotations
@@ -19,8 +18,14 @@ from strandline.records import Record, later
 
 @dataclass(frozen=True, kw_only=True)
 class MergedShard(Record):
-    """A shard of what increments hold, folded to the changes after the step ``after`` or, if it is ``whole``,
-    to all rows. ``rows`` and ``tombstones``: what came of it."""
+    """A shard of the slices that are merged.
+
+    Attributes:
+        after: The step after which the folded changes begin.
+        whole: Fold to all rows, not to changes.
+        rows: Number of rows in the result.
+        tombstones: Number of tombstones in the result.
+    """
 
     shard: FoldedShard
     after: int
@@ -31,7 +36,7 @@ class MergedShard(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class StandingSlice:
-    """What the path ``target_id`` is to hold, as a merge that was undone has left it in the repository."""
+    """Content of a path that an earlier, rolled-back merge has already written to the repository."""
 
     target_id: int
     rows: int
@@ -41,17 +46,26 @@ class StandingSlice:
 
 @dataclass(frozen=True, kw_only=True)
 class MergedManifest(Record):
-    """The manifest of ``backup``, after the merge. ``standing``: if there is one already, what it says."""
+    """The manifest of a backup after the merge.
+
+    Attributes:
+        standing: What the manifest lists, if an earlier merge has already written it.
+    """
 
     backup: str
     standing: tuple[StandingSlice, ...] = later(())
 
 
 def runs(chain: Sequence[BackupRecord], kept: Collection[str], first: str | None) -> list[list[BackupRecord]]:
-    """Return the increments of a chain that become one each, two of them at least. One that is ``kept`` for
-    its own sake ends a run, so that it is not swallowed. Where a column was dropped, rows have changed that
-    no slice holds, so that the sums would prove nothing: such an increment stays alone. ``first``: those
-    before it are left alone."""
+    """Return the runs of increments of a chain that are merged into one each. A run has at least two.
+
+    An increment in ``kept`` ends its run, so it is not merged into a later one. An increment before which a
+    column was dropped stays alone: dropping a column changes the hashes of rows that no slice holds, so the
+    digests would prove nothing.
+
+    Args:
+        first: Backups before this one are not merged.
+    """
     names = [record.name for record in chain]
     found: list[list[BackupRecord]] = [[]]
     for record in chain[max(1, 0 if first is None else names.index(first)) :]:
@@ -65,14 +79,17 @@ def runs(chain: Sequence[BackupRecord], kept: Collection[str], first: str | None
 
 
 def holder(source: FoldedSource, root: str | None) -> HeldSlice | None:
-    """Return the increment that alone holds changes of a table or an index, or none of them does: what it has
-    is shared. None: they are to be folded."""
+    """Return the slice that can be shared, or None if the slices must be folded.
+
+    A slice can be shared if at most one increment holds changes of the table or index, and its segments are
+    in ``root``.
+    """
     first = source.held[0]
     holding = [each for each in source.held if each.segments]
     found = holding[0] if holding else first
     if len(holding) > 1 or not all(is_at(segment, root) for segment in found.segments):
         return None
-    # A whole slice has no tombstones.
+    # The merged slice is whole, so it must not have tombstones, which a later increment may have.
     return None if first.slice.whole and found is not first else found
 
 
@@ -87,14 +104,14 @@ def merged_shards(
 
 
 def before(source: FoldedSource) -> Digest:
-    """Return the digest from which the changes of a table or an index lead to the last one."""
+    """Return the digest with which the merged slice begins."""
     first = source.held[0].slice
     return Digest() if first.whole else first.before
 
 
 @dataclass(frozen=True)
 class Amount:
-    """What a slice holds."""
+    """Size of a slice."""
 
     rows: int
     tombstones: int
@@ -102,7 +119,7 @@ class Amount:
 
 
 def merged_slice(source: FoldedSource, amount: Amount) -> SliceRecord:
-    """Return what the increments hold of a table or an index, as one slice."""
+    """Return the merged slice of a table or an index."""
     first, last = source.held[0].slice, source.last
     origin = first.source_id if first.continues is None else first.continues
     return replace(
@@ -118,8 +135,11 @@ def merged_slice(source: FoldedSource, amount: Amount) -> SliceRecord:
 
 
 def merged_record(run: Sequence[BackupRecord], slices: dict[int, SliceRecord]) -> BackupRecord:
-    """Return the last of some increments when it has swallowed the others. ``slices``: what it holds then, by
-    the paths that have it."""
+    """Return the record of the last increment of a run after the others were merged into it.
+
+    Args:
+        slices: What it holds after the merge, by the id of the path that holds it.
+    """
 
     def table(path: str, of: TableRecord) -> TableRecord:
         indexes = tuple(
@@ -138,8 +158,7 @@ def merged_record(run: Sequence[BackupRecord], slices: dict[int, SliceRecord]) -
 
 
 def _was(run: Sequence[BackupRecord], path: str) -> str | None:
-    """Return the path that a table has in the parent of some increments, if it is another one than in the
-    last."""
+    """Return the path of a table in the parent of a run. None if it is the same, or the table is new."""
     name = path
     for record in reversed(run):
         table = record.tables.get(name)

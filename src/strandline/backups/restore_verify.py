@@ -1,8 +1,9 @@
-"""The check of a restore before anything of it is published: everything is read again, shard by shard, and
-compared with what was recorded when it was backed up.
+"""Verify a restore before it is published: read all data again and compare it with recorded digests.
 
-A part for each table finds out into which shards it and its indexes fall; the part of a shard reads the bytes
-of the segments that begin in it, and adds up the rows that are in it. The sums are compared at the end.
+1. For each table, a part splits the table and its indexes into shards.
+2. For each shard, a part verifies the checksums of the segments that begin in it, and sums the digests of its
+   rows.
+3. At the end of the restore, the sums are compared with the recorded digests.
 """
 
 from __future__ import annotations
@@ -34,20 +35,25 @@ from strandline.runtime import Runtime
 from strandline.storage.shards import begins_in, coarser, cuts, ranges, spread
 
 SMALLER = 16
-"""A shard that is checked is smaller than others at most by so many times."""
+"""Maximum number of checked shards per ``shard_bytes`` of a table."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checked(Record):
-    """A table to be compared, with its indexes, with what was recorded."""
+    """A table that is compared, with its indexes, with what was recorded."""
 
     table_id: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A shard of a table, or of its ``index``. When it was read: ``digest`` is what its rows add up to,
-    ``entries`` what they do in the columns of each index of the table."""
+    """A shard of a table, or of one of its indexes.
+
+    Attributes:
+        index: Name of the index, or None for the table itself.
+        digest: Digest of the rows, once they were read.
+        entries: Digest of the rows in the columns of each index of the table, once they were read.
+    """
 
     index: str | None
     within: KeyRange
@@ -57,8 +63,11 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedShard(Record):
-    """A shard of a table or of an index of it; what is one shard as a whole goes together with the others
-    that are. ``until``: when the time for the whole restore is over."""
+    """A shard of a table or an index. Tables and indexes that fit into one shard are checked together.
+
+    Attributes:
+        until: Deadline of the whole restore.
+    """
 
     table_id: int
     pieces: tuple[Piece, ...]
@@ -66,7 +75,7 @@ class CheckedShard(Record):
 
 
 class VerifyPart(Handler[RestoreRun, Checked]):
-    """Finds the shards of tables and their indexes, as they are now that all of them are there."""
+    """Part that splits restored tables and their indexes into shards, after all data has arrived."""
 
     record = Checked
     phases: ClassVar[tuple[str, ...]] = ("configure",)
@@ -82,7 +91,8 @@ class VerifyPart(Handler[RestoreRun, Checked]):
         ids = [i for table in infos for i in (table.id, *(ref.impl_id for ref in table.indexes))]
         found = chains.copied(tx.conn, ids, current_step(tx.conn))
         until, stage = deadline_of(run), parts[0].row.stage + 1
-        named = {id_: path for path, id_ in run.body.tables.items()}  # As they will be called.
+        # The paths that the tables get when the restore is published.
+        named = {id_: path for path, id_ in run.body.tables.items()}
         shards = [
             PartPlan(
                 "verify shard",
@@ -105,7 +115,7 @@ class VerifyPart(Handler[RestoreRun, Checked]):
             bounds, least = (table.schema.bounds, 1) if index is None else ((), len(table.schema.bounds) + 1)
             there = spread(segments.get(id_, ()))
             limits = cuts(bounds, there, self._shard_bytes, least)
-            # Nothing is gained by smaller ones, and each part takes a transaction.
+            # Smaller shards would not help, and each part costs a transaction.
             limits = coarser(limits, SMALLER * sum(s.bytes for s in there) // self._shard_bytes)
             found = [Piece(index=index, within=within) for within in ranges(limits)]
             if len(found) == 1:
@@ -117,7 +127,7 @@ class VerifyPart(Handler[RestoreRun, Checked]):
 
 
 class VerifyShardPart(RestorePart[CheckedShard]):
-    """Reads a shard of what was restored."""
+    """Part that reads and checks a shard of what was restored."""
 
     record = CheckedShard
 
@@ -131,7 +141,7 @@ class VerifyShardPart(RestorePart[CheckedShard]):
         return tuple(self._read(table, held[piece.index], piece, among) for piece in body.pieces)
 
     def _read(self, table: TableInfo, chain: Chain, piece: Piece, among: int) -> Piece:
-        """``among``: how many bytes were restored altogether."""
+        """Return the shard with its digests. ``among``: number of bytes of the whole restore."""
         impls = {ref.name: ref.definition.impl_schema(table.schema) for ref in table.indexes}
         _check_bytes(self.runtime, [s for s in chain.segments if begins_in(s, piece.within)])
         state = State(table.schema if piece.index is None else impls[piece.index], chain)
@@ -149,13 +159,13 @@ class VerifyShardPart(RestorePart[CheckedShard]):
 
 
 def _check_bytes(runtime: Runtime, segments: Sequence[Segment]) -> None:
-    """Whatever this process remembers of the segments, what counts is what is stored now."""
+    """Verify the checksums of the stored bytes. Results that this process has cached are not used."""
     for finding in runtime.store.checks.damaged(present(runtime, segments)):
         raise Corrupted(finding.message, NOTHING_PUBLISHED)
 
 
 def compare(conn: Connection, run: RestoreRun) -> None:
-    """Refuse what did not come back as it was recorded."""
+    """Refuse a restore whose tables or indexes differ from what was recorded."""
     found: dict[tuple[int, str | None], Digest] = {}
     derived: dict[tuple[int, str], Digest] = {}
     for shard in run.bodies(conn, "verify shard", CheckedShard):
@@ -168,7 +178,8 @@ def compare(conn: Connection, run: RestoreRun) -> None:
     heads = chains.states(conn, [i for t in infos for i in (t.id, *(r.impl_id for r in t.indexes))])
     for table in infos:
         if (table.id, None) not in found:
-            continue  # a version that knew no shards has compared it already
+            # An earlier version of Strandline, which had no shards here, has compared this table already.
+            continue
         _compare(table.path, heads[table.id].digest, found[table.id, None])
         for ref in table.indexes:
             path, recorded = f"{table.path}/{ref.name}", heads[ref.impl_id].digest

@@ -1,9 +1,12 @@
-"""Sweeping a repository: the manifests of backups that were dropped go, then the objects that no other one
-names. Before that go those of backups that stay which say what these are no more: they build on others.
+"""Garbage-collect a repository.
 
-It follows whatever drops or merges backups of a collection that keeps them in a repository. The catalog has
-forgotten them by then, and remembers their names until this is done, so that a repository that cannot be
-reached now is swept the next time.
+1. Delete superseded manifests of surviving backups. They name backups that may be deleted now.
+2. Delete the manifests of dropped and merged backups, children first.
+3. Delete objects that no manifest names, after the grace period.
+
+This operation follows each operation that drops or merges backups of a collection with a repository. The
+catalog has deleted these backups by then, but it keeps their names until this operation is done. So if the
+repository cannot be reached, the next run deletes them.
 """
 
 from __future__ import annotations
@@ -33,8 +36,12 @@ from strandline.runtime import Runtime
 
 @dataclass(frozen=True, kw_only=True)
 class SweepBody(Body):
-    """``backups``: whose manifests go, oldest first. ``folded``: what earlier versions wrote down, and is
-    looked up now."""
+    """State of the operation.
+
+    Attributes:
+        backups: Backups whose manifests are deleted, oldest first.
+        folded: Written by earlier versions; not used now.
+    """
 
     collection_id: int
     root: str
@@ -44,8 +51,13 @@ class SweepBody(Body):
 
 @dataclass(frozen=True, kw_only=True)
 class SweepResult(Record):
-    """``backups``: whose manifests are gone. ``objects``: how many are gone, and how many are ``waiting`` for
-    the end of the grace period."""
+    """Result of the operation.
+
+    Attributes:
+        backups: Backups whose manifests were deleted.
+        objects: Number of deleted objects.
+        waiting: Number of objects that are deleted after the grace period.
+    """
 
     repository: str
     backups: tuple[str, ...]
@@ -55,14 +67,14 @@ class SweepResult(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Unlisted(Record):
-    """A backup whose manifest goes."""
+    """A backup whose manifest is deleted."""
 
     backup: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweptObjects(Record):
-    """What came of the sweep, when it is done."""
+    """Result of the part that deletes objects, once it is done."""
 
     objects: int | None = later()
     waiting: int | None = later()
@@ -72,7 +84,7 @@ SweepRun: TypeAlias = Run[CollectionRequest, SweepBody, Nothing]
 
 
 class SweepRepository(WritingKind[CollectionRequest, SweepBody, Nothing]):
-    """Remove from a repository what its collection needs no more."""
+    """Operation that deletes from a repository what its collection no longer needs."""
 
     name = "sweep repository"
     request, body, progress = CollectionRequest, SweepBody, Nothing
@@ -97,7 +109,7 @@ class SweepRepository(WritingKind[CollectionRequest, SweepBody, Nothing]):
         going = collection.leaving
         parts = [PartPlan("outdated", Nothing(), path=path.path)]
         parts += [
-            # The last one first, so that what is left at any time is whole.
+            # Children first, so that the backups that are left are complete at any time.
             PartPlan("manifest", Unlisted(backup=name), stage, path=f"{path.path}/{name}")
             for stage, name in enumerate(reversed(going), start=1)
         ]
@@ -121,7 +133,10 @@ class SweepRepository(WritingKind[CollectionRequest, SweepBody, Nothing]):
 
 
 class OutdatedPart(WritingPart[SweepRun, Nothing]):
-    """Sees to it that nobody needs what goes, and lets backups that stay be nothing but what they are now."""
+    """Part that deletes superseded manifests of surviving backups.
+
+    It first checks that no backup which the catalog does not know builds on the dropped ones.
+    """
 
     record = Nothing
 
@@ -134,7 +149,7 @@ class OutdatedPart(WritingPart[SweepRun, Nothing]):
 
 
 class UnlistPart(WritingPart[SweepRun, Unlisted]):
-    """Lets a backup exist no more."""
+    """Part that deletes the manifests of a dropped backup."""
 
     record = Unlisted
 
@@ -145,7 +160,7 @@ class UnlistPart(WritingPart[SweepRun, Unlisted]):
 
 
 class SweepPart(WritingPart[SweepRun, SweptObjects]):
-    """Removes what nothing refers to."""
+    """Part that deletes the objects that nothing refers to."""
 
     record = SweptObjects
 

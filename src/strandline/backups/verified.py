@@ -1,10 +1,10 @@
-"""What is known of backups from earlier verifications.
+"""Store and read the results of earlier verifications.
 
-Of each backup the last report of each level is kept. Which objects were looked at is kept in lots: those that
-were looked at together, by a hash of their names. So there is a row for a thousand objects, and to look at
-the oldest of them again leaves whole lots without a use, which are removed then. What was found damaged is a
-lot as well, whose objects are looked at each time until the same level finds them well. What a run has seen
-and left out is another one: its turn comes after that of what has waited for longer.
+For each backup, the last report of each level is kept. Objects that were verified together are stored as a
+lot: one row with the keys of up to a thousand objects. When all objects of a lot were verified again, its row
+is deleted. Damaged objects are also stored as lots; each verification checks them again until the same level
+finds them intact. Objects that a sampled run has listed but not checked are stored as "seen" lots, so that
+the objects that wait longest come first.
 """
 
 from __future__ import annotations
@@ -23,29 +23,39 @@ from strandline.storage.elsewhere import object_key
 
 Level: TypeAlias = Literal["chain", "files", "checksums", "restore"]
 LEVELS: tuple[Level, ...] = get_args(Level)
-"""Each promises what those before it do, and more."""
+"""Verification levels. Each one includes the checks of those before it."""
 _DAMAGED = "damaged "
-"""Before the level that found the objects of a lot so."""
+"""Prefix for the level that found the objects of a lot damaged."""
 _DAMAGED_LEVELS = tuple(_DAMAGED + level for level in LEVELS)
 _SEEN = "seen"
-"""In the place of a level: objects that were there when samples were taken, and not looked at yet."""
+"""Used in place of a level: objects that existed when a sample was taken, and were not checked yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lot(Record):
-    """Objects that were looked at together, by their keys."""
+    """Keys of objects that were verified together."""
 
     objects: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackupReport(Record):
-    """How a backup was found. ``objects`` and ``bytes``: how much of what it brought was looked at this time;
-    an object that several backups hold counts for the first of them. ``problems``: how many of those that
-    were found are in it. ``restorable``: whether nothing is known, at this level, that would keep it from
-    being restored, neither in it nor in the backups that it builds on; ``because`` says what does.
-    ``verified_at``: all that it takes to restore it has been verified at this level since then (seconds since
-    the epoch); None: some of it never was."""
+    """The result of a verification for one backup.
+
+    Attributes:
+        objects: Number of objects of this backup that were checked in this run. An object that several
+            backups share counts
+        for the first of them.
+        bytes: Size of these objects.
+        problems: Number of problems found in this backup.
+        restorable: No problem is known at this level that would prevent a restore, neither in this backup nor
+            in those it
+        builds on.
+        because: Why it is not restorable.
+        verified_at: Everything that a restore needs was verified at this level at this time or later (seconds
+            since the
+        epoch). None: some of it never was.
+    """
 
     backup: str
     level: Level
@@ -58,35 +68,42 @@ class BackupReport(Record):
 
 
 def key_of(segment: Segment) -> str:
-    """Return the key of an object, however many segments share it."""
+    """Return the key of an object. All segments that share the object have the same key."""
     return object_key(f"inline {segment.id}" if segment.file is None else segment.file)
 
 
 @dataclass
 class Looked:
-    """When the objects of a collection were last looked at and well, by level and key; and which were not, by
-    the level that has found it."""
+    """When the objects of a collection were last found intact, and which are damaged.
+
+    Attributes:
+        times: Time of the last successful check, by level and key.
+        damaged: Keys of damaged objects, by the level that found the damage.
+    """
 
     times: dict[str, dict[str, float]] = field(default_factory=dict)
     damaged: dict[Level, set[str]] = field(default_factory=dict)
 
     def at(self, key: str, level: Level) -> float | None:
-        """Return when it was last found well at a level, or at a higher one; None if never, or not since it
-        was damaged."""
+        """Return when an object was last found intact at ``level`` or a higher one.
+
+        None if it never was, or not since it was damaged.
+        """
         end = next((n for n, of in enumerate(LEVELS) if key in self.damaged.get(of, ())), len(LEVELS))
         levels = LEVELS[LEVELS.index(level) : end]
         found = [self.times[of].get(key) for of in levels if of in self.times]
         return max((time for time in found if time is not None), default=None)
 
     def since(self, key: str, level: Level) -> float:
-        """Return since when an object waits to be looked at (again); from now on, if nobody has seen it
-        yet."""
+        """Return since when an object waits for its next check; infinity if it is not recorded yet."""
         time = self.at(key, level)
         return self.times.get(_SEEN, {}).get(key, float("inf")) if time is None else time
 
     def oldest(self, keys: Iterable[str], level: Level) -> float | None:
-        """Return since when all of them are known to be well; None if one is not. Infinity if there are
-        none."""
+        """Return the earliest of the times when the objects were last found intact.
+
+        None if one of them was never checked or is damaged; infinity if there are no objects.
+        """
         oldest = float("inf")
         for key in keys:
             time = self.at(key, level)
@@ -97,7 +114,7 @@ class Looked:
 
 
 def looked(conn: Connection, collection_id: int) -> Looked:
-    """Return all that is kept of the objects of a collection."""
+    """Read all that is recorded about the objects of a collection."""
     found = Looked()
     for row in verified.of_paths(conn, [collection_id]):
         objects = row.record(Lot).objects
@@ -108,23 +125,26 @@ def looked(conn: Connection, collection_id: int) -> Looked:
 
 
 def damaged_objects(conn: Connection) -> frozenset[str]:
-    """Return the keys of all objects that are known to be damaged, of whatever collection. None of them may
-    become part of another backup."""
+    """Return the keys of all damaged objects, of any collection.
+
+    None of them may be shared by a new backup.
+    """
     rows = verified.of_levels(conn, _DAMAGED_LEVELS)
     return frozenset(key for row in rows for key in row.record(Lot).objects)
 
 
 def last_damage(conn: Connection, collection_id: int) -> tuple[float, Level]:
-    """Return when an object of a collection was last found damaged, and at which level; of another one, if
-    none of its own was."""
+    """Return when and at which level an object of the collection was last found damaged.
+
+    If the collection has no damaged object, this is the last one of any collection.
+    """
     rows = verified.of_levels(conn, _DAMAGED_LEVELS)
     last = max(rows, key=lambda row: (row.path_id == collection_id, row.time))
     return last.time, LEVELS[_DAMAGED_LEVELS.index(last.level)]
 
 
 def keep_healed(tx: Writer, keys: Collection[str]) -> None:
-    """Objects that were known to be damaged were written anew. The next verification looks at them, whatever
-    it was that earlier ones have found."""
+    """Forget earlier results on damaged objects that were written anew, so that the next run checks them."""
     healed = set(keys)
     damaged = verified.of_levels(tx.conn, _DAMAGED_LEVELS)
     ids = {row.path_id for row in damaged if healed.intersection(row.record(Lot).objects)}
@@ -137,14 +157,14 @@ def keep_healed(tx: Writer, keys: Collection[str]) -> None:
 
 
 def keep_lot(tx: Writer, collection_id: int, level: Level, well: Sequence[str], bad: Sequence[str]) -> None:
-    """Objects were found well, or not, at a level."""
+    """Record objects that were found intact or damaged at a level."""
     for kind, objects in ((level, well), (_DAMAGED + level, bad)):
         if objects:
             verified.add(tx, kind, [(collection_id, Lot(objects=tuple(objects)))])
 
 
 def keep_seen(tx: Writer, collection_id: int, keys: Iterable[str], together: int) -> None:
-    """Objects are there, in lots of so many, and wait to be looked at from now on unless they do already."""
+    """Record existing objects that wait for their first check, in lots of ``together``."""
     known = looked(tx.conn, collection_id)
     new = sorted(key for key in keys if not any(key in of for of in known.times.values()))
     lots = [Lot(objects=tuple(new[at : at + together])) for at in range(0, len(new), together)]
@@ -154,8 +174,10 @@ def keep_seen(tx: Writer, collection_id: int, keys: Iterable[str], together: int
 def tidy(
     tx: Writer, collection_id: int, live: Collection[str], damaged: Mapping[Level, Collection[str]]
 ) -> None:
-    """Keep which objects are ``damaged``, and no lot without an object that is ``live`` and was not looked at
-    since."""
+    """Record the damaged objects, and delete lots that are not needed any more.
+
+    A lot is needed if it records the last check of a ``live`` object.
+    """
     rows = verified.of_paths(tx.conn, [collection_id])
     last = {(row.level, key): row.id for row in rows for key in row.record(Lot).objects if key in live}
     used = {id_ for (level, _), id_ in last.items() if not level.startswith(_DAMAGED)}
@@ -165,15 +187,17 @@ def tidy(
 
 
 def keep_reports(tx: Writer, level: Level, found: Mapping[int, BackupReport]) -> None:
-    """Keep how backups were found, by the ids of their paths, in the place of what was kept of this level."""
+    """Replace the reports of this level of some backups, by the ids of their paths."""
     old = [row.id for row in verified.of_paths(tx.conn, found) if row.level == level]
     verified.remove(tx, old)
     verified.add(tx, level, list(found.items()))
 
 
 def reports(conn: Connection, backup_ids: Iterable[int]) -> dict[int, list[tuple[float, BackupReport]]]:
-    """Return how backups were found, by the ids of their paths: for each level the time and the report,
-    lowest first."""
+    """Return the reports of backups by the ids of their paths.
+
+    For each level there is a pair of time and report, lowest level first.
+    """
     found: dict[int, list[tuple[float, BackupReport]]] = {}
     for row in verified.of_paths(conn, backup_ids):
         found.setdefault(row.path_id, []).append((row.time, row.record(BackupReport)))
