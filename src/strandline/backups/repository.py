@@ -1,15 +1,18 @@
-"""A repository: a folder or a part of a bucket that holds the backups of one collection, and everything that
-is needed to restore them (``docs/repository.md``).
+"""A repository: a folder or URL with the backups of one collection and all that a restore needs.
 
-``repository.json`` says what it is, ``owners/`` which warehouse may add to it, ``objects/`` holds the rows
-under names that tell their content, ``backups/`` one manifest for each backup. A backup exists from the
-moment on at which its manifest does, and that is written last. Nothing is ever overwritten.
+The format is described in ``docs/repository.md``:
 
-An increment that became a full backup (``compact.py``) has a second manifest, ``NAME.full.json`` beside
-``NAME.json``, and one that has swallowed those before it (``merge.py``) has ``NAME.after-STEP.json``. Of all
-that are there the one counts that reaches back the farthest, from the moment on at which it is there. What
-the others say stays true for as long as the backups are there that they build on, and they go before these do
-(``forget_outdated``); the objects that only they need are free then.
+- ``repository.json`` is the marker. It says what the repository is.
+- ``owners/`` says which warehouse may add to it.
+- ``objects/`` holds the rows, in files that are named by content.
+- ``backups/`` holds one manifest for each backup. A backup exists as soon as its manifest does; the manifest
+  is written last. No file is ever overwritten.
+
+An increment that was compacted into a full backup (``compact.py``) has a second manifest, ``NAME.full.json``
+beside ``NAME.json``. An increment into which earlier ones were merged (``merge.py``) has
+``NAME.after-STEP.json``. Of several manifests, the one that reaches back farthest is in effect, from the time
+when it is written. The others stay valid while the backups exist that they build on. They are deleted before
+these backups (``forget_outdated``); then the objects that only they need can be deleted.
 """
 
 from __future__ import annotations
@@ -48,9 +51,9 @@ from strandline.version import VERSION
 OWNERS, TRASH, KEYS = "owners", "trash", "keys"
 _OWNER = re.compile(rf"{OWNERS}/[0-9]{{8}}\.json", re.ASCII)
 FOLDERS = (OBJECTS, MANIFESTS, OWNERS, TRASH, LEASES)
-"""All that is in these is the repository's own, and comes after its marker."""
+"""Folders in which every file belongs to the repository. They are created after its marker."""
 TRIES = 3
-"""So often a manifest is looked for: another may have come to count since they were listed."""
+"""Attempts to read a manifest: another one may have taken effect since the manifests were listed."""
 
 _TWO_OF_A_KIND = (
     "Perhaps a copy of this warehouse backs up to the same place: give that one another. To go on with all "
@@ -61,14 +64,14 @@ _TWO_OF_A_KIND = (
 
 @dataclass(frozen=True, kw_only=True)
 class RepositoryOwner(Record):
-    """The warehouse whose backups go into a repository, from ``since`` on."""
+    """The warehouse that may add backups to a repository, beginning at ``since``."""
 
     warehouse: str
     since: float
 
 
 class Repository:
-    """The repository at ``root``, whose files are open with its key, if it needs one."""
+    """The repository at ``root``. ``files`` decrypt and encrypt if it has a key."""
 
     def __init__(self, files: Files, root: str) -> None:
         self.files = files
@@ -77,7 +80,7 @@ class Repository:
 
     @cached_property
     def marker(self) -> Marker:
-        """What it is; PRECONDITION_FAILED if there is none."""
+        """The marker of the repository. PRECONDITION_FAILED if it has none."""
         found = read_marker(self.plain)
         if found is None:
             raise PreconditionFailed(
@@ -97,8 +100,13 @@ class Repository:
     def make(
         files: Files, root: str, settings: Settings, *, now: float, encrypted: bool, known: bool = False
     ) -> None:
-        """Make files a repository, if nobody has; one that others made must be of the same kind. ``known``:
-        it has backups already, so that one without a marker is away, and no new one takes its place."""
+        """Create a repository unless one exists; an existing one must have the same encryption.
+
+        Args:
+            known: The repository already has backups of the collection. If its marker is missing, it is
+                refused and not created
+            anew.
+        """
         marker = read_marker(files)
         if marker is None and known:
             raise away(root)
@@ -106,7 +114,7 @@ class Repository:
             check_free(files, root, settings)
             make_root(files, root)
             if encrypted:
-                # Before anything is there that would need them.
+                # Write the keys first: a marker without keys would be an unreadable repository.
                 from strandline.storage import keyring, user_key
 
                 keyring.create(files, user_key.user_key(settings))
@@ -118,7 +126,7 @@ class Repository:
     # --- who writes ----------------------------------------------------------------------------------------
 
     def owner(self) -> RepositoryOwner | None:
-        """Return who may add backups: the last one that took it."""
+        """Return the current owner: the last warehouse that took the repository."""
         names = self._owners()
         if not names:
             return None
@@ -132,7 +140,7 @@ class Repository:
         return found
 
     def check_owners(self) -> RepositoryOwner:
-        """Return who may add backups, if all that is said about it is there."""
+        """Return the current owner. CORRUPTED if the list of owners is incomplete."""
         names = self._owners()
         for number, name in enumerate(names or [""], start=1):
             if name != _owner_name(number):
@@ -146,8 +154,11 @@ class Repository:
         return sorted(filter(_OWNER.fullmatch, self.plain.names(OWNERS)))
 
     def check_owner(self, warehouse: str, collection: str | None = None) -> None:
-        """Refuse a warehouse whose backups do not belong here, and what is no repository (any more).
-        ``collection``: the name of the one that keeps its backups here, for the hint."""
+        """Refuse a warehouse that does not own the repository, and a location that is not a repository.
+
+        Args:
+            collection: The collection that keeps its backups here, for the hint.
+        """
         owner = self.owner()
         if owner is None:
             self.marker  # noqa: B018  (one without an owner is being made, or it is none)
@@ -165,7 +176,7 @@ class Repository:
             )
 
     def own(self, warehouse: str, now: float, *, take_over: bool = False) -> None:
-        """Make a warehouse the owner; of one that has another, only if it is to ``take_over``."""
+        """Make a warehouse the owner. If another one is, only with ``take_over``."""
         if not take_over:
             self.check_owner(warehouse)
         owner = self.owner()
@@ -175,7 +186,7 @@ class Repository:
         number = int(last[0].rpartition("/")[2].removesuffix(".json")) + 1 if last else 1
         made = RepositoryOwner(warehouse=warehouse, since=now)
         self.plain.write_if_absent(_owner_name(number), to_bytes(made))
-        self.check_owner(warehouse)  # Another may have been faster.
+        self.check_owner(warehouse)  # Another process may have been faster.
 
     # --- backups -------------------------------------------------------------------------------------------
 
@@ -184,7 +195,7 @@ class Repository:
         return sorted(self.listed())
 
     def listed(self) -> dict[str, list[str]]:
-        """Return for each backup its manifests: the one that counts, then those that it has made outdated."""
+        """Return the manifests of each backup: first the one in effect, then the superseded ones."""
         found: dict[str, list[str]] = {}
         for file in sorted(self.plain.names(MANIFESTS), key=after_in):
             backup = backup_of(file)
@@ -193,7 +204,7 @@ class Repository:
         return found
 
     def check_collection(self, name: str) -> None:
-        """Refuse a collection whose backups are not those that are here, as far as they can be read."""
+        """Refuse if the last readable backup belongs to another collection."""
         for backup in reversed(self.backups()):
             try:
                 found = self.manifest(backup).collection
@@ -204,8 +215,11 @@ class Repository:
             return
 
     def check_line(self, collection: Iterable[str], sent: Iterable[str], warehouse: str) -> None:
-        """Refuse a warehouse that is not the only one of its kind: the repository has a backup that came
-        after those that it has ``sent``, or dropped, and it is none of its ``collection``."""
+        """Refuse if a copy of this warehouse also writes to the repository.
+
+        The sign is a backup of this warehouse in the repository that is newer than the last one it has
+        uploaded or dropped (``sent``), and that its ``collection`` does not know.
+        """
         last, known = max(sent), set(collection)
         for backup in (name for name in self.backups() if name > last and name not in known):
             try:
@@ -220,11 +234,11 @@ class Repository:
                 )
 
     def manifests(self) -> list[str]:
-        """Return the files that are manifests: of a backup that was folded there may be several."""
+        """Return all manifest files. A compacted or merged backup may have several."""
         return [file for files in self.listed().values() for file in files]
 
     def manifest(self, backup: str) -> Manifest:
-        """Return the manifest of a backup. CORRUPTED if it is not as it was written, or another one's."""
+        """Return the manifest of a backup that is in effect. CORRUPTED if it is damaged."""
         for tried in range(TRIES):
             listed = self.listed()
             if backup not in listed:
@@ -238,12 +252,12 @@ class Repository:
         raise PathNotFound(f"{self.root} has no backup {backup!r}", did_you_mean(backup, list(listed)))
 
     def find(self, backup: BackupHead) -> Manifest | None:
-        """Return the manifest that says of a backup what it is now."""
+        """Return the manifest that describes a backup in its present form, or None."""
         file = file_of(backup)
         return None if not self.plain.exists(file) else self.manifest_at(file)
 
     def manifest_at(self, file: str) -> Manifest:
-        """Return the manifest that a file is."""
+        """Return the manifest in a file."""
         backup = backup_of(file)
         data = self.files.read(file)
         found = from_bytes(Manifest, data, f"the manifest of {backup} in {self.root}")
@@ -257,12 +271,11 @@ class Repository:
         return found
 
     def check_bytes(self, file: str) -> None:
-        """Refuse a manifest that does not open, or a byte of which has changed. What it says is not looked
-        at."""
+        """Raise CORRUPTED if a manifest cannot be decrypted or its checksum does not match. Its content is not checked."""
         text_of(self.files.read(file), f"the manifest of {backup_of(file)} in {self.root}")
 
     def add(self, manifest: Manifest) -> bool:
-        """Let a backup exist, all of whose objects are there, and return whether it did not before."""
+        """Write the manifest of a backup whose objects are all uploaded. Return False if it existed."""
         is_new = self.files.write_if_absent(file_of(manifest.backup), to_bytes(manifest))
         if not is_new:
             there = self.find(manifest.backup)
@@ -274,7 +287,7 @@ class Repository:
         return is_new
 
     def require(self, backup: BackupHead, child: str, collection: str) -> None:
-        """Refuse a backup that builds on another one which is not there: nobody could restore it."""
+        """Refuse to add ``child`` if the backup it builds on is missing: it could not be restored."""
         if not self.plain.exists(file_of(backup)):
             raise PreconditionFailed(
                 f"{self.root} does not have the backup {backup.name}, on which {child} builds",
@@ -284,25 +297,28 @@ class Repository:
             )
 
     def remove(self, backup: str) -> None:
-        """Let a backup exist no more. Its objects stay, until it is known what else needs them."""
-        # The one that counts goes last: the others might build on backups that are gone.
+        """Delete the manifests of a backup. Its objects stay for the garbage collection."""
+        # Delete the one in effect last: the others may build on backups that do not exist any more.
         for file in reversed(self.listed().get(backup, [])):
             self.files.remove(file)
 
     def withdraw(self, manifest: Manifest) -> None:
-        """Take back what was said about a backup."""
+        """Delete the manifest of a backup again."""
         self.files.remove(file_of(manifest.backup))
 
     def check_free(self, going: Collection[str], staying: Collection[str]) -> None:
-        """Refuse to let backups go if one builds on them that is neither going nor staying: the warehouse, or
-        its catalog, was copied or put back to an earlier state, and two take the repository for theirs."""
+        """Refuse to drop backups on which a backup builds that this catalog does not know.
+
+        Then the warehouse or its catalog was copied, or restored to an earlier state, and both copies write
+        to the repository.
+        """
         for name, files in self.listed().items():
             if name in going or name in staying:
                 continue
             try:
                 parent = self.manifest_at(files[0]).backup.parent
             except Corrupted:
-                continue  # Nobody can restore it.
+                continue  # It cannot be restored anyway.
             if parent in going:
                 raise PreconditionFailed(
                     f"{self.root} has a backup {name} that this warehouse does not know, and it builds on "
@@ -311,9 +327,15 @@ class Repository:
                 )
 
     def forget_outdated(self, backups: Sequence[BackupHead], check: Callable[[], None]) -> None:
-        """Let ``backups``, which are all that stay, be nothing but what they are now. A manifest that reaches
-        back farther, which a merge that was undone has left, goes if it builds on one that does not stay.
-        ``check``: raises if this process may not write any more."""
+        """Delete manifests superseded by compaction or merge.
+
+        A manifest that reaches back farther than the present one was left by a merge that was rolled back. It
+        is also deleted if it builds on a backup that does not stay.
+
+        Args:
+            backups: All backups that stay.
+            check: Raises an error if this process may not write any more.
+        """
         listed, steps = self.listed(), {backup.step for backup in backups}
         for backup in backups:
             files, present = listed.get(backup.name, []), file_of(backup)
@@ -327,7 +349,7 @@ class Repository:
 
 
 def check_kind(marker: Marker | None, root: str, *, encrypted: bool) -> None:
-    """Refuse a repository that is encrypted though it should not be, or the other way round."""
+    """Refuse a repository that is encrypted and should not be, or the reverse."""
     if marker is not None and marker.encrypted != encrypted:
         how = "is encrypted" if marker.encrypted else "is not encrypted"
         raise PreconditionFailed(
@@ -338,7 +360,7 @@ def check_kind(marker: Marker | None, root: str, *, encrypted: bool) -> None:
 
 
 def make_root(files: Files, root: str) -> None:
-    """Make the folder of a repository, unless it is there."""
+    """Create the folder of a repository if it is missing."""
     try:
         files.make_root()
     except OSError as error:
@@ -349,18 +371,20 @@ def make_root(files: Files, root: str) -> None:
 
 
 def check_free(files: Files, root: str, settings: Settings) -> None:
-    """Refuse a place for a new repository where it would take what others have for its own, and remove it, or
-    where another repository would do so with what is its own."""
+    """Refuse a location with leftover repository files, or inside another repository's folders.
+
+    Otherwise the garbage collection of one repository would delete files of the other.
+    """
     for name in (name for folder in FOLDERS for name in files.names(folder)):
         if read_marker(files) is not None:
-            return  # Another process has just made it.
+            return  # Another process has just created it.
         raise PreconditionFailed(
             f"{root} is no place for a new repository: it has no {MARKER}, but a file {name}",
             "Choose an empty folder. If it is a repository without its marker, bring that back from a copy.",
         )
     for above in _around(files.location):
         found = None
-        with suppress(StrandlineError):  # What this process may not read is not its own.
+        with suppress(StrandlineError):  # A repository that this process may not read cannot be checked.
             found = read_marker(files_at(above, settings))
         if found is not None:
             raise PreconditionFailed(
@@ -370,7 +394,7 @@ def check_free(files: Files, root: str, settings: Settings) -> None:
 
 
 def _around(location: str) -> Iterator[str]:
-    """Yield the places to which a place would belong if there were repositories."""
+    """Yield the locations whose repositories would own ``location``."""
     scheme, mark, path = location.rpartition("://")
     names = path.split("/")
     for number, name in enumerate(names[1:], start=1):
@@ -379,14 +403,17 @@ def _around(location: str) -> Iterator[str]:
 
 
 def check_there(files: Everywhere, segments: Iterable[Segment]) -> None:
-    """Refuse segments of a repository that is not where it was: not each of its files is missing, it is."""
+    """Refuse segments whose repository is missing as a whole.
+
+    Without this check each of its files would be reported as missing.
+    """
     for root in roots(segment.file for segment in segments):
         if read_marker(plain(files.at(root))) is None:
             raise away(root)
 
 
 def away(root: str) -> PreconditionFailed:
-    """Return the error for a repository that is not where its backups are known to be."""
+    """Build the error for a repository that is missing at its known location."""
     return PreconditionFailed(
         f"the repository {root} has backups of the collection, and is not there: it has no {MARKER}",
         "Check that its storage is mounted. If it was moved, drop the collection and attach the "
@@ -395,7 +422,7 @@ def away(root: str) -> PreconditionFailed:
 
 
 def of_another(root: str, collection: str) -> PreconditionFailed:
-    """Return what is said where the backups of two collections would be in one place."""
+    """Build the error for a location that would hold the backups of two collections."""
     return PreconditionFailed(
         f"the repository {root} is that of the collection {collection!r}",
         "Each collection has a repository of its own. Choose another place, or drop that collection first; "

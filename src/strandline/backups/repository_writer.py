@@ -1,11 +1,12 @@
-"""Writing to a repository: under a lease, and beside what is on its way out.
+"""Writes to a repository, under its lease.
 
-Whatever adds to a repository or removes from it has its lease, which is taken in the name of the collection:
-operations of one warehouse on one collection keep off each other in its catalog already, and whoever carries
-on such an operation goes on at once. What nothing refers to is first listed in ``trash/``, and removed by a
-later sweep, when the grace period is over. A name that is listed there is never used again for as long as the
-list is kept: so a process that was stopped in the middle of a sweep, and goes on much later, removes nothing
-that has come since.
+Each operation that adds files to a repository or deletes files holds its lease. The lease is taken in the
+name of the collection: the catalog already keeps operations of one warehouse on one collection apart, and
+another process that resumes an operation gets the lease at once.
+
+Unreferenced files are deleted in two steps. First their names are listed in ``trash/``; a later run deletes
+them when the grace period is over. A listed name is not used again while the list exists. So a process that
+was suspended during a garbage collection and continues much later cannot delete a new file.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ LEASE_SECONDS = 600.0
 _LIST = re.compile(rf"{TRASH}/([0-9]{{8,18}})\.json", re.ASCII)
 _PART = re.compile(rf"(?:{OWNERS}|{TRASH})/[0-9]+\.json\.[0-9a-f]{{32}}", re.ASCII)
 KEPT_SECONDS = 30 * 86400.0
-"""So long after it was swept a list stays: longer than any process sleeps that still means what it does."""
+"""How long a list stays after its grace period: longer than a suspended process may sleep."""
 
 
 class Leases:
-    """The leases that this process has, by the operations that it has them for."""
+    """The leases of this process, by operation."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -51,7 +52,7 @@ class Leases:
         self._lock = threading.Lock()
 
     def here(self) -> str:
-        """Return the warehouse that writes."""
+        """Return the id of this warehouse."""
         with self._runtime.catalog.read() as conn:
             return warehouse.require(conn).id
 
@@ -68,12 +69,16 @@ class Leases:
     def writing(
         self, root: str, operation_id: str, collection_id: int, purpose: str, expected: Expected | None = None
     ) -> Iterator[tuple[Repository, RepositoryLease]]:
-        """Have the lease on a repository while the block lasts, and for a while after it: the next part of
-        the operation goes on with it. UNDER_OPERATION if another owner has it; PRECONDITION_FAILED if the
-        repository is another warehouse's by now. ``expected``: what is known of the repository, if the
-        catalog does not know it."""
+        """Hold the lease on a repository during the block.
+
+        The lease is kept afterwards, for the next part of the operation. UNDER_OPERATION if another owner has
+        it; PRECONDITION_FAILED if the repository belongs to another warehouse now.
+
+        Args:
+            expected: What the operation knows about a repository that the catalog does not know.
+        """
         repository = Repository(self._runtime.files.at(root, expected), root)
-        # Before anything of it is taken: also the lease is for its owner.
+        # Check before any file is written, also before the lease.
         here = self.check_owner(repository, collection_id)
         owner = f"{here}/{collection_id}"
         with self._lock:
@@ -82,18 +87,18 @@ class Leases:
                 if lease is not None:
                     lease.keep()
             except Fenced:
-                lease = None  # Another process went on with the operation, and now this one does.
+                lease = None  # Another process resumed the operation, and now this one does.
             if lease is None:
                 lease = take(repository.plain, self._runtime.clock, owner, purpose, LEASE_SECONDS)
                 self._held[operation_id] = lease
-                # The master key changes only while nobody has the lease, so this holds for as long as we do.
+                # The master key changes only under the lease, so the key stays valid while we hold it.
                 if isinstance(repository.files, SealedFiles):
                     repository.files.renew()
         with lease.kept():
             yield repository, lease
 
     def release(self, operation_id: str) -> None:
-        """Let others have it at once. If this never comes, the lease ends by itself."""
+        """Release the lease of an operation. If this call is lost, the lease expires."""
         with self._lock:
             lease = self._held.pop(operation_id, None)
         if lease is not None:
@@ -101,7 +106,7 @@ class Leases:
 
 
 class WritingKind(Kind[Q, B, G]):
-    """An operation whose parts write to a repository, under one lease that ends with it."""
+    """An operation whose parts write to a repository, under one lease that ends with the operation."""
 
     def __init__(self, leases: Leases) -> None:
         self._leases = leases
@@ -111,8 +116,10 @@ class WritingKind(Kind[Q, B, G]):
 
 
 class WritingPart(Handler[RunT, P]):
-    """A part that works on the repository of its operation: one phase, under the lease, and tried again when
-    storage fails."""
+    """A part that writes to the repository of its operation, under the lease.
+
+    It has one phase, and is retried when storage fails.
+    """
 
     phases: ClassVar[tuple[str, ...]] = ("configure",)
 
@@ -121,24 +128,23 @@ class WritingPart(Handler[RunT, P]):
         self.leases = leases
 
     def writing(self, run: RunT) -> AbstractContextManager[tuple[Repository, RepositoryLease]]:
-        """Return the repository, as long as it may be written to."""
+        """Return the repository and its lease, as a context manager."""
         body, operation = run.body, run.operation
         return self.leases.writing(
             body.root, operation.id, body.collection_id, operation.kind, self.expected(run)
         )
 
     def expected(self, run: RunT) -> Expected | None:
-        """Return what the operation knows of a repository that the catalog does not know."""
+        """Return what the operation knows about a repository that the catalog does not know."""
         return None
 
     def destination(self, there: Repository) -> Destination:
-        """Return where objects are sent, with the names that must not be used and what must not be
-        shared."""
+        """Return the upload target, with names not to use and damaged objects not to share."""
         with self.runtime.catalog.read() as conn:
             return Destination(there.root, avoided(there), damaged_objects(conn))
 
     def note_sent(self, target: Destination, names: Iterable[str | None]) -> None:
-        """Note that objects are in a repository. Those that were damaged were replaced and read again."""
+        """Record that damaged objects were healed: the upload has replaced them and read them again."""
         bad = [ObjectName(name) for name in names if name and target.is_damaged(name)]
         healed = [absolute(target.root, name, "") for name in bad]
         if healed:
@@ -161,13 +167,18 @@ def publish(
     manifest: Manifest,
     ancestors: Sequence[str] = (),
 ) -> None:
-    """Let a backup exist in a repository, all of whose objects were sent there; Conflict if others have swept
-    it since. Refused if nobody could restore it. ``ancestors``: the backups that it builds on, its parent
-    first."""
+    """Write the manifest of a backup whose objects are all uploaded, and check that it is restorable.
+
+    CONFLICT if a garbage collection has deleted one of its objects meanwhile.
+
+    Args:
+        ancestors: Names of the backups that it builds on, its parent first.
+    """
     there.check_owner(manifest.warehouse)
     restorer = open_as_restorer(files, there)
     lease.check()
-    # They may have been sent under an earlier lease. Nothing goes that was not listed first.
+    # The objects may have been uploaded under an earlier lease. An object is listed as trash before it is
+    # deleted.
     for name in avoided(there) & manifest.objects().keys():
         raise _swept(there, manifest, name)
     is_ours = there.add(manifest)
@@ -181,8 +192,10 @@ def publish(
 
 
 def _confirm(there: Repository, manifest: Manifest) -> None:
-    """Make sure of the objects of a backup that was listed by a process which may have slept before: others
-    may have swept the repository since they were sent."""
+    """Check the objects of a backup whose manifest was written without a valid lease.
+
+    The writer may have been suspended, and another process may have collected garbage since the upload.
+    """
     gone = avoided(there)
     for name, found in manifest.objects().items():
         try:
@@ -203,7 +216,7 @@ def _swept(there: Repository, manifest: Manifest, name: str) -> Conflict:
 
 @dataclass(frozen=True, kw_only=True)
 class Trash(Record):
-    """Names that nothing refers to, since ``time``."""
+    """Names of files that nothing refers to, and the time when they were listed."""
 
     time: float
     names: tuple[str, ...]
@@ -211,20 +224,30 @@ class Trash(Record):
 
 @dataclass(frozen=True)
 class Swept:
-    """``removed``: names that are gone. ``waiting``: those that will go when the grace period is over."""
+    """Result of a garbage collection.
+
+    Attributes:
+        removed: Names of deleted files.
+        waiting: Names of files that will be deleted after the grace period.
+    """
 
     removed: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
 
 
 def avoided(repository: Repository) -> frozenset[str]:
-    """Return the names that are on their way out, or were, and must not be used."""
+    """Return the names that are listed as trash, and must not be used."""
     return frozenset(name for _, trash in _lists(repository) for name in trash.names)
 
 
 def sweep(repository: Repository, now: float, grace: float, check: Callable[[], None]) -> Swept:
-    """Remove what no manifest names and what was left over. A manifest that cannot be read may name anything,
-    so that nothing is removed then. ``check``: raises if this process may not write any more."""
+    """Delete files that no manifest names, and temporary files.
+
+    If a manifest cannot be read, it may name any object; then nothing is deleted.
+
+    Args:
+        check: Raises an error if this process may not write any more.
+    """
     unneeded = set(_unneeded(repository))
     lists = list(_lists(repository))
     listed = {name for _, trash in lists for name in trash.names}
@@ -246,12 +269,12 @@ def sweep(repository: Repository, now: float, grace: float, check: Callable[[], 
 
 
 def _unneeded(repository: Repository) -> Iterator[str]:
-    # The folder is listed before the manifests are read: what they name that came later is not in it.
-    # Nothing is removed that no writer of ours could have written.
+    # List the folder before reading the manifests, so that objects of newer manifests are not in the list.
+    # Only files with names that a writer of Strandline could have used are deleted.
     there = [name for name in repository.plain.names(OBJECTS) if is_object_or_part(name)]
     there += [name for name in repository.plain.names(MANIFESTS) if is_part(name)]
     for folder in (OWNERS, TRASH):
-        # Whoever died while it wrote a text left a part, under a name that is not the text's.
+        # A crashed writer leaves a temporary file.
         there += filter(_PART.fullmatch, repository.plain.names(folder))
     needed: set[str] = set()
     for name in repository.manifests():
@@ -274,12 +297,12 @@ def _lists(repository: Repository) -> Iterable[tuple[str, Trash]]:
         try:
             yield name, from_bytes(Trash, data, f"the file {name} of {repository.root}")
         except StrandlineError:
-            # What it listed is found again, if nothing refers to it.
+            # The next run finds its files again, if nothing refers to them.
             continue
 
 
 def _list(repository: Repository, trash: Trash) -> None:
-    """Write the next list. What cannot be read counts as well: its name is not free."""
+    """Write the next trash list. The number of an unreadable list is not used again."""
     found = map(_LIST.match, repository.plain.names(TRASH))
     number = max((int(match[1]) for match in found if match), default=0) + 1
     name, made = f"{TRASH}/{number:08}.json", to_bytes(trash)

@@ -1,10 +1,11 @@
-"""Sending backups to a repository: a backup and those that it builds on, as far as they are not there yet.
+"""Upload of backups to a repository: a backup and the backups it builds on that are not there yet.
 
-First the repository is made, if it is new. Then the segments go there as objects, in parts of about a shard:
-files as they are, and what the catalog itself keeps packed into files. An object that the repository has is
-not sent again. The manifests come last, each after that of its parent. If the repository is where the
-collection keeps its backups, the catalog then takes the objects for the segments that it had, and the
-warehouse is free of them.
+1. Create the repository if it does not exist.
+2. Upload the segments as objects, in parts of about a shard: files unchanged, inline segments packed into
+   files. An object that the repository already has is not uploaded again.
+3. Write the manifests, each after that of its parent.
+4. If the repository is the collection's storage, replace the backups' segments in the catalog by the objects.
+   The collector then frees the segments in the warehouse.
 """
 
 from __future__ import annotations
@@ -63,13 +64,19 @@ from strandline.storage.store import Store
 from strandline.version import VERSION
 
 TOGETHER = 256
-"""So many small tables and indexes are one part at most."""
+"""Maximum number of small tables and indexes in one part."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SendBody(Body):
-    """``backups``: what is sent, in the order of the chain. ``moves``: afterwards they are there and not in
-    the warehouse. ``retention``: the rules to apply then. ``known``: others of the collection are there."""
+    """State of the operation.
+
+    Attributes:
+        backups: Backups to upload, in the order of the chain.
+        moves: The repository is the collection's storage, so the backups leave the warehouse.
+        retention: Retention rules to apply after the upload.
+        known: The repository already has backups of the collection.
+    """
 
     collection_id: int
     root: str
@@ -82,12 +89,16 @@ class SendBody(Body):
 
 @dataclass(frozen=True, kw_only=True)
 class SendProgress(Transfer):
-    """The bytes that the repository has, of all."""
+    """Number of bytes that are uploaded, of the total."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SendResult(Retained):
-    """``backups``: those that the repository did not have before."""
+    """Result of the operation.
+
+    Attributes:
+        backups: Backups that the repository did not have before.
+    """
 
     repository: str
     backups: tuple[str, ...]
@@ -96,8 +107,13 @@ class SendResult(Retained):
 
 @dataclass(frozen=True, kw_only=True)
 class PresentBackups(Record):
-    """The backups that the repository had when it was opened, of those that are copied there; and which
-    repository it is. ``key``: the fingerprint of the user's key that opened it."""
+    """The repository as it was found when the operation opened it.
+
+    Attributes:
+        backups: Those of the uploaded backups that the repository already had.
+        repository: Id of the repository.
+        key: Fingerprint of the user's key that opened it.
+    """
 
     backups: tuple[str, ...] = later(())
     repository: str | None = later()
@@ -106,8 +122,11 @@ class PresentBackups(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class SentSlice:
-    """Segments of a table or an index of a backup, and the ``objects`` that they are in the repository, once
-    they are."""
+    """Segments of a table or an index of a backup.
+
+    Attributes:
+        objects: The objects in the repository, once they are uploaded.
+    """
 
     target_id: int
     segments: tuple[int, ...]
@@ -116,8 +135,11 @@ class SentSlice:
 
 @dataclass(frozen=True, kw_only=True)
 class SentBatch(Record):
-    """A part of what is sent. ``slowed``: so many seconds it may take longer than others, because the rate is
-    limited."""
+    """A part of the upload.
+
+    Attributes:
+        slowed: Seconds added to the time limit of the part because of the rate limit.
+    """
 
     bytes: int
     slowed: float = later(0.0)
@@ -126,7 +148,7 @@ class SentBatch(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Listed(Record):
-    """A backup whose manifest is to be written."""
+    """A backup whose manifest is written."""
 
     backup: str
 
@@ -135,7 +157,7 @@ SendRun: TypeAlias = Run[SendRequest, SendBody, SendProgress]
 
 
 class SendBackup(WritingKind[SendRequest, SendBody, SendProgress]):
-    """Bring a backup, with all that it needs, to a repository."""
+    """Operation that uploads a backup, with all backups it needs, to a repository."""
 
     name = "send backup"
     request, body, progress = SendRequest, SendBody, SendProgress
@@ -243,8 +265,7 @@ class SendBackup(WritingKind[SendRequest, SendBody, SendProgress]):
         return result
 
     def follow(self, conn: Connection, run: SendRun) -> tuple[str, Record] | None:
-        """Where backups are kept, those come as well that could not when they were taken. Then the chain is
-        folded, if it is long enough."""
+        """Upload earlier backups that still wait in the warehouse; then compact a long chain."""
         if not run.body.moves:
             return None
         name, limits = run.request.collection, run.request.limits
@@ -254,7 +275,7 @@ class SendBackup(WritingKind[SendRequest, SendBody, SendProgress]):
         return compaction(conn, name, limits)
 
     def after(self, engine: Engine, operation: Operation, result: SendResult) -> None:
-        """What the rules of the collection do not keep any more goes."""
+        """Apply the retention rules of the collection."""
         if result.retention is not None:
             retain(engine, operation, result, engine.run_of(operation).request.taken_by)
 
@@ -271,7 +292,7 @@ class SendingPart(WritingPart[SendRun, P]):
 
 
 class RepositoryPart(SendingPart[PresentBackups]):
-    """Makes the repository, and sees to it that it is this warehouse's."""
+    """Part that creates the repository, and checks that it belongs to this warehouse."""
 
     record = PresentBackups
 
@@ -279,8 +300,10 @@ class RepositoryPart(SendingPart[PresentBackups]):
         body, now = run.body, self.runtime.clock.now()
         files, settings = plain(self.runtime.files.at(body.root, self.expected(run))), self.runtime.settings
         Repository.make(files, body.root, settings, now=now, encrypted=body.encrypted, known=body.known)
-        self.leases.check_owner(Repository(files, body.root), body.collection_id)  # Before anything of it is taken.
-        self.runtime.files.reopen(body.root, self.expected(run))  # This process may know an earlier one.
+        # Check before the repository is changed.
+        self.leases.check_owner(Repository(files, body.root), body.collection_id)
+        # This process may have opened an earlier repository here.
+        self.runtime.files.reopen(body.root, self.expected(run))
         with self.writing(run) as (there, _):
             if body.known:
                 self._check_line(run, there)
@@ -290,7 +313,7 @@ class RepositoryPart(SendingPart[PresentBackups]):
             write_readme(there.plain, there.marker)
             found = PresentBackups(repository=there.marker.id, key=there.key)
             if body.moves:
-                return found  # What is there, the catalog knows.
+                return found  # The catalog knows what is there.
             return replace(found, backups=tuple(name for name in there.backups() if name in body.backups))
 
     def _check_line(self, run: SendRun, there: Repository) -> None:
@@ -317,7 +340,7 @@ def as_objects(
     *,
     among: int,
 ) -> list[tuple[ObjectRecord, ...]]:
-    """Return segments of tables as objects of a repository: files as they are, and what is inline packed."""
+    """Return segments of tables as objects of a repository: files unchanged, inline segments packed."""
     files = [s for _, segments in held for s in segments if s.file is not None]
     sent = iter(store.send(files, target, pace, among=among))
     made = []
@@ -333,7 +356,7 @@ def as_objects(
 
 
 class ObjectsPart(SendingPart[SentBatch]):
-    """Sends segments."""
+    """Part that uploads segments."""
 
     record = SentBatch
 
@@ -367,7 +390,7 @@ class ObjectsPart(SendingPart[SentBatch]):
 
 
 class ManifestPart(SendingPart[Listed]):
-    """Lets a backup exist in the repository."""
+    """Part that writes the manifest of a backup."""
 
     record = Listed
 
@@ -400,8 +423,10 @@ class ManifestPart(SendingPart[Listed]):
 
 
 def _waiting(conn: Connection, name: str, root: str) -> str | None:
-    """Return the last backup that is not in the repository, where the collection keeps them, and can be sent:
-    the repository was away, and the backups that came since do not build on it."""
+    """Return the newest backup in the warehouse that can be uploaded to the collection's repository.
+
+    There is one if the repository was unavailable when it was taken, and later backups do not build on it.
+    """
     path = require_collection(conn, name)
     heads = backup_heads(conn, path)
     busy = {backup.name for backup, _ in heads if backup.state != paths.READY}
@@ -421,7 +446,7 @@ def _schemas(conn: Connection, target_ids: Iterable[int]) -> dict[int, TableSche
 
 
 def _objects(conn: Connection, run: SendRun) -> dict[int, tuple[ObjectRecord, ...]]:
-    """Return what was sent, by the paths that hold it in the catalog."""
+    """Return the uploaded objects, by the id of the path that holds them in the catalog."""
     made: dict[int, tuple[ObjectRecord, ...]] = {}
     for batch in run.bodies(conn, "objects", SentBatch):
         for slice_ in batch.slices:
@@ -432,7 +457,7 @@ def _objects(conn: Connection, run: SendRun) -> dict[int, tuple[ObjectRecord, ..
 
 
 def sized(record: BackupRecord, made: dict[int, tuple[ObjectRecord, ...]]) -> BackupRecord:
-    """Return a backup's record with the sizes that its slices have as objects."""
+    """Return a backup's record with the sizes of its uploaded objects."""
 
     def slice_(of: SliceRecord) -> SliceRecord:
         return replace(of, bytes=sum(o.bytes for o in made.get(of.target_id, ())))
@@ -455,7 +480,7 @@ def sized(record: BackupRecord, made: dict[int, tuple[ObjectRecord, ...]]) -> Ba
 def place_objects(
     tx: Writer, record: BackupRecord, made: dict[int, tuple[ObjectRecord, ...]], root: str
 ) -> None:
-    """Let the objects of a repository be what a backup's paths hold."""
+    """Replace the segments of a backup's paths by objects of a repository."""
     targets = [s.target_id for s in record.slices]
     chains.supersede(tx, targets)
     placed: dict[int, list[int]] = {}

@@ -1,8 +1,10 @@
-"""The state of a collection's backups, for monitoring: the last ones, up to when they can be restored here
-and elsewhere, and what verifications have found; and the tables that no backup is taken of.
+"""State of a collection's backups for monitoring.
 
-What is not in the repository is not restorable from it. So a backup is restorable *elsewhere*, after this
-machine is lost, only if it and all backups that it builds on are in the collection's repository.
+This is: the last backups, the time up to which they can be restored here and elsewhere, the results of
+verifications, and the tables without a backup.
+
+A backup is restorable *elsewhere*, after this machine is lost, only if it and all backups that it builds on
+are in the collection's repository.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from strandline.catalog.paths import READY, Path
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedLevel:
-    """When backups were last verified at a level, and how many of them were found not to be restorable."""
+    """Time of the last verification at a level, and the number of backups it found not restorable."""
 
     time: float
     broken: int
@@ -35,10 +37,16 @@ class VerifiedLevel:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """A collection at one moment. ``backups``: the finished ones, oldest first. ``chain_length``: number of
-    backups that a restore of the last one needs, it included. ``here``: names of the backups that no
-    verification has found not to be restorable, and that need no object which is known to be damaged.
-    ``elsewhere``: those of them that can be restored after this machine is lost."""
+    """State of a collection in one snapshot.
+
+    Attributes:
+        backups: The finished backups, oldest first.
+        chain_length: Number of backups that a restore of the last one needs, including itself.
+        here: Names of the restorable backups: no verification has found them not restorable, and they need no
+            object that
+        is known to be damaged.
+        elsewhere: Names of the backups among them that can be restored after this machine is lost.
+    """
 
     collection: Path
     backups: tuple[tuple[Path, BackupHead], ...]
@@ -83,16 +91,16 @@ class Standing:
         return [head for head in heads[: heads.index(backup)] if head.name not in self.here]
 
     def _last_among(self, among: frozenset[str]) -> BackupHead | None:
-        # By their order and not by their times: a clock may have been set back in between.
+        # By their order, not by time: the clock may have been set back.
         return next((head for _, head in reversed(self.backups) if head.name in among), None)
 
     def last_of(self, kind: str) -> BackupHead | None:
-        """Return the last full or incremental one."""
+        """Return the last full or last incremental backup."""
         return next((head for _, head in reversed(self.backups) if head.kind == kind), None)
 
 
 def standings(conn: Connection) -> Iterator[Standing]:
-    """Yield how each collection stands, by name."""
+    """Yield the state of each collection, sorted by name."""
     for collection in collections(conn):
         yield _standing(conn, collection)
 
@@ -126,9 +134,17 @@ def _standing(conn: Connection, collection: Path) -> Standing:
 
 @dataclass(frozen=True, kw_only=True)
 class Unprotected:
-    """Tables that no backup is taken of. ``attached``: those of them that a collection names whose repository
-    belongs to another warehouse, by the collection's name. ``others``: the rest. ``missing``: tables that a
-    collection names and that are not there, by its name: until they are, it cannot take a backup."""
+    """Tables that are in no backup.
+
+    Attributes:
+        attached: Those of them that are named by a collection whose repository belongs to another warehouse,
+            by the
+        collection's name.
+        others: The rest.
+        missing: Tables that a collection names and that do not exist, by the collection's name. It cannot
+            take a backup
+        until they exist.
+    """
 
     attached: Mapping[str, tuple[str, ...]]
     others: tuple[str, ...]
@@ -140,13 +156,17 @@ class Unprotected:
 
 
 def unprotected(conn: Connection, found: Iterable[Path], scratch: str | None) -> Unprotected:
-    """Return the tables that none of these collections backs up. ``scratch``: patterns of those that need no
-    backup."""
+    """Return the tables that none of these collections backs up.
+
+    Args:
+        scratch: Patterns of tables that need no backup, separated by commas.
+    """
     known = [(path.name, path.record(Collection)) for path in found]
     patterns = [f"/{each.strip().lstrip('/')}" for each in (scratch or "").split(",") if each.strip()]
     owned = [collection.tables for _, collection in known if not collection.attached]
     if owned and all(tables is None for tables in owned):
-        return Unprotected(attached={}, others=(), missing={})  # The names of all tables need not be read.
+        # All tables are protected: skip reading their names.
+        return Unprotected(attached={}, others=(), missing={})
     there = paths.user_table_states(conn)
     protected = set(there) if None in owned else set(chain.from_iterable(tables or () for tables in owned))
     missing = {
@@ -179,7 +199,7 @@ def _chain_length(heads: list[BackupHead]) -> int:
     by_name = {head.name: head for head in heads}
     length, at = 0, heads[-1] if heads else None
     while at is not None:
-        # Of a damaged chain as much as leads back.
+        # In a damaged chain, count only up to the break.
         earlier = at.parent if at.parent is not None and at.parent < at.name else ""
         length, at = length + 1, by_name.get(earlier)
     return length
@@ -190,8 +210,13 @@ def _is_restorable(reports: Iterable[tuple[float, BackupReport]]) -> bool:
 
 
 def is_restorable(found: Iterable[tuple[float, Level, bool]]) -> bool:
-    """Return True unless some level's latest report says "not restorable" and no later report at that level
-    or above contradicts it. ``found``: the time, the level and the result of each report."""
+    """Return True unless some level's latest report says "not restorable" and no later one contradicts it.
+
+    A later report contradicts it if its level is the same or higher.
+
+    Args:
+        found: Time, level and result of each report.
+    """
     broken: set[Level] = set()
     for _, level, restorable in sorted(found, key=lambda report: report[0]):
         if restorable:
@@ -202,8 +227,11 @@ def is_restorable(found: Iterable[tuple[float, Level, bool]]) -> bool:
 
 
 def sent_chains(backups: Iterable[tuple[str, str | None, str | None]], storage: str) -> set[str]:
-    """Return the backups that the repository has with all that they build on. ``backups``: name, parent and
-    the repository that has it, parents first."""
+    """Return the backups that the repository has together with all backups they build on.
+
+    Args:
+        backups: Name, parent and repository of each backup, parents first.
+    """
     sent: set[str] = set()
     for name, parent, stored in backups:
         if storage != CLUSTER and stored == storage and (parent is None or parent in sent):
