@@ -1,8 +1,8 @@
-"""Attaching a repository: the backups in it become those of a collection here, without the catalog they were
-taken with.
+"""ATTACH of a repository: its backups become those of a collection here, without their first catalog.
 
-The paths of a backup are made as a backup itself makes them, and hold the repository's objects. Steps are
-those of the warehouse that took the backups, so the clock of this one goes on after the last of them.
+The paths of a backup are created as the backup itself creates them, and hold the repository's objects. Steps
+are those of the warehouse that took the backups, so the clock of this warehouse continues after the last of
+them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,11 @@ from strandline.storage.marker import Expected
 
 @dataclass(frozen=True)
 class Found:
-    """A backup of a repository; ``problem``: why it cannot be used."""
+    """A backup of a repository.
+
+    Attributes:
+        problem: Why it cannot be used.
+    """
 
     name: str
     manifest: Manifest | None
@@ -51,9 +55,9 @@ class Found:
 
 
 def name_in(runtime: Runtime, root: str, expected: Expected) -> str:
-    """Return the name that the collection of a repository has, as its last readable backup says."""
+    """Return the collection name of a repository, from its last readable backup."""
     repository = Repository(runtime.files.reopen(root, expected), root)
-    repository.marker  # noqa: B018  (what is no repository is refused before anything else)
+    repository.marker  # noqa: B018  (refuse first what is not a repository)
     found = Found("", None)
     for backup in reversed(repository.backups()):
         found = _read(repository, backup, runtime.clock.now())
@@ -65,18 +69,22 @@ def name_in(runtime: Runtime, root: str, expected: Expected) -> str:
 def attach(
     runtime: Runtime, name: str, root: str, expected: Expected, *, take_over: bool
 ) -> tuple[int, list[Found]]:
-    """Make the collection ``name`` of the repository at ``root``, and return the step at which it is there
-    and what was found. A manifest that cannot be read costs that backup, not the others.
+    """Create the collection ``name`` for the repository at ``root``.
+
+    Return its step and the backups found.
+
+    An unreadable manifest excludes only its own backup.
 
     Args:
-        expected: what the caller knows of the repository; another one is refused.
-        take_over: from now on this warehouse adds to the repository. A collection that is attached to it
-            already stays, with its pins, and becomes the one whose backups go there.
+        expected: What the caller knows about the repository; any other one is refused.
+        take_over: From now on this warehouse writes to the repository. If a collection is already attached to
+            it, the
+        collection stays, with its pins, and becomes the one that writes.
     """
     names.check_name(name)
     names.check_not_reserved(name, "collection")
     repository = Repository(runtime.files.reopen(root, expected), root)
-    marker = repository.marker  # What is no repository is refused before anything else.
+    marker = repository.marker  # Refuse first what is not a repository.
     path = collection_path(name)
     with runtime.catalog.read() as conn:
         here = warehouse.require(conn).id
@@ -87,13 +95,13 @@ def attach(
     listed = set(repository.manifests())
     found, usable = _all(repository, runtime.clock.now())
     with runtime.catalog.read() as conn:
-        _Upgrade(conn, path, usable, root)  # Refused before the repository is taken from anybody.
+        _Upgrade(conn, path, usable, root)  # Refuse before the repository gets a new owner.
     owner = repository.owner()
     if take_over:
         repository.own(here, runtime.clock.now(), take_over=True)
         write_readme(repository.plain, marker)
         if set(repository.manifests()) != listed:
-            # The one that had it was at work up to now.
+            # The previous owner has written until now.
             found, usable = _all(repository, runtime.clock.now())
     foreign = owner is not None and owner.warehouse != here
     with runtime.catalog.write() as tx:
@@ -123,7 +131,7 @@ def attach(
 
 
 def _check_free(conn: Connection, path: str, root: str, *, take_over: bool) -> None:
-    """Refuse a name that is taken, unless its collection is of the repository that is to be taken over."""
+    """Refuse a name in use, unless its collection has the repository that is taken over."""
     found, name = paths.find(conn, path), path.rpartition("/")[2]
     if found is None:
         return
@@ -144,9 +152,14 @@ def _check_free(conn: Connection, path: str, root: str, *, take_over: bool) -> N
 
 
 class _Upgrade:
-    """What there is to be done to a collection that is already attached, so that it has the backups of its
-    repository. ``path``: its path; None if there is none. ``missing``: the backups that it does not have.
-    Refused if it has backups that the repository does not have any more, or has in another form."""
+    """What a collection that already exists needs in order to have the backups of its repository.
+
+    Refused if it has backups that the repository does not have, or has in another form.
+
+    Attributes:
+        path: Path of the collection, or None.
+        missing: Backups that it does not have.
+    """
 
     def __init__(self, conn: Connection, path: str, usable: Sequence[Manifest], root: str) -> None:
         self.path = paths.find(conn, path)
@@ -163,7 +176,7 @@ class _Upgrade:
                     root, name, f"the backup {head.name} of the collection {name!r} is not in {root}"
                 )
             if head.stored != root and same is not None and (same.step, same.time) != (head.step, head.time):
-                # Two warehouses took a backup in the same second. The one here could never be sent.
+                # Two warehouses took a backup in the same second. The one here could never be uploaded.
                 raise _changed(root, name, f"{root} has another backup {head.name} than this warehouse")
         known = {head.name for head in heads}
         self.missing = [manifest for manifest in usable if manifest.backup.name not in known]
@@ -183,7 +196,10 @@ def _changed(root: str, name: str, what: str) -> PreconditionFailed:
 
 
 def _all(repository: Repository, now: float) -> tuple[list[Found], list[Manifest]]:
-    """Return all backups of a repository, and the manifests of those that can be used: at least one."""
+    """Return all backups of a repository, and the manifests of the usable ones.
+
+    PRECONDITION_FAILED if none is usable.
+    """
     found = [_read(repository, backup, now) for backup in repository.backups()]
     usable = [each.manifest for each in found if each.manifest is not None]
     if not usable:
@@ -206,14 +222,14 @@ def _read(repository: Repository, backup: str, now: float) -> Found:
     except Corrupted as error:
         return Found(backup, None, error.message)
     except StrandlineError as error:
-        # A later version wrote it, or its warehouse has dropped it since it was listed.
+        # A later version wrote it, or its warehouse has deleted it since it was listed.
         if error.code not in ("PRECONDITION_FAILED", "PATH_NOT_FOUND"):
             raise
         return Found(backup, None, error.message)
 
 
 class _Attached:
-    """Makes the paths of one backup, and lets them hold its objects."""
+    """The paths of one attached backup, and their objects."""
 
     def __init__(self, tx: Writer, collection: Path, manifest: Manifest, root: str) -> None:
         self._tx = tx
@@ -227,7 +243,7 @@ class _Attached:
     def make(self) -> None:
         record = self._manifest.backup
         backup = self._add([NewPath(self._collection, record.name, "backup", record)])[0]
-        # What became a full backup has the paths of the increment that it was.
+        # A compacted backup has the paths of the increment that it was.
         is_full = record.kind == "full" and not record.synthetic
         placed = self._full(backup, record) if is_full else self._incremental(backup, record)
         held = replace(record, tables=placed, stored=self._root)
@@ -242,7 +258,7 @@ class _Attached:
         return made
 
     def _full(self, backup: Path, record: BackupRecord) -> dict[str, TableRecord]:
-        """Return tables with their indexes below them, as a copy makes them."""
+        """Create the tables with their indexes below them, as a full backup does."""
         listed = list(record.tables.items())
         rows = self._tables(
             [f"{backup.path}{path}" for path, _ in listed], [TableBody(schema=t.schema) for _, t in listed]
@@ -268,8 +284,7 @@ class _Attached:
         return placed
 
     def _incremental(self, backup: Path, record: BackupRecord) -> dict[str, TableRecord]:
-        """Return slices of tables, and those of indexes in a place of their own, as an increment makes
-        them."""
+        """Create the slices of tables and, below ``META``, those of indexes, as an increment does."""
         wanted: list[tuple[str, str | None, TableBody]] = []
         increment = record.kind == "incremental"
         for path, table in record.tables.items():

@@ -1,4 +1,4 @@
-"""What a backup collection is: its tables and its settings; and what is asked for of it."""
+"""Backup collections: tables, settings, and requests for operations on them."""
 
 from __future__ import annotations
 
@@ -21,19 +21,23 @@ from strandline.storage.bucket import SCHEMES, bucket_of, is_url
 BackupKind: TypeAlias = Literal["full", "incremental"]
 
 CLUSTER = "cluster"
-"""The storage of a collection whose backups are kept in the warehouse."""
+"""Value of STORAGE for backups that are kept in the warehouse."""
 STORAGE, INCREMENTAL, OMIT = "STORAGE", "INCREMENTAL_BACKUP_ENABLED", "OMIT_INDEXES"
 RETENTION, MINIMUM = "RETENTION", "MINIMUM"
 MAX_CHAIN, COMPACT_CHAIN = "MAX_CHAIN", "COMPACT_CHAIN"
 ENCRYPTION, REPOSITORY = "ENCRYPTION", "REPOSITORY"
 CHECK = "CHECK"
-"""Of CREATE and ALTER BACKUP COLLECTION: whether the place is tried. It is not kept."""
+"""Option of CREATE and ALTER BACKUP COLLECTION: whether the location is checked. It is not stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectionRequest(Record):
-    """What is asked for by those who name a collection and nothing else. ``because``: why a full backup is
-    taken, though an increment was asked for. ``limits``: those of sending it."""
+    """Request of an operation that needs only the name of a collection.
+
+    Attributes:
+        because: Why a full backup is taken although an increment was requested.
+        limits: Limits of the upload.
+    """
 
     collection: str
     because: str | None = later()
@@ -42,9 +46,14 @@ class CollectionRequest(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class SendRequest(Record):
-    """Backups are to be sent to a repository. ``backup`` None: the last one. ``url`` None: the repository is
-    that of the collection. ``encryption``: it is to be encrypted; None: as that of the collection is.
-    ``taken_by``: the operation that has taken it, and whose result tells what its rules remove then."""
+    """Request to upload backups to a repository.
+
+    Attributes:
+        backup: Name of the backup. None: the last one.
+        url: The repository. None: that of the collection.
+        encryption: Whether the repository is encrypted. None: as the collection's.
+        taken_by: Id of the BACKUP operation. The outcome of the retention is also written into its result.
+    """
 
     collection: str
     backup: str | None = None
@@ -56,8 +65,13 @@ class SendRequest(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Retained(Record):
-    """The result of an operation after which rules are applied. ``retention``: the rules; ``removed``: the
-    backups that they did not keep; ``not_removed``: why that was not possible."""
+    """Result of an operation after which retention rules are applied.
+
+    Attributes:
+        retention: The rules.
+        removed: Backups that were removed.
+        not_removed: Why the rules could not be applied.
+    """
 
     retention: str | None = later()
     removed: tuple[str, ...] | None = later()
@@ -66,8 +80,13 @@ class Retained(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class BackupResult(Retained):
-    """``tables`` and ``rows`` count, ``rows`` without those of indexes. ``because``: why it is a full one,
-    though an increment was asked for."""
+    """Result of a backup.
+
+    Attributes:
+        tables: Number of tables.
+        rows: Number of rows, without those of indexes.
+        because: Why it is a full backup although an increment was requested.
+    """
 
     backup: str
     step: int
@@ -80,8 +99,12 @@ class BackupResult(Retained):
 
 @dataclass(frozen=True, kw_only=True)
 class CompactRequest(Record):
-    """The chain of a backup is to be folded into it. ``backup`` None: the last one. ``limits`` None: those of
-    the settings."""
+    """Request to compact the chain of a backup.
+
+    Attributes:
+        backup: Name of the backup. None: the last one.
+        limits: None: the limits of the settings.
+    """
 
     collection: str
     backup: str | None = None
@@ -90,9 +113,13 @@ class CompactRequest(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class MergeRequest(Record):
-    """Neighbouring increments that lead to a backup are to become one each. ``backup`` None: the last one.
-    ``first``: those before it stay as they are; None: all of the chain. ``limits`` None: those of the
-    settings."""
+    """Request to merge neighbouring increments of the chain of a backup.
+
+    Attributes:
+        backup: Last backup of the chain. None: the last one of the collection.
+        first: Backups before this one are not merged. None: the whole chain.
+        limits: None: the limits of the settings.
+    """
 
     collection: str
     backup: str | None = None
@@ -102,10 +129,14 @@ class MergeRequest(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class CollectionSettings:
-    """The settings of a collection, kept under the names that statements give them. ``retention``: the rules
-    by which backups are kept, as they are written; None: all of them stay. ``minimum``: so many of the newest
-    full backups stay with all that builds on them. ``max_chain``: the most backups that a chain may have, the
-    full one included. ``compact_chain``: one that has so many is folded by itself."""
+    """The settings of a collection, stored under the names that statements use.
+
+    Attributes:
+        retention: Retention rules as text. None: all backups stay.
+        minimum: Number of newest full backups that always stay, with all backups that build on them.
+        max_chain: Maximum number of backups in a chain, including the full one.
+        compact_chain: Compact a chain automatically when it reaches ``max_chain``.
+    """
 
     storage: str = kept(default=CLUSTER, name=STORAGE)
     incremental: bool = kept(default=False, name=INCREMENTAL)
@@ -119,14 +150,20 @@ class CollectionSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Collection(Record):
-    """``tables`` None: every table outside ``.backups`` and ``.replaced``, as they are when one is taken.
-    ``dropped``: a backup that was dropped when there was none after it, or the last one when the collection
-    itself was dropped. Its name is not given out again, and no increment continues it or an earlier one.
-    ``attached``: its repository belongs to another collection, of this warehouse or not, so that it can only
-    be restored from here. ``leaving``: backups that were dropped, and whose manifests are still in the
-    repository, oldest first. ``repository``: the id of the repository, which no other one may take the place
-    of. ``key``: the fingerprint of the user's key that opened it when the last backup was sent or
-    attached."""
+    """A backup collection.
+
+    Attributes:
+        tables: Paths of its tables. None: every table outside ``.backups`` and ``.replaced`` at the time of a
+            backup.
+        dropped: Name of the last backup when it was dropped, or when the collection was dropped. The name is
+            not used
+        again, and no increment continues this backup or an earlier one.
+        attached: The repository belongs to another collection, of this or another warehouse, so this one is
+            read-only.
+        leaving: Dropped or merged backups whose manifests are still in the repository, oldest first.
+        repository: Id of the repository. A repository with another id is refused.
+        key: Fingerprint of the user's key that opened the repository at the last upload or ATTACH.
+    """
 
     tables: tuple[str, ...] | None
     settings: CollectionSettings = CollectionSettings()
@@ -137,8 +174,11 @@ class Collection(Record):
     key: str | None = later()
 
     def goes_on_after(self, backup: str) -> bool:
-        """Return whether increments may follow a restore of its last backup: in a repository, whose chain
-        outlives the tables that it was taken of. In the cluster a chain ends with its tables."""
+        """Return True if increments may continue after a restore of this backup.
+
+        Only with a repository: its chain outlives the tables. In the cluster a chain ends when its tables are
+        replaced.
+        """
         is_open = self.dropped is None or self.dropped < backup
         is_kept = self.settings.incremental and self.settings.storage != CLUSTER
         return is_kept and is_open and not self.attached
@@ -214,8 +254,10 @@ class Collection(Record):
 
 
 def storage_of(value: str) -> str:
-    """Return the one form of a place for backups: the warehouse itself, the full path of a folder, or a URL.
-    Anything else is refused: a mistyped word must not become a folder."""
+    """Return the normal form of a STORAGE value: 'cluster', the full path of a folder, or a URL.
+
+    All other values are refused, so that a mistyped word does not create a folder.
+    """
     if value == CLUSTER:
         return value
     text = unquote(value.removeprefix("file://")) if value.startswith("file:///") else value
@@ -232,7 +274,7 @@ def storage_of(value: str) -> str:
 
 
 def repository_of(value: str) -> str:
-    """Return the one form of a repository's place."""
+    """Return the normal form of a repository's location."""
     place = storage_of(value)
     if place == CLUSTER:
         raise InvalidArgument(
@@ -242,7 +284,7 @@ def repository_of(value: str) -> str:
 
 
 def repository_id(name: str, value: Any) -> str:
-    """Return the id of a repository, which was written for the setting ``name``."""
+    """Return the repository id given for the setting ``name``. Refuse a value that is not an id."""
     text = str(value).strip().lower()
     if not re.fullmatch("[0-9a-f]{32}", text):
         raise InvalidArgument(
@@ -284,11 +326,11 @@ _SETTINGS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
     MAX_CHAIN: ("max_chain", _number),
     COMPACT_CHAIN: ("compact_chain", boolean),
 }
-"""For each setting the field that has it, and what reads its value."""
+"""For each setting, its field and the function that parses its value."""
 
 
 def check_value(name: str, value: Any) -> None:
-    """Refuse a value that a setting cannot have."""
+    """Refuse a value that the setting does not allow."""
     _SETTINGS[name][1](name, value)
 
 

@@ -1,13 +1,13 @@
-"""Who may write to a repository: one at a time, for a limited time.
+"""The lease of a repository: one writer at a time, for a limited time.
 
-A lease is an object ``leases/<number>.json`` that is created only if there is none of that name. The one with
-the highest number counts, and none is ever changed: whoever takes, renews or releases the lease writes the
-next number. So at most one of several that want it gets it, and whoever lost it while it slept finds a higher
-number than its own. A lease ends by itself, and nobody ever has to remove one: what cannot be read does not
-count.
+A lease is an object ``leases/NUMBER.json``. It is created only if no object has that name, and never changed.
+The object with the highest number is the current lease: to take, renew or release the lease, a process writes
+the next number. So if several processes try to take it, at most one succeeds, and a process that was
+suspended finds a higher number than its own. A lease expires by itself and never has to be removed. A lease
+that cannot be read counts as none.
 
-Times are those of the clocks of whoever writes and whoever reads. A holder takes its own lease for over when
-the time in it has come; others wait for ``ALLOWANCE_SECONDS`` more, by which clocks may differ.
+Times come from the clocks of the writer and of the reader. The holder stops at the time in the lease. Other
+processes wait ``ALLOWANCE_SECONDS`` longer, because their clocks may differ.
 """
 
 from __future__ import annotations
@@ -34,24 +34,30 @@ from strandline.storage.files import Files
 __all__ = ["ALLOWANCE_SECONDS", "LONGEST_SECONDS", "Fenced", "RepositoryLease", "take"]
 
 ALLOWANCE_SECONDS = 30.0
-"""By how much the clocks of two machines may differ."""
+"""Maximum difference between the clocks of two machines."""
 LONGEST_SECONDS = 3600.0
-"""No lease is given for longer at once. One that seems to last longer was written by a clock that is wrong,
-and does not count: it might not end in anybody's lifetime."""
+"""Maximum duration of a lease.
+
+A lease that ends later than this was written with a wrong clock and counts as none: it might never expire.
+"""
 MOST_LEFT = 0.9
-"""A lease that has so much of its time left need not be renewed."""
+"""``keep`` does not renew a lease that has more than this fraction of its time left."""
 TRIES = 20
 FOLDER = "leases"
 _NAME = re.compile(r"leases/([1-9][0-9]*)\.json(\..+)?", re.ASCII)
-"""With something behind it, what a process left that died while it made one."""
+"""A suffix marks a temporary file left by a crashed writer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim(Record):
-    """What a lease says. ``owner``: the operation for which it was taken, whichever process carries that out;
-    ``token``: by whom exactly. ``earlier_until``: until when a process that carried out the operation before
-    may take it for its own, 0 if there was none. Later formats may add fields, but these keep their
-    meaning."""
+    """The content of a lease object. Later formats may add fields, but these keep their meaning.
+
+    Attributes:
+        owner: Names the operation, whichever process runs it.
+        token: Identifies the process that took the lease, and this one call of ``take``.
+        earlier_until: Time until which a process that ran the operation earlier may still use its lease. 0 if
+            there is none.
+    """
 
     owner: str
     token: str
@@ -65,36 +71,38 @@ class Claim(Record):
 
     @property
     def end(self) -> float:
-        """Until when others may not take it, by the clock of who wrote it."""
+        """Time until which other owners cannot take the lease, by the clock of its writer."""
         return max(0.0 if self.released else self.until, self.earlier_until)
 
     def is_held(self, now: float) -> bool:
-        """Return whether it may not be taken from who has it, by a clock that says ``now``."""
+        """Return True if other owners cannot take the lease at the time ``now``."""
         odd = now + LONGEST_SECONDS + ALLOWANCE_SECONDS
         return now < self.end + ALLOWANCE_SECONDS and self.end <= odd
 
 
 class Fenced(UnderOperation):
-    """The lease is another's by now, or over: whoever thought to have it must not write any more."""
+    """The lease has expired, or another process has it. The caller must not write any more."""
 
 
 def take(files: Files, clock: Clock, owner: str, purpose: str, seconds: float) -> RepositoryLease:
-    """Return the lease on a repository; UnderOperation if another owner has it. What the same owner had
-    before, maybe in another process, becomes this one at once."""
+    """Take the lease on a repository. UNDER_OPERATION if another owner has it.
+
+    If the same owner has it, perhaps in another process, this call replaces that lease at once.
+    """
     if not 0 < seconds <= LONGEST_SECONDS:
         raise InvalidArgument(
             f"a lease cannot be taken for {seconds:g} seconds", f"Take it for {LONGEST_SECONDS:g} at most."
         )
     tried = 0
     for _ in range(TRIES):
-        # A list may leave out what is empty, but what was there when we tried is there.
+        # A listing may omit an empty object, but a number that we failed to create is in use.
         number, claim = _last(files, tried)
         now, earlier = clock.now(), 0.0
         if claim is not None and claim.is_held(now):
             if claim.owner != owner:
                 raise _taken(files, claim, now)
-            # Its process may be about to hear from ``check`` that it has the lease, and be held up there
-            # while we release it: so others wait as if we had not.
+            # The earlier process may have passed ``check`` and be suspended before its write. So even after a
+            # release, other owners wait until its lease ends.
             earlier = claim.end
         claim = replace(_new_claim(owner, purpose, now, seconds), earlier_until=earlier)
         if _written(files, number + 1, claim):
@@ -106,33 +114,34 @@ def take(files: Files, clock: Clock, owner: str, purpose: str, seconds: float) -
 
 
 class RepositoryLease:
-    """The right to write to a repository, as long as ``check`` does not say otherwise. May be used from any
-    thread."""
+    """The right to write to a repository while ``check`` passes. Thread-safe."""
 
     def __init__(self, files: Files, clock: Clock, claim: Claim, seconds: float) -> None:
         self._files, self._clock, self._claim, self._seconds = files, clock, claim, seconds
         self._lock = threading.Lock()
 
     def check(self) -> None:
-        """Fenced unless the lease is ours now. Call this before anything that only one may do."""
+        """Raise Fenced unless this process holds the lease now. Call it before each exclusive action."""
         with self._lock:
             _, claim = self._look()
-            # The time is asked for last: up to it nobody else may have taken what we saw to be ours.
+            # Read the clock last: until the end of the lease, no other process can have taken it.
             if self._clock.now() >= claim.until:
                 raise self._fenced(f"is over since {_time(claim.until)}")
 
     def renew(self) -> None:
-        """Let the lease last for as long from now on as when it was taken; Fenced if another has taken it
-        meanwhile. One that is over can be renewed if nobody has."""
+        """Extend the lease to its full duration from now on.
+
+        Raise Fenced if another process has taken it. An expired lease can be renewed if no process has taken
+        it.
+        """
         self._renew(inf)
 
     def keep(self) -> None:
-        """Renew it only if some of its time has gone: that takes a few writes, and who asks may have asked a
-        moment ago."""
+        """Renew the lease if a part of its time has passed. A renewal costs a few writes."""
         self._renew(self._seconds * MOST_LEFT)
 
     def _renew(self, least: float) -> None:
-        """Let it last for as long as when it was taken, if less than so many seconds are left."""
+        """Extend the lease to its full duration if at most ``least`` seconds are left."""
         with self._lock:
             number, claim = self._look()
             now = self._clock.now()
@@ -140,15 +149,17 @@ class RepositoryLease:
                 self._write(number, replace(claim, until=now + self._seconds))
 
     def release(self) -> None:
-        """Let others take it at once. It does not matter if that fails: it ends by itself."""
+        """Let other owners take the lease at once. An error is ignored: the lease expires by itself."""
         with self._lock, suppress(StrandlineError):
             number, claim = self._look()
             self._write(number, replace(claim, until=self._clock.now(), released=True))
 
     @contextmanager
     def kept(self) -> Iterator[RepositoryLease]:
-        """Renew the lease half-way, again and again, in a thread of its own. For clocks that go by
-        themselves. That it was lost is for ``check`` to say."""
+        """Renew the lease in a thread after each half of its duration, while the block runs.
+
+        Needs a clock that runs by itself. If the lease is lost, ``check`` reports it.
+        """
         stop = threading.Event()
 
         def run() -> None:
@@ -160,7 +171,7 @@ class RepositoryLease:
                 except Fenced:
                     return
                 except StrandlineError:
-                    pause = self._seconds / 20  # There is time to try again.
+                    pause = self._seconds / 20  # There is time for further attempts.
 
         thread = threading.Thread(target=run, name="strandline-lease", daemon=True)
         thread.start()
@@ -171,7 +182,7 @@ class RepositoryLease:
             thread.join()
 
     def _look(self) -> tuple[int, Claim]:
-        """Return what counts now if it is what we wrote last, whether we heard of it or not."""
+        """Return the current lease if this process wrote it, even if the response to that write was lost."""
         number, claim = _last(self._files)
         if claim is None:
             raise self._fenced("cannot be read any more")
@@ -185,7 +196,8 @@ class RepositoryLease:
         for following in islice(count(number + 1), TRIES):
             if _written(self._files, following, claim):
                 return
-            self._look()  # If it is still ours, something empty is in the way, which a list may leave out.
+            # The lease is still ours: an empty object, which a listing may omit, has this number.
+            self._look()
         raise self._fenced(f"cannot go on: there is something after {_name(number)}")
 
     def _fenced(self, what: str) -> Fenced:
@@ -214,8 +226,7 @@ def _new_claim(owner: str, purpose: str, now: float, seconds: float) -> Claim:
 
 
 def _last(files: Files, at_least: int = 0) -> tuple[int, Claim | None]:
-    """Return the highest number and what it says; None if it says nothing that can be read, or if there is
-    none."""
+    """Return the highest number and its lease; None as the lease if it is missing or unreadable."""
     found = (_NAME.fullmatch(name) for name in files.names(FOLDER))
     number = max((int(match[1]) for match in found if match and not match[2]), default=0)
     number = max(number, at_least)
@@ -224,12 +235,15 @@ def _last(files: Files, at_least: int = 0) -> tuple[int, Claim | None]:
 
 
 def _written(files: Files, number: int, claim: Claim) -> bool:
-    """Write a lease, and return whether it is the one that counts. The answer to the write does not say it,
-    as an earlier one may have got lost: what lies there does."""
+    """Write a lease object, and return True if it is the current one now.
+
+    The lease is read back, because the response to the write does not prove it: an earlier response may have
+    been lost.
+    """
     files.write_if_absent(_name(number), records.to_text(claim).encode())
     if _last(files) != (number, claim):
         return False
-    with suppress(StrandlineError):  # A bucket may keep what it has.
+    with suppress(StrandlineError):  # A bucket may not allow deletes.
         for name in list(files.names(FOLDER)):
             if (found := _NAME.fullmatch(name)) and int(found[1]) < number:
                 files.remove(name)
@@ -250,7 +264,7 @@ def _read(data: bytes) -> Claim | None:
 
 
 def _printable(claim: Claim) -> Claim | None:
-    """Return a claim whose texts can be shown; None for another one, which nobody of ours has written."""
+    """Return the claim, or None if its texts are not printable: Strandline has not written it."""
     texts = (claim.owner, claim.token, claim.host, claim.purpose)
     return claim if all(map(str.isprintable, texts)) else None
 

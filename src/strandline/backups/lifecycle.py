@@ -1,5 +1,8 @@
-"""CREATE, ALTER, DROP and UNDROP BACKUP COLLECTION. All but DROP are one transaction. DROP ends the streams
-of the collection and moves it to the bin with its backups."""
+"""CREATE, ALTER, DROP and UNDROP BACKUP COLLECTION.
+
+DROP is an operation: it ends the streams of the collection and moves the collection with its backups to the
+bin. The other statements are one transaction each.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +44,11 @@ from strandline.storage.marker import Expected, NotExpected
 
 
 def create_collection(runtime: Runtime, name: str, collection: Collection, *, check: bool = True) -> int:
-    """Make a collection, and return the step at which it is there. ``check``: refuse a place where no backup
-    could be stored."""
+    """Create a collection, and return its step.
+
+    Args:
+        check: Refuse a location where no backup could be stored.
+    """
     names.check_name(name)
     names.check_not_reserved(name, "collection")
     with runtime.catalog.read() as conn:
@@ -90,8 +96,10 @@ def missing_tables(conn: Connection, collection: Collection) -> list[str]:
 
 
 def check_apart(conn: Connection, storage: str) -> None:
-    """Refuse a repository that would go with the warehouse whose backups it is for, or into which that would
-    have to be put: what removes the files of the one would meet those of the other."""
+    """Refuse a repository inside the warehouse's folder, or the reverse.
+
+    Whatever deletes the files of one would reach those of the other.
+    """
     here = warehouse.require(conn).location
     if storage == CLUSTER or here is None:
         return
@@ -104,8 +112,10 @@ def check_apart(conn: Connection, storage: str) -> None:
 
 
 def check_one_writer(conn: Connection, name: str, collection: Collection) -> None:
-    """Refuse a collection whose repository another one of this warehouse adds to: each would take the
-    other's backups for its own, and what it removes by its rules would be theirs, too."""
+    """Refuse a collection if another one of this warehouse writes to its repository.
+
+    Each would treat the other's backups as its own, and its retention rules would delete them.
+    """
     root = collection.settings.storage
     other = None if collection.attached else writer_of(conn, name, root)
     if other is not None:
@@ -113,7 +123,7 @@ def check_one_writer(conn: Connection, name: str, collection: Collection) -> Non
 
 
 def writer_of(conn: Connection, name: str, storage: str) -> str | None:
-    """Return the collection of this warehouse other than ``name`` that adds to a repository."""
+    """Return the other collection of this warehouse, if any, that writes to a repository."""
     if storage == CLUSTER:
         return None
     for other in collections(conn):
@@ -126,8 +136,11 @@ def writer_of(conn: Connection, name: str, storage: str) -> str | None:
 def alter_collection(
     runtime: Runtime, name: str, change: Callable[[Collection], Collection], *, check: bool = True
 ) -> int:
-    """Store what ``change`` makes of a collection. An exception of it leaves the collection as it was.
-    ``check``: refuse another place where no backup could be stored."""
+    """Apply ``change`` to a collection and store the result. If it raises an error, nothing changes.
+
+    Args:
+        check: Refuse a new location where no backup could be stored.
+    """
     with runtime.catalog.read() as conn:
         row = require_collection(conn, name)
         paths.check_ready(row)
@@ -151,8 +164,7 @@ def alter_collection(
 
 
 def _check_place(conn: Connection, row: Path, before: Collection, changed: Collection) -> None:
-    """Refuse another place for backups that lie in a repository, which goes with its collection; and one that
-    is no place for any."""
+    """Refuse a new location if backups are in a repository, or if the location is not allowed."""
     was, is_ = before.settings, changed.settings
     if was.storage != is_.storage:
         check_apart(conn, is_.storage)
@@ -168,23 +180,37 @@ def _check_place(conn: Connection, row: Path, before: Collection, changed: Colle
 
 @dataclass(frozen=True, kw_only=True)
 class DropCollectionRequest(CollectionRequest):
-    """``purge``: it does not go to the bin."""
+    """Request to drop a collection.
+
+    Attributes:
+        purge: Delete the collection at once; do not move it to the bin.
+    """
 
     purge: bool = later(False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DropCollectionBody(Body):
-    """``by``: the user and the process that asked for it."""
+    """State of the operation.
+
+    Attributes:
+        by: The user and the process that dropped the collection.
+    """
 
     by: str | None = later()
 
 
 @dataclass(frozen=True, kw_only=True)
 class DroppedCollection(Record):
-    """The result of dropping a collection. ``bytes``: what becomes free when it is deleted. ``until``: how
-    long it can be brought back; None: it is deleted. ``repository``: the place of its backups, if that is not
-    the cluster; it keeps ``kept`` of them, and ``unsent`` are not in it."""
+    """Result of dropping a collection.
+
+    Attributes:
+        bytes: Size that is freed when the collection is deleted.
+        until: Time until which it can be brought back. None: it is deleted.
+        repository: Location of its backups. None: they are in the warehouse.
+        kept: Number of backups that stay in the repository.
+        unsent: Number of backups that are not in the repository.
+    """
 
     collection: str
     backups: int
@@ -196,8 +222,10 @@ class DroppedCollection(Record):
 
 
 class DropCollection(Kind[DropCollectionRequest, DropCollectionBody, Nothing]):
-    """The collection goes to the bin with its backups; its streams end. Restored tables stay. Refused if a
-    backup is pinned."""
+    """Operation that moves a collection with its backups to the bin, and ends its streams.
+
+    Restored tables stay. Refused if a backup is pinned.
+    """
 
     name = "drop collection"
     request, body, progress = DropCollectionRequest, DropCollectionBody, Nothing
@@ -254,8 +282,10 @@ def _this_user() -> str:
 
 
 def undrop_collection(runtime: Runtime, name: str, as_name: str | None) -> tuple[Path, int]:
-    """Bring back the collection of this name that was dropped last. Return it, and the step at which it is
-    there again. Its streams ended when it was dropped, so its next backup is a full one."""
+    """Restore the collection of this name that was dropped last. Return its path and the step.
+
+    Its streams ended when it was dropped, so its next backup is a full one.
+    """
     new_name = name if as_name is None else as_name
     names.check_name(new_name)
     names.check_not_reserved(new_name, "collection")
@@ -287,8 +317,7 @@ def _in_bin(conn: Connection, name: str) -> BinEntry:
 
 
 def _check_unchanged(runtime: Runtime, path: Path, heads: Sequence[BackupHead]) -> None:
-    """Refuse a collection whose repository has other backups than when it was dropped: another collection has
-    written there since."""
+    """Refuse a collection if another one has written to its repository since it was dropped."""
     collection = path.record(Collection)
     root = collection.settings.storage
     if root == CLUSTER or collection.attached:
@@ -302,7 +331,7 @@ def _check_unchanged(runtime: Runtime, path: Path, heads: Sequence[BackupHead]) 
     except NotExpected:
         raise
     except (Unavailable, PreconditionFailed):
-        return  # What cannot be reached now is looked at by whatever uses it next.
+        return  # An unreachable repository is checked when it is next used.
     if is_there and not {head.name for head in heads if head.stored == root} <= there <= known:
         raise AlreadyExists(
             f"the repository {root} has other backups than when the collection {path.name!r} was dropped",

@@ -1,13 +1,13 @@
-"""Merging increments: neighbours of a chain become one, without a look at the tables.
+"""Merge of neighbouring increments of a chain into one, without reading the tables.
 
-The last one swallows those before it. What they hold of each table and index is folded to the last change of
-each key, shard by shard, where the backups are: in the warehouse, or in their repository. Tombstones stay,
-for what the increments build on may have the keys. The new segments wait in paths that nobody sees. When all
-are there, and lead from the digest with which the first one began to that with which the last one ended, one
-transaction lets the last one hold them, and the others are backups no more. Its name, its step and its
-streams stay, so that the next increment continues it as before.
+1. Fold the slices of each table and index to the last change of each key, shard by shard, where the backups
+   are stored: in the warehouse, or in their repository. Tombstones stay, because the backups below may have
+   the keys. The new segments wait in hidden paths.
+2. Check that the changes lead from the digest before the first increment to the digest after the last one.
+3. In one transaction, attach the new segments to the last increment and delete the others.
 
-The collection is locked while this goes on, as it is when backups are dropped.
+The last increment keeps its name, its step and its streams, so the next increment continues it as before. The
+collection is locked meanwhile.
 """
 
 from __future__ import annotations
@@ -47,8 +47,12 @@ from strandline.sql.keep import parse_keep
 
 @dataclass(frozen=True, kw_only=True)
 class MergeResult(Record):
-    """``backups``: for each backup that has swallowed others the names of these, oldest first. ``warning``:
-    why the repository could not be freed of these."""
+    """Result of a merge.
+
+    Attributes:
+        backups: For each backup into which others were merged, the names of these, oldest first.
+        warning: Why the merged backups could not be deleted from the repository.
+    """
 
     collection: str
     backups: dict[str, tuple[str, ...]]
@@ -57,7 +61,7 @@ class MergeResult(Record):
 
 
 class MergeIncrements(WritingKind[MergeRequest, MergeBody, CompactProgress]):
-    """Let neighbouring increments become one each."""
+    """Operation that merges neighbouring increments."""
 
     name = "merge increments"
     needs_follower = False
@@ -105,7 +109,7 @@ class MergeIncrements(WritingKind[MergeRequest, MergeBody, CompactProgress]):
         chain: Sequence[BackupRecord],
         records: Sequence[BackupRecord],
     ) -> list[PartPlan]:
-        """Return the parts, and for each table and index of them a path in which new segments wait."""
+        """Create a staging path for each table and index that is folded, and return the parts."""
         names, first, last = [record.name for record in chain], records[0], records[-1]
         held = sources(tx.conn, chain[: names.index(last.name) + 1], names.index(first.name))
         folded = [source for source in held if holder(source, last.stored) is None]
@@ -130,7 +134,7 @@ class MergeIncrements(WritingKind[MergeRequest, MergeBody, CompactProgress]):
         return many.add(tx, new, step=last.step, state="creating", operation_id=run.id)
 
     def finish(self, tx: Writer, run: MergeRun) -> MergeResult:
-        """The last ones hold what was folded, and the others go."""
+        """Attach the merged segments to the last increment of each run, and delete the other increments."""
         body, size = run.body, 0
         for names in body.runs:
             found = Merged(tx.conn, run, names)
@@ -156,7 +160,7 @@ class MergeIncrements(WritingKind[MergeRequest, MergeBody, CompactProgress]):
         )
 
     def follow(self, conn: Connection, run: MergeRun) -> tuple[str, Record] | None:
-        """What a repository has of those that were swallowed goes as well."""
+        """Garbage-collect the repository."""
         if not run.body.runs or run.body.root is None:
             return None
         return "sweep repository", CollectionRequest(collection=run.request.collection)
@@ -174,7 +178,7 @@ class MergeIncrements(WritingKind[MergeRequest, MergeBody, CompactProgress]):
 def _runs(
     tx: Writer, path: Path, chain: Sequence[BackupRecord], first: str | None
 ) -> list[list[BackupRecord]]:
-    """Return what becomes one of a chain, by the rules of its collection."""
+    """Return the runs of a chain that are merged, by the retention rules of its collection."""
     heads = [head for _, head in backup_heads(tx.conn, path)]
     if first is not None:
         require_backup(tx.conn, path, [head.name for head in heads], first)

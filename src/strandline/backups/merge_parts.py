@@ -1,8 +1,7 @@
-"""The parts of merging increments: a shard of what they hold, folded, and the manifest of the one that has
-swallowed the others.
+"""Parts of a merge: folding a shard, and writing the manifest of the merged backup.
 
-A part reads and writes files outside any transaction, and its transaction lets what it made wait in the chain
-of a path that nobody sees.
+A part reads and writes files outside a transaction. Its transaction then attaches the new segments to a
+hidden path.
 """
 
 from __future__ import annotations
@@ -42,8 +41,12 @@ from strandline.storage.slices import Slice, Window
 
 @dataclass(frozen=True, kw_only=True)
 class MergeBody(Body):
-    """``root``: the repository that has the backups; None: they are in the warehouse. ``runs``: the names of
-    the increments that become one, oldest first: the last one swallows the others."""
+    """State of the operation.
+
+    Attributes:
+        root: Repository of the backups. None: they are in the warehouse.
+        runs: Names of the increments in each run, oldest first. The others are merged into the last one.
+    """
 
     collection_id: int
     root: str | None
@@ -54,9 +57,13 @@ MergeRun: TypeAlias = Run[MergeRequest, MergeBody, CompactProgress]
 
 
 class Merged:
-    """The last of some increments when all of their shards are folded. ``record``: the backup as it will be.
-    ``held``: what its paths will hold. ``placed``: those of them that do not hold it yet, with the segments
-    that the catalog has and the objects that it does not know."""
+    """The result of one run, after all of its shards are folded.
+
+    Attributes:
+        record: The record of the merged backup.
+        held: The segments that its paths will hold.
+        placed: Those of them that its paths do not hold yet.
+    """
 
     def __init__(self, conn: Connection, run: MergeRun, names: Sequence[str]) -> None:
         collection = require_id(conn, run.body.collection_id)
@@ -114,8 +121,7 @@ class Merged:
         return {s.target_id: merged_slice(s, self._amounts[s.target_id]) for s in self.sources}
 
     def digests(self) -> dict[int, Digest]:
-        """Return what the catalog has of the paths that get other segments: how many rows there are, and the
-        digest to which they lead."""
+        """Return the row count and final digest to store for each path that gets new segments."""
         return {
             source.target_id: Digest(self._amounts[source.target_id].rows, source.last.after.value)
             for source in self.sources
@@ -123,11 +129,11 @@ class Merged:
         }
 
     def check(self) -> None:
-        """What was folded must lead from where the first increment began to where the last one ended."""
+        """Check that the folded changes lead from the first increment's start to the last one's end."""
         for source in self.sources:
             shards = self._shards.get(source.target_id)
             if shards is None:
-                continue  # What is shared was proved when the chain was read.
+                continue  # A shared slice was checked when the chain was read.
             found = before(source)
             for merged in shards:
                 if merged.shard.digest is None:
@@ -143,7 +149,7 @@ class Merged:
 
 
 class MergePart(PacedPart[MergeRun, MergedShard]):
-    """Folds a shard of what increments hold."""
+    """Part that folds a shard of the merged slices."""
 
     record = MergedShard
 
@@ -187,13 +193,16 @@ class MergePart(PacedPart[MergeRun, MergedShard]):
         return self.time_for(run, part.body.shard.bytes)
 
     def discard(self, made: Slice) -> None:
-        # An object that nothing needs goes when its repository is pruned.
+        # The garbage collection of the repository deletes an unneeded object.
         self.runtime.store.discard(s for s in made.segments if s.file and not is_elsewhere(s.file))
 
 
 class MergedManifestPart(FoldedManifestPart[MergeRun, MergedManifest]):
-    """Lets the increment that has swallowed the others exist in the repository. If an earlier try came as far
-    and was undone, what it left there stands, and is taken for what was folded now."""
+    """Part that writes the manifest of the merged backup.
+
+    If an earlier try was rolled back after it had written this manifest, that manifest stays and its objects
+    are used.
+    """
 
     record = MergedManifest
 
@@ -218,7 +227,7 @@ def _merged(conn: Connection, run: MergeRun, part: Part[MergedManifest]) -> Merg
 
 
 def _standing(found: Merged, manifest: Manifest) -> list[StandingSlice]:
-    """Return what a manifest has of all that a merge is about."""
+    """Return what an existing manifest has of each merged table and index."""
     made = []
     for source in found.sources:
         table, contents = manifest.backup.tables[source.path], manifest.contents[source.path]
@@ -238,8 +247,7 @@ def _standing(found: Merged, manifest: Manifest) -> list[StandingSlice]:
 
 
 def place(tx: Writer, found: Merged) -> None:
-    """Let the paths of a backup hold what was merged; what they held is free when those are done who read
-    it."""
+    """Replace the segments of a backup's paths. The old segments are freed when no reader needs them."""
     chains.supersede(tx, found.placed)
     step = found.record.step
     ids = {

@@ -1,10 +1,12 @@
-"""Removing backups: one that is named with all that builds on it, or all that the rules of a collection do
-not keep.
+"""Removal of backups: a named one with all that build on it, or all that the rules do not keep.
 
-The collection is locked, so that no backup and no restore begins meanwhile. Each backup has a part, children
-before their parents, so that what is left at any time is whole; when all parts are done, one transaction
-takes the paths of all of them out of the tree. What they held is freed by the collector, like that of any
-table. Where a repository has them, a sweep of it follows; what it would refuse is refused before all else.
+1. Lock the collection, so that no backup and no restore of it begins.
+2. If a repository has backups of the collection, check that they can be deleted there.
+3. Run a part for each backup, children before parents, so that the remaining backups are complete at any
+   time.
+4. In one transaction, remove the paths of all these backups from the tree. The collector frees their
+   segments.
+5. If the collection has a repository, garbage-collect it in a further operation.
 """
 
 from __future__ import annotations
@@ -35,8 +37,12 @@ from strandline.sql.tokens import word
 
 @dataclass(frozen=True, kw_only=True)
 class DropRequest(Record):
-    """Which backups of a collection go: ``backup`` and what builds on it; or, without one, all that ``keep``
-    does not keep: rules as they are written, None: those of the collection."""
+    """Which backups of a collection to remove.
+
+    Attributes:
+        backup: Remove this backup and all that build on it. None: remove all that ``keep`` does not keep.
+        keep: Retention rules as text. None: those of the collection.
+    """
 
     collection: str
     backup: str | None = None
@@ -45,7 +51,11 @@ class DropRequest(Record):
 
 @dataclass(frozen=True)
 class Removal:
-    """What would be removed, and why. ``going``: the paths of the backups, oldest first."""
+    """What would be removed, and why.
+
+    Attributes:
+        going: Paths of the removed backups, oldest first.
+    """
 
     collection: Path
     records: Sequence[BackupHead]
@@ -54,7 +64,11 @@ class Removal:
 
     @property
     def leaving(self) -> tuple[str, ...]:
-        """Those of them that a repository has, or may have: the answer may have got lost to who sent one."""
+        """The removed backups that may be in a repository.
+
+        A collection with a repository lists all: the catalog may not know of an upload whose response was
+        lost.
+        """
         names = {path.name for path in self.going}
         if self.collection.record(Collection).settings.storage == CLUSTER:
             names &= {record.name for record in self.records if record.stored}
@@ -62,19 +76,22 @@ class Removal:
 
     @property
     def root(self) -> str | None:
-        """The repository that has backups of the collection, if something goes."""
+        """The repository, if it has backups of the collection and something is removed."""
         storage = self.collection.record(Collection).settings.storage
         is_there = storage != CLUSTER and any(record.stored == storage for record in self.records)
         return storage if is_there and self.going else None
 
     @property
     def is_last(self) -> bool:
-        """Whether the last backup goes, from which the next increment would have continued."""
+        """Whether the last backup is removed, from which the next increment would continue."""
         return bool(self.going) and self.going[-1].name == self.records[-1].name
 
     @property
     def heights(self) -> dict[str, int]:
-        """For each backup how many the longest chain has that begins with it: less than its parent's."""
+        """The length of the longest chain that begins with each backup.
+
+        A parent's is greater than its child's.
+        """
         found: dict[str, int] = {}
         for record in reversed(self.records):
             height = found.setdefault(record.name, 1)
@@ -84,7 +101,7 @@ class Removal:
 
 
 def plan_removal(conn: Connection, request: DropRequest, now: float) -> Removal:
-    """Decide which backups go; refused where that is not possible."""
+    """Decide which backups to remove. Refuse if that is not possible."""
     collection = require_collection(conn, request.collection)
     settings = collection.record(Collection).settings
     if collection.record(Collection).attached:
@@ -115,7 +132,7 @@ def plan_removal(conn: Connection, request: DropRequest, now: float) -> Removal:
 
 
 def _named(collection: Path, records: Sequence[BackupHead], name: str) -> list[Decision]:
-    """A backup that is named goes with all that builds on it, which is told first."""
+    """Return the named backup and all that build on it, newest first. Refuse if one is pinned."""
     above = descendants(records, name)
     for record in records:
         if record.pinned and record.name in (name, *above):
@@ -129,15 +146,21 @@ def _named(collection: Path, records: Sequence[BackupHead], name: str) -> list[D
 
 
 def tables_in(conn: Connection, backup: Path) -> list[int]:
-    """Return the ids of the tables in a backup, those of indexes included."""
+    """Return the ids of the tables in a backup, including index implementation tables."""
     return [path.id for path in paths.subtree(conn, backup) if path.type == "table"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DropBody(Body):
-    """``backups``: their names, oldest first. ``bytes``: what becomes free. ``last``: the last of them, if
-    none comes after it. ``leaving``: those that a repository may have. ``root``: the one that has some of the
-    collection."""
+    """State of the operation.
+
+    Attributes:
+        backups: Names of the removed backups, oldest first.
+        bytes: Size of the segments that only they hold.
+        last: The newest of them, if it is the collection's last backup.
+        leaving: Those that may be in a repository.
+        root: The repository, if it has backups of the collection.
+    """
 
     collection_id: int
     backups: tuple[str, ...]
@@ -149,7 +172,12 @@ class DropBody(Body):
 
 @dataclass(frozen=True, kw_only=True)
 class DropResult(Record):
-    """``removed``: the names of the backups, oldest first. ``bytes``: what becomes free."""
+    """Result of the operation.
+
+    Attributes:
+        removed: Names of the removed backups, oldest first.
+        bytes: Size of the segments that only they held.
+    """
 
     collection: str
     removed: tuple[str, ...]
@@ -158,15 +186,14 @@ class DropResult(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class DroppedBackup(Record):
-    """A backup that goes."""
+    """A backup that is removed."""
 
     backup_id: int
     backup: str
 
 
 class DropBackupPart(Handler[AnyRun, DroppedBackup]):
-    """What is to be done for a backup before its path goes with the others. One whose segments are in the
-    warehouse needs nothing: the collector frees them when no path has them any more."""
+    """Part of one backup. It does nothing: the backup's path is removed together with the others."""
 
     record = DroppedBackup
     phases: ClassVar[tuple[str, ...]] = ("propose",)
@@ -176,7 +203,7 @@ DropRun: TypeAlias = Run[DropRequest, DropBody, Nothing]
 
 
 class FreePart(Handler[DropRun, Nothing]):
-    """Sees to it that backups may be removed from their repository, before the catalog forgets them."""
+    """Part that checks, before the catalog forgets backups, that they can be deleted from the repository."""
 
     record = Nothing
     phases: ClassVar[tuple[str, ...]] = ("propose",)
@@ -189,10 +216,10 @@ class FreePart(Handler[DropRun, Nothing]):
             here = warehouse.require(conn).id
             collection = require_id(conn, run.body.collection_id)
             there_are = {head.name for _, head in backup_heads(conn, collection)}
-        # With those that were dropped or swallowed before, while the repository was away.
+        # Include backups that were dropped or merged earlier and are still in the repository.
         going = {*run.body.backups, *collection.record(Collection).leaving}
         root = str(run.body.root)
-        # One that cannot be reached is swept later.
+        # An unreachable repository is garbage-collected later.
         with suppress(Unavailable):
             there = Repository(self._runtime.files.at(root), root)
             there.check_owner(here, collection.name)
@@ -203,7 +230,7 @@ class FreePart(Handler[DropRun, Nothing]):
 
 
 class DropBackups(Kind[DropRequest, DropBody, Nothing]):
-    """Backups of a collection go, and with the last one the streams from which nothing will be read."""
+    """Operation that removes backups; with the last backup also the streams that begin with it."""
 
     name = "drop backups"
     request, body, progress = DropRequest, DropBody, Nothing
@@ -261,7 +288,7 @@ class DropBackups(Kind[DropRequest, DropBody, Nothing]):
         return DropResult(collection=collection.name, removed=body.backups, bytes=body.bytes)
 
     def follow(self, conn: Connection, run: DropRun) -> tuple[str, Record] | None:
-        """What a repository has of them goes as well, and what is left over there."""
+        """Garbage-collect the repository."""
         collection = require_id(conn, run.body.collection_id).record(Collection)
         if collection.settings.storage == CLUSTER:
             return None
