@@ -1,7 +1,7 @@
-"""The parts of compacting a chain of backups: a shard that is folded, and the manifest of the full backup.
+"""Parts of a compaction: folding a shard, and writing the manifest of the full backup.
 
-A part reads and writes files outside any transaction, and its transaction lets what it made wait in the chain
-of a path that nobody sees.
+A part reads and writes files outside a transaction. Its transaction then attaches the new segments to a
+hidden path.
 """
 
 from __future__ import annotations
@@ -37,8 +37,12 @@ from strandline.version import VERSION
 
 @dataclass(frozen=True, kw_only=True)
 class CompactBody(Body):
-    """``root``: the repository that has the backup; None: it is in the warehouse. ``increments``: how many
-    are folded; none if it is a full one already."""
+    """State of the operation.
+
+    Attributes:
+        root: Repository of the backup. None: it is in the warehouse.
+        increments: Number of increments that are folded. 0 if the backup is already a full one.
+    """
 
     collection_id: int
     backup: str
@@ -49,18 +53,24 @@ class CompactBody(Body):
 
 @dataclass(frozen=True, kw_only=True)
 class CompactProgress(Transfer):
-    """The bytes of the shards that are folded, of all."""
+    """Number of bytes in folded shards, of the total."""
 
 
 CompactRun: TypeAlias = Run[CompactRequest, CompactBody, CompactProgress]
 Held: TypeAlias = Mapping[int, Sequence[Segment]]
-"""The segments that paths of a backup have, by their ids."""
+"""The segments of a backup's paths, by path id."""
 
 
 class Folded:
-    """A backup when all of its shards are folded. ``sums``: their digests, and ``staging``: where the
-    segments wait, by the paths that are to hold them. ``placed``: what paths get that they do not hold yet.
-    ``record``: the backup as it will be."""
+    """The result, after all shards are folded.
+
+    Attributes:
+        record: The record of the full backup.
+        staging: Ids of the staging paths, by the id of the path that will hold the segments.
+        sums: Digests of the folded shards, by path id.
+        held: The segments that the paths will hold.
+        placed: Those of them that the paths do not hold yet.
+    """
 
     def __init__(self, conn: Connection, run: CompactRun) -> None:
         collection = require_id(conn, run.body.collection_id)
@@ -97,7 +107,7 @@ class Folded:
         self.record = made_full(self.record, bytes_)
 
     def check(self) -> None:
-        """What was folded must be what was backed up."""
+        """Check that the folded rows have the digests that were recorded."""
         for source in self.sources:
             found = self.sums.get(source.target_id, source.last.after)
             if found != source.last.after:
@@ -111,7 +121,7 @@ class Folded:
 
 @dataclass(frozen=True)
 class _Made:
-    """What a shard consists of: segments that the chain has already, and new ones."""
+    """Segments of a folded shard: existing ones that are shared, and new ones."""
 
     shared: Sequence[Segment]
     new: Sequence[Segment]
@@ -119,8 +129,10 @@ class _Made:
 
 
 class PacedPart(WritingPart[RunT, P]):
-    """A part of what folds backups, which keeps to the limits of its request. One that an older version has
-    begun has none there, and keeps to those of the settings."""
+    """A part that folds backups within the limits of its request.
+
+    A request that was stored by an older version has no limits; then those of the settings apply.
+    """
 
     def limits(self, run: RunT) -> Limits:
         asked: Limits | None = run.request.limits
@@ -130,14 +142,17 @@ class PacedPart(WritingPart[RunT, P]):
         return self.runtime.paces.of(run.operation.id, self.limits(run))
 
     def time_for(self, run: RunT, size: int) -> float:
-        """Return how many seconds it may take to fold so many bytes."""
+        """Return the time limit in seconds for folding ``size`` bytes."""
         settings = self.runtime.settings
         return settings.shard_seconds + settings.workers * self.limits(run).seconds_for(size)
 
 
 class FoldPart(PacedPart[CompactRun, FoldedShard]):
-    """Folds a shard. One in which only the first backup of the chain has anything is read and not written:
-    its segments are shared."""
+    """Part that folds a shard.
+
+    If only the first backup has rows in the shard, its segments are shared: they are read to check the
+    digest, not written.
+    """
 
     record = FoldedShard
 
@@ -178,19 +193,21 @@ class FoldPart(PacedPart[CompactRun, FoldedShard]):
         return self.time_for(run, part.body.bytes)
 
     def discard(self, made: _Made) -> None:
-        # An object that nothing needs goes when its repository is pruned.
+        # The garbage collection of the repository deletes an unneeded object.
         here = [s for s in made.new if s.file is not None and not is_elsewhere(s.file)]
         self.runtime.store.discard(here)
 
 
 class FoldedManifestPart(WritingPart[RunT, P]):
-    """Lets a backup that was folded exist in the repository as what it is now."""
+    """Part that writes the manifest of a compacted or merged backup."""
 
     def listed(
         self, path: Path, record: BackupRecord, held: Held, there: Repository, lease: RepositoryLease
     ) -> Manifest | None:
-        """Write the manifest of what a backup of the collection at ``path`` is now. If an earlier try came as
-        far and was undone, return what it has left, unless that is the same."""
+        """Write the manifest of a backup in its present form.
+
+        If an earlier, rolled-back try has already written it with other objects, return that manifest.
+        """
         record = record.for_a_repository()
         objects = {i: tuple(map(self._object, segments)) for i, segments in held.items()}
         contents = {name: Contents.of(table, objects) for name, table in record.tables.items()}
@@ -220,8 +237,11 @@ class FoldedManifestPart(WritingPart[RunT, P]):
 
 
 class FullManifestPart(FoldedManifestPart[CompactRun, Nothing]):
-    """Lets the full backup exist in the repository. If an earlier try came as far and was undone, what it
-    left there stands, and is taken for what was folded now."""
+    """Part that writes the manifest of the full backup.
+
+    If an earlier try was rolled back after it had written this manifest, that manifest stays and its objects
+    are used.
+    """
 
     record = Nothing
 
@@ -256,7 +276,7 @@ class FullManifestPart(FoldedManifestPart[CompactRun, Nothing]):
 
 
 def _states(record: BackupRecord) -> tuple[int, dict[str, list[tuple[str | None, Digest]]]]:
-    """Return what a backup proves: its step, and the digests of its tables and indexes."""
+    """Return what identifies a backup's content: its step, and the digests of its tables and indexes."""
     return record.step, {
         path: [
             (None, table.slice.after),

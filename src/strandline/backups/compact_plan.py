@@ -1,8 +1,7 @@
-"""What is folded when an increment becomes a full backup: its tables and indexes with all that the chain
-holds of them, worked out for all of them at once.
+"""Plan of a compaction: which tables and indexes are folded, from which slices.
 
-One of which the increments hold no change is not folded: what the full backup at the beginning holds of it is
-shared. Any other is folded shard by shard.
+A table or index without a change in the increments is not folded: its slice of the full backup is shared. All
+others are folded shard by shard.
 """
 
 from __future__ import annotations
@@ -34,9 +33,15 @@ from strandline.storage.shards import cuts, ranges, segments_by_shard, spread
 
 @dataclass(frozen=True, kw_only=True)
 class FoldedShard(Record):
-    """A shard (``within``) of what the path ``target_id`` is to hold. The new segments wait in the chain of
-    ``staging_id``. ``slices``: what is folded, oldest first: paths, each with the step of its backup.
-    ``digest``: what came of it."""
+    """A shard that is folded.
+
+    Attributes:
+        target_id: Id of the path that will hold it.
+        staging_id: Id of the path in which the new segments wait.
+        slices: What is folded, oldest first: path ids, each with the step of its backup.
+        within: Key range of the shard.
+        digest: Digest of the result, once it is folded.
+    """
 
     target_id: int
     staging_id: int
@@ -57,9 +62,14 @@ class HeldSlice:
 
 @dataclass(frozen=True, kw_only=True)
 class FoldedSource:
-    """A table, or an index (by its name), at the end of a chain. ``last``: what the last backup says of it.
-    ``held``: what adds up to it, oldest first. ``least``: how many shards it has, if its segments allow
-    it."""
+    """A table or an index at the end of a chain.
+
+    Attributes:
+        index: Name of the index, or None for the table.
+        least: Minimum number of shards, if the segments allow it.
+        last: Its slice in the last backup.
+        held: The slices that add up to it, oldest first.
+    """
 
     path: str
     index: str | None
@@ -70,7 +80,7 @@ class FoldedSource:
 
     @property
     def target_id(self) -> int:
-        """The path that has it in the last backup."""
+        """Id of the path that has it in the last backup."""
         return self.last.target_id
 
     @property
@@ -78,8 +88,10 @@ class FoldedSource:
         return self.path if self.index is None else f"{self.path}/{self.index}"
 
     def is_shared(self, root: str | None) -> bool:
-        """Return whether nothing is to be folded: no backup but the first holds anything of it, and that is
-        where it should be, in the repository at ``root`` or in the warehouse."""
+        """Return True if it need not be folded, because the first backup's slice can be shared.
+
+        So only the first backup holds rows of it, and its segments are in ``root``.
+        """
         first, *others = self.held
         return (
             not any(each.segments for each in others)
@@ -103,15 +115,20 @@ class FoldedSource:
 
 
 def is_at(segment: Segment, root: str | None) -> bool:
-    """Return whether a segment is in the repository at ``root``; None: in the warehouse."""
+    """Return True if a segment is in the repository at ``root``, or, for None, in the warehouse."""
     if root is None:
         return segment.file is None or not is_elsewhere(segment.file)
     return segment.file is not None and segment.file.startswith(f"{root.rstrip('/')}/")
 
 
 def sources(conn: Connection, chain: Sequence[BackupRecord], since: int = 0) -> list[FoldedSource]:
-    """Return all that the last backup of a chain holds data of, with what the backups from the place
-    ``since`` on hold of it. CORRUPTED if what was recorded does not add up."""
+    """Return the tables and indexes at the end of a chain, with the slices that add up to them.
+
+    CORRUPTED if the recorded digests do not add up.
+
+    Args:
+        since: Leave out slices of backups before this position in the chain.
+    """
     listed = [
         (path, index, schema, least, last, [s for s in slices_of(chain, path, index) if s[0] >= since])
         for path, table in chain[-1].tables.items()
@@ -136,8 +153,7 @@ def sources(conn: Connection, chain: Sequence[BackupRecord], since: int = 0) -> 
 
 
 def _slices(table: TableRecord) -> Iterator[tuple[str | None, TableSchema, int, SliceRecord]]:
-    """Yield what a backup holds of a table and its indexes: the index, the columns, how many shards at
-    least."""
+    """Yield index name, columns, minimum number of shards and slice of a table and its indexes."""
     yield None, table.schema, 1, table.slice
     for index in table.indexes:
         if index.slice is not None:
@@ -147,7 +163,7 @@ def _slices(table: TableRecord) -> Iterator[tuple[str | None, TableSchema, int, 
 
 
 def made_full(record: BackupRecord, bytes_: dict[int, int]) -> BackupRecord:
-    """Return an increment as the full backup that it becomes; ``bytes_``: what its paths hold then."""
+    """Return the record of an increment as a full backup. ``bytes_``: size of each path's segments."""
 
     def whole(of: SliceRecord) -> SliceRecord:
         return replace(
@@ -175,9 +191,11 @@ def made_full(record: BackupRecord, bytes_: dict[int, int]) -> BackupRecord:
 
 
 def compaction(conn: Connection, name: str, limits: Limits) -> tuple[str, Record] | None:
-    """Return the operation that folds the chain of a collection's last backup, if the collection wants it and
-    it is time. A chain that cannot be folded, because others are at it or it is damaged, is left to COMPACT,
-    which says so: the backup that was just taken is none the worse for it."""
+    """Return the operation that compacts the collection's last chain, if COMPACT_CHAIN asks for it now.
+
+    A chain that is damaged or under an operation is skipped: COMPACT reports that, and the new backup is not
+    affected.
+    """
     path = require_collection(conn, name)
     settings, last = path.record(Collection).settings, last_backup(conn, path)
     if not settings.compact_chain or settings.max_chain is None or last is None:

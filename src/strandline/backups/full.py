@@ -1,8 +1,9 @@
-"""Backups of a collection: one operation over all its tables and their synchronous indexes, cut at one step.
+"""Full backups, and what full and incremental backups share.
 
-A full backup is a consistent copy by reference, with streams of one name on everything it copies;
-``incremental`` has the other kind. Either is recorded in the body of the backup's path with all that a
-restore and a check need.
+A backup is one operation over all tables of a collection and their synchronous indexes, cut at one step. A
+full backup is a consistent copy by reference, with streams of the same name on everything it copies.
+``incremental`` has the other kind. Each backup is recorded in the body of its path, with all that a restore
+and a check need.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ from strandline.sql.tokens import word
 
 
 def backup_stream(name: str, collection: Path) -> StreamSpec:
-    """Return the streams from which the next increment will read."""
+    """Return the specification of the streams from which the next increment reads."""
     return StreamSpec(name=name, mode="NEW_IMAGE", owner=collection.id)
 
 
 def member_tables(conn: Connection, path: Path) -> list[Path]:
-    """Return the tables that a backup of a collection taken now would hold."""
+    """Return the tables that a backup taken now would hold."""
     collection = path.record(Collection)
     if collection.tables is not None:
         try:
@@ -72,15 +73,14 @@ def member_tables(conn: Connection, path: Path) -> list[Path]:
                 f"{word(path.name)} DROP TABLE {word(missing.lstrip('/'))}.",
             ) from error
     everywhere = paths.user_tables(conn, paths.require(conn, "/"))
-    # Those that an operation is about to create are not there yet, and those that a restore has replaced are
-    # none of the database any more.
+    # Leave out tables that an operation is creating, and tables that a restore has replaced.
     return [
         path for path in everywhere if path.state not in CREATED_STATES and not names.is_replaced(path.path)
     ]
 
 
 class FullNeeded(PreconditionFailed):
-    """An increment is not possible, and a full backup is."""
+    """An increment is not possible, but a full backup is."""
 
 
 def take_full(collection: Path) -> str:
@@ -90,7 +90,7 @@ def take_full(collection: Path) -> str:
 
 
 def check_ours(path: Path, collection: Collection) -> None:
-    """Refuse to change the backups of a collection whose repository is another warehouse's."""
+    """Refuse to change backups of an attached collection: another one writes to its repository."""
     if collection.attached:
         raise PreconditionFailed(
             f"the repository {collection.settings.storage} of the collection {path.name!r} belongs to "
@@ -101,15 +101,23 @@ def check_ours(path: Path, collection: Collection) -> None:
 
 
 def retention_here(collection: Collection) -> str | None:
-    """Return the rules to apply when a backup is taken: those of a collection whose backups are sent
-    elsewhere are applied when that is done."""
+    """Return the retention rules to apply when the backup is taken.
+
+    With a repository, the rules are applied after the upload, so this is None.
+    """
     return collection.settings.retention if collection.settings.storage == CLUSTER else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackupBody(Body):
-    """``members``: the ids of the tables, by path. ``step``: where all of them are cut. ``retention``: the
-    rules of the collection. ``warning``: what its result has to warn of."""
+    """State of the operation.
+
+    Attributes:
+        members: Ids of the tables, by path.
+        step: The step of the cut.
+        retention: Retention rules to apply at the end.
+        warning: Warning for the result.
+    """
 
     backup_id: int
     step: int
@@ -122,8 +130,7 @@ B = TypeVar("B", bound=BackupBody)
 
 
 class CollectionBackup(Kind[CollectionRequest, B, G]):
-    """What both kinds share: the collection is locked, the backup gets its name, its path and, at the end,
-    its record."""
+    """Base of full and incremental backups: locks the collection, names the backup and writes its record."""
 
     kind: BackupKind
     request = CollectionRequest
@@ -150,7 +157,7 @@ class CollectionBackup(Kind[CollectionRequest, B, G]):
         members: Sequence[tuple[Path, TableInfo]],
         step: int,
     ) -> Path:
-        """Return the path of the backup, which has no record before it is finished."""
+        """Create and return the path of the backup. It has no record until the backup is finished."""
         sources = [i for _, info in members for i in (info.id, *(ref.impl_id for ref in info.indexes))]
         taken = paths.names_below(tx.conn, sources, STREAM_SUFFIX)
         dropped = collection.record(Collection).dropped
@@ -160,7 +167,7 @@ class CollectionBackup(Kind[CollectionRequest, B, G]):
         return many.add_one(tx, new, step=step, state="creating", operation_id=run.id)
 
     def follow(self, conn: Connection, run: Run[CollectionRequest, B, G]) -> tuple[str, Record] | None:
-        """What is not to be kept in the warehouse is sent to where it is."""
+        """Upload the backup if the collection has a repository."""
         collection = require_collection(conn, run.request.collection).record(Collection)
         if collection.settings.storage == CLUSTER:
             return None
@@ -185,7 +192,7 @@ class CollectionBackup(Kind[CollectionRequest, B, G]):
         )
 
     def after(self, engine: Engine, operation: Operation, result: BackupResult) -> None:
-        """What the rules of the collection do not keep any more goes."""
+        """Apply the retention rules of the collection."""
         if result.retention is not None:
             retain(engine, operation, result)
 
@@ -194,7 +201,7 @@ FullRun: TypeAlias = Run[CollectionRequest, BackupBody, Nothing]
 
 
 class FullBackup(CollectionBackup[BackupBody, Nothing]):
-    """All tables of a collection as they are."""
+    """Operation that backs up all tables of a collection."""
 
     name = "backup"
     kind = "full"
@@ -216,7 +223,7 @@ class FullBackup(CollectionBackup[BackupBody, Nothing]):
             collection.settings.omit_indexes,
         )
         parts = plan_copy(tx, run, request, step)
-        # One that is left on a table that is no member any more may go with a later backup.
+        # A stream that is left on a former member is dropped by a later backup.
         outdated = droppable_streams(tx.conn, run, path)
         parts += plan_drops(tx, run, outdated) if outdated else []
         body = BackupBody(
@@ -286,5 +293,5 @@ class FullBackup(CollectionBackup[BackupBody, Nothing]):
 
 
 def _impl_ids(table: Path) -> dict[str, int]:
-    """Return the implementation tables of a table's indexes, by their names."""
+    """Return the ids of a table's implementation tables, by index name."""
     return {ref.name: ref.impl_id for ref in TableInfo.of(table).indexes}

@@ -1,7 +1,7 @@
-"""What an increment takes of each table and index: worked out for all of them at once.
+"""Plan of an increment: what it takes of each table and index.
 
-A source that has changed since the last cut gets a part for each of its shards with changes, which folds
-them. Those to which nothing has happened join in bulk: a part for a thousand of them.
+A source that has changed since the last cut gets one part for each of its shards with changes. Unchanged
+sources are grouped: one part for each thousand.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from strandline.records import Record, later
 from strandline.storage.shards import cuts, ranges, spread
 
 UNCHANGED = 1000
-"""So many sources without a change are one part."""
+"""Maximum number of unchanged sources in one part."""
 
 
 C = TypeVar("C", bound="CutShard")
@@ -44,11 +44,19 @@ C = TypeVar("C", bound="CutShard")
 
 @dataclass(frozen=True, kw_only=True)
 class CutShard(Record):
-    """A shard (``within``) of a source, whose changes in ``(after, step]`` go into the slice ``target_id``.
-    ``whole``: the parent does not have the source, so that all of it is taken. ``base``: where the earlier
-    backups hold it (path and step), if the slice cannot be checked without them. When it is cut it says what
-    came of it: ``delta`` is what its rows add up to or, where there is a base, the shard at ``step``.
-    ``was``: the table's path in the parent, if it was renamed since."""
+    """A shard of a source, whose changes in ``(after, step]`` are folded into a slice.
+
+    Attributes:
+        target_id: Id of the path that holds the slice.
+        whole: The parent does not have the source, so all rows are taken.
+        base: Where earlier backups hold the source (path and step). Set if the slice cannot be checked
+            without them.
+        within: Key range of the shard.
+        delta: Digest of the folded rows; with a ``base``, digest of the shard at ``step``. Set when it is
+            cut, like ``rows``,
+        ``tombstones`` and ``bytes``.
+        was: Path of the table in the parent, if it was renamed since.
+    """
 
     table_id: int
     target_id: int
@@ -65,19 +73,19 @@ class CutShard(Record):
 
     @property
     def made(self) -> Made:
-        """What came of it."""
+        """The result, once the shard is cut."""
         if self.rows is None or self.tombstones is None or self.bytes is None or self.delta is None:
             raise Internal(f"the slice of path {self.table_id} is not cut yet")
         return Made(self.rows, self.tombstones, self.bytes, self.delta)
 
     def done(self: C, made: Made) -> C:
-        """Return it, with what came of it."""
+        """Return the shard with its result."""
         return replace(self, rows=made.rows, tombstones=made.tombstones, bytes=made.bytes, delta=made.delta)
 
 
 @dataclass(frozen=True)
 class Made:
-    """What came of shards."""
+    """Result of cutting one or more shards."""
 
     rows: int
     tombstones: int
@@ -96,8 +104,12 @@ class Made:
 @dataclass(frozen=True, kw_only=True)
 class CutSlice(NewStream, CutShard):
     """The first shard of a source, and the source itself, on which the new ``stream`` begins at ``step``.
-    ``before``: its digest at ``after``; ``digest``: the one at ``step``. ``continues``: see
-    ``SliceRecord``."""
+
+    Attributes:
+        before: Digest of the source at ``after``.
+        digest: Digest of the source at ``step``.
+        continues: See ``SliceRecord``.
+    """
 
     before: Digest
     digest: Digest | None = later()
@@ -117,16 +129,16 @@ class CutSlice(NewStream, CutShard):
         )
 
     def plus(self, shard: CutShard) -> CutSlice:
-        """Return it, with what came of another of its shards."""
+        """Return the slice with the result of another of its shards added."""
         return self.done(self.made + shard.made)
 
     @property
     def found(self) -> Digest:
-        """What the earlier backups and the changes lead to."""
+        """The digest to which the earlier backups and the changes lead."""
         return self.made.delta + (self.before if self.base is None else Digest())
 
     def record(self, version: int) -> SliceRecord:
-        """Return it, as the backup records it. ``version``: the source's."""
+        """Return the slice record for the backup. ``version``: that of the source."""
         made = self.made
         if self.digest is None:
             raise Internal(f"the slice of path {self.table_id} is not cut yet")
@@ -147,8 +159,11 @@ class CutSlice(NewStream, CutShard):
 
 @dataclass(frozen=True, kw_only=True)
 class UnchangedSlice:
-    """A source that is at the present cut as it was at the last one, with the ``digest`` that was recorded
-    then; the slice ``target_id`` stays empty."""
+    """A source that has not changed since the last cut. Its slice is empty.
+
+    Attributes:
+        digest: The digest that was recorded at the last cut.
+    """
 
     table_id: int
     target_id: int
@@ -157,7 +172,7 @@ class UnchangedSlice:
     was: str | None = later()
 
     def record(self, version: int) -> SliceRecord:
-        """Return it, as the backup records it. ``version``: the source's."""
+        """Return the slice record for the backup. ``version``: that of the source."""
         return SliceRecord(
             source_id=self.table_id,
             target_id=self.target_id,
@@ -175,7 +190,7 @@ class UnchangedSlice:
 
 @dataclass(frozen=True, kw_only=True)
 class Unchanged(Record):
-    """Sources without a change, and the ``stream`` that begins on each of them at ``step``."""
+    """Unchanged sources, and the ``stream`` that begins on each of them at ``step``."""
 
     step: int
     stream: StreamSpec
@@ -184,7 +199,7 @@ class Unchanged(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class IncrementCut:
-    """Where an increment begins and ends: after its ``parent``, and at ``step``."""
+    """Where an increment begins and ends: after ``parent``, and at ``step``."""
 
     collection: Path
     parent: BackupRecord
@@ -195,10 +210,17 @@ class IncrementCut:
 
 @dataclass(frozen=True, kw_only=True)
 class _Source:
-    """A table or an implementation table, and where its slice goes. ``body``: the slice's. ``previous``: what
-    the parent holds of it; ``old_stream``: what has followed it since. ``base``: see ``CutShard``. ``least``:
-    how many shards it has, if its segments allow it. ``since``: the step from which on it has been
-    followed. ``was``: see ``CutShard``."""
+    """A table or an implementation table, and where its slice is stored.
+
+    Attributes:
+        body: Body of the path that holds the slice.
+        previous: Slice of the source in the parent.
+        old_stream: The stream that has recorded its changes since then.
+        base: See ``CutShard``.
+        least: Minimum number of shards, if the segments allow it.
+        since: Step at which the old stream began.
+        was: See ``CutShard``.
+    """
 
     source: Path
     body: TableBody
@@ -212,7 +234,7 @@ class _Source:
 
     @property
     def continues(self) -> int | None:
-        """The source that it has been put in the place of."""
+        """The source that this one has replaced."""
         if self.previous is None or self.previous.source_id == self.source.id:
             return None
         return self.previous.source_id
@@ -225,7 +247,7 @@ def plan_increment(
     members: Sequence[tuple[Path, TableInfo]],
     shard_bytes: int,
 ) -> list[PartPlan]:
-    """Lock the members with their indexes, make the paths of all slices, and return the parts."""
+    """Lock the members with their indexes, create the paths of all slices, and return the parts."""
     return _Increment(tx, run, cut, members, shard_bytes).plan()
 
 
@@ -238,9 +260,9 @@ class _Increment:
     shard_bytes: int
     impls: dict[int, Path] = field(default_factory=dict, init=False)
     followed: dict[int, Path] = field(default_factory=dict, init=False)
-    """The streams of the parent, by the ids of what they are on."""
+    """The parent's streams, by the ids of their tables and implementation tables."""
     alike: dict[str | TableSchema, TableBody] = field(default_factory=dict, init=False)
-    """What slices keep, by the schemas of tables, and by what implementation tables keep: many are alike."""
+    """Cache of slice bodies, by table schema or by body of the implementation table: many are equal."""
 
     def plan(self) -> list[PartPlan]:
         tx, run, cut = self.tx, self.run, self.cut
@@ -278,8 +300,10 @@ class _Increment:
 
     @property
     def since(self) -> int:
-        """The step from which on the streams have followed. After a restore it is a later one than the
-        parent's, and nothing lies between."""
+        """The step at which the parent's streams began.
+
+        After a restore it is later than the parent's step, and there is no change in between.
+        """
         continued = self.cut.parent.continued
         return self.cut.parent.step if continued is None else continued.step
 
@@ -289,17 +313,19 @@ class _Increment:
         return {} if continued is None else dict(continued.sources)
 
     def _now(self, slice_: SliceRecord) -> int:
-        """Return the id of what stands for the source of a slice of the parent."""
+        """Return the id of the present source of a slice of the parent."""
         return self._standing.get(slice_.source_id, slice_.source_id)
 
     @cached_property
     def _known(self) -> dict[int, str]:
-        """The paths that tables have in the parent, by the ids of what stands for them now."""
+        """The paths of tables in the parent, by the ids of their present sources."""
         return {self._now(table.slice): path for path, table in self.cut.parent.tables.items()}
 
     def _before(self, member: Path) -> str | None:
-        """Return the path that a member has in the parent: the parent's table is the same one, whatever its
-        name was then. None: the parent does not have it; what had its name then has another one now."""
+        """Return the path of a member in the parent, where it may have had another name.
+
+        None: the parent does not have it. A table of that name in the parent has another name now.
+        """
         known = self._known.get(member.id)
         if known is not None or member.path not in self.cut.parent.tables:
             return known
@@ -321,7 +347,7 @@ class _Increment:
                 "its changes since then are not known",
                 take_full(self.cut.collection),
             )
-        # What the parent does not have is taken whole.
+        # A source that the parent does not have is taken whole.
         table = _Source(
             source=member,
             body=self.alike.setdefault(info.schema, TableBody(schema=info.schema, increment=True)),
@@ -342,7 +368,7 @@ class _Increment:
         impl, known = self.impls[ref.impl_id], None if before is None else before.index(ref.name)
         previous = known.slice if known is not None else None
         if previous is not None and self._now(previous) != impl.id:
-            previous = None  # dropped and built again: a new one
+            previous = None  # It was dropped and built again, so it is a new index.
         stream = None if previous is None else self.followed.get(impl.id)
         if previous is not None and stream is None:
             raise FullNeeded(
@@ -380,8 +406,7 @@ class _Increment:
         return many.add(self.tx, new, step=self.cut.step, state="creating", operation_id=self.run.id)
 
     def _changed(self, changed: Sequence[tuple[_Source, Path]], stream: StreamSpec) -> list[PartPlan]:
-        """For each source a part for each of its shards in which something has changed. The first one is
-        also the source's own, with the stream."""
+        """Return a part for each shard with changes. The first part of a source also begins its stream."""
         conn, after, step = self.tx.conn, self.cut.parent.step, self.cut.step
         new = [s.source.id for s, _ in changed if s.previous is None]
         size = chains.log_bytes(conn, [s.source.id for s, _ in changed], after, step)
@@ -405,7 +430,7 @@ class _Increment:
                 was=source.was,
             )
             path = source.source.path.removesuffix(f"/{paths.IMPL_TABLE}")
-            each = bytes_ // (len(others) + 1)  # Nobody knows how the changes are spread.
+            each = bytes_ // (len(others) + 1)  # How the changes are distributed is not known.
             parts.append(PartPlan("slice", slice_, path=path, shard=0, bytes=each))
             parts += [
                 PartPlan("slice shard", slice_.shard(within), path=path, shard=number, bytes=each)
@@ -414,21 +439,25 @@ class _Increment:
         return parts
 
     def _shards(self, source: _Source, size: int) -> list[KeyRange]:
-        """``size``: the bytes of all that has changed."""
+        """Return the shards with changes. ``size``: bytes of all changes of the source."""
         if size <= self.shard_bytes and source.least == 1 and not source.body.schema.bounds:
             return [EVERYWHERE]
         conn, table_id, after, step = self.tx.conn, source.source.id, self.cut.parent.step, self.cut.step
         there = spread(chains.load(conn, table_id, step).segments)
-        # Nobody knows how the changes are spread; it is taken to be like the rows.
+        # How the changes are distributed is not known; assume the distribution of the rows.
         each = sum(s.bytes for s in there) * self.shard_bytes // max(size, self.shard_bytes)
         first, *others = ranges(cuts(source.body.schema.bounds, there, each, source.least))
         if source.previous is None or source.base is not None:
-            return [first, *others]  # All of it is read, changed or not.
+            return [first, *others]  # All rows are read, changed or not.
         logs = chains.log_between(conn, table_id, after, step)
         return [first, *(w for w in others if any(may_hold(log, w) for log in logs))]
 
     def _drops(self, changed: Sequence[_Source], unchanged: Sequence[_Source]) -> list[PartPlan]:
-        """The old streams go. On what has not changed, whoever begins the new one claims all that moves."""
+        """Lock all old streams for dropping, and return the parts that drop those of changed sources.
+
+        Unchanged sources need no such part: the part that begins their new stream claims all versions that
+        change.
+        """
         going = [s.old_stream for s in unchanged if s.old_stream is not None]
         self.run.lock(self.tx, going, "dropping")
         replaced = [s.old_stream for s in changed if s.old_stream is not None]
@@ -438,7 +467,7 @@ class _Increment:
 
 
 def _is_unchanged(source: _Source, head: chains.TableState) -> bool:
-    """Return whether there is nothing to fold, and nothing to be suspicious of either."""
+    """Return True if the source has no change to fold, and its digest is the recorded one."""
     previous = source.previous
     return (
         previous is not None

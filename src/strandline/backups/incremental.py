@@ -1,9 +1,9 @@
-"""Incremental backups: what the streams of the last backup have seen since its cut, folded to one row per
-key.
+"""Incremental backups: the changes since the last backup, folded to one row for each key.
 
-There is one slice for each table and each synchronous index, cut shard by shard. The part of its first shard
-also begins the new stream at exactly the cut. When all are there, they must lead to the digest that was
-recorded at the cut; the old streams go when all of it is published.
+1. Cut at the current step. There is one slice for each table and each synchronous index.
+2. Fold each slice shard by shard. The part of the first shard also begins the new stream at exactly the cut.
+3. Check that the slices lead to the digests that were recorded at the cut.
+4. Publish the backup, and drop the old streams in the same transaction.
 """
 
 from __future__ import annotations
@@ -55,8 +55,13 @@ from strandline.storage.slices import Slice, Window
 
 @dataclass(frozen=True, kw_only=True)
 class IncrementBody(BackupBody):
-    """``parent``: the backup that it continues, which was cut at ``after``. ``compacts``: a chain that is
-    long enough is folded afterwards."""
+    """State of the operation.
+
+    Attributes:
+        parent: The backup that it continues.
+        after: Step of the parent.
+        compacts: Compact the chain afterwards if it is long enough.
+    """
 
     parent: str
     after: int
@@ -65,7 +70,7 @@ class IncrementBody(BackupBody):
 
 @dataclass(frozen=True, kw_only=True)
 class IncrementProgress(Record):
-    """``bytes``: what was written so far."""
+    """Progress of the operation. ``bytes``: bytes written so far."""
 
     bytes: int | None = later()
 
@@ -74,7 +79,7 @@ IncrementRun: TypeAlias = Run[CollectionRequest, IncrementBody, IncrementProgres
 
 
 class IncrementalBackup(CollectionBackup[IncrementBody, IncrementProgress]):
-    """What has changed in the tables of a collection since its last backup."""
+    """Operation that backs up what has changed in a collection's tables since its last backup."""
 
     name = "incremental backup"
     kind = "incremental"
@@ -143,14 +148,14 @@ class IncrementalBackup(CollectionBackup[IncrementBody, IncrementProgress]):
         return self._record(tx, run, backup, record)
 
     def follow(self, conn: Connection, run: IncrementRun) -> tuple[str, Record] | None:
-        """It is sent to where it is kept; or, where it is, its chain is folded, if that is long enough."""
+        """Upload the backup, or, if it stays here, compact the chain if it is long enough."""
         following = super().follow(conn, run)
         if following is None and run.body.compacts:
             return compaction(conn, run.request.collection, run.request.limits)
         return following
 
     def _cut(self, tx: Writer, run: IncrementRun) -> dict[int, CutSlice]:
-        """Return what has changed, by the ids of the sources, with the shards of each put together."""
+        """Return the changed slices by source id, with the shards of each combined."""
         found = {body.table_id: body for body in run.bodies(tx.conn, "slice", CutSlice)}
         several: set[int] = set()
         for shard in run.bodies(tx.conn, "slice shard", CutShard):
@@ -188,7 +193,7 @@ class IncrementalBackup(CollectionBackup[IncrementBody, IncrementProgress]):
 
 @dataclass(frozen=True)
 class _Folded:
-    """New segments of a slice, and what they amount to."""
+    """New segments of a slice, and their sizes and digest."""
 
     segments: Sequence[Segment]
     made: Made
@@ -205,10 +210,10 @@ class _Cutter:
         with runtime.catalog.read() as conn:
             source = TableInfo.of(require_id(conn, body.table_id))
             if body.whole:
-                # A merge since the cut may have put later changes into the same segment; the state at the cut
-                # leaves them out.
+                # A compaction since the cut may have put later changes into the same segment. Reading the
+                # state at the cut leaves them out.
                 chain = chains.load(conn, source.id, body.step).narrowed(body.within)
-                # Its rows may be older than the parent.
+                # The rows may be older than the parent.
                 window = Window(0, body.step, chain=chain, within=body.within)
             else:
                 logs = chains.log_between(conn, source.id, body.after, body.step)
@@ -225,8 +230,7 @@ class _Cutter:
     def _made(self, source: TableInfo, body: CutShard, slice_: Slice, base: Sequence[Segment]) -> Made:
         delta = slice_.delta
         if body.base is not None:
-            # Dropping a column changed the hashes of rows that the window does not hold, so for once all of
-            # them are read.
+            # Dropping a column changed the hashes of rows that the window does not hold, so read all rows.
             state = State(source.schema, Chain((*base, *slice_.segments), body.step))
             delta = self._runtime.store.checks.digest(state.narrowed(body.within))
         size = sum(s.bytes for s in slice_.segments)
@@ -251,7 +255,7 @@ class _Cutter:
 
 
 class SliceShardPart(Handler[IncrementRun, CutShard]):
-    """A shard of a source that has several."""
+    """Part that folds one shard of a source, but not the first."""
 
     record = CutShard
     phases: ClassVar[tuple[str, ...]] = ("configure",)
@@ -277,7 +281,7 @@ class SliceShardPart(Handler[IncrementRun, CutShard]):
 
 
 class SlicePart(StreamPart[CutSlice]):
-    """The first shard of a source, or all of it, and the new stream, which begins where the changes end."""
+    """Part that folds the first shard of a source and begins the new stream at the cut."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(CutSlice)
@@ -315,7 +319,7 @@ class SlicePart(StreamPart[CutSlice]):
 
 
 class UnchangedPart(Handler[IncrementRun, Unchanged]):
-    """Sources to which nothing has happened: their slices are empty, and their streams begin anew."""
+    """Part of unchanged sources: their slices are empty, and their new streams begin."""
 
     record = Unchanged
     phases: ClassVar[tuple[str, ...]] = ("propose",)
@@ -323,7 +327,7 @@ class UnchangedPart(Handler[IncrementRun, Unchanged]):
 
     def propose(self, tx: Writer, run: IncrementRun, part: Part[Unchanged], made: Any) -> Unchanged:
         body = part.body
-        # No rows, and the digest that the source has.
+        # The slice has no rows, and the digest of the source.
         states = {slice_.target_id: Digest(0, slice_.digest.value) for slice_ in body.slices}
         tables.add_states(tx, states, body.step)
         sources = paths.by_ids(tx.conn, [slice_.table_id for slice_ in body.slices])
@@ -332,9 +336,11 @@ class UnchangedPart(Handler[IncrementRun, Unchanged]):
 
 
 def _held_before(conn: Connection, run: IncrementRun, path: str) -> list[Segment]:
-    """Return what the backups before this one hold of a table, by its path in the parent. They are looked up
-    in the transaction that finds their segments: one of them may have become a full backup since this one was
-    planned."""
+    """Return the segments that earlier backups hold of a table, by its path in the parent.
+
+    The chain is read in the same transaction as the segments, because a backup may have been compacted since
+    this increment was planned.
+    """
     collection = require_id(conn, require_id(conn, run.body.backup_id).parent_id)
     chain = chain_to(backup_records(conn, collection), run.body.parent)
     return [
@@ -346,7 +352,7 @@ def _held_before(conn: Connection, run: IncrementRun, path: str) -> list[Segment
 
 
 def _check(conn: Connection, cut: CutSlice) -> None:
-    """What the earlier backups hold and the changes must lead to the digest that was recorded at the cut."""
+    """Check that the earlier backups and the changes lead to the digest that was recorded at the cut."""
     if cut.found != cut.digest:
         path, recorded = require_id(conn, cut.table_id).path, cut.digest or Digest()
         raise Corrupted(
@@ -382,7 +388,7 @@ def _parent(conn: Connection, path: Path, collection: Collection) -> BackupRecor
 
 
 def _check_length(conn: Connection, path: Path, collection: Collection, parent: BackupRecord) -> str | None:
-    """Refuse an increment that would make the chain too long, and return a warning of one that is near it."""
+    """Refuse an increment that exceeds MAX_CHAIN. Return a warning if the chain is near the limit."""
     most = collection.settings.max_chain
     if most is None:
         return None
@@ -397,5 +403,5 @@ def _check_length(conn: Connection, path: Path, collection: Collection, parent: 
             f"{take_full(path)[:-1]}; or fold the chain: COMPACT {name}, or COMPACT {name} INCREMENTS.",
         )
     if collection.settings.compact_chain:
-        return None  # It is folded before it gets too long.
+        return None  # The chain is compacted when it reaches the limit.
     return f"the chain has {length} of at most {most} backups" if 5 * length >= 4 * most else None

@@ -1,5 +1,8 @@
-"""What a backup is called, and what it records of itself: enough to restore it, and to check it, without
-looking at anything else; and the finished backups of a collection, as the catalog has them."""
+"""Names and records of backups.
+
+The record of a backup is enough to restore and check it. This module also reads the finished backups of a
+collection from the catalog.
+"""
 
 from __future__ import annotations
 
@@ -27,28 +30,32 @@ ROOT = names.COLLECTIONS
 META = "__ydb_backup_meta"
 STREAM_SUFFIX = "_continuousBackupImpl"
 TIME = "%Y%m%d%H%M%SZ"
-"""How a time is written in names."""
+"""Time format in names."""
 
 BACKUP_NAME = r"[0-9]{14}Z_(?:full|incremental)"
-"""What all names of backups look like."""
+"""Pattern of backup names."""
 _NAME = re.compile(BACKUP_NAME, re.ASCII)
 _STREAM = re.compile(rf"[0-9]{{14}}Z{STREAM_SUFFIX}", re.ASCII)
 
 Holds: TypeAlias = Literal["data", "definition"]
-"""Whether a backup has an index's entries, or only says how it is defined (asynchronous and omitted
-indexes)."""
+"""Whether a backup holds an index's entries, or only its definition (asynchronous and omitted indexes)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SliceRecord:
-    """What a backup holds of one table or of one index.
+    """The part of a backup that belongs to one table or index.
 
-    ``source_id`` is the path that was backed up, ``target_id`` the one in the backup that has the segments.
-    ``whole``: the slice is the whole state, not only what changed since the parent.
-    ``before`` and ``after`` are the state's digest at the parent's step (nothing, if whole) and at this
-    backup's; ``delta`` is what the slice's own rows add up to, so before + delta = after. It is None if a
-    column was dropped in between: that changes the hashes of rows that the slice does not hold.
-    ``continues``: the source of the parent's slice, if a restore has put ``source_id`` in its place."""
+    Attributes:
+        source_id: Id of the path that was backed up.
+        target_id: Id of the path in the backup that holds the segments.
+        whole: The slice holds the whole state, not only the changes since the parent.
+        before: Digest of the state at the parent's step; empty if ``whole``.
+        after: Digest of the state at this backup's step.
+        delta: Digest of the slice's own rows: before + delta = after. None if a column was dropped since the
+            parent, because
+        that changes the hashes of rows that the slice does not hold.
+        continues: Id of the source of the parent's slice, if a restore has replaced it by ``source_id``.
+    """
 
     source_id: int
     target_id: int
@@ -65,7 +72,7 @@ class SliceRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Changefeed:
-    """A user's own stream on a table. What it had read is no part of a backup."""
+    """A user's own stream on a table. Its position is not part of a backup."""
 
     name: str
     mode: str
@@ -74,7 +81,7 @@ class Changefeed:
 
 @dataclass(frozen=True, kw_only=True)
 class IndexRecord:
-    """An index of a backed-up table. ``version`` is the index's and its implementation table's."""
+    """An index of a backed-up table. ``version`` is that of the index and of its implementation table."""
 
     definition: IndexDef
     version: int
@@ -89,7 +96,7 @@ class IndexRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class TableRecord:
-    """A table as it was at the backup's step. ``was``: its path in the parent, if it was renamed since."""
+    """A table at the backup's step. ``was``: its path in the parent, if it was renamed since."""
 
     schema: TableSchema
     slice: SliceRecord
@@ -103,8 +110,12 @@ class TableRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Continuation:
-    """A restore has put other tables and indexes in the place of those that were backed up. At ``step`` they
-    were what the backup holds. ``sources``: pairs of an id in the backup and the id that stands for it."""
+    """A restore has replaced the tables and indexes that were backed up.
+
+    Attributes:
+        step: The step at which the new ones were equal to what the backup holds.
+        sources: Pairs of an id in the backup and the id that has replaced it.
+    """
 
     step: int
     sources: tuple[tuple[int, int], ...]
@@ -112,12 +123,17 @@ class Continuation:
 
 @dataclass(frozen=True, kw_only=True)
 class BackupHead(Record):
-    """A backup without its tables. It holds the changes in ``(after_step, step]``; a full one begins at
-    nothing (``after_step`` 0, no parent). ``stream``: the name of the streams from which the next increment
-    will read, if there are any. ``pinned``: neither it nor what it builds on may be removed. ``stored``: the
-    repository that has it; None: it is in the warehouse. ``synthetic``: it was taken as an increment, and is
-    a full one since its chain was folded. ``merged``: the increments that it has swallowed, oldest first:
-    their changes are its own, and they are backups no more."""
+    """A backup without its tables. It holds the changes in ``(after_step, step]``.
+
+    A full backup has ``after_step`` 0 and no parent.
+
+    Attributes:
+        stream: Name of the streams from which the next increment reads, or None.
+        pinned: Neither this backup nor those it builds on may be removed.
+        stored: The repository that has it. None: it is in the warehouse.
+        synthetic: It was taken as an increment, and was compacted into a full backup.
+        merged: Increments that were merged into it, oldest first. They no longer exist as backups.
+    """
 
     name: str
     kind: BackupKind
@@ -133,7 +149,7 @@ class BackupHead(Record):
 
     @property
     def builds_on(self) -> str | None:
-        """The parent. CORRUPTED if that is not an earlier backup, so a walk along a chain comes to an end."""
+        """The parent. CORRUPTED if it is not an earlier backup, so that a walk along a chain always ends."""
         if self.parent is not None and self.parent >= self.name:
             raise Corrupted(
                 f"the backup {self.name} builds on {self.parent}, which is not earlier",
@@ -144,7 +160,7 @@ class BackupHead(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class BackupRecord(BackupHead):
-    """One backup. ``continued``: on what the next increment builds, since a restore."""
+    """One backup. ``continued``: set by a restore from which the next increment continues."""
 
     tables: Mapping[str, TableRecord] = field(default_factory=dict)
     continued: Continuation | None = later()
@@ -159,7 +175,7 @@ class BackupRecord(BackupHead):
 
     @property
     def shaped_slices(self) -> list[tuple[SliceRecord, TableSchema]]:
-        """All slices with data, each with the columns that its rows have."""
+        """All slices with data, each with the columns of its rows."""
         found = []
         for table in self.tables.values():
             found.append((table.slice, table.schema))
@@ -177,8 +193,7 @@ class BackupRecord(BackupHead):
         return sum(s.bytes for s in self.slices)
 
     def for_a_repository(self) -> BackupRecord:
-        """Return it without what one warehouse says of it: that it is pinned, where it is kept, and from
-        where increments go on."""
+        """Return the record without what is local to one warehouse: pin, location, continuation."""
         return replace(self, pinned=False, stored=None, continued=None)
 
 
@@ -187,10 +202,15 @@ def collection_path(name: str) -> str:
 
 
 def next_name(kind: BackupKind, now: float, backups: Iterable[str], streams: Iterable[str] = ()) -> str:
-    """Return a name for a backup taken now, beside the ``backups`` that the collection has. Names have a
-    resolution of one second and must sort in the order of the backups, so one that comes too soon after
-    another borrows the next second. ``streams`` are names that its streams cannot have, because other
-    collections or users took them."""
+    """Return a name for a backup taken now.
+
+    Names have a resolution of one second and must sort in the order of the backups. So if a backup follows
+    too soon, it gets the next second.
+
+    Args:
+        backups: Names of the collection's backups.
+        streams: Stream names that are in use by other collections or users.
+    """
     moment = datetime.fromtimestamp(now, timezone.utc).replace(microsecond=0)
     earlier = [time_of(name) for name in backups]
     if earlier and max(earlier) >= moment:
@@ -202,7 +222,7 @@ def next_name(kind: BackupKind, now: float, backups: Iterable[str], streams: Ite
 
 
 def is_backup_name(name: str) -> bool:
-    """Return whether a text is the name of a backup, with the time that it was taken at."""
+    """Return True if a text is the name of a backup with a valid time."""
     if _NAME.fullmatch(name) is None:
         return False
     try:
@@ -213,12 +233,12 @@ def is_backup_name(name: str) -> bool:
 
 
 def is_stream_name(name: str) -> bool:
-    """Return whether a text is the name of the streams that begin with a backup."""
+    """Return True if a text is the name of the streams that begin with a backup."""
     return _STREAM.fullmatch(name) is not None
 
 
 def time_of(backup: str) -> datetime:
-    """Return the moment that a backup's name tells."""
+    """Return the time in a backup's name."""
     return datetime.strptime(backup.split("_", 1)[0], TIME).replace(tzinfo=timezone.utc)
 
 
@@ -228,14 +248,14 @@ def stream_name(backup: str) -> str:
 
 
 def collections(conn: Connection) -> list[Path]:
-    """Return all backup collections, by name."""
+    """Return all backup collections, sorted by name."""
     root = paths.find(conn, ROOT)
     below = paths.children(conn, root) if root is not None else []
     return [path for path in below if path.type == "backup_collection"]
 
 
 def require_collection(conn: Connection, name: str) -> Path:
-    """Return a collection; PATH_NOT_FOUND, with the closest name, if there is none."""
+    """Return a collection. PATH_NOT_FOUND, with the closest name, if it does not exist."""
     names.check_text(name)
     found = paths.find(conn, collection_path(name))
     if found is None or found.type != "backup_collection":
@@ -251,7 +271,10 @@ def require_collection(conn: Connection, name: str) -> Path:
 
 
 def require_backup(conn: Connection, collection: Path, there: Collection[str], name: str) -> None:
-    """Refuse the name of a backup that is not there, and say which one has swallowed it, if one has."""
+    """Refuse a backup name that does not exist.
+
+    If the backup was merged, name the one that has its changes.
+    """
     if name in there:
         return
     for _, head in backup_heads(conn, collection):
@@ -267,12 +290,15 @@ def require_backup(conn: Connection, collection: Path, there: Collection[str], n
 
 
 HEAD = 2000
-"""So many characters of a record have its head in them, unless somebody else wrote it."""
+"""Number of characters at the start of a record that contain its head, if Strandline has written it."""
 
 
 def backup_heads(conn: Connection, collection: Path) -> list[tuple[Path, BackupHead]]:
-    """Return the finished backups of a collection, oldest first, without their tables, of which each may have
-    very many: only the beginning of a record is read, for its fields are in their order."""
+    """Return the finished backups of a collection, oldest first, without their tables.
+
+    A backup can have very many tables. The fields of a record are stored in order, so it is enough to read
+    its beginning.
+    """
     return [(path, _head(conn, path)) for path in paths.backups(conn, collection, most=HEAD)]
 
 
@@ -293,7 +319,7 @@ def _head(conn: Connection, path: Path) -> BackupHead:
         try:
             return path._replace(body=first + "}").record(BackupHead)
         except Corrupted:
-            pass  # Said of the whole of it.
+            pass  # Read the whole record below, which reports the damage.
     return paths.require_id(conn, path.id).record(BackupRecord)
 
 
@@ -311,8 +337,7 @@ def last_backup(conn: Connection, collection: Path) -> BackupRecord | None:
 def slice_segments(
     conn: Connection, backup: BackupRecord, slices: Iterable[SliceRecord]
 ) -> dict[int, Sequence[Segment]]:
-    """Return the segments that a backup holds of tables and indexes, by the ids of the paths that have them.
-    All of them must be there: one too few is a state that never was."""
+    """Return the segments of slices, by the ids of the paths that hold them. CORRUPTED if one is missing."""
     wanted = {slice_.target_id: slice_.bytes for slice_ in slices}
     found = chains.held(conn, wanted, backup.step)
     for target_id, size in wanted.items():
@@ -324,8 +349,10 @@ def slice_segments(
 
 
 def chain_to(records: Sequence[BackupRecord], name: str) -> list[BackupRecord]:
-    """Return the full backup and the increments, in order, that lead to the backup ``name``. CORRUPTED if a
-    link is missing or does not fit."""
+    """Return the chain of the backup ``name``: a full backup and increments, in order.
+
+    CORRUPTED if a link is missing or does not fit.
+    """
     by_name = {record.name: record for record in records}
     found: list[BackupRecord] = []
     here: str | None = name
@@ -373,9 +400,14 @@ def check_link(parent: BackupRecord, child: BackupRecord) -> None:
 def slices_of(
     chain: Sequence[BackupRecord], path: str, index: str | None = None
 ) -> list[tuple[int, SliceRecord]]:
-    """Return the slices that add up to a table (or to one of its indexes) at the end of the chain, with their
-    place in it. ``path`` is the table's at the end. The arithmetic of their digests is checked: CORRUPTED if
-    they do not lead to the recorded end. A table that was not there at first begins with a whole slice."""
+    """Return the slices that add up to a table or index at the end of a chain, with their positions in it.
+
+    CORRUPTED if their digests do not lead to the recorded one. A table that was added later begins with a
+    whole slice.
+
+    Args:
+        path: Path of the table at the end of the chain.
+    """
     found: list[tuple[int, SliceRecord]] = []
     for place, record, table in _through(chain, path):
         slice_ = _slice_in(table, index)
@@ -389,8 +421,10 @@ def slices_of(
 
 
 def _through(chain: Sequence[BackupRecord], path: str) -> list[tuple[int, BackupRecord, TableRecord]]:
-    """Return a table in the backups of a chain, under the names that it had then. What comes before a backup
-    that does not have it is left out: it was no member then, and began anew when it became one again."""
+    """Return a table in the backups of a chain, following renames.
+
+    The result begins at the last whole slice, or after the last backup without the table.
+    """
     found: list[tuple[int, BackupRecord, TableRecord]] = []
     for place in reversed(range(len(chain))):
         table = chain[place].tables.get(path)
@@ -398,19 +432,19 @@ def _through(chain: Sequence[BackupRecord], path: str) -> list[tuple[int, Backup
             break
         found.append((place, chain[place], table))
         if table.slice.whole:
-            break  # What had this name before may have been another one.
+            break  # An earlier table of this name may be another one.
         path = table.was or path
     return found[::-1]
 
 
 def _follows(earlier: SliceRecord, later_: SliceRecord) -> bool:
-    """Return whether a slice has the changes of just that source, from just that state on."""
+    """Return True if a slice has the changes of the same source, beginning with the same state."""
     source_id = later_.source_id if later_.continues is None else later_.continues
     return earlier.after == later_.before and earlier.source_id == source_id
 
 
 def changefeeds_of(conn: Connection, tables: Sequence[Path]) -> dict[int, tuple[Changefeed, ...]]:
-    """Return the users' own streams on tables, by the ids of these; without those that have none."""
+    """Return the users' streams on tables, by table id. Tables without such streams are left out."""
     found: dict[int, list[Changefeed]] = {}
     for table_id, stream in many.streams_below(conn, tables):
         body = stream.record(StreamBody)
@@ -420,10 +454,9 @@ def changefeeds_of(conn: Connection, tables: Sequence[Path]) -> dict[int, tuple[
 
 
 def check_slice(path: str, record: BackupRecord, slice_: SliceRecord, before: SliceRecord | None) -> None:
-    """Refuse a slice of a table or an index that does not go on where the one ``before`` it ends, or whose
-    digests do not add up."""
+    """Refuse a slice whose digests do not add up, or that does not continue the slice ``before`` it."""
     if slice_.whole:
-        pass  # It goes on from nothing.
+        pass  # It begins with an empty state.
     elif before is None:
         raise Corrupted(
             f"{path}: {record.name} continues something that no earlier backup has",
