@@ -78,8 +78,7 @@ def attach(
     Args:
         expected: What the caller knows about the repository; any other one is refused.
         take_over: From now on this warehouse writes to the repository. If a collection is already attached to
-            it, the
-        collection stays, with its pins, and becomes the one that writes.
+            it, the collection stays, with its pins, and becomes the one that writes.
     """
     names.check_name(name)
     names.check_not_reserved(name, "collection")

@@ -156,8 +156,7 @@ class Collection(Record):
         tables: Paths of its tables. None: every table outside ``.backups`` and ``.replaced`` at the time of a
             backup.
         dropped: Name of the last backup when it was dropped, or when the collection was dropped. The name is
-            not used
-        again, and no increment continues this backup or an earlier one.
+            not used again, and no increment continues this backup or an earlier one.
         attached: The repository belongs to another collection, of this or another warehouse, so this one is
             read-only.
         leaving: Dropped or merged backups whose manifests are still in the repository, oldest first.

@@ -1,4 +1,4 @@
-"""Compact a chain: turn an increment into a synthetic full backup, without reading the tables.
+"""Compaction of a chain: an increment becomes a synthetic full backup, without reading the tables.
 
 1. For each table and index of the chain, fold base segments and increments into new base segments, shard by
    shard. This happens where the backup is stored: in the warehouse, or in its repository. The new segments

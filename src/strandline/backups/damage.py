@@ -1,4 +1,4 @@
-"""Find backups that are not restorable because they need a damaged object.
+"""Backups that are not restorable because they need a damaged object.
 
 The catalog lists the objects that verifications found damaged (``verified.py``). Each report on a backup is
 derived from that list, so the damage counts at once, also for a later backup that was never verified itself.

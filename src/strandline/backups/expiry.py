@@ -1,4 +1,4 @@
-"""Apply the retention rules of a collection after a backup has finished.
+"""Retention after a backup: applies the rules of its collection.
 
 The removal is a separate operation, so its failure does not affect the backup. If the process dies in
 between, the next backup of the collection removes what is left.

@@ -1,4 +1,4 @@
-"""What a BACKUP, a COMPACT or a COPY BACKUP would do: its own plan in words. EXPLAIN tells it."""
+"""EXPLAIN of BACKUP, COMPACT and COPY BACKUP: describes the plan of the operation."""
 
 from __future__ import annotations
 
@@ -41,20 +41,22 @@ class PlanLine(NamedTuple):
 
 
 Here = Callable[[Store], bool]
-"""Whether a part would be worked on in the process."""
+"""Returns True if the store would run a part in the process, not on Spark."""
 
 
 @dataclass(frozen=True)
 class _Told:
-    """A line that still lacks where its ``parts`` would be worked on: that may be a question to files, which
-    nobody should wait for in a transaction."""
+    """A line, and the parts whose place of execution is not known yet.
+
+    Finding it may require reading files, which must not delay a transaction.
+    """
 
     line: PlanLine
     parts: Sequence[Here] = ()
 
 
 def explain(runtime: Runtime, kind: Kind[Any, Any, Any], request: Any) -> list[PlanLine]:
-    """Return the plan of an operation, and where its work would be done."""
+    """Return the plan of an operation, and where its parts would run."""
 
     def look(conn: Connection, plan: Plan[Any, Any]) -> list[_Told]:
         collection = require_collection(conn, request.collection).record(Collection)

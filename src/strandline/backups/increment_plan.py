@@ -53,8 +53,7 @@ class CutShard(Record):
             without them.
         within: Key range of the shard.
         delta: Digest of the folded rows; with a ``base``, digest of the shard at ``step``. Set when it is
-            cut, like ``rows``,
-        ``tombstones`` and ``bytes``.
+            cut, like ``rows``, ``tombstones`` and ``bytes``.
         was: Path of the table in the parent, if it was renamed since.
     """
 

@@ -1,4 +1,4 @@
-"""Look up what the catalog knows about the repository at a location, before its content is trusted.
+"""Expected properties of the repository at a location, known before its content is trusted.
 
 A collection records whether its repository is encrypted. It also records the repository's id, from the first
 upload or from ATTACH. If the repository is replaced by another one, each attempt to open it is refused.

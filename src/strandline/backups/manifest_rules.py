@@ -1,9 +1,9 @@
-"""What a manifest must be before anything believes it.
+"""Checks of a manifest before it is used.
 
-Anyone who may write to a repository may write a manifest with a right checksum. ``check_manifest`` is called
-where manifests are read (``Repository.manifest_at``) and nowhere else. It refuses what this program would not
+Anyone who can write to a repository can write a manifest with a right checksum. ``check_manifest`` is called
+where manifests are read (``Repository.manifest_at``) and nowhere else. It refuses what Strandline would not
 have written: names of another form, numbers out of range, a description that contradicts itself.
-``docs/repository.md`` lists the rules. What only the objects can tell is compared when they are read
+``docs/repository.md`` lists the rules. Properties that need the objects are checked when these are read
 (``storage/bounds.py``).
 """
 
@@ -36,19 +36,23 @@ from strandline.storage.files import PREFIX, Files
 from strandline.types import coerce
 
 MOST = 2**53
-"""No step, number of rows or of bytes is greater. Every reader of JSON knows whole numbers up to this."""
+"""Maximum of steps, row counts and sizes. All JSON readers support whole numbers up to this."""
 LAST_YEAR = 2999
-"""No backup is taken later: a later name would leave no names for the backups after it."""
+"""Maximum year in a backup name. A later name would leave no names for the next backups."""
 VERSIONS_PER_STEP = 1024
-"""A version grows by one with each change of a description, and few changes share a step."""
+"""Maximum growth of versions per step: a version grows by one with each change of a description."""
 _CHECKSUM = re.compile(rf"{PREFIX}[0-9a-f]{{32}}", re.ASCII)
 _SUFFIX = re.compile(r"~[0-9]{1,10}$", re.ASCII)
 _HINT = "Bring back the right manifest from a copy of the repository, or restore another backup."
 
 
 def check_manifest(manifest: Manifest, files: Files, what: str) -> None:
-    """Refuse a manifest that cannot be true. ``files``: those of its repository. ``what``: what to call the
-    manifest in the error."""
+    """Refuse a manifest that cannot be true.
+
+    Args:
+        files: Files of its repository.
+        what: Name of the manifest in the error.
+    """
     try:
         _check_collection(manifest)
         _check_backup(manifest.backup)
@@ -198,7 +202,7 @@ def _check_schema(path: str, schema: TableSchema) -> None:
     _require(
         len({c.id for c in schema.columns}) == len(schema.columns), f"two columns of {path} have the same id"
     )
-    # A table with few names cannot have given out many ids.
+    # A table with few names cannot have used many ids.
     _require_range(f"the next column id of {path}", schema.next_id, 1, 2 * len(schema.used) + 16)
     _require_unique(f"the key of {path} has a column", schema.key)
     for name in schema.key:
@@ -338,7 +342,7 @@ def _is_canonical(column: Column, value: object) -> bool:
 
 
 def _check_same_objects(manifest: Manifest) -> None:
-    """What the content alone decides is the same wherever an object is named."""
+    """Check that an object has the same checksum, size and row count wherever it is named."""
     known: dict[str, tuple[object, ...]] = {}
     for _, objects in manifest.slices():
         for each in objects:

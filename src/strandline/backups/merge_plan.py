@@ -1,4 +1,4 @@
-"""Plan a merge: which increments of a chain are merged, and what is folded for each table and index.
+"""Plan of a merge: which increments are merged, and what is folded for each table and index.
 
 If only one of the merged increments holds changes of a table or index, its slice is shared and not folded.
 Every other slice is folded shard by shard.

@@ -1,4 +1,4 @@
-"""Check that backups can be stored at a location, before a collection is created that needs it.
+"""Check of a storage location, before a collection is created that needs it.
 
 The check refuses at once what would make the first backup fail: a location that cannot be written or read, a
 folder with other files, an encrypted repository for an unencrypted collection or the reverse, a missing or

@@ -1,4 +1,4 @@
-"""Read tables as a backup holds them, without a restore: concatenate the slices of its chain."""
+"""Reader of tables in a backup, without a restore: it concatenates the slices of the chain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Write ``README.txt`` of a repository: what the folder is and how to restore from it.
+"""``README.txt`` of a repository: what the folder is and how to restore from it.
 
 The text is for people who find the folder and know nothing else. No program reads it: anyone who can write to
 the repository may have changed it.

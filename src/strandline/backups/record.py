@@ -52,8 +52,7 @@ class SliceRecord:
         before: Digest of the state at the parent's step; empty if ``whole``.
         after: Digest of the state at this backup's step.
         delta: Digest of the slice's own rows: before + delta = after. None if a column was dropped since the
-            parent, because
-        that changes the hashes of rows that the slice does not hold.
+            parent, because that changes the hashes of rows that the slice does not hold.
         continues: Id of the source of the parent's slice, if a restore has replaced it by ``source_id``.
     """
 

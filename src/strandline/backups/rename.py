@@ -1,4 +1,4 @@
-"""Rename a table (ALTER TABLE ... RENAME TO).
+"""ALTER TABLE ... RENAME TO: rename of a table, also in the collections that name it.
 
 One catalog transaction renames the table and updates each backup collection that names it, including
 collections in the bin, because UNDROP brings them back. Backups refer to tables by id, so chains continue.

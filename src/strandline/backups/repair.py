@@ -1,4 +1,4 @@
-"""Repairing the damaged objects of a collection: ``REPAIR c``, an operation.
+"""Repair of the damaged objects of a collection (``REPAIR c``).
 
 1. The plan takes the objects that verifications have found damaged and that a backup needs.
 2. Each part writes some of them anew. The content of an object is told by its checksum, so it may come from
@@ -49,7 +49,12 @@ TOGETHER = 256
 
 @dataclass(frozen=True, kw_only=True)
 class RepairRequest(Record):
-    """``source``: another repository that may have the objects. ``limits``: how fast bytes are copied."""
+    """Request of a repair.
+
+    Attributes:
+        source: Another repository that may have the objects.
+        limits: Limits for copying bytes.
+    """
 
     collection: str
     source: str | None = None
@@ -58,7 +63,7 @@ class RepairRequest(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class RepairBody(Body):
-    """``root``: where the collection keeps its backups; None: in the warehouse."""
+    """State of the operation. ``root``: repository of the backups; None: they are in the warehouse."""
 
     collection_id: int
     root: str | None
@@ -66,14 +71,20 @@ class RepairBody(Body):
 
 @dataclass(frozen=True, kw_only=True)
 class RepairProgress(Transfer):
-    """The bytes that were looked at, of those of all damaged objects."""
+    """Number of checked bytes, of all damaged objects."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DamagedObject(Record):
-    """A damaged object. ``backup``: the first one that needs it, with ``target_id`` for the path that holds
-    it there and ``source_id`` for the table that it was taken of. ``healed_from``: where its content came
-    from; ``problem``: why it could not be healed. Both are null until the object was looked at."""
+    """A damaged object.
+
+    Attributes:
+        backup: The first backup that needs it.
+        target_id: Id of the path in that backup that holds it.
+        source_id: Id of the table that was backed up.
+        healed_from: Source of its new content. None if it is not healed.
+        problem: Why it could not be healed. None if it is healed, or was not checked yet.
+    """
 
     object: str
     backup: str
@@ -85,7 +96,7 @@ class DamagedObject(Record):
     problem: str | None = later()
 
     def shown(self) -> dict[str, Any]:
-        """Return it as plain values, without ids that only the catalog knows."""
+        """Return the object as plain values, without ids that only the catalog knows."""
         return {
             "object": self.object,
             "backup": self.backup,
@@ -97,7 +108,7 @@ class DamagedObject(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class RepairBatch(Record):
-    """Objects that are repaired by one part."""
+    """Objects that one part repairs."""
 
     objects: tuple[DamagedObject, ...]
 
@@ -107,7 +118,7 @@ RepairRun: TypeAlias = Run[RepairRequest, RepairBody, RepairProgress]
 
 
 class RepairBackups(WritingKind[RepairRequest, RepairBody, RepairProgress]):
-    """Write the damaged objects of a collection anew."""
+    """Operation that rewrites the damaged objects of a collection."""
 
     name = "repair backups"
     request, body, progress = RepairRequest, RepairBody, RepairProgress
@@ -152,7 +163,7 @@ def find_damaged_objects(conn: Connection, records: Iterable[BackupRecord]) -> l
 
 
 def is_damaged(conn: Connection, collection: str) -> bool:
-    """Return whether an object of a collection's backups is known to be damaged."""
+    """Return True if an object of a collection's backups is known to be damaged."""
     path = require_collection(conn, collection)
     return bool(damaged_objects(conn)) and bool(find_damaged_objects(conn, backup_records(conn, path)))
 
@@ -171,14 +182,14 @@ def _damaged(segment: Segment, backup: str, target_id: int, source_id: int) -> D
 
 @dataclass(frozen=True)
 class _Content:
-    """Content that an object may have. ``told``: where it is."""
+    """A candidate for the content of an object. ``told``: where it comes from."""
 
     told: str
     chunks: Iterator[bytes | memoryview]
 
 
 class RepairPart(WritingPart[RepairRun, RepairBatch]):
-    """Writes objects anew."""
+    """Part that rewrites objects."""
 
     record = RepairBatch
 
@@ -206,7 +217,7 @@ class RepairPart(WritingPart[RepairRun, RepairBatch]):
             return RepairBatch(objects=tuple(made))
 
     def _writing(self, run: RepairRun) -> AbstractContextManager[object]:
-        """Return the right to write: of a collection in the warehouse the lock on it is enough."""
+        """Return the lease of the repository. In the warehouse the lock on the collection is enough."""
         if run.body.root is None:
             return nullcontext()
         body, operation = run.body, run.operation
@@ -223,7 +234,7 @@ class RepairPart(WritingPart[RepairRun, RepairBatch]):
                 f"{root} is not a backup repository: it has no {MARKER}",
                 "Check the folder or the URL, and that its storage is mounted.",
             )
-        # It need not be trusted: every byte that is taken of it is compared with a checksum of the catalog's.
+        # The source need not be trusted: every byte from it is compared with a checksum of the catalog.
         files, _ = opened(place, self.runtime.settings, Expected(encrypted=marker.encrypted))
         return root, files
 
@@ -235,7 +246,7 @@ class RepairPart(WritingPart[RepairRun, RepairBatch]):
         source: tuple[str, Files] | None,
         pace: Pace,
     ) -> Iterator[_Content]:
-        """Yield what may be the content of an object, what is nearest first."""
+        """Yield candidates for the content of an object, the nearest first."""
         known = {object_of(segment.file or "")}
         for twin in twins:
             name = object_of(twin.file or "")
@@ -261,7 +272,8 @@ class RepairPart(WritingPart[RepairRun, RepairBatch]):
         if segment.file is None:
             return replace(each, problem="its rows are in the catalog itself, and there is no other copy")
         if damage(self.runtime.files, segment) is None:
-            # Its bytes are right, so no other bytes would help if a manifest says something else of it.
+            # The bytes match the checksum, so no other bytes would help if the manifest describes them
+            # wrongly.
             wrong = damage(self.runtime.files, segment, schema)
             if wrong is not None:
                 return replace(each, problem=wrong.message)
@@ -270,7 +282,7 @@ class RepairPart(WritingPart[RepairRun, RepairBatch]):
         try:
             files.exists(name)
         except Corrupted as error:
-            return replace(each, problem=error.message)  # A link is in its place, or leads there.
+            return replace(each, problem=error.message)  # The name is a link, or a path through a link.
         for content in contents:
             try:
                 if files.exists(name):
@@ -278,7 +290,7 @@ class RepairPart(WritingPart[RepairRun, RepairBatch]):
                 else:
                     files.store_if_absent(name, content.chunks)
             except Corrupted:
-                continue  # This one is damaged as well, or is gone.
+                continue  # This candidate is damaged or missing as well.
             if damage(self.runtime.files, segment) is None:
                 event("object healed", object=each.object, source=content.told)
                 return replace(each, healed_from=content.told)
@@ -300,8 +312,7 @@ class RepairPart(WritingPart[RepairRun, RepairBatch]):
 
 
 def _inline_logs(conn: Connection, source_id: int, segment: Segment) -> Sequence[Segment]:
-    """Return what the catalog keeps itself of a table's changes in the steps of an object, if the object may
-    have been packed of that."""
+    """Return inline changes of a table in the steps of an object that may have been packed from them."""
     if segment.role != "log" or not segment.stepped:
         return ()
     logs = chains.log_between(conn, source_id, segment.after, segment.upto)

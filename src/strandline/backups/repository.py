@@ -104,8 +104,7 @@ class Repository:
 
         Args:
             known: The repository already has backups of the collection. If its marker is missing, it is
-                refused and not created
-            anew.
+                refused and not created anew.
         """
         marker = read_marker(files)
         if marker is None and known:

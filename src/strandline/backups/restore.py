@@ -1,11 +1,13 @@
-"""Restore: the last full backup and the increments after it, one at a time, all shards of each in parallel.
+"""Restore: the full backup and the increments after it, one at a time, all shards of each in parallel.
 
-The targets are made first, in state incoming restore, and stay closed until the end. Stage 0 brings the full
-backup, stage n the n-th increment: a stage has one part for each shard of each table and index, and begins
-only when every part of the stage before it has reported. A part attaches the shard's segments (by reference),
-or copies them and checks their checksums on the way. Then come the indexes that have to be rebuilt, the check
-of the data if it is wanted or something was copied, and one transaction in which all of it appears, in the
-place of what was there before if that is wanted (``restore_replace``).
+1. Create the targets in state "incoming restore". They stay closed until the end.
+2. Stage 0 restores the full backup, stage n the n-th increment. A stage has one part for each shard of each
+   table and index, and begins only when all parts of the stage before it are done. A part attaches the
+   shard's segments by reference, or copies them and verifies their checksums.
+3. Rebuild the indexes that are not in the backup.
+4. Verify the data, if the request asks for it or something was copied.
+5. Publish everything in one transaction. With REPLACE, the restored tables take the places of the old ones
+   (``restore_replace``).
 """
 
 from __future__ import annotations
@@ -48,12 +50,19 @@ INCOMING = "incoming restore"
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreResult(Record):
-    """``tables``: the paths that are there now. ``rebuilt_indexes``: those that no backup held. ``replaced``:
-    where the tables are kept that were there before, by the paths that they had; ``to_drop`` says how to get
-    rid of them. ``verified``: what was checked before it was published: that the ``files`` are there, in
-    their sizes, or the ``data``, rows against digests and indexes against tables. ``bytes_verified``: since
-    when every byte of the backup is known to have been verified (seconds since the epoch); None: some of
-    them never were. ``changefeeds``: those that began anew."""
+    """Result of a restore.
+
+    Attributes:
+        tables: Paths of the restored tables.
+        rebuilt_indexes: Indexes that were built anew, because the backup had only their definitions.
+        replaced: Where each replaced table is kept, by its former path.
+        to_drop: Statements that drop the replaced tables.
+        verified: What was verified before publication: ``files`` (all exist with the right size), or ``data``
+            (rows against digests and indexes against tables).
+        bytes_verified: Every byte of the backup was verified at this time or later (seconds since the epoch).
+            None: some never were.
+        changefeeds: Paths of the changefeeds that were created anew.
+    """
 
     backup: str
     tables: tuple[str, ...]
@@ -67,7 +76,7 @@ class RestoreResult(Record):
 
 
 class RestoreBackup(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
-    """Bring tables of a backup back."""
+    """Operation that restores tables of a backup."""
 
     name = "restore"
     request, body, progress = RestoreRequest, RestoreBody, RestoreProgress
@@ -98,7 +107,7 @@ class RestoreBackup(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
         slowed = request.limits.seconds_for(total)
         parts = [found.part(slowed) for found in shards]
         parts += [PartPlan("rebuild", rebuilt, last, path=rebuilt.index) for rebuilt in targets.rebuilds]
-        # What was copied is another file: that it was written as it was read is for the data to tell.
+        # Verify the data of copies: a checksum does not prove that a copy was written as it was read.
         checks: Checks = "data" if request.verify or any(found.shard.copy for found in shards) else "files"
         if checks == "data":
             parts += [
@@ -119,7 +128,7 @@ class RestoreBackup(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
         return Plan(parts, body, progress)
 
     def finish(self, tx: Writer, run: RestoreRun) -> RestoreResult:
-        """Whatever was made begins to live at the step of the end, if it is what was backed up."""
+        """Publish the restored tables at the step of this transaction, if they are what was backed up."""
         under = paths.under(tx.conn, run.operation.id)
         replaced = exchange(tx, run, under) if run.body.kept_in is not None else {}
         mine = [p for p in under if p.state == INCOMING and p.type == "table"]
@@ -131,10 +140,10 @@ class RestoreBackup(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
                         tables.begin_following(tx, ref.impl_id, path.id, tx.step)
         changefeeds = begin_restored(tx, run, under)
         body = run.body
-        # One that an earlier version has planned does not say what it checks.
+        # A plan that an earlier version has stored does not say what to verify.
         if run.request.verify or body.verified == "data":
             compare(tx.conn, run)
-        # Also if nothing had changed in the last ones.
+        # Report the last increment also if it had no changes.
         run.report(tx, replace(run.progress, increment=body.increments))
         return RestoreResult(
             backup=body.backup,
@@ -151,10 +160,15 @@ class RestoreBackup(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
 
 @dataclass(frozen=True)
 class _Targets:
-    """Makes the tables of a restore with their indexes, and collects the shards that will fill them, each
-    for its part, and the indexes that no backup holds. ``made``: the ids of the tables by
-    path. ``objects``: the keys of all that they are filled from. ``pieces``: in how many shards each table
-    and index will be checked."""
+    """Creates the tables and indexes of a restore, and collects the shards that fill them.
+
+    Attributes:
+        made: Ids of the tables, by path.
+        shards: One shard for each part.
+        rebuilds: Indexes that are built anew.
+        objects: Keys of all objects that are read.
+        pieces: Number of shards in which each table and index will be verified.
+    """
 
     tx: Writer
     run: Planning[RestoreRequest]
@@ -169,7 +183,7 @@ class _Targets:
     pieces: list[int] = field(default_factory=list, init=False)
 
     def bytes_verified(self) -> float | None:
-        """Return since when all of the objects that it needs are known to be well."""
+        """Return the time since which all objects of the backup are known to be intact."""
         oldest = looked(self.tx.conn, self.wanted.collection.id).oldest(self.objects, "checksums")
         return None if oldest == inf else oldest
 
@@ -202,12 +216,12 @@ class _Targets:
     def _make_indexes(
         self, targets: Sequence[RestoreTarget], tables_: Sequence[Path], states: dict[int, Digest]
     ) -> list[Filled]:
-        """Return the indexes of all tables, listed in them."""
+        """Create the indexes of all tables and list them in the tables. Return those with data."""
         listed = [
             (target, table, index)
             for target, table in zip(targets, tables_, strict=True)
             for index in target.record.indexes
-            # What a trial would have to build, it would only compare with itself.
+            # A trial could compare a rebuilt index only with itself.
             if index.holds == "data" or not self.run.request.trial
         ]
         versions = [
@@ -254,7 +268,7 @@ class _Targets:
         return many.add(self.tx, new, step=self.step, state=INCOMING, operation_id=self.run.id)
 
     def _fill(self, filled: Sequence[Filled]) -> None:
-        """For each backup of the chain one part for each shard: the segments whose keys begin in it."""
+        """Plan one part for each shard of each backup: the segments whose first keys are in it."""
         chain = self.wanted.chain
         slices = [(of, place, s) for of in filled for place, s in slices_of(chain, of.source, of.index)]
         held: list[list[SliceRecord]] = [[] for _ in chain]
@@ -276,7 +290,7 @@ class _Targets:
     def _shard(self, of: Filled, place: int, shard: int, found: Sequence[Segment]) -> PlannedShard:
         request = self.run.request
         deadline = request.deadline_seconds
-        # What lies in a repository is not the warehouse's to share.
+        # The warehouse cannot share segments that are in a repository.
         copy = request.copy or any(s.file is not None and is_elsewhere(s.file) for s in found)
         made = Shard(
             table_id=of.table_id,
@@ -293,7 +307,7 @@ class _Targets:
 
 @dataclass(frozen=True)
 class PlannedShard:
-    """A shard to be brought by a part of this ``kind``. ``path``: that of its table or index."""
+    """A shard, with the kind of the part that restores it and the path of its table or index."""
 
     kind: str
     path: str
@@ -314,8 +328,14 @@ class PlannedShard:
 
 @dataclass(frozen=True)
 class Filled:
-    """A table or an index (by its name) of the backup, and the table that it goes into, as part of ``path``.
-    ``least``: how many shards it has, if its segments allow it."""
+    """A table or index of the backup, and the table that it is restored into.
+
+    Attributes:
+        source: Path of the table in the backup.
+        index: Name of the index, or None for the table.
+        least: Minimum number of shards, if the segments allow it.
+        path: Path that is shown for its parts.
+    """
 
     source: str
     index: str | None

@@ -1,8 +1,8 @@
-"""The parts of a restore that bring something: a shard of one increment, an index to rebuild.
+"""Parts of a restore: restoring a shard of one increment, and rebuilding an index.
 
-A part reads and writes files outside any transaction, and its transaction takes what it made into the
-targets' chains. Files of a try that came to nothing are removed at once; those of a process that
-died are orphans, which the collector finds.
+A part reads and writes files outside a transaction. Its transaction then attaches the new segments to the
+targets. Files of a failed try are removed at once. Files of a crashed process are orphans, which the
+collector deletes.
 """
 
 from __future__ import annotations
@@ -39,15 +39,24 @@ NOTHING_PUBLISHED = (
 )
 
 _LOOKED_AT = 64
-"""So many files are looked at together: one that does not answer costs the others another look."""
+"""Maximum number of files that one call checks.
+
+A file that does not answer makes the others wait for a retry.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreBody(Body):
-    """``tables``: the ids of the targets by path. ``increments``: how many there are beside the full backup.
-    ``step``: the targets are filled as if it were at this step. ``kept_in``: the directory where the tables
-    will be kept that are replaced, and where until then those are that will replace them. ``verified`` and
-    ``bytes_verified``: as in the result."""
+    """State of the operation.
+
+    Attributes:
+        tables: Ids of the targets, by path.
+        increments: Number of increments besides the full backup.
+        step: The step at which segments are attached to the targets.
+        kept_in: Directory for the replaced tables. Until the end it holds the tables that will replace them.
+        verified: See ``RestoreResult``.
+        bytes_verified: See ``RestoreResult``.
+    """
 
     backup: str
     tables: dict[str, int]
@@ -60,8 +69,13 @@ class RestoreBody(Body):
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreProgress(Transfer):
-    """The present ``increment`` (0: the full backup) of all, and the bytes of the shards that are there.
-    ``parts``: how many there will be at most, those of the check included."""
+    """Progress of the operation, with the number of bytes in restored shards.
+
+    Attributes:
+        increments: Number of increments.
+        increment: The current one; 0 is the full backup.
+        parts: Maximum number of parts, including those of the verification.
+    """
 
     increments: int
     increment: int
@@ -73,8 +87,12 @@ RestoreRun: TypeAlias = Run[RestoreRequest, RestoreBody, RestoreProgress]
 
 @dataclass(frozen=True, kw_only=True)
 class Shard(Record):
-    """A shard of one table or index in one increment. ``until``: when the time for the whole restore is
-    over. ``slowed``: so many seconds it may take longer than others, because the rate is limited."""
+    """A shard of one table or index in one increment.
+
+    Attributes:
+        until: Deadline of the whole restore.
+        slowed: Seconds added to the time limit of the part because of the rate limit.
+    """
 
     table_id: int
     increment: int
@@ -88,7 +106,7 @@ class Shard(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Rebuilt(Record):
-    """An index to be built from its table. ``index``: its path. It takes no ``bytes`` from a backup."""
+    """An index to build from its table. ``index``: its path. It reads no ``bytes`` of a backup."""
 
     table_id: int
     impl_id: int
@@ -97,11 +115,11 @@ class Rebuilt(Record):
 
 
 class OutOfTime(TimedOut):
-    """The time that was set for the whole restore is over."""
+    """The deadline of the whole restore has passed."""
 
 
 class QuickPart(Handler[RestoreRun, P]):
-    """What all parts of a restore share: one phase, and when to try again."""
+    """Base of all parts of a restore: one phase, and the retry policy."""
 
     phases: ClassVar[tuple[str, ...]] = ("configure",)
 
@@ -115,7 +133,7 @@ class QuickPart(Handler[RestoreRun, P]):
 
 
 class RestorePart(QuickPart[P], ABC):
-    """A part that works on files, for as long as there is time."""
+    """A part that works on files, until the deadline of the restore."""
 
     def work(self, run: RestoreRun, part: Part[P]) -> Any:
         self.check_time(run)
@@ -131,38 +149,36 @@ class RestorePart(QuickPart[P], ABC):
                 raise out_of_time(conn, run)
 
     def time_limit(self, run: RestoreRun, part: Part[P]) -> float | None:
-        """Return a limit by which one that hangs is found out in time to say that the whole restore has run
-        out of it."""
+        """Return a limit that ends a hanging part before the deadline of the restore."""
         limit = self.runtime.settings.shard_seconds + self.slowed(part.body)
         until = deadline_of(run)
         return limit if until is None else min(limit, max(0.0, until - self.runtime.clock.now()))
 
     def slowed(self, body: P) -> float:
-        """Return how many seconds it may take longer than others."""
+        """Return the seconds that the rate limit adds."""
         return 0.0
 
 
 def deadline_of(run: RestoreRun) -> float | None:
-    """Return when the time for the whole restore is over. It counts from the first start, however often it is
-    resumed."""
+    """Return the deadline of the restore. It counts from the first start, also after it was resumed."""
     seconds = run.request.deadline_seconds
     return None if seconds is None else run.operation.created + seconds
 
 
 def is_late(run: RestoreRun, now: float) -> bool:
-    """Return whether a restore has run out of time."""
+    """Return True if the deadline of the restore has passed."""
     until = deadline_of(run)
     return until is not None and now > until
 
 
 def check_time(tx: Writer, run: RestoreRun) -> None:
-    """Refuse to go on with a restore that has run out of time."""
+    """Raise OutOfTime if the deadline of the restore has passed."""
     if is_late(run, tx.now):
         raise out_of_time(tx.conn, run)
 
 
 def out_of_time(conn: Connection, run: RestoreRun) -> OutOfTime:
-    """Return the error of a restore that has run out of time, which says how far it has come."""
+    """Build the error for a restore that is out of time. It says how far the restore has come."""
     stages = shards.stages(conn, run.operation)
     last = run.body.increments
     there = [stage for stage in stages if stage.stage <= last and stage.parts_done == stage.parts]
@@ -180,8 +196,10 @@ def out_of_time(conn: Connection, run: RestoreRun) -> OutOfTime:
 
 
 class ShardPart(RestorePart[Shard]):
-    """Brings one shard of one table or index of one increment: by reference, or as copies that are checked on
-    the way."""
+    """Part that restores one shard of a table or index of one increment.
+
+    By reference, or as copies whose checksums are verified.
+    """
 
     record = Shard
 
@@ -189,8 +207,10 @@ class ShardPart(RestorePart[Shard]):
         return self._made(run, [body])[0]
 
     def share(self, run: RestoreRun, parts: Iterator[Part[Shard]]) -> int:
-        """Let those share that are copied up to so many bytes, those that are only looked at up to so many
-        files."""
+        """Return how many parts run together.
+
+        Copies share a limit in bytes, references a limit in files.
+        """
         are_copied, alike = next(groupby((part.body for part in parts), lambda body: body.copy))
         if are_copied:
             room = self.runtime.store.copied_together(run.progress.bytes_total)
@@ -204,8 +224,7 @@ class ShardPart(RestorePart[Shard]):
         return self._made(run, [part.body for part in parts])
 
     def _made(self, run: RestoreRun, shards: Sequence[Shard]) -> list[list[Segment] | StrandlineError]:
-        """Return what each of these, which are all copied or all referred to, brings of its own, or its
-        error."""
+        """Return the new segments of each shard, or its error. Either all shards are copied, or none is."""
         if shards[0].copy:
             return self._copied(run, shards)
         with self.runtime.catalog.read() as conn:
@@ -237,8 +256,10 @@ class ShardPart(RestorePart[Shard]):
         return Corrupted(error.message, NOTHING_PUBLISHED)
 
     def _looked_at(self, segments: Sequence[Segment]) -> list[Segment] | StrandlineError:
-        """Return nothing, or the error of a file that is gone or cut: it is found here already, for the price
-        of one look at the folder."""
+        """Return no segments, or the error of a missing or truncated file.
+
+        This finds such a file early, at the cost of one request per file.
+        """
         try:
             for each in segments:
                 if each.file is not None and (size := self.runtime.files.size(each.file)) != each.bytes:
@@ -270,7 +291,7 @@ class ShardPart(RestorePart[Shard]):
 def _attach(
     tx: Writer, run: RestoreRun, bodies: Sequence[Shard], segments: Sequence[Sequence[int]], *, workers: int
 ) -> None:
-    """Make segments part of what is restored, for each shard its own, and say how far it has come."""
+    """Attach segments to the targets, and report the progress."""
     attached: dict[int, list[int]] = {}
     for body, ids in zip(bodies, segments, strict=True):
         attached.setdefault(body.table_id, []).extend(ids)
@@ -281,7 +302,7 @@ def _attach(
 
 
 class InlineShardPart(QuickPart[Shard]):
-    """Brings shards whose rows are in the catalog itself, many at a time."""
+    """Part that restores shards whose rows are inline in the catalog, many at a time."""
 
     record = Shard
 
@@ -295,7 +316,7 @@ class InlineShardPart(QuickPart[Shard]):
 
 
 class RebuildPart(RestorePart[Rebuilt]):
-    """Builds an index that no backup holds, from the restored table."""
+    """Part that builds an index which the backup does not hold, from the restored table."""
 
     record = Rebuilt
 
@@ -319,5 +340,5 @@ class RebuildPart(RestorePart[Rebuilt]):
 
 
 def incoming_chain(conn: Connection, table_id: int) -> Chain:
-    """Return the chain of a table that nobody sees yet."""
+    """Return the chain of a table that is not published yet."""
     return chains.load(conn, table_id, current_step(conn))

@@ -1,5 +1,4 @@
-"""What a restore would do, and what is in its way: worked out before anything is touched. EXPLAIN RESTORE
-shows it."""
+"""Plan of a restore: its targets, its chain, and what prevents it. EXPLAIN RESTORE shows it."""
 
 from __future__ import annotations
 
@@ -29,12 +28,20 @@ from strandline.storage.shards import MOST
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreRequest(Record):
-    """``at``: the name of a backup; ``not_after``: or the last one taken by this time (seconds since the
-    epoch); neither: the last one. ``tables``: pairs of a table's path and the path to restore it under (None:
-    its own); empty: all of the backup. ``into``: a directory to restore below. ``verify``: read everything
-    again before it is published. ``copy``: copy segments instead of sharing them. ``replace``: take the
-    places of tables that are there, which are kept elsewhere. ``trial``: only to see whether it can be done
-    (``backups/trial.py``). ``changefeeds``: the users' changefeeds begin anew on what is restored."""
+    """Request of a restore.
+
+    Attributes:
+        at: Name of a backup. None: see ``not_after``.
+        not_after: Restore the last backup taken by this time (seconds since the epoch). None: the last one.
+        tables: Pairs of a table's path and its path after the restore (None: the same). Empty: all tables of
+            the backup.
+        into: Directory to restore into.
+        verify: Read all data again before publication.
+        copy: Copy segments instead of sharing them.
+        replace: Replace existing tables, and keep these elsewhere.
+        trial: Roll back at the end; only check that a restore is possible (``trial.py``).
+        changefeeds: Create the users' changefeeds on the restored tables.
+    """
 
     collection: str
     at: str | None = None
@@ -52,9 +59,14 @@ class RestoreRequest(Record):
 
 @dataclass(frozen=True)
 class RestoreTarget:
-    """A table to restore: ``source`` is its path in the backup, ``path`` where it goes. ``in_the_way`` is
-    what stands there, or a table that stands above it; ``replaced`` is the table there that goes away for
-    it."""
+    """A table to restore.
+
+    Attributes:
+        source: Path of the table in the backup.
+        path: Path to restore it to.
+        in_the_way: What exists at that path, or a path above it that is not a directory.
+        replaced: The existing table that it replaces.
+    """
 
     source: str
     path: str
@@ -65,25 +77,36 @@ class RestoreTarget:
 
 @dataclass(frozen=True)
 class Old:
-    """The tables that will be replaced: they will be ``kept_in`` this directory. ``versions``: their own ones
-    and those of all that is below them, by path."""
+    """The tables that will be replaced.
+
+    Attributes:
+        kept_in: Directory where they will be kept.
+        versions: Their versions and those of all paths below them, by path.
+    """
 
     kept_in: str | None = None
     versions: Mapping[str, int] = field(default_factory=dict)
 
     def place(self, path: str) -> str:
-        """Return where the restored table is until the end."""
+        """Return the path of the restored table until the end of the restore."""
         return f"{self.kept_in}{path}" if path in self.versions else path
 
     def version(self, path: str, recorded: int) -> int:
-        """Return the version that what is restored has: the recorded one, unless who knows the old one would
-        not see that it is another."""
+        """Return the version of a restored path: the recorded one, or one above the replaced path's version.
+
+        Otherwise a reader that knows the replaced table would not see the change.
+        """
         return max(recorded, self.versions.get(path, 0) + 1)
 
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """``chain``: the full backup and the increments, in order. ``replace``: tables may be replaced."""
+    """Plan of a restore.
+
+    Attributes:
+        chain: The full backup and the increments, in order.
+        replace: Existing tables may be replaced.
+    """
 
     collection: Path
     chain: Sequence[BackupRecord]
@@ -115,11 +138,11 @@ class RestorePlan:
         )
 
     def explain(self, *, copy: bool, shard_bytes: int) -> Iterator[tuple[str, str, str]]:
-        """Yield lines of (what, name, details). How many shards there are is told by the size."""
+        """Yield lines of (what, name, details). The number of shards is estimated from the size."""
         for place, record in enumerate(self.chain):
             kind = "full backup" if place == 0 else f"increment {place} of {len(self.chain) - 1}"
             yield "apply", record.name, f"{kind}, up to step {record.step}"
-        # What lies in a repository is not the warehouse's to share.
+        # The warehouse cannot share segments that are in a repository.
         copied = [copy or record.stored is not None for record in self.chain]
         moved = 0
         for target in self.targets:
@@ -160,8 +183,10 @@ class RestorePlan:
 
 
 def plan_restore(conn: Connection, request: RestoreRequest) -> RestorePlan:
-    """Check that the backup and its whole chain are there, and find the targets. Whether its slices fit is
-    seen by whoever looks at them (``slices_of``): before anything is done, for a restore plans with them."""
+    """Check that the backup and its chain exist, and find the targets.
+
+    ``slices_of`` checks the slices. The plan of a restore calls it before anything is changed.
+    """
     collection = require_collection(conn, request.collection)
     chain = find_chain(conn, collection, request)
     wanted = places(request, chain[-1])
@@ -174,8 +199,7 @@ def plan_restore(conn: Connection, request: RestoreRequest) -> RestorePlan:
 
 
 def places(request: RestoreRequest, last: BackupRecord) -> dict[str, tuple[str, TableRecord]]:
-    """Return what is restored of a backup: for each path where a table goes its path in the backup, and its
-    record."""
+    """Return the restored tables: for each new path, the path in the backup and the record."""
     wanted: dict[str, tuple[str, TableRecord]] = {}
     for source, as_path in request.tables or tuple((path, None) for path in last.tables):
         record = last.tables.get(source)
@@ -211,8 +235,7 @@ def _target(
 
 
 def find_chain(conn: Connection, collection: Path, request: RestoreRequest) -> list[BackupRecord]:
-    """Return the backups that lead to the one that is asked for. Only these are read: each may name all
-    tables there are."""
+    """Return the chain of the requested backup. Other backups are not read: each record may be large."""
     there = {path.name: path for path in paths.backups(conn, collection)}
     here: str | None = _choose(conn, collection, there, request)
     found: list[BackupRecord] = []
@@ -244,7 +267,7 @@ def _choose(conn: Connection, collection: Path, there: dict[str, Path], request:
 
 
 def _in_the_way(there: Mapping[str, Path], path: str) -> Path | None:
-    """Return what stands where the table should go, or above it where a directory should be."""
+    """Return what exists at a table's path, or a path above it that is not a directory."""
     for directory in names.above(path):
         above = there.get(directory)
         if above is not None and above.type != "directory":

@@ -1,4 +1,4 @@
-"""Build a restore request from a RESTORE statement."""
+"""Translation of a RESTORE statement into a restore request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Create the streams that begin at the end of a restore.
+"""Streams that begin at the end of a restore.
 
 These are the users' changefeeds, if the request asks for them, and the backup streams, if the next increment
 can continue from the restored tables. It can if every table of the collection's last backup was restored

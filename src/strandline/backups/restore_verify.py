@@ -1,4 +1,4 @@
-"""Verify a restore before it is published: read all data again and compare it with recorded digests.
+"""Verification of a restore before it is published: all data is read again and compared.
 
 1. For each table, a part splits the table and its indexes into shards.
 2. For each shard, a part verifies the checksums of the segments that begin in it, and sums the digests of its

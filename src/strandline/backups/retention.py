@@ -1,4 +1,4 @@
-"""Decide which backups of a collection to keep, from their records, the rules and the time.
+"""Retention: which backups of a collection to keep, by their records, the rules and the time.
 
 A backup stays if a rule keeps it, if it is pinned or under an operation, or if a backup that stays builds on
 it. So a backup is deleted only together with all backups that build on it. Days, weeks (from Monday), months

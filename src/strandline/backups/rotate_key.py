@@ -1,4 +1,4 @@
-"""Rotate the key of an encrypted repository, without a warehouse."""
+"""Key rotation of an encrypted repository, without a warehouse."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ def rotate_key(root: str, old: Settings, new: Settings, *, new_master: bool = Fa
 
     Args:
         new_master: Also create a new master key, with which new files are encrypted. This takes the
-            repository's lease, so
-        that no other process writes with the old key meanwhile. UNDER_OPERATION if a backup is being
-            uploaded.
+            repository's lease, so that no other process writes with the old key meanwhile. UNDER_OPERATION if
+            a backup is being uploaded.
     """
     files = files_at(root, old)
     marker = read_marker(files)

@@ -43,8 +43,7 @@ class Standing:
         backups: The finished backups, oldest first.
         chain_length: Number of backups that a restore of the last one needs, including itself.
         here: Names of the restorable backups: no verification has found them not restorable, and they need no
-            object that
-        is known to be damaged.
+            object that is known to be damaged.
         elsewhere: Names of the backups among them that can be restored after this machine is lost.
     """
 
@@ -138,12 +137,10 @@ class Unprotected:
 
     Attributes:
         attached: Those of them that are named by a collection whose repository belongs to another warehouse,
-            by the
-        collection's name.
+            by the collection's name.
         others: The rest.
         missing: Tables that a collection names and that do not exist, by the collection's name. It cannot
-            take a backup
-        until they exist.
+            take a backup until they exist.
     """
 
     attached: Mapping[str, tuple[str, ...]]

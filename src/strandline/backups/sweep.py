@@ -1,4 +1,4 @@
-"""Garbage-collect a repository.
+"""Garbage collection of a repository.
 
 1. Delete superseded manifests of surviving backups. They name backups that may be deleted now.
 2. Delete the manifests of dropped and merged backups, children first.

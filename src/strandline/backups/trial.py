@@ -1,4 +1,4 @@
-"""Check that a backup can be restored: restore it, compare everything, roll back.
+"""Trial restore: restores a backup, compares everything, and rolls back.
 
 The trial runs all steps of a restore: it creates the targets, applies the increments one by one, copies
 segments out of the repository, verifies the checksum of every segment, and compares rows with digests and

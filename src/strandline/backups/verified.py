@@ -1,4 +1,4 @@
-"""Store and read the results of earlier verifications.
+"""Results of earlier verifications, stored in the catalog.
 
 For each backup, the last report of each level is kept. Objects that were verified together are stored as a
 lot: one row with the keys of up to a thousand objects. When all objects of a lot were verified again, its row
@@ -44,17 +44,14 @@ class BackupReport(Record):
 
     Attributes:
         objects: Number of objects of this backup that were checked in this run. An object that several
-            backups share counts
-        for the first of them.
+            backups share counts for the first of them.
         bytes: Size of these objects.
         problems: Number of problems found in this backup.
         restorable: No problem is known at this level that would prevent a restore, neither in this backup nor
-            in those it
-        builds on.
+            in those it builds on.
         because: Why it is not restorable.
         verified_at: Everything that a restore needs was verified at this level at this time or later (seconds
-            since the
-        epoch). None: some of it never was.
+            since the epoch). None: some of it never was.
     """
 
     backup: str

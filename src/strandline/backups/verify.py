@@ -1,9 +1,12 @@
-"""Verifying the backups of a collection: a ladder of four levels, each of which promises more and costs more.
+"""Verification of backups at four levels. Each level proves more and costs more than the one before.
 
-``chain`` reads records, and the manifests of a repository. ``files`` looks whether every object is there in
-its size, ``checksums`` reads every byte, and ``restore`` restores each end of a chain to a place that nobody
-sees. What was looked at once is not looked at again unless that is asked for; a sample takes what was not
-looked at for the longest time.
+1. ``chain`` compares records, and the manifests of a repository.
+2. ``files`` checks that every object exists with the right size.
+3. ``checksums`` reads every byte.
+4. ``restore`` restores the last backup of each chain to a hidden path, and rolls back.
+
+An object that was verified before is skipped unless the request says AGAIN. A sample takes the objects that
+were not verified for the longest time.
 """
 
 from __future__ import annotations
@@ -40,11 +43,14 @@ from strandline.work import phase
 
 
 class VerifyReport(list[Problem]):
-    """What a verification found: the problems, none if all is well, and more about each backup.
+    """The result of a verification: a list of problems, empty if everything is fine.
 
-    ``backups``: a report of each, oldest first. ``unnamed_objects``: how many objects of the repository no
-    backup needs; None if that was not looked at. ``repaired``: the damaged objects of which a repair was
-    asked for, each with ``healed_from`` or ``problem``."""
+    Attributes:
+        backups: A report for each backup, oldest first.
+        unnamed_objects: Number of objects in the repository that no backup needs. None if they were not
+            counted.
+        repaired: Damaged objects that were passed to a repair, each with ``healed_from`` or ``problem``.
+    """
 
     def __init__(
         self,
@@ -69,7 +75,7 @@ class VerifyReport(list[Problem]):
 
     @property
     def newest_restorable(self) -> str | None:
-        """The newest backup that can still be restored, as far as this level can tell."""
+        """The newest restorable backup, as far as this level can tell."""
         return next((b.backup for b in reversed(self.backups) if b.restorable), None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -89,19 +95,22 @@ class VerifyReport(list[Problem]):
 def verify_backups(
     runtime: Runtime, request: VerifyRequest, try_restore: Callable[[str, str], None]
 ) -> VerifyReport:
-    """Verify the backups of a collection. ``try_restore``: restores a backup of it to nowhere, and raises
-    what is in the way."""
+    """Verify the backups of a collection.
+
+    Args:
+        try_restore: Runs a trial restore of a backup, and raises its error.
+    """
     return _Verification(runtime, request).run(try_restore)
 
 
 class _Verification:
-    """One run. All that it is about is read at its beginning, from one moment of the catalog."""
+    """One verification. It reads all records at the beginning, in one snapshot."""
 
     def __init__(self, runtime: Runtime, request: VerifyRequest) -> None:
         self._runtime = runtime
         self._request = request
         self._level = request.level
-        self._snapshot = Snapshot(runtime)  # What it shows stays readable for as long as it is there.
+        self._snapshot = Snapshot(runtime)  # Keeps the segments of the snapshot readable.
         self._snapshot.take()
         self._held: dict[int, Sequence[Segment]] = {}
         with runtime.catalog.read() as conn:
@@ -136,7 +145,7 @@ class _Verification:
         with self._runtime.catalog.write() as tx:
             there = {row.id for row in paths.backups(tx.conn, self._path)}
             keep_reports(tx, self._level, {ids[r.backup]: r for r in made if ids[r.backup] in there})
-        # What belongs to a backup that was dropped meanwhile is missing by right.
+        # Objects and manifests of a backup that was dropped meanwhile are allowed to be missing.
         gone = {self._at(name) for name, id_ in ids.items() if id_ not in there}
         return VerifyReport(
             [problem for problem in self._problems if problem.path not in gone],
@@ -150,14 +159,14 @@ class _Verification:
         return f"{self._path.path}/{backup}"
 
     def _find(self, kind: str, backup: str, message: str) -> None:
-        """Something is wrong with a backup as a whole."""
+        """Record a problem of a backup as a whole."""
         self._problems.append(Problem(kind, self._at(backup), message))
         self._spoiled.setdefault(backup, message)
 
     # --- what is told without an object --------------------------------------------------------------------
 
     def _compare_sizes(self) -> None:
-        """The catalog has all of what a backup recorded: one segment too few is a state that never was."""
+        """Check that the catalog has all bytes that a backup recorded."""
         for record in self._records:
             for slice_ in record.slices:
                 if sum(s.bytes for s in self._held.get(slice_.target_id, ())) != slice_.bytes:
@@ -165,8 +174,10 @@ class _Verification:
                     self._find("broken_chain", record.name, wrong)
 
     def _inspect(self) -> dict[str, Inspected]:
-        """Return the repositories that have the backups, compared with the catalog. One that cannot be opened
-        is closed: nothing can be said of its objects."""
+        """Compare the repositories of the backups with the catalog.
+
+        A repository that cannot be opened is closed: its objects are not checked.
+        """
         found = {}
         for root in dict.fromkeys(r.stored for r in self._records if r.stored is not None):
             stored = [record for record in self._records if record.stored == root]
@@ -185,15 +196,17 @@ class _Verification:
         return found
 
     def _folded_since(self, known: Sequence[BackupRecord]) -> list[str]:
-        """Return the backups that were folded or swallowed since this run began: others have their manifests
-        now."""
+        """Return the backups whose manifests a compaction or merge has changed since this run began."""
         with self._runtime.catalog.read() as conn:
             now = {head.name: file_of(head) for _, head in backup_heads(conn, self._path)}
         return [record.name for record in known if now.get(record.name) != file_of(record)]
 
     def _unknown(self, root: str, files: Sequence[str]) -> list[Problem]:
-        """Return backups that came, or came back, without this warehouse: one is in the catalog before it is
-        in the repository, and until it has left that."""
+        """Return backups in the repository that this warehouse does not know.
+
+        Its own backups are in the catalog before they are in the repository, and stay there until they are
+        deleted from it.
+        """
         with self._runtime.catalog.read() as conn:
             known = {path.name for path in paths.children(conn, self._path)}
             known |= {*paths.require_id(conn, self._path.id).record(Collection).leaving}
@@ -210,7 +223,7 @@ class _Verification:
 
     def _inspect_one(self, root: str, stored: Sequence[BackupRecord]) -> Inspected:
         is_own = root == self._collection.settings.storage and not self._collection.attached
-        # Opened anew: this process may remember a key of which nothing is left.
+        # Open the repository again: this process may have cached a key that is lost.
         files, _ = self._runtime.files.open_anew(root)
         return inspect(
             Repository(files, root),
@@ -240,7 +253,7 @@ class _Verification:
             if record.stored not in self._closed:
                 for slice_, schema in record.shaped_slices:
                     objects.add(record.name, self._held.get(slice_.target_id, ()), schema)
-        # What backups held that were dropped may still be there: the repository was not swept yet.
+        # If the repository was not garbage-collected yet, it may still have objects of dropped backups.
         some = request.at is not None or bool(self._closed) or bool(self._collection.leaving)
         due = objects.due(sample=request.sample, again=request.again)
         objects.look_at(due, some=some)
@@ -249,7 +262,7 @@ class _Verification:
             self._problems.append(Problem(finding.kind, at, finding.message, list(finding.keys)))
 
     def _try(self, try_restore: Callable[[str, str], None]) -> dict[str, float]:
-        """Restore the ends of chains whose turn it is. Return when each that could be was last restored."""
+        """Run trial restores of the chain ends that are due. Return when each one last succeeded."""
         with self._runtime.catalog.read() as conn:
             earlier = reports(conn, [row.id for row in self._rows])
         tried = {
@@ -261,17 +274,17 @@ class _Verification:
         verdicts = self._judge()
         for backup in self._ends_due(tried):
             if verdicts[backup].because is not None:
-                continue  # It would only take long to hear it again.
+                continue  # The trial would fail with the same error.
             try:
                 with phase(f"restoring {backup} to nowhere"):
                     try_restore(self._path.name, backup)
             except Corrupted as error:
                 self._find("failed_restore", backup, f"{backup} cannot be restored: {error.message}")
             except PathNotFound:
-                continue  # It was dropped meanwhile.
+                continue  # The backup was dropped meanwhile.
             else:
                 tried[backup] = self._runtime.clock.now()
-            collect_garbage(self._runtime)  # What was copied for it may be as large as a table.
+            collect_garbage(self._runtime)  # The copies of the trial may be as large as the tables.
         return tried
 
     def _ends_due(self, tried: Mapping[str, float]) -> list[str]:
@@ -325,7 +338,7 @@ def _targets(record: BackupRecord) -> list[int]:
 
 
 def _chosen(conn: Connection, collection: Path, at: str | None) -> list[Path]:
-    """Return the backups to verify, oldest first: all, or one and those that it builds on."""
+    """Return the backups to verify, oldest first: all, or one with those that it builds on."""
     there = paths.backups(conn, collection)
     if at is None:
         return there

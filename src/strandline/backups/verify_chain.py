@@ -47,8 +47,7 @@ class Verdict:
         spoiled: What is wrong with the backup as a whole, or with a backup that it builds on.
         because: Why it cannot be restored: ``broken``, ``spoiled``, or a damaged object that it needs.
         since: All objects that it needs were verified at this time or later. Infinity if it needs none, None
-            if some were
-        never checked.
+            if some were never checked.
     """
 
     record: BackupRecord

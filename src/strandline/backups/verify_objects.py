@@ -1,7 +1,7 @@
-"""Looking at the objects of backups: files and, in a warehouse, what the catalog itself keeps of rows.
+"""Verification of objects: files and, in a warehouse, inline segments.
 
-An object is looked at once, however many backups hold it. What was found is written down now and then, so
-that a run that ends early was not for nothing.
+An object is verified once, even if several backups share it. Results are stored at intervals, so that a run
+that is interrupted keeps what it has verified.
 """
 
 from __future__ import annotations
@@ -28,14 +28,19 @@ from strandline.work import phase
 T = TypeVar("T")
 
 TOGETHER = 1000
-"""So many objects are looked at together at most."""
+"""Maximum number of objects in one batch, and in one stored lot."""
 KEPT_EVERY = 64
-"""After so many shards at most it is written down what was looked at."""
+"""Results are stored after at most this many batches."""
 
 
 @dataclass(frozen=True)
 class Object:
-    """What is looked at once. ``backup``: the first that holds it. ``schema``: that of its table there."""
+    """An object that is verified once.
+
+    Attributes:
+        backup: The first backup that holds it.
+        schema: Schema of its table in that backup.
+    """
 
     key: str
     segment: Segment
@@ -43,7 +48,7 @@ class Object:
     schema: TableSchema
 
     def differs(self, segment: Segment) -> bool:
-        """Return whether another backup says of the same content what cannot be true as well."""
+        """Return True if a segment describes the same object differently."""
         return _facts(segment) != _facts(self.segment)
 
 
@@ -52,8 +57,13 @@ def _facts(segment: Segment) -> tuple[object, ...]:
 
 
 class Objects:
-    """The objects of a collection, or of some of its backups. ``level``: how closely they are looked at.
-    ``checked`` and ``findings``: what was looked at, and what is wrong with it."""
+    """The objects of a collection, or of some of its backups.
+
+    Attributes:
+        looked: Results of earlier verifications.
+        checked: Objects that this run has verified.
+        findings: What is wrong with them, by key.
+    """
 
     def __init__(self, runtime: Runtime, collection_id: int, known: Looked, level: Level) -> None:
         self._runtime = runtime
@@ -76,10 +86,12 @@ class Objects:
             self._ids.setdefault(key, set()).add(segment.id)
 
     def due(self, *, sample: int | None, again: bool) -> list[Object]:
-        """Return the objects whose turn it is: all, what never was looked at, or a sample of so many percent,
-        those that have waited for the longest time first. So however many come each time, a hundred samples
-        of one percent have looked at all that was there before them. What was damaged is looked at each
-        time."""
+        """Return the objects that are due: never verified ones, all (``again``), or a sample.
+
+        A sample takes the given percentage of the objects, those first that have waited longest. So after a
+        hundred samples of one percent, all objects that existed before the first sample are verified, even if
+        new ones arrive each time. Damaged objects are always due.
+        """
         times = {key: self.looked.at(key, self._level) for key in self.all}
         if sample is not None:
             seen = {key: self.looked.since(key, self._level) for key in self.all}
@@ -92,7 +104,7 @@ class Objects:
         return [self.all[key] for key in dict.fromkeys([*ordered, *damaged])]
 
     def look_at(self, due: Iterable[Object], *, some: bool) -> None:
-        """Look at objects, and keep what was found. ``some``: the collection has others as well."""
+        """Verify objects, and store the results. ``some``: the collection has other objects as well."""
         kept, wanted = 0, list(due)
         try:
             for number, batch in enumerate(self._looked_on(wanted), start=1):
@@ -108,7 +120,7 @@ class Objects:
         self._tidy(some=some)
 
     def _looked_on(self, wanted: Sequence[Object]) -> Iterator[list[Object]]:
-        """About a shard at a time: storage that fails now and then costs one of them again, not all."""
+        """Yield batches of about a shard. If storage fails, only one batch is retried."""
         most = self._runtime.settings.shard_bytes
         with phase("verifying", sum(o.segment.bytes for o in wanted), "bytes") as verifying:
             for batch in batches(wanted, lambda each: each.segment.bytes, most, TOGETHER):
@@ -136,13 +148,13 @@ class Objects:
                 keep_lot(tx, self._collection_id, self._level, well, bad)
 
     def _forget_collected(self) -> None:
-        """What the catalog has forgotten meanwhile is missing by right."""
+        """Drop findings about objects that the catalog has deleted meanwhile."""
         with self._runtime.catalog.read() as conn:
             known = chains.known(conn, {id_ for key in self.findings for id_ in self._ids[key]})
         self.findings = {key: found for key, found in self.findings.items() if self._ids[key] & known}
 
     def _tidy(self, *, some: bool) -> None:
-        """What was found damaged stays so until it was looked at as closely as then and found well."""
+        """Keep objects listed as damaged until the same or a higher level finds them intact."""
         well = {each.key for each in self.checked}.difference(self.findings)
         closely = LEVELS.index(self._level)
         with self._runtime.catalog.write() as tx:
@@ -161,15 +173,14 @@ class Objects:
             self.looked = looked(tx.conn, self._collection_id)
 
     def known(self, segments: Iterable[Segment]) -> tuple[float | None, str | None]:
-        """Return since when all of these are known to be well (None: some are not), and what is wrong with
-        one."""
+        """Return when these were last found intact (None: not all were), and one damage, if any."""
         keys = [key_of(segment) for segment in segments]
         damage = next((self.findings[key].message for key in keys if key in self.findings), None)
         return self.looked.oldest(keys, self._level), damage
 
 
 def note_damage(runtime: Runtime, collection_id: int, segments: Sequence[Segment]) -> None:
-    """Keep which of these segments of a collection are damaged: work on them has found that one is."""
+    """Find and record the damaged ones among these segments, after work on them has failed."""
     findings = runtime.store.checks.damages(present(runtime, segments))
     bad = {key_of(s) for s, found in zip(segments, findings, strict=True) if found is not None}
     with runtime.catalog.write() as tx:
@@ -177,8 +188,7 @@ def note_damage(runtime: Runtime, collection_id: int, segments: Sequence[Segment
 
 
 def present(runtime: Runtime, segments: Sequence[Segment]) -> list[Segment]:
-    """Return segments with what is stored of them now: of what the catalog itself holds, this process may
-    remember something else."""
+    """Return segments with their stored content. Inline segments are read again, not taken from a cache."""
     inline = {s.id: replace(s, data=None) for s in segments if s.file is None}
     with runtime.catalog.read() as conn:
         for id_, data, checksum in chains.inline_rows(conn, inline):
@@ -187,7 +197,7 @@ def present(runtime: Runtime, segments: Sequence[Segment]) -> list[Segment]:
 
 
 def patiently(runtime: Runtime, act: Callable[[], T]) -> T:
-    """Return what ``act`` returns, which is tried again while storage does not answer, or not in time."""
+    """Call ``act``; retry while storage does not answer, or not in time."""
     settings = runtime.settings
     for number in tries(runtime.clock, settings.pauses.__getitem__):
         try:

@@ -1,4 +1,4 @@
-"""What a repository says of itself, compared with what the catalog says of it: marker, owner, manifests."""
+"""Comparison of a repository with the catalog: marker, owners, manifests."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ from strandline.storage.object_names import OBJECTS, is_object_or_part
 from strandline.tables.check import Problem
 
 READERS = 8
-"""So many manifests are read at a time."""
+"""Maximum number of manifests that are read at the same time."""
 
 
 @dataclass
 class Inspected:
-    """``spoiled``: backups that this repository cannot bring back any more, and why. ``named``: the objects
-    that manifests name; None if one of these cannot be read, so that nobody can tell. ``is_owned``: the
-    warehouse that is known to add to it still does. ``others``: in one that is, the manifests of backups that
-    the catalog does not have."""
+    """Findings about a repository.
+
+    Attributes:
+        spoiled: Backups that cannot be restored from this repository, and why.
+        named: Objects that manifests name. None if a manifest cannot be read, so the list is incomplete.
+        is_owned: The expected warehouse still owns it.
+        others: If it is owned, manifests of backups that the catalog does not have.
+    """
 
     problems: list[Problem] = field(default_factory=list)
     spoiled: dict[str, str] = field(default_factory=dict)
@@ -38,14 +42,14 @@ class Inspected:
             self.named.update(manifest.objects())
 
     def forget(self, collection: str, backups: Iterable[str]) -> None:
-        """Take back what was found about backups of a collection."""
+        """Remove the findings about some backups of a collection."""
         for name in backups:
             self.spoiled.pop(name, None)
             self.problems = [p for p in self.problems if p.path != f"{collection}/{name}"]
 
     @staticmethod
     def closed(root: str, backups: Sequence[str], message: str) -> Inspected:
-        """Return a repository that cannot be opened."""
+        """Return the findings about a repository that cannot be opened."""
         problem = Problem("damaged_repository", root, message)
         return Inspected([problem], dict.fromkeys(backups, message), None)
 
@@ -59,16 +63,20 @@ def inspect(
     owner: str | None,
     whole: bool,
 ) -> Inspected:
-    """Return what is wrong with a repository. ``records``: the backups that it should have, with the segments
-    that the catalog takes its objects for. ``owner``: the warehouse that adds to it, if that is known.
-    ``whole``: it should have no others, and those that it has are looked at as well.
-    CORRUPTED if nothing in it can be trusted."""
+    """Return what is wrong with a repository. CORRUPTED if nothing in it can be trusted.
+
+    Args:
+        records: The backups that it should have.
+        held: Segments that the catalog has for its objects, by path id.
+        owner: The warehouse that writes to it, if known.
+        whole: ``records`` are all its backups, so its other manifests are read as well.
+    """
     found = Inspected()
     by_name = {record.name: record for record in records}
     _check_marker(repository)
     _inspect_owners(repository, owner, found, list(by_name))
     listed = repository.listed()
-    # A compaction that was undone may have left one that says the same of the rows and not of the files.
+    # A compaction that was rolled back may have left a manifest with the same rows in other files.
     counting = {name: _counting(listed.get(name, []), record) for name, record in by_name.items()}
     there = {file for files in listed.values() for file in files}
     wanted = sorted(there if whole else {name for name in counting.values() if name is not None})
@@ -88,12 +96,13 @@ def inspect(
             found.named = None if file is not None else found.named
         found.problems.append(Problem(kind, f"{collection}/{name}", message))
         found.spoiled.setdefault(name, message)
-    for file, manifest in read.items():  # Of backups that were folded since, or that the catalog has not.
+    # Other manifests: of backups that were compacted or merged since, or that the catalog does not have.
+    for file, manifest in read.items():
         if isinstance(manifest, Manifest):
             found.name(manifest)
             if manifest.backup.name not in by_name and found.is_owned:
                 found.others.append(file)
-        elif repository.plain.exists(file):  # Otherwise it was removed while we looked.
+        elif repository.plain.exists(file):  # Otherwise it was deleted meanwhile.
             found.named = None
             found.problems.append(Problem("damaged_manifest", f"{repository.root}/{file}", manifest.message))
     if not whole:
@@ -102,7 +111,7 @@ def inspect(
 
 
 def _counting(files: Sequence[str], record: BackupRecord) -> str | None:
-    """Return which of its manifests says what a backup is, to who knows it as what the record says."""
+    """Return the manifest to compare with a record: the one of the same form, or the one in effect."""
     known = file_of(record)
     return known if known in files else next(iter(files), None)
 
@@ -112,9 +121,9 @@ def _no(repository: Repository, backup: str) -> StrandlineError:
 
 
 def _check_marker(repository: Repository) -> None:
-    """Without it no manifest can be told from one of another repository."""
+    """Check the marker. Without it, manifests of another repository could not be detected."""
     try:
-        repository.marker  # noqa: B018  (it is read by who asks for it)
+        repository.marker  # noqa: B018 (the property reads and checks it)
     except Newer:
         raise
     except PreconditionFailed as error:
@@ -130,7 +139,7 @@ def _inspect_owners(
         found.problems.append(Problem("damaged_repository", repository.root, error.message))
         try:
             repository.owner()
-        except Corrupted:  # It cannot be attached.
+        except Corrupted:  # Without a readable owner the repository cannot be attached.
             found.spoiled.update(dict.fromkeys(names, error.message))
         return
     found.is_owned = there.warehouse == owner
@@ -140,7 +149,7 @@ def _inspect_owners(
 
 
 def unnamed(repository: Repository, named: set[str]) -> int:
-    """Return how many objects no manifest names: those of backups that were removed, or never finished."""
+    """Return the number of objects that no manifest names: of deleted or unfinished backups."""
     there = (name for name in repository.files.names(OBJECTS) if is_object_or_part(name))
     return sum(1 for name in there if name not in named)
 
@@ -167,7 +176,7 @@ def _is_same(
 
 
 def _plain(segment: Segment) -> tuple[str, ...]:
-    """Return all that is said of a segment but the names that only one catalog has for it."""
+    """Return the fields of a segment for a comparison, without names that are local to one catalog."""
     return tuple(map(repr, _values(replace(segment, id=0, file=object_of(segment.file or "")))))
 
 
@@ -188,7 +197,7 @@ def _values(segment: Segment) -> list[object]:
 
 
 def _timeless(record: BackupRecord) -> BackupRecord:
-    """Return a record without what each catalog has for itself."""
+    """Return a record without what is local to one catalog."""
 
     def slice_(of: SliceRecord) -> SliceRecord:
         return replace(of, target_id=0)
