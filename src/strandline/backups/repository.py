@@ -270,7 +270,10 @@ class Repository:
         return found
 
     def check_bytes(self, file: str) -> None:
-        """Raise CORRUPTED if a manifest cannot be decrypted or its checksum does not match. Its content is not checked."""
+        """Raise CORRUPTED if a manifest cannot be decrypted or its checksum does not match.
+
+        The content is not checked.
+        """
         text_of(self.files.read(file), f"the manifest of {backup_of(file)} in {self.root}")
 
     def add(self, manifest: Manifest) -> bool:
