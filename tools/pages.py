@@ -43,7 +43,8 @@ def commands() -> str:
     shared = {line for line in top.splitlines() if line.startswith("* `-")}
     own = [line for other in others for line in other.splitlines() if line not in shared]
     without_empty_lists = re.sub(r"\*\*Options\*\*:\n\n(?!\* )", "", "\n".join(own))
-    return top.partition("**Commands**")[0] + without_empty_lists
+    page = top.partition("**Commands**")[0] + without_empty_lists
+    return re.sub(r"^Example: (.+)", r"**Example**:\n\n```console\n$ \1\n```", page, flags=re.MULTILINE)
 
 
 def faults() -> str:

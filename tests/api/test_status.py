@@ -81,7 +81,7 @@ def test_a_backup_that_is_damaged_and_one_that_failed(
         ("warning", "this restore has failed"),
     ]
     db.forget(status.attention[1].about)
-    assert len(db.status().attention) == 1, "it is acknowledged"
+    assert len(db.status().attention) == 1, "the warning is dismissed"
 
 
 @pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)

@@ -56,7 +56,7 @@ def test_a_check_leaves_nothing(db: Database, tmp_path: Path) -> None:
 def test_an_encrypted_one_needs_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REPOSITORY_KEY", KEY)
     with open_at(tmp_path / "warehouse") as db:
-        with pytest.raises(PreconditionFailed, match="no place is named for the key"):
+        with pytest.raises(PreconditionFailed, match="encrypted and no key is configured"):
             db.sql(encrypted(tmp_path / "repository"))
         assert there(db) == [] and not (tmp_path / "repository").exists()
     with open_at(tmp_path / "warehouse", settings={"repository_key_env": "REPOSITORY_KEY"}) as db:

@@ -175,7 +175,7 @@ def test_a_table_or_collection_under_operation_keeps_its_name(filled: Database) 
         with db.runtime.catalog.write() as tx:
             row = paths.require(tx.conn, path)
             paths.set_state(tx, [row.id], "copying", "an operation")
-        with pytest.raises(UnderOperation, match="under operation"):
+        with pytest.raises(UnderOperation, match="is busy: operation"):
             db.sql("ALTER TABLE t RENAME TO u")
         with db.runtime.catalog.write() as tx:
             paths.set_state(tx, [row.id], paths.READY, None)

@@ -23,6 +23,10 @@ from tests.claims import move
 from tests.world import BY_V, SCHEMA, create, disagreements, dump, kept, leaks, write
 
 STATES = ["creating", "altering", "copying", "dropping", "incoming restore", "outgoing restore"]
+BUSY = {
+    "incoming restore": "/orders is busy: restore op is writing to it",
+    "outgoing restore": "/orders is busy: restore op is reading from it",
+}
 STREAM = StreamBody(mode="UPDATES", format="JSON", owner=None, table_id=1, created_step=1, cursor=None)
 registry = VersionRegistry()
 
@@ -109,7 +113,7 @@ def test_a_locked_path_lets_only_its_own_operation_through(orders: Catalog, stat
         operations.lock(tx, "op", [table], "altering")
         assert paths.require(tx.conn, "/orders").state == state, "what it holds already stays as it is"
         with pytest.raises(
-            UnderOperation, match=f"path is under operation: /orders is {state} by operation op"
+            UnderOperation, match=BUSY.get(state, f"/orders is busy: operation op is {state} it")
         ):
             operations.lock(tx, "other", [paths.require(tx.conn, "/orders/by_v"), table], "copying")
         assert paths.require(tx.conn, "/orders/by_v").state == "ready", "all of them or none"

@@ -156,7 +156,7 @@ def test_a_path_under_operation_is_only_for_its_own_operation(catalog: Catalog) 
         made = many.add_one(tx, NewPath(paths.require(tx.conn, "/"), "t", "table", Nothing()), step=1)
         paths.set_state(tx, [made.id], "altering", "op-1")
         locked = paths.require(tx.conn, "/t")
-        with pytest.raises(UnderOperation, match="path is under operation: /t is altering by operation op-1"):
+        with pytest.raises(UnderOperation, match="/t is busy: operation op-1 is altering it"):
             paths.check_ready(locked)
         with pytest.raises(UnderOperation):
             paths.check_ready(locked, "op-2")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -327,7 +330,7 @@ def test_verify_says_which_backups_can_be_restored(shop: Run, tmp_path: Path) ->
     assert [b["objects"] for b in shop("verify", "nightly", "--json").json["backups"]] == [0, 0]
     sampled = shop("verify", "nightly", "--sample", "50", "--json").json["backups"]
     assert sum(backup["objects"] for backup in sampled) == 2
-    assert "can be restored, all of it since" in shop("show-backup", "nightly", increment).out
+    assert "can be restored, fully verified since" in shop("show-backup", "nightly", increment).out
     assert "bytes_verified  20" in shop("restore", "nightly", "--replace").out
 
     (tmp_path / f"repository/backups/{increment}.json").unlink()
@@ -354,6 +357,24 @@ COMMANDS = (
 def test_help_names_every_command(run: Run) -> None:
     said = run("--help").out
     assert [name for name in re.findall(r"[a-z-]+", COMMANDS) if f" {name} " not in said] == []
+
+
+def each_command(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from each_command(inner, (*path, name))
+
+
+def test_every_help_has_an_example_that_is_a_valid_command_line(run: Run) -> None:
+    commands = dict(each_command(typer.main.get_command(app.app_with(app.COMMANDS))))
+    assert len(commands) > 30
+    for path, command in commands.items():
+        said = run(*path, "--help").out
+        assert ("Example: strandline" in said, "<bool>" in said) == (True, False), path
+        words = shlex.split(command.epilog.splitlines()[0])[2:]
+        assert (*words[: len(path)],) == path
+        named = max((known for known in commands if (*words[: len(known)],) == known), key=len)
+        assert commands[named].make_context(" ".join(named), words[len(named) :])
 
 
 def test_a_command_is_in_the_module_of_its_name() -> None:
@@ -457,8 +478,8 @@ def test_who_works_on_a_path_is_told_where_it_is_listed(shop: Run) -> None:
         with db.runtime.catalog.write() as tx:
             seen = time.time() - 90
             tx.conn.execute(update(sqltables.sessions).values(pid=2**30, seen=seen))
-        assert f"by {HOST}:{2**30}, which is silent for 1:3" in shop("ls").err
-        assert f"by {HOST}:{2**30}, which is silent for 1:3" in shop("describe", "/orders").out
+        assert f"by {HOST}:{2**30}, without a heartbeat for 1:3" in shop("ls").err
+        assert f"by {HOST}:{2**30}, without a heartbeat for 1:3" in shop("describe", "/orders").out
         with db.runtime.catalog.write() as tx:
             tx.conn.execute(delete(sqltables.sessions))
         assert f"by {process}, which has ended" in shop("describe", "/orders").out

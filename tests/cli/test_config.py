@@ -89,7 +89,7 @@ def test_nothing_secret_is_shown(files: Run, monkeypatch: pytest.MonkeyPatch) ->
         assert "here" in said.out, "what is none is shown"
     said = files("config", "--catalog", "postgresql+psycopg://ada:tiger@db/x")
     assert "tiger" not in said.out + said.err
-    assert "everybody on this machine can see a password on the command line" in said.err
+    assert "other users of this machine can see a password on the command line" in said.err
 
 
 def test_where_the_password_of_a_catalog_is(files: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,14 +124,14 @@ def test_a_process_in_the_background_has_no_password_in_its_arguments(
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("warehuose = 'x'", "there is no 'warehuose' to configure (strandline.toml)", "'warehouse'"),
+        ("warehuose = 'x'", "unknown setting 'warehuose' (strandline.toml)", "'warehouse'"),
         ("[settings]\nbulk_rws = 1", "there is no 'bulk_rws' to configure", "'bulk_rows'"),
         ("bulk_rows = 1", "bulk_rows is a setting", "below [settings]"),
         ("[settings]\nbulk_rows = 'many'", "bulk_rows cannot be 'many' (strandline.toml)", "whole number"),
         ("[spark]\nmemory = 1", "'memory' is no option of Spark", "spark.memory"),
         ("[spark]\nspark.x = 1", "spark.spark is not a text", "quotes"),
         ("warehouse = 1", "warehouse is not a text", "Write"),
-        ("[profiles.a]\nx = 1", "there is no 'x' to configure (strandline.toml, profile a)", "There are"),
+        ("[profiles.a]\nx = 1", "unknown setting 'x' (strandline.toml, profile a)", "Known names"),
         ("profile = 'b'\n[profiles.a]", "there is no profile 'b'", "There are a"),
         ("settings = 1", "settings is a table", "[settings]"),
         ("log_level = 'loud'", "log_level (strandline.toml) cannot be 'loud'", "one of debug"),
@@ -148,7 +148,7 @@ def test_a_command_is_not_taken_from_a_file_that_others_can_write(run: Run) -> N
     Path("strandline.toml").write_text("catalog_password_command = 'touch ran'")
     os.chmod("strandline.toml", 0o666)
     said = run("ls")
-    assert (said.code, "others than you can write to it" in said.err) == (6, True)
+    assert (said.code, "other users can write to it" in said.err) == (6, True)
     assert not Path("ran").exists()
 
 

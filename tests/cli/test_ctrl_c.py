@@ -77,7 +77,7 @@ def test_ctrl_c_in_verify_ends_it_and_the_next_one_verifies_all(
         terminal.expect("so far")
         terminal.send(CTRL_C)
         seen += terminal.expect("error: interrupted [CANCELLED]")
-        seen += terminal.expect("hint: What was committed before stays")
+        seen += terminal.expect("hint: Earlier commits stay")
         assert terminal.exit_code() == 130
         no_traceback(seen + terminal.text)
     assert shop("verify", "nightly").code == 0

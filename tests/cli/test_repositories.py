@@ -167,8 +167,8 @@ def test_what_follows_a_backup_is_in_sight(
     assert [(b["stored"], b["waiting"]) for b in shown] == [(str(place), False), (None, True)]
     assert [(b["restorable_elsewhere"], b["restorable_here"]) for b in shown] == [(True, True), (False, True)]
     assert "restore   here only\n" in shop("show-backup", "away", "last").out
-    assert shop("show-backup", "away").out.count("1 backup, not sent yet") == 1
-    assert "where     the warehouse, not sent yet\n" in shop("show-backup", "away", "last").out
+    assert shop("show-backup", "away").out.count("1 backup, not uploaded yet") == 1
+    assert "where     the warehouse, not uploaded yet\n" in shop("show-backup", "away", "last").out
     away.rename(place)
     assert list((place / "backups").iterdir())
 

@@ -102,7 +102,7 @@ def test_a_session(shop: Run, shell: Terminal, tmp_path: Path) -> None:
     shell.send(f"BEGIN; DELETE FROM orders WHERE id = 1;{ENTER}")
     shell.expect("strandline*>")
     shell.send(f"exit{ENTER}")
-    shell.expect("The transaction that was open is rolled back.")
+    shell.expect("The open transaction was rolled back.")
     assert shell.exit_code() == 0
     assert shop("sql", "SELECT id FROM orders ORDER BY id", "--json").json["rows"] == [[1], [2], [3]]
     assert "FROM orders ORDER BY id;" in (tmp_path / "state" / "strandline" / "history").read_text()

@@ -95,7 +95,7 @@ def test_a_script_with_a_transaction(shop: Run) -> None:
     )
     assert said.out.splitlines()[2].startswith("1 row changed at step")
     said = shop("sql", "BEGIN; DELETE FROM orders")
-    assert (said.code, "end in an open transaction, which is rolled back" in said.err) == (6, True)
+    assert (said.code, "end in an open transaction, which was rolled back" in said.err) == (6, True)
     said = shop("sql", "BEGIN; DELETE FROM orders; SELECT * FROM nope; COMMIT")
-    assert (said.code, "The transaction that was open is rolled back." in said.err) == (3, True)
+    assert (said.code, "The open transaction was rolled back." in said.err) == (3, True)
     assert shop("sql", "SELECT id FROM orders", "--json").json["rows"] == [[2]]

@@ -58,9 +58,9 @@ def test_a_file_that_others_can_write_is_refused(here: Run, mode: int) -> None:
     FILE.chmod(mode)
     if mode == 0o664 and os.getuid() != 0:
         pytest.skip("the group of this user may be private")
-    refused(here, "strandline.toml is not used: others than you can write to it", "chmod go-w")
+    refused(here, "strandline.toml is not used: other users can write to it", "chmod go-w")
     assert here("config").code == 0
-    assert "others than you can write to it" in here("config").err
+    assert "other users can write to it" in here("config").err
     FILE.chmod(0o644)
     assert here("ls").code == 0
 
@@ -87,7 +87,7 @@ def test_a_link_of_another_user_is_refused(here: Run) -> None:
 
 def test_a_folder_that_others_can_write_is_refused_unless_it_is_sticky(here: Run) -> None:
     Path().chmod(0o777)
-    refused(here, "others than you can write to its folder")
+    refused(here, "other users can write to its folder")
     Path().chmod(0o1777)
     assert here("ls").code == 0
 

@@ -100,7 +100,7 @@ def test_of_two_operations_on_a_table_one_runs_and_the_other_is_refused(
     before = state(orders)
     where = "copying" if first == "copy" else "altering"
     with pytest.raises(
-        UnderOperation, match=rf"path is under operation: /orders\S* is {where} by operation {running}"
+        UnderOperation, match=rf"/orders\S* is busy: operation {running} is {where} it"
     ) as refused:
         other.start(second, requests[second])
     assert running in refused.value.hint

@@ -364,11 +364,11 @@ def test_what_is_no_key_is_refused_and_not_repeated(
 
 
 REFUSED = {
-    "no place": (Settings(), PreconditionFailed, "no place is named"),
+    "no place": (Settings(), PreconditionFailed, "no key is configured"),
     "two places": (
         Settings(repository_key_env="A", repository_key_file="b"),
         PreconditionFailed,
-        "more than one place is named",
+        "more than one key is configured",
     ),
     "no such file": (
         Settings(repository_key_file="/no/such"),

@@ -448,7 +448,7 @@ def _of_failure(failed: Failed) -> Attention:
         level="warning",
         about=failed.id,
         message=f"this {failed.kind} has failed{f': {why.message}' if why else ''}",
-        hint=f"Repeat what it was for, or acknowledge it with db.forget({failed.id!r}).",
+        hint=f"Run it again, or dismiss this warning with db.forget({failed.id!r}).",
     )
 
 

@@ -67,7 +67,7 @@ def prove(tx: Writer, basis: Basis) -> TableState:
     if row is None:
         raise Stale(basis.table_id, "it was dropped")
     if row.state in CLOSED_STATES:
-        raise under_operation(f"table {basis.table_id} is {row.state}", row.operation_id)
+        raise under_operation(f"table {basis.table_id}", row.state, row.operation_id)
     if row.version != basis.version:
         raise Stale(basis.table_id, f"its version is {row.version}, planned with {basis.version}")
     head = chains.state_of(row)

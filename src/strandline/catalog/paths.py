@@ -295,13 +295,24 @@ def _below(
 def check_ready(path: Path, operation_id: str | None = None) -> None:
     """Refuse a path that another operation works on; parts of the same operation may use it."""
     if path.state != READY and (operation_id is None or path.operation_id != operation_id):
-        raise under_operation(f"{path.path} is {path.state}", path.operation_id)
+        raise under_operation(path.path, path.state, path.operation_id)
 
 
-def under_operation(what: str, operation_id: str | None) -> UnderOperation:
-    """Build the UNDER_OPERATION error; ``what`` names the path and its state."""
+_BUSY = {
+    "being replaced": "restore {} is replacing it",
+    "claimed": "operation {} has claimed its next version",
+    "incoming restore": "restore {} is writing to it",
+    "outgoing restore": "restore {} is reading from it",
+}
+"""What an operation does to a path in this state, where the state is not a verb such as ``copying``."""
+
+
+def under_operation(path: str, state: str, operation_id: str | None) -> UnderOperation:
+    """Build the UNDER_OPERATION error for a path that an operation has locked or claimed."""
+    name = path.removeprefix(f"{names.COLLECTIONS}/")
+    doing = _BUSY.get(state, f"operation {{}} is {state} it")
     return UnderOperation(
-        f"path is under operation: {what} by operation {operation_id}",
+        f"{name} is busy: {doing.format(operation_id)}",
         f"Wait for it with db.wait({operation_id!r}), or cancel it with db.cancel({operation_id!r}).",
         operation_id,
     )

@@ -1,8 +1,8 @@
 """The command line: ``strandline``.
 
-One module per command, named like it; the others are what they share. Everything that is slow to import
-(Spark, Arrow, the SQL parser, progress bars, the shell's editor) is imported by the function that needs it,
-so that a command on metadata answers at once and starts no JVM.
+Each command has a module of the same name; the other modules are shared. Modules that are slow to import
+(Spark, Arrow, the SQL parser, progress bars, the shell's editor) are imported inside the functions that need
+them. So a command that reads only metadata answers at once and starts no JVM.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ __all__ = ["main"]
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; raises nothing. Without ``args`` it is the one that this
-    process was started for."""
+    """Run one command and return its exit code.
+
+    Never raises. Without ``args``: run the command line of this process, with process-wide tuning.
+    """
     if args is not None:
         return _run(args)
-    # Nearly all that a command makes lives as long as its process, so to look for garbage in it takes time
-    # and finds nothing: not before it has made more than what it loads.
+    # Nearly all objects of a command live until the process ends. Collect garbage only after more
+    # allocations than the imports make.
     gc.set_threshold(500_000)
     _open_streams()
     code = _run(sys.argv[1:])
     if code == 130:
-        # After Ctrl-C nobody waits for threads that are still busy. A JVM ends by itself when this process
-        # has.
+        # After Ctrl-C, do not wait for busy threads. The JVM exits when this process has exited.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -36,7 +37,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _open_streams() -> None:
-    """Let streams that were closed lead nowhere. Else the next file that is opened would take their place."""
+    """Open closed standard streams on /dev/null, so that no later file gets their descriptor."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115

@@ -1,4 +1,4 @@
-"""The commands together, and what every run of one of them has in common."""
+"""The Typer app with all commands, and the error handling of every run."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 
 from strandline.cli import failures, logs, options, status_line
 from strandline.cli.failures import Fault
+from strandline.cli.options import example_text
 from strandline.cli.output import Output, nobody_reads
 from strandline.cli.progress import LeftAlone
 from strandline.cli.session import Cli
@@ -76,16 +77,17 @@ COMMANDS = (
     "maintain",
     "metrics",
 )
-"""In the order of ``--help``."""
+"""All commands, in the order of ``--help``."""
 
 
 def app_with(names: Iterable[str]) -> typer.Typer:
-    """Return the app with these commands, each from the module that is named like it."""
+    """Return the app with these commands; import only their modules."""
     app = typer.Typer(
         name="strandline",
         help="Keyed tables with global secondary indexes on Spark, "
         "and incremental backup and restore of both as one consistent unit.",
-        epilog="Each command explains itself: strandline COMMAND --help",
+        epilog=f"{example_text('strandline init shop')}\n\nHelp for one command: strandline COMMAND --help",
+        cls=options.Group,
         no_args_is_help=True,
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
@@ -98,8 +100,11 @@ def app_with(names: Iterable[str]) -> typer.Typer:
 
 
 def _asked(args: Sequence[str]) -> Sequence[str]:
-    """Return the commands that a line may mean: to make all of them takes longer than most of them do. All
-    are needed where it names none, and where it asks what there is."""
+    """Return the names of the commands that a command line may mean.
+
+    Importing all commands takes longer than running most of them. All are returned if the line names none,
+    or asks for help.
+    """
     named = [name for name in COMMANDS if name in args]
     before = args[: min(map(args.index, named), default=0)]
     return COMMANDS if not named or "help" in named or {"--help", "-h"} & set(before) else named
@@ -108,7 +113,7 @@ def _asked(args: Sequence[str]) -> Sequence[str]:
 def run(args: list[str]) -> int:
     """Run a command line; return the exit code."""
     cli = Cli()
-    # An error in the command line itself should be told in the right form, too.
+    # Parsed by hand: errors in the command line itself must follow --json and --quiet, too.
     as_json, debug = "--json" in args, "--debug" in args
     silent = as_json or "--quiet" in args or "-q" in args
     try:
@@ -128,7 +133,7 @@ def run(args: list[str]) -> int:
     except BrokenPipeError:
         return nobody_reads()
     except SystemExit as left:
-        # So Typer says that the reader has gone.
+        # Typer turns a BrokenPipeError into SystemExit.
         if not isinstance(left.__context__, BrokenPipeError):
             raise
         return nobody_reads()
@@ -139,10 +144,10 @@ def run(args: list[str]) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        if isinstance(error, OSError) and error.filename is None:  # No file of the warehouse is met here.
+        if isinstance(error, OSError) and error.filename is None:  # stdout, not a file of the warehouse.
             nobody_reads()
             said = f"the answer cannot be written: {error.strerror or error}"
-            full = Unavailable(said, "Check where it goes to, and the free space there.")
+            full = Unavailable(said, "Check the target of stdout and the free space there.")
             return failures.tell(full, cli.output, as_json=as_json)
         unexpected = Internal(f"an unexpected {type(error).__name__}: {error}")
         return failures.tell(unexpected, cli.output, as_json=as_json)
@@ -151,7 +156,7 @@ def run(args: list[str]) -> int:
 def _usage(error: typer.TyperException, output: Output, as_json: bool) -> int:
     context = getattr(error, "ctx", None)
     message = error.format_message()
-    if not message:  # no command at all: the answer is the help, which has been shown by now
+    if not message:  # No command was given, and the help is printed already.
         return failures.USAGE
     command = context.command_path if context is not None else "strandline"
     fault = Fault(
@@ -164,7 +169,7 @@ def _usage(error: typer.TyperException, output: Output, as_json: bool) -> int:
 
 
 def _left(left: LeftAlone, output: Output) -> int:
-    """People have been told by now; a program gets its document."""
+    """Print the JSON document of an interrupted command; without JSON, the message is printed already."""
     if output.as_json:
         fault = Fault(
             code=UnderOperation.code,  # It is not cancelled.

@@ -1,4 +1,4 @@
-"""``attach``: the backups of a repository become those of a collection here."""
+"""``attach``: add the backups of a repository to this warehouse as a backup collection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from strandline.sql.tokens import quote
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "attach", BACK_UP_AND_RESTORE)(attach)
+    command(app, "attach", BACK_UP_AND_RESTORE, example="strandline attach /mnt/backups --as nightly")(attach)
 
 
 def attach(
@@ -21,30 +21,34 @@ def attach(
     *,
     name: Annotated[
         str | None,
-        typer.Option("--as", metavar="NAME", help="What to call the collection. Else as its backups say."),
+        typer.Option(
+            "--as", metavar="NAME", help="Name of the collection (default: the name in its backups)."
+        ),
     ] = None,
     take_over: Annotated[
         bool,
         typer.Option(
             "--take-over",
-            help="From now on this warehouse adds backups to it, and no other one does; also if it is "
-            "attached already.",
+            help="Make this warehouse the only one that adds backups to the repository. Also works if the "
+            "repository is attached already.",
         ),
     ] = False,
     encryption: Annotated[
         bool | None,
         typer.Option(
             "--encryption/--no-encryption",
-            help="Refuse a repository that is not encrypted, or that is. If a key is configured, one that is "
-            "not encrypted is refused unless --no-encryption is given.",
+            help="Refuse a repository that is not encrypted, or one that is. If a key is configured, a "
+            "repository without encryption is refused unless --no-encryption is given.",
         ),
     ] = None,
     repository: Annotated[
         str | None,
-        typer.Option("--repository", metavar="ID", help="Refuse a repository that has another id."),
+        typer.Option("--repository", metavar="ID", help="Refuse a repository with another id."),
     ] = None,
 ) -> None:
-    """Attach a repository: list and restore the backups in it without the catalog they were taken with."""
+    """Attach a repository, to list and restore its backups.
+
+    The catalog that the backups were taken with is not needed."""
     from strandline.api.backups import collection_in
     from strandline.backups.collection import repository_id
     from strandline.cli.statements import place, with_settings

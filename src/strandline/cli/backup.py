@@ -1,4 +1,4 @@
-"""``backup``: the tables of a collection, in full or what changed."""
+"""``backup``: take a full or an incremental backup of a collection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from strandline.sql.tokens import quote
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "backup", BACK_UP_AND_RESTORE, quiet=True)(backup)
+    command(
+        app, "backup", BACK_UP_AND_RESTORE, example="strandline backup nightly --incremental", quiet=True
+    )(backup)
 
 
 def backup(
@@ -20,20 +22,22 @@ def backup(
     collection: CollectionArgument,
     *,
     incremental: Annotated[
-        bool, typer.Option("--incremental", "-i", help="Only what changed since the last backup.")
+        bool, typer.Option("--incremental", "-i", help="Copy only what changed since the last backup.")
     ] = False,
     full_if_needed: Annotated[
         bool,
         typer.Option(
-            "--full-if-needed", help="Only what changed, or a full one where that is not possible, and why."
+            "--full-if-needed",
+            help="Take an incremental backup, or a full one if that is not possible. The result says why.",
         ),
     ] = False,
     max_rate: MaxRate = None,
     copies: Copies = None,
     nowait: NoWait = False,
 ) -> None:
-    """Back up the tables of a collection with their indexes, all at one step: in full, or what changed since
-    the last backup."""
+    """Back up the tables of a collection with their indexes.
+
+    The backup is consistent: all tables are copied as of the same step. Without options it is a full one."""
     from strandline.cli.statements import limits, start_operation, with_settings
 
     how = " INCREMENTAL OR FULL" if full_if_needed else " INCREMENTAL" if incremental else ""

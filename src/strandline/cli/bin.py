@@ -1,4 +1,4 @@
-"""``bin``: what was dropped and can be brought back."""
+"""``bin``: list dropped backup collections that can still be restored with ``undrop``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from strandline.cli.values import size
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "bin", BACK_UP_AND_RESTORE)(bin_)
+    command(app, "bin", BACK_UP_AND_RESTORE, example="strandline bin")(bin_)
 
 
 def bin_(cli: Cli) -> None:
-    """List what was dropped and can be brought back with undrop: until when, and how many bytes it holds."""
+    """List dropped backup collections that undrop can bring back.
+
+    Shows until when each can be brought back, and its size."""
     with cli.database() as db:
         found = db.sql("SHOW BIN")
         rows = found.rows()

@@ -1,4 +1,4 @@
-"""``check``: the data and the backups compared with what was recorded of them."""
+"""``check``: compare tables and backups with their recorded digests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "check", CARE, quiet=True)(check)
+    command(app, "check", CARE, example="strandline check /orders", quiet=True)(check)
 
 
 def check(
@@ -33,13 +33,14 @@ def check(
         typer.Option(
             "--collection",
             "-c",
-            help="Check the backups of a collection instead.",
+            help="Check the backups of a collection instead of tables.",
             autocompletion=completion.collections,
         ),
     ] = None,
 ) -> None:
-    """Recompute digests and indexes from the data itself and compare them with what was recorded. Exit code
-    11 if they differ."""
+    """Recompute the digests of tables and indexes, and compare them with the recorded ones.
+
+    Exit code 11 if they differ."""
     with cli.database() as db:
         if collection is not None:
             problems = [dataclasses.asdict(problem) for problem in db.verify(collection)]
@@ -54,7 +55,7 @@ def check(
         found = sum(len(report["problems"]) for report in broken)
         raise Corrupted(
             f"{count(found, 'problem')} found in {', '.join(_name(report) for report in broken)}",
-            "Restore the table from a backup; strandline restore --help tells how.",
+            "Restore the table from a backup. See strandline restore --help.",
         )
 
 

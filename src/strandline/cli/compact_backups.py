@@ -1,5 +1,4 @@
-"""``compact-backups``: an increment becomes a full backup, so that what comes before it may go; or
-neighbouring increments become one."""
+"""``compact-backups``: turn an increment into a full backup, or merge neighbouring increments."""
 
 from __future__ import annotations
 
@@ -21,7 +20,9 @@ from strandline.sql.tokens import quote
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "compact-backups", BACK_UP_AND_RESTORE, quiet=True)(compact_backups)
+    command(
+        app, "compact-backups", BACK_UP_AND_RESTORE, example="strandline compact-backups nightly", quiet=True
+    )(compact_backups)
 
 
 def compact_backups(
@@ -29,24 +30,31 @@ def compact_backups(
     collection: CollectionArgument,
     *,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="BACKUP", help="The backup; without it, the last one.")
+        str | None,
+        typer.Option(
+            "--to", metavar="BACKUP", help="The backup to turn into a full one (default: the last)."
+        ),
     ] = None,
     increments: Annotated[
-        bool, typer.Option("--increments", help="Only let neighbouring increments become one.")
+        bool, typer.Option("--increments", help="Only merge neighbouring increments into one.")
     ] = False,
     first: Annotated[
         str | None,
-        typer.Option("--from", metavar="BACKUP", help="With --increments: leave those before it alone."),
+        typer.Option(
+            "--from", metavar="BACKUP", help="With --increments: keep the increments before this one."
+        ),
     ] = None,
     max_rate: MaxRate = None,
     copies: Copies = None,
     nowait: NoWait = False,
 ) -> None:
-    """Fold a full backup and the increments after it into one full backup, without reading the tables."""
+    """Merge a full backup and the increments after it into one full backup.
+
+    Reads only the backups, not the tables."""
     from strandline.cli.statements import limits, start_operation, with_settings
 
     if first is not None and not increments:
-        raise typer.BadParameter("it goes with --increments only", param_hint="--from")
+        raise typer.BadParameter("--from needs --increments", param_hint="--from")
     what = " INCREMENTS" if increments else ""
     since = "" if first is None else f" FROM {constant(first)}"
     at = "" if to is None else f" TO {constant(to)}"

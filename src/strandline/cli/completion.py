@@ -1,5 +1,7 @@
-"""What the Tab key of a shell (bash, zsh, fish) offers for paths, collections and operations. Never fails: no
-answer is an answer."""
+"""Tab completion of paths, collections, backups and operations in bash, zsh and fish.
+
+Errors are ignored: then there is nothing to offer.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ COLLECTIONS = f"{BACKUPS}/collections"
 
 
 def paths(context: typer.Context, incomplete: str) -> list[str]:
-    """Return paths one level down from what is typed."""
+    """Return the paths one level below the typed directory."""
     directory = incomplete.rpartition("/")[0]
 
     def find(db: Database) -> Iterable[str]:
@@ -30,7 +32,7 @@ def paths(context: typer.Context, incomplete: str) -> list[str]:
 
 
 SHOWN = 200
-"""Maximum number of operations that are looked through, the last ones."""
+"""Maximum number of operations that completion offers; the newest ones."""
 
 
 def collections(context: typer.Context, incomplete: str) -> list[str]:
@@ -42,7 +44,7 @@ def collections(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def backups(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the backups of the collection that is typed already."""
+    """Return the backups of the collection on the command line."""
     collection = context.params.get("collection")
 
     def find(db: Database) -> Iterable[str]:
@@ -70,7 +72,7 @@ def _ask(context: typer.Context, find: Callable[[Database], Iterable[str]]) -> l
 
 
 def _given(context: typer.Context) -> tuple[str | None, str | None]:
-    """Return the warehouse and the catalog that the unfinished command line names."""
+    """Return the warehouse and the catalog options of the unfinished command line."""
     found: dict[str, str | None] = {"warehouse": None, "catalog": None}
     at: typer.Context | None = context
     while at is not None:

@@ -1,5 +1,7 @@
-"""``config``: the configuration that holds for a command here, and where each value comes from.
-``config set`` and ``config unset`` change the settings that are stored in the warehouse."""
+"""``config``: show the effective settings and their sources.
+
+``config set`` and ``config unset`` change the settings that are stored in the warehouse.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from strandline.cli.configuration import PLAIN, Value, shown
-from strandline.cli.options import LOOK_AROUND, command, with_shared
+from strandline.cli.options import LOOK_AROUND, Group, command, example_text, help_text, with_shared
 from strandline.cli.session import Cli
 from strandline.errors import StrandlineError
 from strandline.names import MARKER
@@ -21,22 +23,30 @@ Name = Annotated[str, typer.Argument(help="A setting of the warehouse, such as h
 
 
 def register(app: typer.Typer) -> None:
-    group = typer.Typer(invoke_without_command=True)
+    group = typer.Typer(
+        invoke_without_command=True,
+        cls=Group,
+        help=help_text(config),
+        epilog=example_text("strandline config --all"),
+    )
     group.callback()(with_shared(config))
     app.add_typer(group, name="config", rich_help_panel=LOOK_AROUND)
-    command(group, "set")(set_)
-    command(group, "unset")(unset)
+    command(group, "set", example="strandline config set history_seconds 604800")(set_)
+    command(group, "unset", example="strandline config unset history_seconds")(unset)
 
 
 def config(
     cli: Cli,
-    everything: Annotated[bool, typer.Option("--all", help="Also show what nobody has set.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also show settings that have their default.")
+    ] = False,
 ) -> None:
-    """Show the configuration that holds here, and where each of it comes from: strandline.toml of the user
-    and of the current folder, a profile, the environment, the command line, the warehouse. Secrets are not
-    shown."""
+    """Show effective settings and their sources.
+
+    A source is the strandline.toml of the user or of the current folder, a profile, an environment variable,
+    the command line or the warehouse. Secrets are masked."""
     found = cli.configuration
-    settings = found.read_settings()  # It refuses what cannot be.
+    settings = found.read_settings()  # Raises on invalid values.
     if found.refusal is not None:
         cli.output.note(f"warning: {found.refusal.message}\n{found.refusal.hint}")
     of_warehouse = _of_warehouse(cli)
@@ -70,8 +80,10 @@ def config(
 
 
 def _of_warehouse(cli: Cli) -> Mapping[str, tuple[float, bool]]:
-    """Return the settings that hold in the warehouse, and whether each is stored there. Return nothing if
-    there is no warehouse, or it cannot be opened."""
+    """Return the settings of the warehouse by name: the value, and whether it is stored there.
+
+    Empty if there is no warehouse, or if it cannot be opened.
+    """
     from strandline.storage.bucket import is_url
 
     try:
@@ -85,7 +97,7 @@ def _of_warehouse(cli: Cli) -> Mapping[str, tuple[float, bool]]:
             present = asdict(settings_at(conn, db.runtime.clock.now()))
     except StrandlineError as error:
         if cli.configuration.text("warehouse") is not None:
-            cli.output.note(f"The settings of the warehouse are not known: {error.message}.")
+            cli.output.note(f"The settings of the warehouse cannot be read: {error.message}.")
         return {}
     return {name: (value, name in stored) for name, value in present.items()}
 
@@ -102,16 +114,16 @@ def _line(name: str, value: float, is_stored: bool, own: Value | None) -> tuple[
 def set_(
     cli: Cli,
     name: Name,
-    value: Annotated[str, typer.Argument(help="A number; of seconds, for what ends with _seconds.")],
+    value: Annotated[str, typer.Argument(help="A number. For names that end with _seconds: seconds.")],
 ) -> None:
-    """Store a setting in the warehouse, where it holds for all processes."""
+    """Store a setting in the warehouse, for all processes."""
     from strandline.catalog.warehouse_settings import read_value
 
     _change(cli, *read_value(name, value))
 
 
 def unset(cli: Cli, name: Name) -> None:
-    """Give a setting of the warehouse its default again."""
+    """Remove a setting from the warehouse, so that its default applies."""
     from strandline.catalog.warehouse_settings import check_name
 
     _change(cli, check_name(name), None)
@@ -126,6 +138,6 @@ def _change(cli: Cli, name: str, value: float | None) -> None:
         with db.runtime.catalog.read() as conn:
             now = asdict(settings_at(conn, db.runtime.clock.now()))[name]
             later = stored_settings(conn).get(name, now)
-    # A lower grace period holds when the former one has passed.
+    # A lower grace period takes effect when the former one has passed.
     then = "" if later == now else f", and {later:.15g} when that time has passed"
     cli.output.result({"name": name, "value": now}, lambda: cli.output.line(f"{name} is {now:.15g}{then}"))

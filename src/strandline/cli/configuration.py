@@ -1,6 +1,13 @@
-"""What holds for a command, and where each of it comes from. Growing in strength: the file of the user, that
-of the current folder, the profile in either, the environment, the command line. The file of the current
-folder counts only as far as it may (``project_trust``)."""
+"""The configuration of a command, merged from files, environment variables and the command line.
+
+Later sources override earlier ones:
+
+1. ``strandline.toml`` in the user's configuration folder
+2. ``strandline.toml`` in the current folder, as far as ``project_trust`` allows it
+3. the selected profile in either file
+4. ``STRANDLINE_*`` environment variables
+5. the command line
+"""
 
 from __future__ import annotations
 
@@ -19,24 +26,24 @@ from strandline.settings import Settings
 
 FILE = "strandline.toml"
 PASSWORDS = ("catalog_password_file", "catalog_password_env", "catalog_password_command")
-"""Where the password of the catalog is; at most one of them counts, the strongest."""
+"""Settings that say where the catalog's password is. Only the one from the strongest source is used."""
 PASSWORD = "STRANDLINE_CATALOG_PASSWORD"
-"""The variable that has the password itself."""
+"""Environment variable with the catalog's password."""
 PLAIN = ("warehouse", "catalog", *PASSWORDS, "log_level", "log_format")
-"""What is a text of its own."""
+"""Names with a plain text value, outside of any section."""
 SECTIONS = {"settings": "settings", "spark": "spark", "storage": "storage_options"}
-"""Tables of a file, and what they are called otherwise: ``settings`` are fields of ``Settings``."""
+"""Sections of a configuration file, and the field of ``Settings`` (or all fields) that each one fills."""
 COMMANDS = ("catalog_password_command", "repository_key_command")
-"""What is run as a program. It is taken from no file that others could have written."""
+"""Settings that are run as programs. Never read from a file that other users can write."""
 _TYPES = {f.name: f.type for f in fields(Settings) if f.name not in ("spark", "storage_options")}
 _SPARK = {"spark.executorEnv.PYTHONSAFEPATH": "1"}
-"""The sessions of a command run no functions of users, so they need no modules of the current folder."""
+"""Spark workers import nothing from the current folder: a command runs no user functions."""
 _SECRET = ("secret", "password", "token", "key", "credential", "sas", "signature")
 
 
 @dataclass(frozen=True)
 class Value:
-    """What holds, and from where."""
+    """A value and its source."""
 
     value: Any
     source: str
@@ -44,8 +51,11 @@ class Value:
 
 @dataclass
 class Configuration:
-    """``values`` by their names: of ``PLAIN``, of settings, and ``spark.x`` and ``storage.x``.
-    ``refusal`` says why the file of the current folder may not decide what it does."""
+    """The merged configuration of one command.
+
+    ``values`` has the names of ``PLAIN`` and of settings, ``spark.x`` and ``storage.x``. ``refusal`` is the
+    reason why the file of the current folder must not be used, if there is one.
+    """
 
     profile: Value | None = None
     files: list[str] = field(default_factory=list)
@@ -53,7 +63,7 @@ class Configuration:
     refusal: StrandlineError | None = None
 
     def check(self) -> None:
-        """Refuse to work with a file of the current folder that is not trusted."""
+        """Raise if the file of the current folder is not trusted."""
         if self.refusal is not None:
             raise self.refusal
 
@@ -67,7 +77,7 @@ class Configuration:
         return self.read_settings()
 
     def read_settings(self) -> Settings:
-        """Return the settings, to be shown and not to be used."""
+        """Return the settings without the trust check, to display them."""
         given = {name: v.value for name, v in self.values.items() if name in _TYPES}
         for section, name in (("spark.", "spark"), ("storage.", "storage_options")):
             of = {n: str(v.value) for n, v in self.values.items() if n.startswith(section)}
@@ -83,8 +93,10 @@ class Configuration:
             ) from None
 
     def catalog_url(self) -> str | None:
-        """Return the URL of the catalog with its password, if one has to be looked up; None: it is the file
-        in the warehouse."""
+        """Return the URL of the catalog, with its password if it needs one.
+
+        None means the SQLite file in the warehouse.
+        """
         self.check()
         url = self.text("catalog")
         if url is None or "://" not in url or url.startswith("sqlite"):
@@ -105,7 +117,7 @@ class Configuration:
 
 
 def shown(name: str, value: Any) -> str:
-    """Return a value as it may be printed."""
+    """Return a value for display, with secrets masked."""
     from strandline.errors import masked
 
     if name in COMMANDS:
@@ -114,12 +126,18 @@ def shown(name: str, value: Any) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Return whether the value of an option of Spark or of an object store must not be printed."""
+    """Return whether the value of a Spark or object store option is secret."""
     return name.startswith(("spark.", "storage.")) and any(word in name.lower() for word in _SECRET)
 
 
 def load(profile: str | None, given: Mapping[str, str | None], assigned: Sequence[str] = ()) -> Configuration:
-    """Read all that holds. ``given``: what the command line says; ``assigned``: its ``NAME=VALUE``."""
+    """Merge configuration files, environment variables and command-line options.
+
+    Args:
+        profile: the value of ``--profile``.
+        given: values of other options by name.
+        assigned: the ``NAME=VALUE`` texts of ``--set``.
+    """
     found = Configuration()
     user, project = _user_file(), read_project_file(Path(FILE))
     found.refusal = None if project is None else project.refusal()
@@ -162,7 +180,7 @@ def load(profile: str | None, given: Mapping[str, str | None], assigned: Sequenc
 
 
 def _refusal_of_settings(found: Configuration, project: ProjectFile) -> StrandlineError | None:
-    """Return why the file of the current folder may not decide what it does: in itself, or in a profile."""
+    """Return why effective settings of the current folder's file are refused, in it or in a profile."""
     named = None if found.profile is None else str(found.profile.value)
     for source, profile in ((FILE, None), (f"{FILE}, profile {named}", named)):
         decided = {name: v.value for name, v in found.values.items() if v.source == source}
@@ -173,7 +191,7 @@ def _refusal_of_settings(found: Configuration, project: ProjectFile) -> Strandli
 
 
 def dangers_of(project: ProjectFile) -> list[tuple[str, str]]:
-    """Return the settings of a file that need trust, with the reason, in all of its profiles."""
+    """Return the settings of a file, in all of its profiles, that need trust, each with the reason."""
     path = Path(project.path)
     content = _parse(project.content, path)
     own = {key: value for key, value in content.items() if key not in ("profile", "profiles")}
@@ -187,7 +205,8 @@ def dangers_of(project: ProjectFile) -> list[tuple[str, str]]:
 
 
 def _take(found: Configuration, values: Mapping[str, Any], source: str | None) -> None:
-    # The strongest place for a password is the only one; and it is that of no other catalog.
+    # A source that sets the catalog or a place for its password discards weaker sources of the password:
+    # it must not be sent to another catalog.
     if any(name in values for name in ("catalog", *PASSWORDS)):
         found.values = {name: value for name, value in found.values.items() if name not in PASSWORDS}
     for name, value in values.items():
@@ -214,13 +233,13 @@ def _parse(text: bytes, path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = tomllib.loads(text.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{path} is no TOML: {error}", "Correct it, or take it away.") from None
+        raise InvalidArgument(f"{path} is no TOML: {error}", "Correct it, or remove it.") from None
     _check_names(content, path)
     return content
 
 
 def _check_names(content: dict[str, Any], path: Path) -> None:
-    """Refuse names that could hide others when they are printed on a terminal."""
+    """Refuse names with control characters: printed on a terminal, they could hide other names."""
     for key, value in content.items():
         if not key.isprintable():
             raise InvalidArgument(f"{path} has a name with control characters: {key!r}", "Correct the file.")
@@ -308,7 +327,7 @@ def _a_text(name: str, value: Any, source: str) -> str:
 
 
 def _placed(text: str, path: Path) -> str:
-    """A folder that a file names is found from where that file is."""
+    """Resolve a folder in a configuration file relative to that file."""
     expanded = os.path.expanduser(text)
     return expanded if "://" in text or os.path.isabs(expanded) else str(path.parent / expanded)
 
@@ -317,14 +336,14 @@ def _check_own(path: Path, key: str) -> None:
     about = path.stat()
     if about.st_uid not in (os.getuid(), 0) or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise PreconditionFailed(
-            f"{path} has a {key}, and others than you can write to it",
-            f"Nobody but you may decide what is run: chown it to yourself, and chmod go-w {path}.",
+            f"{path} has a {key}, and other users can write to it",
+            f"Only you may choose a program to run: chown the file to yourself, and chmod go-w {path}.",
         )
 
 
 def _unknown(key: str, known: Iterable[str], source: str) -> InvalidArgument:
     names = list(known)
     return InvalidArgument(
-        f"there is no {key!r} to configure ({source})",
-        did_you_mean(key, names) or f"There are {', '.join(names)}.",
+        f"unknown setting {key!r} ({source})",
+        did_you_mean(key, names) or f"Known names: {', '.join(names)}.",
     )

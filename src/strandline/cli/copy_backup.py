@@ -1,4 +1,4 @@
-"""``copy-backup``: a backup, and those that it builds on, into a repository elsewhere."""
+"""``copy-backup``: copy a backup and its chain to another repository."""
 
 from __future__ import annotations
 
@@ -20,7 +20,13 @@ from strandline.sql.tokens import quote
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "copy-backup", BACK_UP_AND_RESTORE, quiet=True)(copy_backup)
+    command(
+        app,
+        "copy-backup",
+        BACK_UP_AND_RESTORE,
+        example="strandline copy-backup nightly BACKUP --to s3://bucket/folder",
+        quiet=True,
+    )(copy_backup)
 
 
 def copy_backup(
@@ -29,20 +35,22 @@ def copy_backup(
     backup: BackupArgument,
     *,
     to: Annotated[
-        str, typer.Option("--to", metavar="URL", help="The repository: a folder or a URL. It may be new.")
+        str, typer.Option("--to", metavar="URL", help="The target: a folder or a URL. It may be new.")
     ],
     encrypt: Annotated[
         bool | None,
         typer.Option(
-            "--encrypt/--no-encrypt", help="Encrypt it there, or not; else as where the collection keeps it."
+            "--encrypt/--no-encrypt",
+            help="Encrypt the copy, or not (default: like the repository of the collection).",
         ),
     ] = None,
     max_rate: MaxRate = None,
     copies: Copies = None,
     nowait: NoWait = False,
 ) -> None:
-    """Copy a backup, with all that it builds on, to a repository elsewhere. What is there already is not
-    copied again."""
+    """Copy a backup and the backups that it builds on to another repository.
+
+    Files that the target has already are not copied again."""
     from strandline.cli.statements import limits, place, start_operation, with_settings
     from strandline.sql.constants import constant
 

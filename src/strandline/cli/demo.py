@@ -1,4 +1,4 @@
-"""``demo``: the whole story, told by :mod:`strandline.demo`."""
+"""``demo``: run the demonstration of :mod:`strandline.demo`."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from strandline.cli.session import Cli
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "demo", START_HERE)(demo)
+    command(app, "demo", START_HERE, example="strandline demo --keep shop")(demo)
 
 
 def demo(
     cli: Cli,
     rows: Annotated[
-        int, typer.Option("--rows", min=1000, help="How many orders the shop starts with.")
+        int, typer.Option("--rows", min=1000, help="Number of orders in the shop at the start.")
     ] = 200_000,
     keep: Annotated[
         str | None,
-        typer.Option("--keep", metavar="FOLDER", help="Keep the warehouse in this folder to look around."),
+        typer.Option("--keep", metavar="FOLDER", help="Keep the warehouse in this folder."),
     ] = None,
     picture: Annotated[
         str | None,
-        typer.Option("--picture", metavar="FILE", help="Also write what was shown to an SVG file."),
+        typer.Option("--picture", metavar="FILE", help="Also write the output to an SVG file."),
     ] = None,
 ) -> None:
-    """Tell the whole story in about a minute: an indexed shop, backups, a disaster, a restore, and the
-    proof."""
+    """Show backup and restore of a sample shop, in about a minute.
+
+    Creates indexed tables, backs them up, destroys them, restores them and compares the result."""
     from strandline.demo import run
 
     report = run(folder=keep, catalog=cli.catalog_url(), rows=rows, quiet=cli.output.as_json, picture=picture)

@@ -1,4 +1,4 @@
-"""``describe``: all that the catalog knows about a path."""
+"""``describe``: show what the catalog has recorded about a path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "describe", LOOK_AROUND)(describe)
+    command(app, "describe", LOOK_AROUND, example="strandline describe /orders")(describe)
 
 
 def describe(
@@ -25,39 +25,44 @@ def describe(
     path: PathArgument,
     *,
     files: Annotated[
-        bool, typer.Option("--files", help="Which files make up the table, and how they are folded.")
+        bool, typer.Option("--files", help="Show the files of the table, and how to merge them.")
     ] = False,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="STEP|TIME", help="With --files: as it was then.")
+        str | None,
+        typer.Option("--at", metavar="STEP|TIME", help="With --files: the table at that step or time."),
     ] = None,
     backup: Annotated[
         str | None,
-        typer.Option("--backup", metavar="COLLECTION[/BACKUP]", help="With --files: as a backup holds it."),
+        typer.Option("--backup", metavar="COLLECTION[/BACKUP]", help="With --files: the table in a backup."),
     ] = None,
     pack: Annotated[
         str | None,
         typer.Option(
-            "--pack", metavar="FOLDER", help="With --files: write what lies in the catalog into files there."
+            "--pack",
+            metavar="FOLDER",
+            help="With --files: write rows that are stored in the catalog to files there.",
         ),
     ] = None,
     duckdb: Annotated[
-        bool, typer.Option("--duckdb", help="With --files: the query by which DuckDB reads the table.")
+        bool,
+        typer.Option("--duckdb", help="With --files: print the query with which DuckDB reads the table."),
     ] = False,
 ) -> None:
-    """Tell what there is to know about a path: its version and state; for a table columns, indexes, rows and
-    digest. With --files: which files make it up, for readers that know nothing of Strandline."""
+    """Describe a path: its version and state, and for a table its columns, indexes, rows and digest.
+
+    With --files: list the files of a table, for readers without Strandline."""
     if files:
         tell_files(cli, path, FilesRequest(at, backup, pack), duckdb=duckdb)
         return
     if at or backup or pack or duckdb:
-        raise InvalidArgument("--at, --backup, --pack and --duckdb are about files", "Add --files.")
+        raise InvalidArgument("--at, --backup, --pack and --duckdb need --files", "Add --files.")
     with cli.database() as db:
         found = db.describe(path)
     cli.output.result(found, lambda: tell_description(cli.output, found))
 
 
 class FilesRequest(NamedTuple):
-    """What ``db.files`` is asked for."""
+    """Arguments of ``db.files``."""
 
     at: str | None
     backup: str | None

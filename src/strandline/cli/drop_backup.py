@@ -1,4 +1,4 @@
-"""``drop-backup``: one backup goes, and what builds on it."""
+"""``drop-backup``: remove a backup and the increments that build on it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "drop-backup", BACK_UP_AND_RESTORE, quiet=True)(drop_backup)
+    command(
+        app,
+        "drop-backup",
+        BACK_UP_AND_RESTORE,
+        example="strandline drop-backup nightly BACKUP --confirm",
+        quiet=True,
+    )(drop_backup)
 
 
 def drop_backup(
@@ -25,15 +31,16 @@ def drop_backup(
     backup: BackupArgument,
     confirm: Confirm = False,
 ) -> None:
-    """Remove a backup and the increments that build on it. Without --confirm: only say what would go and how
-    many bytes would become free."""
+    """Remove a backup and the increments that build on it.
+
+    Without --confirm it is a dry run: it lists the backups that would be removed, and the bytes freed."""
     from strandline.sql.constants import constant
 
     run_removal(cli, f"DROP BACKUP {quote(collection)} {constant(backup)}", confirm=confirm)
 
 
 def run_removal(cli: Cli, statement: str, *, confirm: bool) -> None:
-    """Run a statement that removes backups; without ``confirm`` only tell what it would do."""
+    """Run a statement that removes backups; without ``confirm`` as a dry run."""
     from strandline.cli.operations import tell_operation
 
     with cli.database() as db:

@@ -1,4 +1,4 @@
-"""``export``: rows of a table, a query or a backup into files of others."""
+"""``export``: write rows of a table, a query or a backup to files in common formats."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Format = Literal["parquet", "csv", "jsonl", "delta", "iceberg"]
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "export", WORK_WITH_DATA)(export)
+    command(app, "export", WORK_WITH_DATA, example="strandline export orders orders.parquet")(export)
 
 
 def export(
@@ -26,46 +26,49 @@ def export(
         list[str],
         typer.Argument(
             metavar="[TABLE] PLACE",
-            help="The table, unless --query says what, and where it goes: a file whose ending tells the "
-            "format, a folder, or a URL such as s3://bucket/folder.",
+            help="The table (not with --query) and the target: a file, whose extension selects the format, "
+            "a folder, or a URL such as s3://bucket/folder.",
         ),
     ],
     *,
     format: Annotated[
         Format | None,
-        typer.Option("--format", help="What is written, if the name does not tell; else Parquet."),
+        typer.Option("--format", help="The format (default: by the extension, else parquet)."),
     ] = None,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="STEP|TIME", help="The table as it was then.")
+        str | None, typer.Option("--at", metavar="STEP|TIME", help="The table at that step or time.")
     ] = None,
     backup: Annotated[
         str | None,
-        typer.Option("--backup", metavar="COLLECTION[/BACKUP]", help="The table as a backup holds it."),
+        typer.Option("--backup", metavar="COLLECTION[/BACKUP]", help="The table in a backup."),
     ] = None,
     where: Annotated[
         str | None, typer.Option("--where", metavar="CONDITION", help="Only rows that satisfy a condition.")
     ] = None,
     query: Annotated[
-        str | None, typer.Option("--query", metavar="SELECT", help="The rows of a query, and of no table.")
+        str | None,
+        typer.Option("--query", metavar="SELECT", help="Export the rows of a query instead of a table."),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace what is there, if an export has written it.")
+        bool, typer.Option("--overwrite", help="Replace the target if an earlier export wrote it.")
     ] = False,
 ) -> None:
-    """Export a table, a query or a backup as Parquet, CSV, JSON lines, a Delta or an Iceberg table. If it
-    fails nothing is there that was not there before."""
+    """Export a table, a query or a backup to Parquet, CSV, JSON lines, Delta or Iceberg.
+
+    If the export fails, the target stays as it was."""
     from strandline.cli.statements import place, with_settings
     from strandline.sql.constants import constant
 
     if len(what) != (2 if query is None else 1):
-        said = "a table and a place" if query is None else "a place alone, beside --query"
+        said = "a table and a target" if query is None else "only a target with --query"
         raise InvalidArgument(f"an export takes {said}", "See strandline export --help.")
     if what[-1] == "-":
         raise InvalidArgument(
-            "an export does not go to stdout", 'Rows do: strandline sql "SELECT * FROM table" --format csv.'
+            "an export cannot write to stdout",
+            'Use a query: strandline sql "SELECT * FROM table" --format csv.',
         )
     if query is not None and (at or backup or where):
-        raise InvalidArgument("--at, --backup and --where are about a table", "Say it in the query.")
+        raise InvalidArgument("--at, --backup and --where need a table", "Write them into the query.")
     source = f"({query})" if query is not None else _table(what[0], at, backup)
     if where is not None:
         source = f"(SELECT * FROM {source} WHERE {where})"

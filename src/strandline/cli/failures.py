@@ -1,4 +1,4 @@
-"""What a person, or a program, is told when a command fails: one sentence, one hint, one exit code."""
+"""How a failed command is reported: one sentence, one hint, one exit code."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from strandline.cli.output import Output
 
 USAGE = 2
-"""The exit code of a command line that cannot be understood."""
+"""Exit code of a command line with a syntax error."""
 INTERRUPTED = 130
-"""The exit code after Ctrl-C, as a shell has it."""
+"""Exit code after Ctrl-C, as in a shell."""
 
 _IN_COMMANDS = (
     (re.compile(r"db\.wait\((?:'([^']*)'|id)\)"), "operations wait"),
@@ -34,13 +34,16 @@ _IN_COMMANDS = (
     (re.compile(r"db\.describe\((?:'([^']*)'|path)?\)"), "describe"),
     (re.compile(r"db\.maintain\(()\)"), "maintain"),
 )
-"""Hints speak of the API; here they speak of the commands that do the same."""
+"""API calls in hints, and the commands that replace them on the command line."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fault:
-    """What is told of a failure. ``operation`` and ``outcome``: the operation that the command began or
-    waited for, and what becomes of it."""
+    """The report of a failure.
+
+    ``operation`` is the id of the operation that the command started or waited for; ``outcome`` says what
+    happens to it.
+    """
 
     code: str
     message: str
@@ -50,17 +53,17 @@ class Fault:
     outcome: str | None = None
 
     def fields(self) -> dict[str, Any]:
-        """Return what there is to say, by name."""
+        """Return the fields that are set, by name."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 def fault_of(error: StrandlineError | KeyboardInterrupt) -> Fault:
     if isinstance(error, KeyboardInterrupt):
         if isinstance(error, Interrupted) and error.is_late:
-            message, hint = "interrupted when it was done already", "What it has changed is there."
+            message, hint = "interrupted after it was committed", "Its changes are visible."
         else:
             message = "interrupted"
-            hint = "What was committed before stays, and nothing half done is visible. Run it again at will."
+            hint = "Earlier commits stay, and nothing half done is visible. You can run it again."
         return Fault(code=Cancelled.code, message=message, hint=hint, exit_code=INTERRUPTED)
     hint = hint_for_shell(error.hint)
     return Fault(
@@ -79,13 +82,15 @@ def document(fault: Fault) -> str:
 
 
 def tell(error: StrandlineError | KeyboardInterrupt, output: Output, *, as_json: bool = False) -> int:
-    """Say what went wrong; return the exit code."""
+    """Report an error on stderr (and stdout with JSON); return the exit code."""
     return say(fault_of(error), output, as_json=as_json)
 
 
 def say(fault: Fault, output: Output, *, as_json: bool = False) -> int:
-    """Say it on stderr; and on stdout as well, where programs expect a document and have not got one. Who has
-    both in one place gets it once."""
+    """Print a failure on stderr; return its exit code.
+
+    With JSON, also on stdout if no document was printed there yet; but only once if both are the same place.
+    """
     if as_json or output.as_json:
         told = f"{document(fault)}\n"
         is_told = not output.answered and _are_one_place()
@@ -112,11 +117,12 @@ def _are_one_place() -> bool:
     """Return whether stdout and stderr are the same terminal, pipe or file."""
     try:
         return os.path.samestat(os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno()))
-    except (OSError, ValueError):  # One of them is closed, or none of the system's.
+    except (OSError, ValueError):  # One of them is closed, or has no file descriptor.
         return False
 
 
 def hint_for_shell(hint: str) -> str:
+    """Replace API calls in a hint by commands."""
     for pattern, command in _IN_COMMANDS:
         hint = pattern.sub(partial(_as_command, command), hint)
     return hint

@@ -1,4 +1,4 @@
-"""``help``: what ``--help`` of a command says."""
+"""``help``: print the help of a command."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from typing import Annotated
 
 import typer
 
-from strandline.cli.options import START_HERE
+from strandline.cli.options import START_HERE, Command, example_text
 from strandline.errors import InvalidArgument
 from strandline.names import did_you_mean
 
 
 def register(app: typer.Typer) -> None:
-    app.command("help", rich_help_panel=START_HERE)(help_)
+    epilog = example_text("strandline help backup")
+    app.command("help", rich_help_panel=START_HERE, cls=Command, epilog=epilog)(help_)
 
 
 def help_(
     context: typer.Context,
     command: Annotated[list[str] | None, typer.Argument(help="A command, such as backup.")] = None,
 ) -> None:
-    """Explain the commands, or one of them, as COMMAND --help does."""
+    """Show the help of a command, or the list of commands."""
     at = context.find_root()
     for name in command or ():
         known = getattr(at.command, "commands", {})

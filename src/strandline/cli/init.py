@@ -1,4 +1,4 @@
-"""``init``: a folder becomes a warehouse."""
+"""``init``: create a warehouse."""
 
 from __future__ import annotations
 
@@ -12,25 +12,24 @@ from strandline.names import MARKER
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "init", START_HERE)(init)
+    command(app, "init", START_HERE, example="strandline init shop")(init)
 
 
 def init(
     cli: Cli,
     folder: Annotated[
         str | None,
-        typer.Argument(help="The folder or URL to be the warehouse (else -w, else STRANDLINE_WAREHOUSE)."),
+        typer.Argument(help="The folder or URL of the warehouse (default: -w, then STRANDLINE_WAREHOUSE)."),
     ] = None,
     adopt: Annotated[
         bool,
         typer.Option(
             "--adopt",
-            help="Make this the folder of a catalog that exists: "
-            "its files were brought here from another place.",
+            help="Connect the folder to its existing catalog, after the files were moved or copied here.",
         ),
     ] = False,
 ) -> None:
-    """Create a warehouse. A folder that is one already stays as it is."""
+    """Create a warehouse. An existing warehouse is left unchanged."""
     from strandline.api.connector import place_of
     from strandline.storage.location import files_at
 

@@ -1,4 +1,4 @@
-"""``load``: files of others into a table."""
+"""``load``: load files in common formats into a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Format = Literal["parquet", "csv", "jsonl", "json", "arrow", "delta", "iceberg"]
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "load", WORK_WITH_DATA)(load)
+    command(app, "load", WORK_WITH_DATA, example="strandline load orders 'orders/*.csv' --key id")(load)
 
 
 def load(
@@ -36,19 +36,24 @@ def load(
     format: Annotated[
         Format | None,
         typer.Option(
-            "--format", help="What the files are, if their names do not tell. jsonl or json: JSON lines."
+            "--format",
+            help="The format of the files (default: by their extension). jsonl and json are JSON lines.",
         ),
     ] = None,
     mode: Annotated[
         Mode,
-        typer.Option("--mode", help="What happens to rows that exist: changed, refused, or replaced whole."),
+        typer.Option(
+            "--mode",
+            help="For rows whose key exists: upsert changes the columns in the files, replace also sets the "
+            "others to NULL, insert fails.",
+        ),
     ] = "upsert",
     key: Annotated[
         str | None,
         typer.Option(
             "--key",
             metavar="COLUMN[,COLUMN]",
-            help="Create the table, if it is missing, with this primary key.",
+            help="Create the table with this primary key if it does not exist.",
         ),
     ] = None,
     type: Annotated[
@@ -56,26 +61,26 @@ def load(
         typer.Option(
             "--type",
             metavar="COLUMN=TYPE",
-            help="The type of a column of a new table, where it is not to be told from the values.",
+            help="The type of a column of a new table (default: derived from the values). Repeatable.",
         ),
     ] = None,
     delimiter: Annotated[
         str | None,
-        typer.Option("--delimiter", help="CSV: what stands between two values. \\t: a tab, as in .tsv."),
+        typer.Option("--delimiter", help="CSV: the separator of values. \\t is a tab, as in .tsv."),
     ] = None,
     header: Annotated[
-        bool, typer.Option("--header/--no-header", help="CSV: whether the first line has the columns' names.")
+        bool, typer.Option("--header/--no-header", help="CSV: whether the first line has the column names.")
     ] = True,
     columns: Annotated[
         str | None,
-        typer.Option("--columns", metavar="COLUMN[,COLUMN]", help="CSV: the columns' names, in order."),
+        typer.Option("--columns", metavar="COLUMN[,COLUMN]", help="CSV: the column names, in order."),
     ] = None,
-    null: Annotated[str, typer.Option("--null", help="CSV: the text that is NULL, outside quotes.")] = "",
+    null: Annotated[str, typer.Option("--null", help="CSV: the unquoted text that means NULL.")] = "",
 ) -> None:
-    """Load CSV, JSON lines, Parquet or Arrow files, or a Delta or Iceberg table, into a table, in one commit.
+    """Load CSV, JSON lines, Parquet, Arrow, Delta or Iceberg data into a table, in one commit.
 
-    Columns are matched by name. A table that is missing is made, if its key is known, with types that hold
-    all values."""
+    Columns are matched by name. A missing table is created if its key is known; its column types fit all
+    values."""
     from strandline.api.load import NewTable
     from strandline.api.load import load as load_files
     from strandline.storage.external import External
@@ -126,6 +131,6 @@ def _typed(text: str) -> tuple[str, str]:
     name, sign, said = text.partition("=")
     if not sign:
         raise InvalidArgument(
-            f"{text!r} does not say the type of a column", "Write it as --type COLUMN=TYPE."
+            f"{text!r} does not give the type of a column", "Write it as --type COLUMN=TYPE."
         )
     return name.strip(), said.strip()

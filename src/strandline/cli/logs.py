@@ -1,4 +1,4 @@
-"""``--log-level`` and ``--log-format``: what the library logs while a command runs, on stderr."""
+"""``--log-level`` and ``--log-format``: write the library's log to stderr while a command runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ E = TypeVar("E", bound=Enum)
 
 
 class Level(str, Enum):
-    """From which importance on lines are written."""
+    """Minimum level of the log lines that are written."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -30,7 +30,7 @@ class Level(str, Enum):
 
 
 class LogForm(str, Enum):
-    """How a line is written."""
+    """Format of a log line."""
 
     TEXT = "text"
     JSON = "json"
@@ -38,7 +38,7 @@ class LogForm(str, Enum):
 
 @contextmanager
 def as_before() -> Iterator[None]:
-    """What a command changes about the log ends with it: a process may run several."""
+    """Restore the logging configuration at the end of the block."""
     log = logging.getLogger("strandline")
     level, handlers = log.level, list(log.handlers)
     try:
@@ -49,8 +49,10 @@ def as_before() -> Iterator[None]:
 
 
 def configure(configuration: Configuration) -> LogForm | None:
-    """Let the library log to stderr, as is configured, and return the form of it. If nothing is, Python's own
-    way is left as it is: warnings, without more."""
+    """Make the library log to stderr as configured; return the format.
+
+    Without configuration, Python's default is kept: only warnings, without time and level.
+    """
     level, form = _member(configuration, "log_level", Level), _member(configuration, "log_format", LogForm)
     if level is None and form is None:
         return None
@@ -75,7 +77,7 @@ def _member(configuration: Configuration, name: str, kind: type[E]) -> E | None:
 
 
 class _ToStderr(logging.Handler):
-    """Looked up at each use, because a test or a shell may replace it."""
+    """Log to stderr, which is looked up at each line: a test or a shell may replace it."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -86,7 +88,7 @@ class _ToStderr(logging.Handler):
 
 
 def json_line(level: str, fields: Mapping[str, Any], at: float | None = None) -> str:
-    """Return one object in a line, without what is secret in it."""
+    """Return a JSON object on one line, with secrets masked."""
     from strandline.errors import masked
 
     line = {"time": _time(time.time() if at is None else at), "level": level, **fields}
@@ -98,7 +100,7 @@ def _time(at: float) -> str:
 
 
 class _AsText(logging.Formatter):
-    """A time, a level, and what is to be said."""
+    """Format a record as time, level and message."""
 
     def format(self, record: logging.LogRecord) -> str:
         from strandline.errors import masked
@@ -108,7 +110,7 @@ class _AsText(logging.Formatter):
 
 
 class _AsJson(logging.Formatter):
-    """One object in a line: the fields of an event, or a message."""
+    """Format a record as a JSON object with the fields of the event, or with the message."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = getattr(record, "strandline", None) or {"message": record.getMessage()}

@@ -1,4 +1,4 @@
-"""``ls``: what is directly below a path."""
+"""``ls``: list what is directly below a path."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from strandline.cli.values import owned_by
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "ls", LOOK_AROUND)(ls)
+    command(app, "ls", LOOK_AROUND, example="strandline ls / --long")(ls)
 
 
 def ls(
     cli: Cli,
     path: PathArgument = "/",
-    long: Annotated[bool, typer.Option("--long", "-l", help="With version, rows and bytes.")] = False,
+    long: Annotated[
+        bool, typer.Option("--long", "-l", help="Also show version, state, rows and bytes.")
+    ] = False,
 ) -> None:
     """List what is directly below a path."""
     with cli.database() as db:

@@ -1,4 +1,4 @@
-"""``maintain``: one round of housekeeping."""
+"""``maintain``: run one round of housekeeping."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from strandline.names import count
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "maintain", CARE, quiet=True)(maintain)
+    command(app, "maintain", CARE, example="strandline maintain --quiet", quiet=True)(maintain)
 
 
 def maintain(
@@ -24,11 +24,12 @@ def maintain(
         typer.Argument(help="A table or a directory (default: all).", autocompletion=completion.paths),
     ] = None,
     compact: Annotated[
-        bool, typer.Option("--compact", help="Compact the named table now, whatever its state.")
+        bool, typer.Option("--compact", help="Compact the named table now, even if it does not need it.")
     ] = False,
 ) -> None:
-    """One round of housekeeping: follow asynchronous indexes, merge, compact, collect garbage. Changes no
-    row."""
+    """Run housekeeping once: update asynchronous indexes, merge, compact, collect garbage.
+
+    Changes no row."""
     with cli.database() as db:
         if compact:
             if path is None:

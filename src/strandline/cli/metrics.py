@@ -1,4 +1,4 @@
-"""``metrics``: what there is to watch in the warehouse."""
+"""``metrics``: print the metrics of the warehouse."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from strandline.cli.session import Cli
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "metrics", CARE)(metrics)
+    command(app, "metrics", CARE, example="strandline metrics")(metrics)
 
 
 def metrics(cli: Cli) -> None:
-    """Show what there is to watch in the warehouse, in the text format of Prometheus or as JSON: what all
-    processes have counted, and how operations, backups and streams are now."""
+    """Print the metrics of the warehouse in the Prometheus text format, or as JSON with --json.
+
+    Counters are summed over all processes. Gauges show operations, backups and streams as they are now."""
     with cli.database() as db:
         text = db.metrics()
     samples: list[dict[str, Any]] = []

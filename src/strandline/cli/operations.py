@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strandline.cli import completion
-from strandline.cli.options import BACK_UP_AND_RESTORE, command
+from strandline.cli.options import BACK_UP_AND_RESTORE, Group, command, example_text
 from strandline.cli.progress import follow, name_of, took, words
 from strandline.cli.session import Cli
 from strandline.cli.values import duration, moment, owned_by, since_of, size
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from strandline.catalog.shards import ShardInfo, StageInfo
 
 SHOWN = 100
-"""So many shards are told of if not all are asked for."""
+"""Maximum number of shards shown without ``--all``."""
 
 OperationId = Annotated[
     str, typer.Argument(metavar="ID", help="The operation's id.", autocompletion=completion.operations)
@@ -31,36 +31,40 @@ OperationId = Annotated[
 
 def register(app: typer.Typer) -> None:
     group = typer.Typer(
-        help="Look at long operations, wait for them, cancel and forget them.", no_args_is_help=True
+        help="List operations, wait for them, cancel and forget them.",
+        epilog=example_text("strandline operations list --state failed"),
+        no_args_is_help=True,
+        cls=Group,
     )
     app.add_typer(group, name="operations", rich_help_panel=BACK_UP_AND_RESTORE)
-    for name, function in (
-        ("list", list_),
-        ("get", get),
-        ("wait", wait),
-        ("cancel", cancel),
-        ("forget", forget),
-    ):
-        command(group, name, quiet=name in ("wait", "forget"))(function)
+    run = "strandline operations"
+    command(group, "list", example=f"{run} list --kind backup --since 7d")(list_)
+    command(group, "get", example=f"{run} get ID --all")(get)
+    command(group, "wait", example=f"{run} wait ID --timeout 600", quiet=True)(wait)
+    command(group, "cancel", example=f"{run} cancel ID")(cancel)
+    command(group, "forget", example=f"{run} forget --failed", quiet=True)(forget)
 
 
 def list_(
     cli: Cli,
     *,
     state: Annotated[
-        str | None, typer.Option("--state", help="Only those in this state, such as failed or running.")
+        str | None, typer.Option("--state", help="Only operations in this state, such as failed or running.")
     ] = None,
     kind: Annotated[
-        str | None, typer.Option("--kind", help="Only those of this kind, such as backup or restore.")
+        str | None, typer.Option("--kind", help="Only operations of this kind, such as backup or restore.")
     ] = None,
     since: Annotated[
         str | None,
         typer.Option(
-            "--since", metavar="TIME", help="Only those that began since then: 24h, 7d, or 2026-11-15T08:00Z."
+            "--since",
+            metavar="TIME",
+            help="Only operations that started since then: 24h, 7d, or 2026-11-15T08:00Z.",
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", metavar="NUMBER", min=1, help="Only the last ones.")
+        int | None,
+        typer.Option("--limit", metavar="NUMBER", min=1, help="Only the last ones, at most this many."),
     ] = None,
 ) -> None:
     """List the operations that are not forgotten, oldest first."""
@@ -76,11 +80,10 @@ def get(
     cli: Cli,
     operation: OperationId,
     all_: Annotated[
-        bool, typer.Option("--all", help="All shards, and not only those that matter most now.")
+        bool, typer.Option("--all", help="Show all shards. By default, only those that matter most now.")
     ] = False,
 ) -> None:
-    """Tell all about one operation: who carries it out, how long its stages took, and its shards: which are
-    in progress, since when and by whom, and what went wrong."""
+    """Show one operation in detail: its process, stages, shards and errors."""
     with cli.database() as db:
         found = db.operation(operation)
         shards = found.shards if all_ else found.first_shards(SHOWN)
@@ -88,7 +91,7 @@ def get(
 
 
 def detail_of(operation: OperationInfo, shards: Sequence[ShardInfo]) -> dict[str, Any]:
-    """Return what only ``get`` tells of an operation, as JSON shows it."""
+    """Return the details of an operation that only ``get`` shows, for JSON."""
     return {
         "owner": operation.owner,
         "seconds": max(0.0, (operation.ended or time.time()) - operation.created),
@@ -149,17 +152,19 @@ def wait(
     cli: Cli,
     operation: OperationId,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", metavar="SECONDS", help="Give up waiting after this time.")
+        float | None, typer.Option("--timeout", metavar="SECONDS", help="Stop waiting after this time.")
     ] = None,
 ) -> None:
-    """Wait for an operation with its progress in sight. One whose process died is carried on here."""
+    """Wait for an operation and show its progress.
+
+    An operation whose process has died is continued by this one."""
     with cli.database() as db:
         found = follow(cli, db, operation) if timeout is None else db.wait(operation, timeout)
     tell_operation(cli, found)
 
 
 def cancel(cli: Cli, operation: OperationId) -> None:
-    """Cancel a running operation; what it had made is undone."""
+    """Cancel a running operation and undo what it has done."""
     with cli.database() as db:
         found = db.cancel(operation)
     tell_operation(cli, found)
@@ -172,9 +177,11 @@ def forget(
         typer.Argument(metavar="ID", help="The operation's id.", autocompletion=completion.operations),
     ] = None,
     *,
-    failed: Annotated[bool, typer.Option("--failed", help="All operations that have failed.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Forget all failed operations.")] = False,
 ) -> None:
-    """Remove the record of an operation that has ended, or of all that have failed. What they made stays."""
+    """Remove the record of an operation that has ended, or of all failed ones.
+
+    The tables and backups that they made stay."""
     with cli.database() as db:
         number = db.forget(operation, failed=failed)
     if operation is not None:
@@ -187,7 +194,7 @@ def forget(
 
 
 def body_of(operation: OperationInfo) -> dict[str, Any]:
-    """Return an operation as JSON shows it."""
+    """Return an operation for JSON."""
     return {
         "id": operation.id,
         "kind": operation.kind,
@@ -204,11 +211,11 @@ def body_of(operation: OperationInfo) -> dict[str, Any]:
 
 
 def _shown(name: str, value: Any) -> Any:
-    """Return what came of an operation, on a line."""
+    """Return a value of an operation's result for display on one line."""
     if name == "replaced":
         return ", ".join(f"{path} (kept as {kept})" for path, kept in value.items())
     if name == "to_drop":
-        return "; ".join(value)  # To be run as it is.
+        return "; ".join(value)  # SQL that can be run as it is.
     if name == "bytes_verified":
         return moment(value)
     if isinstance(value, list):
@@ -217,6 +224,8 @@ def _shown(name: str, value: Any) -> Any:
 
 
 def tell_operation(cli: Cli, operation: OperationInfo) -> None:
+    """Print an operation with its result; its warnings even with ``--quiet``."""
+
     def tell() -> None:
         error = operation.error or {}
         result = {name: _shown(name, value) for name, value in (operation.result or {}).items()}

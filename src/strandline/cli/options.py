@@ -1,5 +1,7 @@
-"""What the command lines have in common: the panels of ``--help``, arguments that several commands take, and
-the options that every command has, before or after its name."""
+"""Shared parts of commands: the panels of ``--help``, common arguments, and the options of every command.
+
+The options of every command are accepted before and after its name.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from strandline.cli import completion, logs
 from strandline.cli.output import nobody_reads
@@ -33,16 +36,19 @@ BackupArgument = Annotated[
     str, typer.Argument(help="The name of a backup.", autocompletion=completion.backups)
 ]
 NoWait = Annotated[
-    bool, typer.Option("--nowait", help="Start it, print its id, and let it run in the background.")
+    bool,
+    typer.Option("--nowait", help="Start the operation, print its id, and let it run in the background."),
 ]
 MaxRate = Annotated[
     str | None,
-    typer.Option("--max-rate", metavar="SIZE", help="Copy at most so much in a second, such as 50MB."),
+    typer.Option("--max-rate", metavar="SIZE", help="Copy at most this many bytes per second, such as 50MB."),
 ]
 Copies = Annotated[
-    int | None, typer.Option("--copies", metavar="NUMBER", help="Copy so many files at a time.", min=1)
+    int | None, typer.Option("--copies", metavar="NUMBER", help="Number of files to copy at a time.", min=1)
 ]
-Confirm = Annotated[bool, typer.Option("--confirm", help="Do it. Without this nothing is removed.")]
+Confirm = Annotated[
+    bool, typer.Option("--confirm", help="Remove the backups. Without this option it is a dry run.")
+]
 
 
 def _show_version(wanted: bool) -> None:
@@ -64,8 +70,8 @@ Warehouse = Annotated[
         "--warehouse",
         "-w",
         metavar="FOLDER",
-        help="The warehouse, a folder or a URL such as s3://bucket/folder. Else STRANDLINE_WAREHOUSE, "
-        "else strandline.toml, else the current folder if it is one.",
+        help="The warehouse, a folder or a URL such as s3://bucket/folder (default: STRANDLINE_WAREHOUSE, "
+        "then strandline.toml, then the current folder if it is a warehouse).",
         rich_help_panel=EVERY_COMMAND,
     ),
 ]
@@ -74,8 +80,8 @@ Catalog = Annotated[
     typer.Option(
         "--catalog",
         metavar="URL",
-        help="The catalog's database. Else STRANDLINE_CATALOG, else strandline.toml, else SQLite in the "
-        "warehouse. Its password does not belong here: everybody on the machine would see it.",
+        help="The catalog's database (default: STRANDLINE_CATALOG, then strandline.toml, then SQLite in the "
+        "warehouse). Do not put a password here: other users of the machine can see it.",
         rich_help_panel=EVERY_COMMAND,
     ),
 ]
@@ -84,7 +90,7 @@ Profile = Annotated[
     typer.Option(
         "--profile",
         metavar="NAME",
-        help="A profile of strandline.toml. Else STRANDLINE_PROFILE.",
+        help="A profile in strandline.toml (default: STRANDLINE_PROFILE).",
         rich_help_panel=EVERY_COMMAND,
     ),
 ]
@@ -93,13 +99,13 @@ Assigned = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="A setting, or an option of Spark such as spark.driver.memory=4g. Can be repeated.",
+        help="A setting, or a Spark option such as spark.driver.memory=4g. Repeatable.",
         rich_help_panel=EVERY_COMMAND,
     ),
 ]
 Json = Annotated[
     bool,
-    typer.Option("--json", help="Answer in JSON, one document per result.", rich_help_panel=EVERY_COMMAND),
+    typer.Option("--json", help="Print JSON, one document per result.", rich_help_panel=EVERY_COMMAND),
 ]
 Debug = Annotated[
     bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=EVERY_COMMAND)
@@ -107,9 +113,7 @@ Debug = Annotated[
 
 Quiet = Annotated[
     bool,
-    typer.Option(
-        "--quiet", "-q", help="Print nothing on success, as a cron job wants it. Errors still go to stderr."
-    ),
+    typer.Option("--quiet", "-q", help="Print nothing on success, for cron jobs. Errors go to stderr."),
 ]
 
 LogLevel = Annotated[
@@ -117,7 +121,7 @@ LogLevel = Annotated[
     typer.Option(
         "--log-level",
         case_sensitive=False,
-        help="Log what happens on stderr, from this importance on. Else STRANDLINE_LOG_LEVEL.",
+        help="Log to stderr from this level on (default: STRANDLINE_LOG_LEVEL).",
         rich_help_panel=EVERY_COMMAND,
     ),
 ]
@@ -126,7 +130,7 @@ LogFormat = Annotated[
     typer.Option(
         "--log-format",
         case_sensitive=False,
-        help="How a line of the log is written. Else STRANDLINE_LOG_FORMAT.",
+        help="Format of log lines (default: STRANDLINE_LOG_FORMAT).",
         rich_help_panel=EVERY_COMMAND,
     ),
 ]
@@ -143,22 +147,64 @@ _SHARED: dict[str, tuple[Any, Any]] = {
 }
 
 
+def _without_flag_types(parameters: list[Any]) -> list[Any]:
+    """Keep Typer from showing ``<bool>`` as the type of each flag in ``--help``."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters
+
+
+class Command(TyperCommand):
+    """A command without flag types in its help."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_flag_types(super().get_params(ctx))
+
+
+class Group(TyperGroup):
+    """A group of commands without flag types in its help."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_flag_types(super().get_params(ctx))
+
+
+def example_text(example: str) -> str:
+    """Return the example that ends the help of a command."""
+    return f"Example: {example}"
+
+
+def help_text(function: Callable[..., Any]) -> str:
+    """Return the docstring of a command as its help, with each paragraph on one line."""
+    paragraphs = inspect.cleandoc(function.__doc__ or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
 def command(
-    app: typer.Typer, name: str, panel: str | None = None, *, quiet: bool = False
+    app: typer.Typer, name: str, panel: str | None = None, *, example: str, quiet: bool = False
 ) -> Callable[[F], F]:
-    """Make ``function(cli, ...)`` a command of ``app``, with the shared options beside its own. ``quiet``: it
-    has the option ``--quiet`` as well."""
+    """Make ``function(cli, ...)`` a command of ``app``, with the shared options beside its own.
+
+    Args:
+        example: a complete command line, shown at the end of ``--help``.
+        quiet: whether the command also has the option ``--quiet``.
+    """
 
     def register(function: F) -> F:
-        app.command(name, rich_help_panel=panel)(with_shared(function, quiet=quiet))
+        add = app.command(
+            name, rich_help_panel=panel, cls=Command, help=help_text(function), epilog=example_text(example)
+        )
+        add(with_shared(function, quiet=quiet))
         return function
 
     return register
 
 
 def with_shared(function: Callable[..., Any], *, quiet: bool = False) -> Callable[..., Any]:
-    """Return what Typer calls for ``function(cli, ...)``: with the shared options beside its own. As the
-    callback of a group it only takes these when one of the group's commands is called."""
+    """Return the function that Typer calls for ``function(cli, ...)``, with the shared options added.
+
+    As the callback of a group it stores the shared options only, if a command of the group follows.
+    """
     # Not get_type_hints: in Python 3.10 it hides Annotated where the default is None.
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
     if quiet:
@@ -183,7 +229,7 @@ def with_shared(function: Callable[..., Any], *, quiet: bool = False) -> Callabl
                 cli.output.discard()
             return code
         except BrokenPipeError:
-            return nobody_reads()  # Said here: Typer would make a failure of it.
+            return nobody_reads()  # Handled here: Typer would exit with an error.
         finally:
             cli.output.release()
 
@@ -206,6 +252,7 @@ def apply(
     log_level: logs.Level | None,
     log_format: logs.LogForm | None,
 ) -> Cli:
+    """Store shared options in ``cli``. Options after the command override those before it."""
     cli.warehouse = warehouse or cli.warehouse
     cli.catalog = catalog or cli.catalog
     cli.profile = profile or cli.profile

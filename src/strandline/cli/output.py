@@ -1,7 +1,6 @@
-"""Where results go: one JSON document per result with ``--json``, text for people otherwise.
+"""Output of commands: with ``--json`` one JSON document per result, otherwise text for people.
 
-Results go to stdout, everything about them (progress, remarks, errors) to stderr, so that a pipe gets results
-only.
+Results go to stdout. Progress, notes and errors go to stderr, so a pipe receives only results.
 """
 
 from __future__ import annotations
@@ -24,27 +23,31 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SHOWN_ROWS = 1000
-"""A terminal shows at most so many rows of a result; a file or a pipe gets all of them."""
+"""Maximum number of rows shown on a terminal. A file or a pipe receives all rows."""
 SIZED_ROWS = 1000
-"""So many rows say how wide columns are; a value further down that is wider sticks out."""
+"""Number of rows that determine the column widths. A wider value in a later row breaks the alignment."""
 
 
 @dataclass(kw_only=True)
 class Output:
-    """The two streams of one run. Looked up at each use, because a test or a shell may replace them."""
+    """The stdout and stderr of one run.
+
+    Streams are looked up at each use, because a test or a shell may replace them.
+    """
 
     as_json: bool = False
     encoding: Literal["csv", "jsonl", "parquet"] | None = None
-    """How rows are written, if not for a person: as the bytes of one file."""
+    """Write rows as the bytes of one file in this format."""
     has_rows: bool = False
+    """With ``encoding``: the file has been written."""
     expanded: bool = False
-    """Rows are shown as lists of their columns."""
+    """Show each row as a list of its columns."""
     answered: bool = False
-    """What is run at the moment has written its document."""
+    """The running command or statement has written its JSON document."""
     notes_as_json: bool = False
-    """What stderr gets is read by programs, as the log is: an object in each line."""
+    """Write notes as JSON objects, one per line, like the log."""
     quiet: bool = False
-    """Nothing is written until it is known whether the command succeeds."""
+    """Keep all output back; it is written only if the command fails."""
     _kept: list[Callable[[], None]] = field(default_factory=list)
 
     @property
@@ -52,37 +55,37 @@ class Output:
         return sys.stdout.isatty()
 
     def line(self, text: str = "") -> None:
-        """A line of result."""
+        """Write a line of the result to stdout."""
         if self.quiet:
             self._kept.append(partial(self.line, text))
         else:
             sys.stdout.write(text + "\n")
 
     def note(self, text: str) -> None:
-        """A line about the result."""
+        """Write a line about the result to stderr."""
         if self.quiet:
             self._kept.append(partial(self.note, text))
         else:
             self.warn(text)
 
     def discard(self) -> None:
-        """Forget what was kept: the command has succeeded."""
+        """Drop the output that was kept back, after success."""
         self._kept.clear()
 
     def release(self) -> None:
-        """Write what was kept, and from now on keep nothing."""
+        """Write the output that was kept back, and keep nothing from now on."""
         self.quiet = False
         while self._kept:
             self._kept.pop(0)()
 
     def warn(self, text: str) -> None:
-        """A line about the result that is written in any case."""
+        """Write a line to stderr, even if ``quiet``."""
         sys.stdout.flush()
         sys.stderr.write((json_line("info", {"message": text}) if self.notes_as_json else text) + "\n")
         sys.stderr.flush()
 
     def result(self, answer: Any, tell: Callable[[], None]) -> None:
-        """``answer`` as JSON, or whatever ``tell`` says to a person."""
+        """Print ``answer`` as JSON, or call ``tell`` to print text."""
         if self.as_json:
             self.line(json.dumps(plain(answer), ensure_ascii=False))
             self.answered = True
@@ -90,11 +93,10 @@ class Output:
             tell()
 
     def rows(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Rows as one JSON document, written as they come, so that a result may be larger than memory."""
+        """Stream rows as one JSON document; the result may be larger than memory."""
         coming = iter(rows)
-        first = [
-            plain(row) for row in itertools.islice(coming, 1)
-        ]  # what fails at once has then written nothing
+        # Read one row first: a query that fails at once then writes nothing.
+        first = [plain(row) for row in itertools.islice(coming, 1)]
         write = sys.stdout.write
         write(f'{{"columns": {json.dumps(columns, ensure_ascii=False)}, "rows": [')
         try:
@@ -108,26 +110,28 @@ class Output:
         write("]}\n")
 
     def file(self, reader: pa.RecordBatchReader) -> None:
-        """Rows as the bytes of a file, as they come. There is one file at most."""
+        """Stream rows as the bytes of a file. A second file is refused."""
         from strandline.storage.outgoing import encoded
 
         assert self.encoding is not None
         if self.has_rows:
             raise InvalidArgument(
-                f"two statements have rows, and {self.encoding} is one file", "Ask for them one by one."
+                f"two statements return rows, but {self.encoding} is one file", "Run them one by one."
             )
         self.has_rows = True
         out = getattr(sys.stdout, "buffer", None)
         for chunk in encoded(self.encoding, reader):
-            # Who has put something that takes only text in the place of stdout gets text.
+            # A replaced stdout may accept only text.
             (out.write if out is not None else _written_as_text)(chunk)
             sys.stdout.flush()
 
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, count: bool = True, more: bool = False
     ) -> None:
-        """Rows in aligned columns, numbers to the right, written as they come. ``more``: these are only the
-        first ones, and nobody has counted the others."""
+        """Stream rows in aligned columns, numbers to the right.
+
+        ``more``: the result has further rows, whose number is not known.
+        """
         cut = itertools.islice(rows, SHOWN_ROWS) if self.is_terminal else rows
         written = (self._records if self.expanded else self._lines)(columns, cut)
         if more:
@@ -138,7 +142,7 @@ class Output:
             self.line(f"({there} {'row' if there == 1 else 'rows'}{rest})")
 
     def _lines(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
-        number = -2  # The first two lines are the head.
+        number = -2  # Do not count the two lines of the head.
         for text in table_lines(columns, rows, bold=self.is_terminal and "NO_COLOR" not in os.environ):
             self.line(text)
             number += 1
@@ -152,7 +156,7 @@ class Output:
         return number
 
     def fields(self, pairs: Iterable[tuple[str, Any]]) -> None:
-        """Names and values, one pair per line."""
+        """Print names and values, one pair per line."""
         known = [(name, shown(value)) for name, value in pairs]
         width = max((len(name) for name, _ in known), default=0)
         for name, value in known:
@@ -160,8 +164,8 @@ class Output:
 
 
 def nobody_reads() -> int:
-    """Whoever read stdout has gone (``| head``) and has what it wanted. Return the exit code."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python will flush it once more.
+    """Handle a closed stdout (``| head``): discard further output. Return the exit code."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout at exit.
     return 0
 
 
@@ -172,8 +176,10 @@ def _written_as_text(chunk: bytes) -> None:
 def table_lines(
     columns: Sequence[str], rows: Iterable[Sequence[Any]], *, bold: bool = False
 ) -> Iterator[str]:
-    """Yield the head, a line below it, and a line for each row. The first rows say how wide and on which side
-    columns are."""
+    """Yield the head, a rule, and a line for each row.
+
+    The first rows determine the widths and the alignment of the columns.
+    """
     from rich.cells import cell_len
 
     coming = iter(rows)

@@ -1,4 +1,4 @@
-"""``--param name=value``: values for the markers of statements."""
+"""``--param name=value``: values of the parameters of statements."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from strandline.sql.tokens import tokenize
 
 
 def values_of(given: Sequence[str]) -> dict[str, Any] | None:
-    """Return the values by name; None if there are none."""
+    """Return the values by name; None without any."""
     found: dict[str, Any] = {}
     for item in given:
         name, sign, text = item.partition("=")
         if not sign or not name.isidentifier():
-            raise InvalidArgument(f"{item!r} is no parameter", "Write --param name=value.")
+            raise InvalidArgument(f"{item!r} is not NAME=VALUE", "Write --param name=value.")
         if name in found:
             raise InvalidArgument(f"the parameter {name} is given twice", "Give each once.")
         found[name] = _value(text)
@@ -26,7 +26,7 @@ def values_of(given: Sequence[str]) -> dict[str, Any] | None:
 
 
 def _value(text: str) -> Any:
-    """What SQL takes for a literal is that, such as 5, NULL or '5'; anything else is text."""
+    """Return the value of a SQL literal, such as 5, NULL or '5'; of any other text, the text."""
     try:
         return literal(parse_expression(text))
     except (NotConstant, StrandlineError):
@@ -34,7 +34,7 @@ def _value(text: str) -> Any:
 
 
 def used(params: dict[str, Any] | None, text: str) -> dict[str, Any] | None:
-    """Return those that a part of the whole text names."""
+    """Return the parameters that ``text``, a part of the input, uses."""
     if params is None:
         return None
     names = names_of(tokenize(text))

@@ -1,5 +1,7 @@
-"""Waiting for an operation in sight of a person: a bar on a terminal, plain lines otherwise, and a question
-on Ctrl-C."""
+"""Wait for an operation and show its progress: a bar on a terminal, plain lines otherwise.
+
+On Ctrl-C, ask whether to cancel the operation, leave it running or wait.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,13 @@ Show: TypeAlias = "Callable[[OperationInfo], None]"
 
 POLL_SECONDS = 0.1
 PATIENCE_SECONDS = 0.4
-"""What ends sooner than this shows no progress at all."""
+"""Show no progress before this time has passed."""
 LINE_SECONDS = 2.0
-"""Plain lines come at most so often."""
+"""Minimum time between two plain progress lines."""
 
 
 _SET = "STRANDLINE_BACKGROUND"
-"""The variable that hands further arguments to a process in the background."""
+"""Environment variable with further arguments of a background process."""
 _RUN = f"""
 import sys
 sys.path[:] = filter(None, sys.path)
@@ -43,12 +45,14 @@ sys.argv[1:1] = json.loads(os.environ.pop("{_SET}"))
 from strandline.cli import main
 sys.exit(main())
 """
-"""A process in the background. Unlike ``python -m`` it imports nothing from the current folder."""
+"""Code of a background process. Unlike ``python -m`` it imports nothing from the current folder."""
 
 
 class LeftAlone(Exception):
-    """The command ends, and its operation has not. ``goes_on``: another process carries it out; otherwise it
-    waits for one."""
+    """Raised when a command ends before its operation.
+
+    ``goes_on``: another process continues the operation. Otherwise it waits for one.
+    """
 
     def __init__(self, operation_id: str, *, goes_on: bool = False) -> None:
         super().__init__(operation_id)
@@ -57,7 +61,7 @@ class LeftAlone(Exception):
 
 
 def words(operation: OperationInfo) -> str:
-    """Return how far an operation has come, beyond its percentage."""
+    """Return the progress of an operation in increments, parts and bytes."""
     progress, said = operation.progress, []
     if progress.get("increments"):
         said.append(f"increment {progress.get('increment', 0)} of {progress['increments']}")
@@ -70,13 +74,13 @@ def words(operation: OperationInfo) -> str:
 
 
 def name_of(shard: ShardInfo) -> str:
-    """Return what a shard is, by the number that it has among those of its table or index."""
+    """Return the kind of a shard, its number within its table or index, and the path."""
     number = "" if shard.shard is None else f" {shard.shard}"
     return f"{shard.kind}{number}" + ("" if shard.path is None else f" of {shard.path}")
 
 
 def slowest(operation: OperationInfo) -> list[str]:
-    """Return the shard that takes the longest."""
+    """Return a text about the shard that has been running longest; or an empty list."""
     found = operation.slowest
     if found is None or found.since is None:
         return []
@@ -85,8 +89,7 @@ def slowest(operation: OperationInfo) -> list[str]:
 
 
 def pace(operation: OperationInfo, said: Left | None = None) -> list[str]:
-    """Return how fast it goes on, and how long it will still take, which does not rise above what was
-    ``said``."""
+    """Return the speed and the remaining time; ``said`` keeps the remaining time from rising."""
     done, seconds = operation.progress.get("bytes", 0), time.time() - operation.created
     left = operation.seconds_left if said is None else said.said(operation.seconds_left)
     return [
@@ -104,10 +107,12 @@ def follow(
 ) -> OperationInfo:
     """Wait until an operation has ended; return it, or raise the error that it ended with.
 
-    ``began``: this command has begun it, so an error means that it is undone. ``stay``: this process lives
-    on, so an operation that is left alone goes on in it."""
+    Args:
+        began: this command started the operation, so an error means that it is undone.
+        stay: this process continues after the command, and with it an operation that is left running.
+    """
     if not began:
-        db.operation(operation_id)  # an unknown one is an error at once
+        db.operation(operation_id)  # Raises at once if the operation is unknown.
     waiting = _Waiting(db, operation_id, db.attend if began else db.wait)
     while True:
         try:
@@ -118,19 +123,20 @@ def follow(
 
 
 class _Waiting:
-    """Waits in a thread of its own: whoever waits for an operation that nobody runs carries it out, and
-    Ctrl-C must not tear that."""
+    """Waits for an operation in a separate thread.
+
+    Waiting for an operation without an owner carries it out, and Ctrl-C must not interrupt that.
+    """
 
     def __init__(self, db: Database, operation_id: str, wait: Callable[..., OperationInfo]) -> None:
         self._db = db
         self._wait_for = wait
         self._id = operation_id
         self.at = operation_id
-        """What it waits for at the moment: the operation, or the one that has begun with its end."""
+        """The operation that is awaited now: the given one, or one that started when it ended."""
         self._found: OperationInfo | None = None
         self._failure: Exception | None = None
-        # Not Thread.join: interrupted by Ctrl-C, it takes a thread that still runs for one that has ended
-        # (bpo-45274).
+        # Not Thread.join: after Ctrl-C it reports a running thread as ended (bpo-45274).
         self._ended = threading.Event()
         threading.Thread(target=self._wait, name=f"strandline-follow-{operation_id}", daemon=True).start()
 
@@ -149,7 +155,7 @@ class _Waiting:
         patient_until = time.monotonic() + PATIENCE_SECONDS
         while not self._ended.wait(POLL_SECONDS):
             if time.monotonic() > patient_until:
-                with suppress(Unavailable):  # Whoever waits decides what becomes of it.
+                with suppress(Unavailable):  # The waiting thread handles it.
                     show(self._db.operation(self.at))
         if self._failure is not None:
             raise self._failure
@@ -169,7 +175,7 @@ def _display(cli: Cli) -> Iterator[Show]:
 
 
 class _Lines:
-    """A line when something has changed, also which shard takes the longest, but not all the time."""
+    """Prints a line when the progress or the slowest shard has changed, at limited frequency."""
 
     def __init__(self, cli: Cli) -> None:
         self._cli = cli
@@ -206,7 +212,7 @@ def _bar() -> Iterator[Show]:
 
         def show(operation: OperationInfo) -> None:
             nonlocal task, shown, left
-            if operation.id != shown:  # What has begun with the end of another has a bar of its own.
+            if operation.id != shown:  # An operation that started when the former one ended.
                 task, shown = progress.add_task(operation.kind, total=100.0, words=""), operation.id
                 left = Left()
             said = ", ".join(filter(None, [words(operation), *pace(operation, left), *slowest(operation)]))
@@ -216,8 +222,10 @@ def _bar() -> Iterator[Show]:
 
 
 def _ask(cli: Cli, db: Database, operation_id: str, stay: bool) -> None:
-    """What to do about an operation after Ctrl-C. Returns if it is to be waited for, be it for its end or for
-    its undoing."""
+    """Ask what to do with an operation after Ctrl-C.
+
+    Returns to keep waiting, for its end or for its rollback. Otherwise raises ``LeftAlone``.
+    """
     if not (sys.stdin.isatty() and sys.stderr.isatty()) or cli.output.as_json:
         cli.output.note(
             f"interrupted; operation {operation_id} stays unfinished.\n"
@@ -239,8 +247,7 @@ def _ask(cli: Cli, db: Database, operation_id: str, stay: bool) -> None:
             cli.output.note("It has ended in the meantime.")
         return
     if not stay:
-        # Without its session this process no longer owns the operation, and the next one that waits for it
-        # carries it on.
+        # Without its session this process no longer owns the operation. The background process takes it over.
         db.let_go()
         db.close()
         run_in_background(cli, operation_id)
@@ -248,7 +255,7 @@ def _ask(cli: Cli, db: Database, operation_id: str, stay: bool) -> None:
 
 
 def leave_running(cli: Cli, operation_id: str) -> NoReturn:
-    """End a command that was interrupted, and whose operation is carried out by another process."""
+    """End an interrupted command whose operation is continued by another process."""
     cli.output.note(
         f"It goes on in the background. Follow it with: strandline operations wait {operation_id}\n"
         f"Undo it with: strandline operations cancel {operation_id}"
@@ -257,7 +264,7 @@ def leave_running(cli: Cli, operation_id: str) -> NoReturn:
 
 
 def _answer(question: str) -> str:
-    """``c``, ``l`` or ``w``; another Ctrl-C, and the end of input, mean leave."""
+    """Return ``c``, ``l`` or ``w``; another Ctrl-C or the end of input means ``l`` (leave)."""
     while True:
         sys.stderr.write(question)
         sys.stderr.flush()
@@ -272,10 +279,10 @@ def _answer(question: str) -> str:
 
 
 def run_in_background(cli: Cli, operation_id: str) -> None:
-    """A process of its own that carries an operation to its end."""
+    """Start a process that carries an operation to its end."""
     from strandline.api.connector import place_of
 
-    # Every user of the machine sees the arguments of a process, and no other user its environment.
+    # Other users can see the arguments of a process, but not its environment.
     url = cli.catalog_url()
     assigned = [word for each in cli.assigned for word in ("--set", each)]
     env = {**os.environ, **({"STRANDLINE_CATALOG": url} if url else {}), _SET: json.dumps(assigned)}

@@ -1,13 +1,13 @@
 """Whether the configuration file of the current folder is used, and which of its settings.
 
-Whoever may write such a file decides what the next command in the folder does. Three rules, as git, ssh and
-direnv have them:
+A user who can write this file controls what the next command in the folder does. Three rules, as in git, ssh
+and direnv:
 
-1. The file belongs to the user or to root, nobody else may write it, and nobody else may replace it: the same
-   holds for its folder, unless that is sticky as /tmp is. Otherwise the file is refused.
+1. The file and its folder must belong to the user or to root, and no other user may write to them. The folder
+   may be writable if it is sticky, as /tmp is. Otherwise the file is refused.
 2. A setting that runs programs or decides where secrets are sent (``danger``) needs ``strandline trust``.
-3. ``strandline trust`` records a file by its path and the hash of its content. A recorded file is used
-   whoever owns it, until its content changes.
+3. ``strandline trust`` records a file by its path and the hash of its content. A recorded file is used,
+   regardless of its owner, until its content changes.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from urllib.parse import parse_qsl, urlsplit
 from strandline.errors import PathNotFound, PreconditionFailed, StrandlineError, Unavailable
 
 _HARMLESS_STORAGE = frozenset({"access_key_id", "secret_access_key", "session_token"})
-"""Options of an object store that send no secret of the environment to another server."""
+"""Object store options that cannot send secrets of the environment to another server."""
 _REGION = re.compile(r"[a-z0-9-]*", re.ASCII | re.IGNORECASE)
-"""Other texts in the place of a region could name another server: it is a part of the address."""
+"""Texts that are harmless as a region. Others could name another server: the region is part of the address."""
 _HARMLESS_PARAMETERS = frozenset({"application_name", "connect_timeout", "sslmode"})
-"""Parameters of a catalog's URL that name neither servers nor files."""
+"""Parameters of a catalog URL that name neither servers nor files."""
 _FORMAT = 1
 _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 
@@ -48,7 +48,7 @@ class Trusted:
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectFile:
-    """A configuration file as it was read, with what speaks against using it at all."""
+    """A configuration file that was read, with the reason to refuse it, if any."""
 
     path: str
     content: bytes
@@ -64,17 +64,17 @@ class ProjectFile:
         return self.trusted is not None and self.trusted.digest == self.digest
 
     def refusal(self) -> StrandlineError | None:
-        """Return why the file is not used at all, if so."""
+        """Return the error if the whole file is refused."""
         if self.is_trusted or self.owner_problem is None:
             return None
         return PreconditionFailed(
             f"{self.path} is not used: {self.owner_problem}",
-            "Make it yours alone: chown it and its folder to yourself, and chmod go-w both. Or read it, and "
-            f"allow it as it is with: strandline trust {shlex.quote(self.path)}",
+            "Remove the access of others: chown the file and its folder to yourself, and chmod go-w both. Or "
+            f"read it, and allow its present content with: strandline trust {shlex.quote(self.path)}",
         )
 
     def refusal_of_settings(self, values: Mapping[str, Any], profile: str | None) -> StrandlineError | None:
-        """Return why the file may not decide one of these settings, which are all that it would decide."""
+        """Return the error if the file may not set one of ``values``, its effective settings."""
         if self.is_trusted:
             return None
         dangers = {name: why for name, value in values.items() if (why := danger(name, value))}
@@ -86,7 +86,7 @@ class ProjectFile:
         where = f"{self.path}, line {self._line(name, profile)}"
         return PreconditionFailed(
             f"{where}, sets {name}{others}, and the file {known}: {why}",
-            f"Read the file, then allow it as it is with: strandline trust {shlex.quote(self.path)}",
+            f"Read the file, then allow its present content with: strandline trust {shlex.quote(self.path)}",
         )
 
     def _line(self, name: str, profile: str | None) -> int:
@@ -102,7 +102,7 @@ class ProjectFile:
 
 
 def danger(name: str, value: Any) -> str | None:
-    """Return what a setting could do in the hands of somebody else; None if nothing to be asked about."""
+    """Return the damage that a setting from an attacker could do; None if it is harmless."""
     if name.endswith("_command"):
         return "it is run as a program"
     if name.startswith("spark."):
@@ -143,9 +143,9 @@ def _danger_of_server(url: str) -> str | None:
 
 
 def read_project_file(path: Path) -> ProjectFile | None:
-    """Return the file, looked at and read by one handle; None if there is none."""
+    """Return the file, checked and read through the same handle; None if it is missing."""
     try:
-        # A pipe that somebody has put there must not let the command wait.
+        # O_NONBLOCK: a pipe in its place must not block the command.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_WAIT)) as file:
             about = os.fstat(file.fileno())
             if not stat.S_ISREG(about.st_mode):
@@ -160,9 +160,9 @@ def read_project_file(path: Path) -> ProjectFile | None:
 
 
 def _owner_problem(path: Path, about: os.stat_result) -> str | None:
-    """Return who else could have written the file, or have put it there."""
+    """Return why another user could have written or replaced the file; None if that is impossible."""
     if not hasattr(os, "getuid"):
-        return None  # Windows has no such owners.
+        return None  # Windows has no such ownership.
     link, folder = os.lstat(path), os.stat(os.path.dirname(path) or ".")
     if stat.S_ISLNK(link.st_mode) and not _is_own(link):
         return f"the link belongs to {_user(link.st_uid)}"
@@ -170,11 +170,11 @@ def _owner_problem(path: Path, about: os.stat_result) -> str | None:
         if not _is_own(found):
             return f"{what} belongs to {_user(found.st_uid)}"
         if what != "it" and found.st_mode & stat.S_ISVTX:
-            continue  # Only the owner of a file may rename or remove it there.
+            continue  # Sticky: only the owner of a file may rename or remove it.
         if found.st_mode & stat.S_IWOTH:
-            return f"others than you can write to {what}"
+            return f"other users can write to {what}"
         if found.st_mode & stat.S_IWGRP and not _is_private_group(found.st_gid):
-            return f"others than you can write to {what}, as members of the group {_group(found.st_gid)}"
+            return f"other users can write to {what}, as members of the group {_group(found.st_gid)}"
     return None
 
 
@@ -183,8 +183,7 @@ def _is_own(about: os.stat_result) -> bool:
 
 
 def _is_private_group(gid: int) -> bool:
-    """Return whether a group is that of the user alone: it is the primary one, is called like the user, and
-    lists nobody else."""
+    """Return whether a group is private to the user: primary, named like the user, no other members."""
     import grp
     import pwd
 
@@ -210,7 +209,7 @@ def _group(gid: int) -> str:
     return str(gid)
 
 
-# --- what is recorded ---------------------------------------------------------------------------------------
+# --- trusted files -----------------------------------------------------------------------------------------
 
 
 def list_trusted() -> dict[str, Trusted]:
@@ -218,7 +217,7 @@ def list_trusted() -> dict[str, Trusted]:
     try:
         with open(_records(), "rb") as file:
             if hasattr(os, "getuid") and os.fstat(file.fileno()).st_uid != os.getuid():
-                return {}  # Another user's home, as after sudo: its trust is not ours.
+                return {}  # The home of another user, as after sudo.
             files = json.loads(file.read())["files"]
             return {path: Trusted(**found) for path, found in files.items()}
     except FileNotFoundError:
@@ -227,11 +226,12 @@ def list_trusted() -> dict[str, Trusted]:
         raise Unavailable(f"{_records()} cannot be read: {error.strerror}", "Check its rights.") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise PreconditionFailed(
-            f"{_records()} is damaged", "Remove it, and trust the files again that it named."
+            f"{_records()} is damaged", "Remove it, and run strandline trust again for your files."
         ) from None
 
 
 def trust(file: ProjectFile) -> None:
+    """Record the file with its present content."""
     _write({**list_trusted(), file.path: Trusted(digest=file.digest, since=time.time())})
 
 

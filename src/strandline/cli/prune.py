@@ -1,4 +1,4 @@
-"""``prune``: the backups of a collection that no rule keeps go."""
+"""``prune``: remove the backups that no retention rule keeps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,13 @@ from strandline.sql.tokens import quote
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "prune", BACK_UP_AND_RESTORE, quiet=True)(prune)
+    command(
+        app,
+        "prune",
+        BACK_UP_AND_RESTORE,
+        example="strandline prune nightly --keep-daily 7 --keep-weekly 4 --confirm",
+        quiet=True,
+    )(prune)
 
 
 def _newest(rule: str, period: str) -> Any:
@@ -33,7 +39,9 @@ def prune(
     ] = None,
     within: Annotated[
         str | None,
-        typer.Option("--keep-within", metavar="TIME", help="Keep what is younger than 90m, 12h, 30d, 2w."),
+        typer.Option(
+            "--keep-within", metavar="TIME", help="Keep backups younger than this: 90m, 12h, 30d or 2w."
+        ),
     ] = None,
     daily: Annotated[int | None, _newest("daily", "days")] = None,
     weekly: Annotated[int | None, _newest("weekly", "weeks")] = None,
@@ -41,8 +49,10 @@ def prune(
     yearly: Annotated[int | None, _newest("yearly", "years")] = None,
     confirm: Confirm = False,
 ) -> None:
-    """Remove the backups that no rule keeps; without rules, by those of the collection (RETENTION). Without
-    --confirm: only say for each backup what would be done and why."""
+    """Remove the backups that no retention rule keeps.
+
+    Without --keep options, the RETENTION of the collection applies. Without --confirm it is a dry run: it
+    shows for each backup whether it would be removed, and why."""
     from strandline.sql.constants import constant
 
     rules = {"DAILY": daily, "WEEKLY": weekly, "MONTHLY": monthly, "YEARLY": yearly}

@@ -1,4 +1,4 @@
-"""``repair``: write damaged objects of backups anew."""
+"""``repair``: replace damaged objects of backups."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from strandline.cli.verify import tell_report
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "repair", BACK_UP_AND_RESTORE, quiet=True)(repair)
+    command(
+        app, "repair", BACK_UP_AND_RESTORE, example="strandline repair nightly --from /mnt/copy", quiet=True
+    )(repair)
 
 
 def repair(
@@ -21,11 +23,13 @@ def repair(
     *,
     source: Annotated[
         str | None,
-        typer.Option("--from", metavar="URL", help="A copy of the repository, which has the objects."),
+        typer.Option("--from", metavar="URL", help="A copy of the repository with intact objects."),
     ] = None,
 ) -> None:
-    """Write damaged objects of a collection's backups anew, from the warehouse, other collections or a copy
-    of the repository. Exit code 11 if something is still wrong."""
+    """Replace damaged objects of a collection's backups.
+
+    Intact objects are taken from the warehouse, other collections or a copy of the repository. Exit code 11
+    if objects stay damaged."""
     with cli.database() as db:
         report = db.repair(collection, source=source)
     tell_report(cli, collection, report)

@@ -1,4 +1,4 @@
-"""``restore``: tables of a collection as a backup has them."""
+"""``restore``: restore the tables of a collection from a backup."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from strandline.sql.tokens import quote
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "restore", BACK_UP_AND_RESTORE, quiet=True)(restore)
+    command(
+        app,
+        "restore",
+        BACK_UP_AND_RESTORE,
+        example="strandline restore nightly --table orders=orders_before",
+        quiet=True,
+    )(restore)
 
 
 def restore(
@@ -33,38 +39,47 @@ def restore(
             "--table",
             "-t",
             metavar="TABLE[=NEW]",
-            help="Only this table, or under another name. May be repeated.",
+            help="Restore only this table, with =NEW under another name. Repeatable.",
         ),
     ] = None,
     into: Annotated[
         str | None, typer.Option("--into", metavar="DIRECTORY", help="Restore below this directory.")
     ] = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read everything again and compare before it becomes visible.")
+        bool,
+        typer.Option(
+            "--verify", help="Compare the restored rows with the recorded digests before they become visible."
+        ),
     ] = False,
     copy: Annotated[
-        bool, typer.Option("--copy", help="Copy the files and check each copy, instead of sharing them.")
+        bool,
+        typer.Option(
+            "--copy", help="Copy the files and check each copy. By default, files are shared with the backup."
+        ),
     ] = False,
     replace: Annotated[
         bool,
-        typer.Option(
-            "--replace", help="Take the places of tables that are there. The old ones are kept in /.replaced."
-        ),
+        typer.Option("--replace", help="Replace existing tables. The old ones are kept in /.replaced."),
     ] = False,
     changefeeds: Annotated[
-        bool, typer.Option("--changefeeds", help="Begin the changefeeds of the tables anew.")
+        bool, typer.Option("--changefeeds", help="Create the changefeeds of the tables again.")
     ] = False,
     deadline: Annotated[
         int | None,
-        typer.Option("--deadline", metavar="SECONDS", min=1, help="Give up and undo after this time."),
+        typer.Option(
+            "--deadline", metavar="SECONDS", min=1, help="Cancel and undo the restore after this time."
+        ),
     ] = None,
     max_rate: MaxRate = None,
     copies: Copies = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Only say what would be done.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Dry run: only show what would be done.")
+    ] = False,
     nowait: NoWait = False,
 ) -> None:
-    """Restore the tables of a collection with their indexes: the last backup, or one of your choice. Existing
-    tables are not touched, unless they are to be replaced."""
+    """Restore the tables of a collection with their indexes.
+
+    By default, the last backup is restored. Existing tables are changed only with --replace."""
     from strandline.cli.statements import limits, run_text, start_operation
 
     settings = [

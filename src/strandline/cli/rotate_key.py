@@ -1,4 +1,4 @@
-"""``rotate-key``: another key opens an encrypted repository."""
+"""``rotate-key``: replace the key of an encrypted repository."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from strandline.cli.session import Cli
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "rotate-key", BACK_UP_AND_RESTORE)(rotate_key)
+    command(
+        app,
+        "rotate-key",
+        BACK_UP_AND_RESTORE,
+        example="strandline rotate-key /mnt/backups --new-key-file new.key",
+    )(rotate_key)
 
 
 def rotate_key(
@@ -22,7 +27,8 @@ def rotate_key(
         str | None, typer.Option("--new-key-file", metavar="FILE", help="A file with the new key.")
     ] = None,
     env: Annotated[
-        str | None, typer.Option("--new-key-env", metavar="NAME", help="A variable that holds the new key.")
+        str | None,
+        typer.Option("--new-key-env", metavar="NAME", help="An environment variable with the new key."),
     ] = None,
     command_: Annotated[
         str | None,
@@ -32,14 +38,15 @@ def rotate_key(
         bool,
         typer.Option(
             "--new-master",
-            help="Encrypt later backups with a new master key, which a copy of the old keys does not have.",
+            help="Encrypt later backups with a new master key, which a leaked copy of the old keys lacks.",
         ),
     ] = False,
 ) -> None:
-    """Let a new key open an encrypted repository, and the present one no more. No data is written again. The
-    present key is where STRANDLINE_REPOSITORY_KEY_FILE, _ENV or _COMMAND says. If the present key may have
-    leaked, add --new-master: without it, who has that key and a copy of the folder keys can read later
-    backups, too."""
+    """Replace the repository key; the current key stops working.
+
+    The current key is read as configured by STRANDLINE_REPOSITORY_KEY_FILE, _ENV or _COMMAND. No data is
+    rewritten. If the current key may have leaked, add --new-master. Otherwise an attacker who has the current
+    key and a copy of the folder keys can read later backups, too."""
     from strandline.backups.rotate_key import rotate_key as rotate
     from strandline.cli.statements import place
     from strandline.settings import Settings
@@ -49,11 +56,13 @@ def rotate_key(
     done = rotate(where, cli.configuration.settings(), new, new_master=new_master)
 
     def tell() -> None:
-        cli.output.line(f"the new key opens {where}, and the old one no more")
+        cli.output.line(f"the key of {where} is replaced; the old key no longer works")
         if new_master:
             cli.output.line("later backups are encrypted with a new master key; earlier ones are not")
         for name in done.left:
-            cli.output.note(f"{name} could not be removed: with the old key it still tells the master key")
+            cli.output.note(
+                f"{name} could not be removed: the old key can still decrypt the master key in it"
+            )
 
     answer = {"repository": where, "generation": done.generation, "new_master": new_master}
     cli.output.result({**answer, "left": list(done.left)}, tell)

@@ -1,4 +1,4 @@
-"""What all commands share: the global options, the way to the warehouse, and where output goes."""
+"""State of one command: the shared options, the configuration, the warehouse and the output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class Cli:
-    """One run of the command line. Options may stand before the command or after it; the later one wins."""
+    """One run of the command line. Options after the command override options before it."""
 
     warehouse: str | None = None
     catalog: str | None = None
@@ -30,28 +30,28 @@ class Cli:
     assigned: list[str] = field(default_factory=list)
     debug: bool = False
     check: bool = True
-    """Check the places of backup collections that statements make."""
+    """Check the locations of new backup collections."""
     yes: bool = False
-    """Drop what statements drop without a question."""
+    """Drop backup collections without asking."""
     log_level: Level | None = None
     log_format: LogForm | None = None
     output: Output = field(default_factory=Output)
     was_late: bool = False
-    """It was interrupted when what it did was done already."""
+    """The command was interrupted after its change was committed."""
 
     @cached_property
     def configuration(self) -> Configuration:
-        """What holds, of all places. Read when it is first asked for, when all options are known."""
+        """The merged configuration. Read at the first access, when all options are known."""
         from strandline.cli.configuration import is_secret, load
 
         if self.catalog is not None and _has_password(self.catalog):
             self.output.note(
-                "warning: everybody on this machine can see a password on the command line; put it into "
-                "STRANDLINE_CATALOG_PASSWORD, or name a catalog_password_file or _command in strandline.toml"
+                "warning: other users of this machine can see a password on the command line; put it into "
+                "STRANDLINE_CATALOG_PASSWORD, or set catalog_password_file or _command in strandline.toml"
             )
         if any(map(is_secret, (text.partition("=")[0] for text in self.assigned))):
             self.output.note(
-                "warning: everybody on this machine can see a secret on the command line; put it below "
+                "warning: other users of this machine can see a secret on the command line; put it below "
                 "[spark] in the strandline.toml of your configuration folder"
             )
         given = {
@@ -63,7 +63,7 @@ class Cli:
         return load(self.profile, given, self.assigned)
 
     def folder(self) -> str:
-        """Return the warehouse that is named, else the current folder when it is one."""
+        """Return the configured warehouse, or the current folder if it is a warehouse."""
         self.configuration.check()
         named = self.warehouse or self.configuration.text("warehouse")
         if named:
@@ -71,17 +71,17 @@ class Cli:
         if Path(MARKER).exists():
             return "."
         raise Unavailable(
-            f"no warehouse is named, and the current folder {Path.cwd()} is not one",
+            f"no warehouse is configured, and the current folder {Path.cwd()} is not one",
             "Name one with -w FOLDER or STRANDLINE_WAREHOUSE, or create one with strandline init FOLDER.",
         )
 
     def catalog_url(self) -> str | None:
-        """Return the catalog that is named, with its password; None: the SQLite file in the warehouse."""
+        """Return the configured catalog URL with its password; None: the SQLite file in the warehouse."""
         return self.configuration.catalog_url()
 
     @contextmanager
     def database(self, *, create: bool = False, adopt: bool = False) -> Iterator[Database]:
-        """The warehouse, open for one command."""
+        """Open the warehouse for one command."""
         folder, url, settings = self.folder(), self.catalog_url(), self.configuration.settings()
         from strandline.api import connect
 

@@ -1,5 +1,4 @@
-"""The interactive shell: statements over several lines, history, completion, and a few commands that start
-with a backslash."""
+"""The interactive shell: multi-line statements, history, completion, and commands such as ``\\d``."""
 
 from __future__ import annotations
 
@@ -38,25 +37,25 @@ if TYPE_CHECKING:
 HELP = """\
 End a statement with ; and press Enter. Tab completes keywords and names, \
 the arrow keys walk through the history.
-  \\d [PATH]      what is below a path, or all about a table
+  \\d [PATH]      list a directory, or describe a table
   \\dt            all tables
   \\db [NAME]     backup collections, or the backups of one
   \\do            operations
   \\i FILE        run the statements of a file
-  \\timing        show how long each statement takes, or stop doing so
-  \\x             show each row as a list of its columns, or stop doing so
+  \\timing        switch on or off: show how long each statement takes
+  \\x             switch on or off: show each row as a list of its columns
   \\? or \\help    this help
   \\q             leave (so do exit, quit and Ctrl-D)
-BEGIN; opens a transaction, which COMMIT; makes real and ROLLBACK; discards. \
+BEGIN; opens a transaction. COMMIT; commits it and ROLLBACK; discards it. \
 While one is open, the prompt has a star."""
 
 LEAVE = ("exit", "quit")
 WORDS = (*LEAVE, "help")
-"""What people type without a backslash and without a semicolon."""
+"""Commands that work without a backslash and without a semicolon."""
 
 
 class Shell:
-    """One session of reading, running and showing. Errors are shown and the session goes on."""
+    """One interactive session. Errors are shown and do not end it."""
 
     def __init__(self, cli: Cli, db: Database) -> None:
         self._cli = cli
@@ -74,7 +73,7 @@ class Shell:
         )
 
     def run(self) -> None:
-        """Until the end of input."""
+        """Read and run statements until the end of input."""
         self._cli.output.line(
             f"Strandline {__version__}, warehouse {self._cli.folder()}. \\? for help, \\q to leave."
         )
@@ -90,10 +89,10 @@ class Shell:
                 break
         if self._db.current_transaction() is not None:
             self._db.rollback()
-            self._cli.output.note("The transaction that was open is rolled back.")
+            self._cli.output.note("The open transaction was rolled back.")
 
     def _handle(self, text: str) -> bool:
-        """Run one input; False to leave."""
+        """Run one input. Return False to leave the shell."""
         started = time.monotonic()
         try:
             word = _bare(text)
@@ -178,7 +177,7 @@ def _bare(text: str) -> str:
 
 
 def _history() -> History:
-    """In the folder for state that programs keep; a session without one still has its own lines."""
+    """Return the history file in the user's state folder; in memory if it cannot be written."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     file = Path(base, "strandline", "history")
     try:
@@ -208,15 +207,17 @@ def _keys() -> KeyBindings:
 
 
 def is_complete(text: str) -> bool:
-    """Return whether Enter runs the text: it is empty, a command of the shell, or ends with a ``;`` that is
-    not inside a string or a comment."""
+    """Return whether Enter runs the text.
+
+    True for an empty text, a command of the shell, and a text that ends with ``;`` outside strings and
+    comments.
+    """
     stripped = text.strip()
     if not stripped or stripped.startswith("\\") or _bare(stripped) in WORDS:
         return True
     try:
         tokens: Any = tokenize(text)
     except SyntaxFault as fault:
-        return (
-            stripped.endswith(";") and "not closed" not in fault.message
-        )  # an open string or comment goes on
+        # An open string or comment continues on the next line.
+        return stripped.endswith(";") and "not closed" not in fault.message
     return bool(tokens) and tokens[-1].key == ";"

@@ -1,5 +1,4 @@
-"""``show-backup``: the backups of a collection, or one of them with its place in the chain, its cost and what
-it proves."""
+"""``show-backup``: list the backups of a collection, or show one with its chain, size and verification."""
 
 from __future__ import annotations
 
@@ -20,18 +19,21 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "show-backup", BACK_UP_AND_RESTORE)(show_backup)
+    command(app, "show-backup", BACK_UP_AND_RESTORE, example="strandline show-backup nightly last")(
+        show_backup
+    )
 
 
 def show_backup(
     cli: Cli,
     collection: CollectionArgument,
     backup: Annotated[
-        str | None, typer.Argument(help="One backup; 'last' is the newest. Without it: all of them.")
+        str | None, typer.Argument(help="A backup; 'last' is the newest (default: list all).")
     ] = None,
 ) -> None:
-    """Show the backups of a collection; or one of them: root, parent, children, chain size, percent saved,
-    digests and versions."""
+    """List the backups of a collection, or show one of them.
+
+    For one backup: its root, parent and children, size of the chain, percent saved, digests and versions."""
     with cli.database() as db:
         found = backups_of(db, collection)
     if backup is None:
@@ -48,7 +50,7 @@ def show_backup(
 
 
 def backups_of(db: Database, collection: str) -> list[dict[str, Any]]:
-    """Return all finished backups of a collection, oldest first, each with its place in its chain."""
+    """Return all finished backups of a collection, oldest first, with their chains and verification."""
     from strandline.backups.collection import CLUSTER
     from strandline.backups.standing import is_restorable, sent_chains
 
@@ -86,7 +88,7 @@ def backups_of(db: Database, collection: str) -> list[dict[str, Any]]:
 
 
 def _verified(reports: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return how a backup was found when it was last verified, for each level."""
+    """Return the latest verification result of each level."""
     return [
         {
             "level": report["level"],
@@ -194,7 +196,7 @@ def _tell_all(cli: Cli, found: list[dict[str, Any]]) -> None:
             f"{max(0.0, b['percent_saved']):.1f} %",
             count(len(b["chain"]), "backup")
             + (", pinned" if b["pinned"] else "")
-            + (", not sent yet" if b["waiting"] else ""),
+            + (", not uploaded yet" if b["waiting"] else ""),
         )
         for b in found
     ]
@@ -202,7 +204,7 @@ def _tell_all(cli: Cli, found: list[dict[str, Any]]) -> None:
 
 
 def _restorable(b: dict[str, Any]) -> str:
-    """Return where a backup can be restored, as far as is known."""
+    """Return where a backup can be restored, as far as known."""
     if b["restorable_elsewhere"]:
         return "here and elsewhere"
     return "here only" if b["restorable_here"] else "not possible"
@@ -212,7 +214,7 @@ def _size(b: dict[str, Any]) -> str:
     if b["parent"] is None:
         return size(b["bytes"])
     saved = b["percent_saved"]
-    against = f"{saved:.1f} % saved against" if saved > 0 else "no less than"
+    against = f"{saved:.1f} % smaller than" if saved > 0 else "not smaller than"
     return f"{size(b['bytes'])}, {against} the full backup"
 
 
@@ -220,11 +222,13 @@ def _told(report: dict[str, Any]) -> str:
     if not report["restorable"]:
         found = f"cannot be restored: {report['because']}"
     elif report["verified_at"]:
-        found = f"can be restored, all of it since {report['verified_at']}"
+        found = f"can be restored, fully verified since {report['verified_at']}"
     else:
-        # A sample has left something out, or another end of the chain was restored.
-        left = "it was not restored itself" if report["level"] == "restore" else "not all of it was looked at"
-        found = f"nothing is known against restoring it, but {left}"
+        # A sample left objects out, or another end of the chain was restored.
+        left = (
+            "it was not restored itself" if report["level"] == "restore" else "not all objects were checked"
+        )
+        found = f"no problem is known, but {left}"
     return f"{report['level']}, {report['time']}: {found}"
 
 
@@ -240,7 +244,7 @@ def _tell_one(cli: Cli, b: dict[str, Any]) -> None:
             ("chain", f"{count(len(b['chain']), 'backup')}, {size(b['chain_bytes'])}"),
             ("size", _size(b)),
             ("steps", f"({b['after_step']}, {b['step']}]"),
-            ("where", f"{b['stored'] or 'the warehouse'}{', not sent yet' if b['waiting'] else ''}"),
+            ("where", f"{b['stored'] or 'the warehouse'}{', not uploaded yet' if b['waiting'] else ''}"),
             *(("verified", _told(report)) for report in b["verified"]),
             *([("pinned", "yes")] if b["pinned"] else []),
             *([("merged", ", ".join(b["merged"]))] if b["merged"] else []),

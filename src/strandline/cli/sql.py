@@ -1,4 +1,4 @@
-"""``sql``: one statement, a file, what stdin has, or the interactive shell."""
+"""``sql``: run a statement, a file, stdin, or the interactive shell."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Format = Literal["table", "json", "csv", "jsonl", "parquet"]
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "sql", WORK_WITH_DATA)(sql)
+    command(app, "sql", WORK_WITH_DATA, example='strandline sql "SELECT * FROM orders LIMIT 10"')(sql)
 
 
 def sql(
     cli: Cli,
     statement: Annotated[
-        str | None, typer.Argument(help="One or more statements, ';' between them. Without it: the shell.")
+        str | None, typer.Argument(help="One or more statements, separated by ';' (default: the shell).")
     ] = None,
     file: Annotated[
         str | None,
@@ -32,7 +32,7 @@ def sql(
         Format | None,
         typer.Option(
             "--format",
-            help="How rows are written: a table, JSON (as --json), or the bytes of a file, as they come.",
+            help="Output format of rows: a table, JSON (as --json), or the bytes of a file, streamed.",
         ),
     ] = None,
     param: Annotated[
@@ -40,33 +40,34 @@ def sql(
         typer.Option(
             "--param",
             metavar="NAME=VALUE",
-            help="A value for the marker :NAME: a literal of SQL (5, NULL, '5'), or else text. Repeatable.",
+            help="The value of the parameter :NAME: a SQL literal (5, NULL, '5'), or text. Repeatable.",
         ),
     ] = None,
     *,
     no_check: Annotated[
         bool,
         typer.Option(
-            "--no-check", help="Make backup collections without a check of their places, for provisioning."
+            "--no-check",
+            help="Create backup collections without checking their locations, for provisioning.",
         ),
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="On a terminal: drop backup collections without a question.")
+        bool, typer.Option("--yes", "-y", help="On a terminal: drop backup collections without asking.")
     ] = False,
 ) -> None:
-    """Run SQL: a statement, a file, or (on a terminal, with neither) an interactive shell.
+    """Run SQL: a statement, a file, or, on a terminal without either, an interactive shell.
 
-    Consecutive statements that change rows are one commit. The whole text is read before the first statement
-    runs, so a mistake in its syntax leaves everything as it was."""
+    Consecutive statements that change rows are one commit. All statements are parsed before the first one
+    runs, so a syntax error changes nothing."""
     if statement is not None and file is not None:
-        raise InvalidArgument("a statement and a file are given", "Give one of them.")
+        raise InvalidArgument("a statement and a file are given", "Give only one of them.")
     text = statement if statement is not None else _text_of(file)
     cli.output.as_json = cli.output.as_json or format == "json"
     cli.output.encoding = None if format == "table" or format == "json" else format
     cli.yes, cli.check = yes, not no_check
     params = _params(param or [])
     if params is not None and text is None:
-        raise InvalidArgument("parameters are given, and no statement", "Give one, or a file.")
+        raise InvalidArgument("parameters need a statement or a file", "Add one of them.")
     with cli.database() as db:
         if text is None:
             from strandline.cli.shell import Shell

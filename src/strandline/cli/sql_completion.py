@@ -1,5 +1,4 @@
-"""What the shell's Tab key offers: keywords where a keyword can stand, and the names that exist where a name
-can stand."""
+"""Tab completion in the shell: keywords, and names of tables, columns, indexes and collections."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ _SPLIT = re.compile(r"[\s,()]+")
 
 
 class SqlCompleter(Completer):
-    """Looks names up in the catalog at each Tab, so that a table made a moment ago is offered."""
+    """Looks up names in the catalog at each Tab, so that new tables are offered at once."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -70,7 +69,7 @@ class SqlCompleter(Completer):
                 return
             yield from self._matching(word, self._names(before))
         except StrandlineError:
-            pass  # there is no such directory yet
+            pass  # The directory does not exist.
         if word and not word.startswith("`"):
             yield from ((k, "") for k in KEYWORDS if k.upper().startswith(word.upper()))
 
@@ -83,14 +82,14 @@ class SqlCompleter(Completer):
                 yield (name if re.fullmatch(r"[A-Za-z_]\w*", name) else f"`{name}`"), meta
 
     def _paths(self, word: str) -> Iterator[tuple[str, str]]:
-        """Yield what is one level below the directory that is typed."""
+        """Yield paths and types one level below the typed directory."""
         directory = word.strip("`").rpartition("/")[0]
         for entry in self._db.ls(directory or "/"):
             path = entry.path if word.strip("`").startswith("/") else entry.path[1:]
             yield path, entry.type
 
     def _names(self, before: str) -> Iterator[tuple[str, str]]:
-        """Yield columns and indexes of the tables that the statement names."""
+        """Yield columns and indexes of the tables in the statement."""
         for word in dict.fromkeys(re.findall(r"`[^`]+`|[\w/]+", before)):
             try:
                 found = self._db.describe(word.strip("`"))

@@ -1,4 +1,4 @@
-"""Running the statements of a text one result at a time, so that each of them is shown."""
+"""Run the statements of a text one by one, and print each result."""
 
 from __future__ import annotations
 
@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 def run_text(
     cli: Cli, db: Database, text: str, *, params: dict[str, Any] | None = None, stay: bool = False
 ) -> None:
-    """Run all statements with ``params`` bound to their markers. ``stay``: the process lives on afterwards,
-    so an operation that is left alone goes on in it, and so does an open transaction."""
+    """Run all statements of ``text`` with ``params``.
+
+    ``stay``: the process continues afterwards, and with it an operation that is left running and an open
+    transaction.
+    """
     try:
         for group in groups(parse(text, params)):
             cli.output.answered = False
@@ -42,13 +45,13 @@ def run_text(
     except BaseException:
         if not stay and db.current_transaction() is not None:
             db.rollback()
-            cli.output.note("The transaction that was open is rolled back.")
+            cli.output.note("The open transaction was rolled back.")
         raise
     if not stay and db.current_transaction() is not None:
         db.rollback()
         cli.output.answered = False
         raise PreconditionFailed(
-            "the statements end in an open transaction, which is rolled back", "End it with COMMIT."
+            "the statements end in an open transaction, which was rolled back", "End it with COMMIT."
         )
 
 
@@ -89,15 +92,17 @@ def run_group(
 
 
 def ask_before_drop(cli: Cli, db: Database, statement: st.DropBackupCollection) -> None:
-    """Ask on a terminal before a backup collection is dropped. An answer other than yes raises CANCELLED. A
-    script is not asked."""
+    """Ask on a terminal before a backup collection is dropped; scripts are not asked.
+
+    An answer other than yes raises CANCELLED.
+    """
     if cli.yes or cli.output.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     from strandline.api.backups import about_to_drop
 
     going = about_to_drop(db, statement)
     if going is None:
-        return  # The statement says that there is none.
+        return  # The statement reports the missing collection.
     for line in _lines_about({**asdict(going), "until": moment(going.until)}, "would be"):
         cli.output.note(line)
     if not typer.confirm(f"Drop the backup collection {going.collection}?", err=True):
@@ -116,7 +121,7 @@ def tell_dropped(output: Output, result: Result) -> None:
 
 
 def _lines_about(going: Mapping[str, Any], is_: str) -> Iterator[str]:
-    """Say what becomes of a backup collection that is dropped."""
+    """Yield lines about the consequences of dropping a backup collection."""
     backups = f"{count(going['backups'], 'backup')}, {size(going['bytes'])}"
     yield f"the backup collection {going['collection']} ({backups}) {is_} dropped"
     if going["repository"] is not None:
@@ -131,7 +136,7 @@ def _lines_about(going: Mapping[str, Any], is_: str) -> Iterator[str]:
 
 
 def _is_tree(statement: st.Statement) -> bool:
-    """Return whether its answer is a plan whose steps have levels."""
+    """Return whether the result of a statement is a plan, to be shown as a tree."""
     if isinstance(statement, st.ExplainStatement):
         return isinstance(statement.statement, st.Change | st.Export)
     return isinstance(statement, st.Explain) and not statement.mode
@@ -152,15 +157,14 @@ def plan_lines(steps: Sequence[Sequence[Any]]) -> Iterator[str]:
 def run_operation(
     cli: Cli, db: Database, text: str, *, params: dict[str, Any] | None = None, stay: bool = False
 ) -> None:
-    """Run a statement that begins an operation, with its progress in sight."""
+    """Run a statement that starts an operation, and show its progress until it ends."""
     operation_id = db.sql(f"{text} NOWAIT", used(params, text)).operation_id
     assert operation_id is not None
     tell_operation(cli, follow(cli, db, operation_id, began=True, stay=stay))
 
 
 def start_operation(cli: Cli, text: str, *, nowait: bool) -> None:
-    """Run a statement that begins an operation and is a whole command; with ``nowait`` in a process of its
-    own."""
+    """Run a command that starts an operation; with ``nowait``, continue it in a background process."""
     if not nowait:
         with cli.database() as db:
             run_operation(cli, db, text)
@@ -171,7 +175,7 @@ def start_operation(cli: Cli, text: str, *, nowait: bool) -> None:
             result = db.sql(f"{text} NOWAIT")
     except KeyboardInterrupt:
         if result is None or result.operation_id is None:
-            raise  # Nothing was begun.
+            raise  # No operation was started.
         run_in_background(cli, result.operation_id)
         tell_result(cli, result)
         leave_running(cli, result.operation_id)
@@ -181,7 +185,7 @@ def start_operation(cli: Cli, text: str, *, nowait: bool) -> None:
 
 
 def limits(max_rate: str | None, copies: int | None) -> list[str]:
-    """Return the settings of a statement that say how fast it may copy."""
+    """Return the settings of a statement that limit copying."""
     return [
         *([] if max_rate is None else [f"MAX_BYTES_PER_SECOND = {bytes_of(max_rate)}"]),
         *([] if copies is None else [f"COPIES = {copies}"]),
@@ -193,7 +197,7 @@ def with_settings(settings: Sequence[str]) -> str:
 
 
 def place(text: str) -> str:
-    """Return a folder or a URL, as statements take it: a command line may name a folder from where it is."""
+    """Return a folder as an absolute path, for use in a statement; a URL unchanged."""
     return text if "://" in text else os.path.abspath(os.path.expanduser(text))
 
 
@@ -222,7 +226,7 @@ def tell_result(cli: Cli, result: Result) -> None:
 
 
 def _tell_file(output: Output, result: Result) -> None:
-    """Only rows go into the file; what else is to be said goes beside it."""
+    """Write rows to stdout as a file; report other results on stderr."""
     if result.columns and result.operation_id is None:
         output.file(result.to_reader())
     else:
@@ -235,7 +239,7 @@ def _tell_rows(output: Output, result: Result) -> None:
     elif result.is_here:
         output.table(result.columns, result.rows())
     elif output.is_terminal:
-        rows = _awaited(result, SHOWN_ROWS + 1)  # one more than is shown tells that there are more
+        rows = _awaited(result, SHOWN_ROWS + 1)  # One row more than shown, to know whether there are more.
         output.table(result.columns, rows[:SHOWN_ROWS], more=len(rows) > SHOWN_ROWS)
     else:
         output.table(result.columns, iter(result))

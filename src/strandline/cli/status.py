@@ -1,4 +1,4 @@
-"""``status``: can everything be restored, and what needs attention; the exit code is for monitoring."""
+"""``status``: show what can be restored and what needs attention; the exit code suits monitoring."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "status", LOOK_AROUND, quiet=True)(status)
+    command(app, "status", LOOK_AROUND, example="strandline status --backup-warning 26h", quiet=True)(status)
 
 
 def _time(name: str, help_: str) -> typer.models.OptionInfo:
@@ -29,13 +29,13 @@ def status(
     cli: Cli,
     *,
     backup_warning: Annotated[
-        str | None, _time("--backup-warning", "Warn if the last good backup is older (else 26h).")
+        str | None, _time("--backup-warning", "Warn if the last good backup is older (default: 26h).")
     ] = None,
     backup_critical: Annotated[
-        str | None, _time("--backup-critical", "Critical if it is older than this (else 50h).")
+        str | None, _time("--backup-critical", "Critical if it is older than this (default: 50h).")
     ] = None,
     verified_warning: Annotated[
-        str | None, _time("--verified-warning", "Warn if not verified for so long (else 8d).")
+        str | None, _time("--verified-warning", "Warn if the last verification is older (default: 8d).")
     ] = None,
     chain_warning: Annotated[
         int | None,
@@ -43,19 +43,22 @@ def status(
             "--chain-warning",
             metavar="NUMBER",
             min=1,
-            help="Warn if a restore needs more backups than this (else 100).",
+            help="Warn if a restore needs more backups than this (default: 100).",
         ),
     ] = None,
     operation_warning: Annotated[
         str | None,
-        _time("--operation-warning", "Warn if an operation has stood still for so long (else 1h)."),
+        _time("--operation-warning", "Warn if an operation made no progress for this time (default: 1h)."),
     ] = None,
     stream_warning: Annotated[
-        str | None, _time("--stream-warning", "Warn if a changefeed's reader is so far behind (else 1d).")
+        str | None,
+        _time("--stream-warning", "Warn if the reader of a changefeed is further behind (default: 1d)."),
     ] = None,
 ) -> int:
-    """Say of each backup collection up to when it can be restored elsewhere, after this machine is lost, and
-    here; and what needs attention. Exit code 0: all is fine, 1: a warning, 2: critical. Starts no JVM."""
+    """Show up to when each backup collection can be restored, and what needs attention.
+
+    "Elsewhere" is after the loss of this machine, "here" needs its warehouse. Exit code 0: no problem, 1:
+    warning, 2: critical. Starts no JVM."""
     times = {
         "backup_warning": backup_warning,
         "backup_critical": backup_critical,

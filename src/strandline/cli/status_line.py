@@ -1,5 +1,4 @@
-"""What a statement or a command does that takes a while: one line on a terminal, which is gone when it is
-done."""
+"""A status line on the terminal for commands and statements that take long. It is erased at the end."""
 
 from __future__ import annotations
 
@@ -14,13 +13,13 @@ from strandline.cli.values import duration, size
 from strandline.work import Phase, Work, watched_by
 
 PATIENCE_SECONDS = 0.9
-"""What ends sooner than this is not shown."""
+"""Show no status line before this time has passed."""
 AGAIN_SECONDS = 0.2
 
 
 @contextlib.contextmanager
 def on_terminal(*, silent: bool) -> Iterator[None]:
-    """While the block lasts, a person at a terminal sees what takes long; unless ``silent``."""
+    """Show a status line during the block, if stderr is a terminal and not ``silent``."""
     if silent or not sys.stderr.isatty():
         yield
         return
@@ -29,14 +28,16 @@ def on_terminal(*, silent: bool) -> Iterator[None]:
 
 
 class Left:
-    """How long something will still take. Said once, it does not rise: a guess that was far too short is not
-    repeated until it is true again."""
+    """The remaining time that is displayed, which never rises.
+
+    If an estimate was far too short, none is displayed until the new estimates come close to it again.
+    """
 
     def __init__(self) -> None:
         self._least: float | None = None
 
     def said(self, guess: float | None) -> float | None:
-        """Return what to say of a guess."""
+        """Return the remaining time to display for an estimate; None to display none."""
         if guess is None:
             return None
         if self._least is not None and guess > 2 * self._least + 5:
@@ -46,8 +47,10 @@ class Left:
 
 
 class Line:
-    """One line of stderr, for the main thread's work. It is taken away before that is over, so that nothing
-    else is written into it."""
+    """One line on stderr about the work of the main thread.
+
+    It is erased before the work ends, so that no other output mixes with it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -77,12 +80,12 @@ class Line:
             self._begun.wait()
             work = self._work
             if work is not None and time.monotonic() - work.began >= PATIENCE_SECONDS:
-                with contextlib.suppress(Exception):  # What nobody can see is no reason to fail.
+                with contextlib.suppress(Exception):  # A display problem must not fail the command.
                     self._show(work)
             time.sleep(AGAIN_SECONDS)
 
     def _show(self, work: Work) -> None:
-        # Asked of another process, perhaps, which must not keep the main thread waiting.
+        # Counting may ask another process, so do it outside the lock: the main thread must not wait.
         tasks = (0, 0) if work.counts is None else work.counts()
         text = self._text(work, tasks)
         with self._lock:
@@ -116,13 +119,13 @@ class Line:
 
 
 def told(done: float, total: float, unit: str) -> list[str]:
-    """Return how much is done."""
+    """Return the percentage and the amount that is done."""
     amounts = (size(done), size(total)) if unit == "bytes" else (f"{done:,.0f}", f"{total:,.0f} {unit}")
     return [f"{min(100, 100 * done / total):.0f} %", " of ".join(amounts)]
 
 
 def pace(done: float, total: float, seconds: float, unit: str, left: Left) -> list[str]:
-    """Return how fast it goes on, and how long it will still take."""
+    """Return the speed and the remaining time."""
     if not done or seconds <= 0:
         return []
     rate = f"{size(done / seconds)}/s" if unit == "bytes" else f"{done / seconds:,.0f} {unit}/s"

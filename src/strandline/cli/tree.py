@@ -1,4 +1,4 @@
-"""``tree``: what is below a path, drawn."""
+"""``tree``: draw the tree below a path."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "tree", LOOK_AROUND)(tree)
+    command(app, "tree", LOOK_AROUND, example="strandline tree / --depth 2")(tree)
 
 
 def tree(
     cli: Cli,
     path: PathArgument = "/",
     depth: Annotated[
-        int | None, typer.Option("--depth", "-d", min=1, help="Go down at most so many levels.")
+        int | None, typer.Option("--depth", "-d", min=1, help="Maximum number of levels.")
     ] = None,
 ) -> None:
-    """Draw what is below a path, at any depth."""
+    """Draw the tree below a path."""
     with cli.database() as db:
         top = db.describe(path)
         entries = db.ls(path, depth)

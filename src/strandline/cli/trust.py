@@ -15,17 +15,18 @@ from strandline.errors import InvalidArgument, PathNotFound
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "trust", CARE)(trust)
+    command(app, "trust", CARE, example="strandline trust strandline.toml")(trust)
 
 
 def trust(
     cli: Cli,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The configuration file.")] = "strandline.toml",
-    show: Annotated[bool, typer.Option("--list", help="List the files that are trusted.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Trust the file no longer.")] = False,
+    show: Annotated[bool, typer.Option("--list", help="List the trusted files.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Stop trusting the file.")] = False,
 ) -> None:
-    """Allow a strandline.toml of a folder as it is now: its settings that run programs or send secrets count
-    until it is changed. Read it first."""
+    """Trust the present content of a strandline.toml. Read it first.
+
+    Its settings that run programs or send secrets are used until the file changes."""
     from strandline.cli import project_trust
     from strandline.cli.configuration import dangers_of
 
@@ -39,7 +40,7 @@ def trust(
         real = os.path.realpath(path)
         project_trust.forget(real)
         cli.output.result(
-            {"file": real, "trusted": False}, lambda: cli.output.line(f"{real} is trusted no longer")
+            {"file": real, "trusted": False}, lambda: cli.output.line(f"{real} is no longer trusted")
         )
         return
     found = project_trust.read_project_file(path)
@@ -49,7 +50,7 @@ def trust(
     project_trust.trust(found)
 
     def tell() -> None:
-        cli.output.line(f"{found.path} is trusted as it is now")
+        cli.output.line(f"{found.path} is trusted with its present content")
         for where, why in dangers:
             cli.output.line(f"  {where}: {why}")
 

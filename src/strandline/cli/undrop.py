@@ -1,4 +1,4 @@
-"""``undrop``: a dropped backup collection comes back."""
+"""``undrop``: bring back a dropped backup collection."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from strandline.sql.tokens import quote
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "undrop", BACK_UP_AND_RESTORE)(undrop)
+    command(app, "undrop", BACK_UP_AND_RESTORE, example="strandline undrop nightly")(undrop)
 
 
 def undrop(
     cli: Cli,
-    collection: Annotated[str, typer.Argument(help="The backup collection; strandline bin lists them.")],
+    collection: Annotated[
+        str, typer.Argument(help="The dropped backup collection; strandline bin lists them.")
+    ],
     as_name: Annotated[
-        str | None, typer.Option("--as", metavar="NAME", help="Give it this name, if its own is taken.")
+        str | None, typer.Option("--as", metavar="NAME", help="Another name for it, if its own is taken.")
     ] = None,
 ) -> None:
-    """Bring a dropped backup collection back with its backups. Its next backup is a full one."""
+    """Bring back a dropped backup collection with its backups. Its next backup is a full one."""
     renamed = f" AS {quote(as_name)}" if as_name is not None else ""
     with cli.database() as db:
         result = db.sql(f"UNDROP BACKUP COLLECTION {quote(collection)}{renamed}")

@@ -1,4 +1,4 @@
-"""Values as JSON and as text for people."""
+"""Conversion of values to JSON and to text, and of texts to sizes and times."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from strandline.errors import InvalidArgument
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it. Whole numbers are numbers of any size; decimals with a fraction, dates
-    and times are text, so that nothing is rounded; times are in UTC; bytes are base64."""
+    """Convert a value for JSON.
+
+    Whole numbers stay numbers of any size. Decimals with a fraction, dates and times become text, so that
+    nothing is rounded. Times are in UTC. Bytes become base64.
+    """
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float):
@@ -42,7 +45,7 @@ def plain(value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """Return a value on one line for a person."""
+    """Return a value as text on one line."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):
@@ -62,14 +65,14 @@ def _escaped(character: str) -> str:
 
 
 def _utc(moment: datetime, between: str) -> str:
-    """A time without a zone, as a query may have one, is shown without one."""
+    """Return a time in UTC; a time without a zone is returned as it is."""
     if moment.tzinfo is None:
         return moment.isoformat(between)
     return moment.astimezone(timezone.utc).replace(tzinfo=None).isoformat(between) + "Z"
 
 
 def size(number: int | float) -> str:
-    """Return so many bytes as people read them."""
+    """Return a number of bytes with a unit, such as 1.5 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if abs(number) < 1000:
             return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
@@ -78,7 +81,7 @@ def size(number: int | float) -> str:
 
 
 def bytes_of(text: str) -> int:
-    """Return the number of bytes that a person means with ``50MB``."""
+    """Parse a number of bytes such as ``50MB``."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMGT]?)B?(?:/s)?\s*", text, re.IGNORECASE)
     if found is None:
         raise InvalidArgument(
@@ -92,7 +95,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def seconds_of(text: str) -> float:
-    """Return the number of seconds that a person means with ``26h``."""
+    """Parse a period such as ``26h``; return seconds."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", text, re.IGNORECASE)
     if found is None:
         raise InvalidArgument(
@@ -102,8 +105,10 @@ def seconds_of(text: str) -> float:
 
 
 def since_of(text: str) -> float:
-    """Return the time, in seconds since the epoch, that a person means with ``24h`` (so long ago) or with a
-    date and time in ISO form, which is in UTC unless it has a zone."""
+    """Parse a point in time; return seconds since the epoch.
+
+    The text is a period before now, such as ``24h``, or an ISO date and time (in UTC unless it has a zone).
+    """
     try:
         found = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
     except ValueError:
@@ -112,6 +117,7 @@ def since_of(text: str) -> float:
 
 
 def duration(seconds: float) -> str:
+    """Return a duration as text, such as ``1.5 s`` or ``2:03:10``."""
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:
@@ -122,17 +128,17 @@ def duration(seconds: float) -> str:
 
 
 def owned_by(owner: dict[str, Any], now: float) -> str:
-    """Return who carries out an operation, and since when that one is silent."""
-    process = owner["process"] or "a process that is gone"
+    """Return which process carries out an operation, and since when its heartbeat is missing."""
+    process = owner["process"] or "an unknown process"
     if owner["is_alive"]:
         return f"by {process}"
     if owner["seen"] is None:
         return f"by {process}, which has ended"
-    return f"by {process}, which is silent for {duration(max(0.0, now - owner['seen']))}"
+    return f"by {process}, without a heartbeat for {duration(max(0.0, now - owner['seen']))}"
 
 
 def moment(epoch: float | None) -> str | None:
-    """Return a time that the catalog recorded, in UTC and to the second."""
+    """Return a time of the catalog in ISO form, in UTC, to the second."""
     return (
         None if epoch is None else datetime.fromtimestamp(epoch, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     )

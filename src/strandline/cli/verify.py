@@ -1,4 +1,4 @@
-"""``verify``: whether the backups of a collection can still be restored."""
+"""``verify``: check whether the backups of a collection can still be restored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "verify", BACK_UP_AND_RESTORE, quiet=True)(verify)
+    command(
+        app,
+        "verify",
+        BACK_UP_AND_RESTORE,
+        example="strandline verify nightly --level checksums --sample 10",
+        quiet=True,
+    )(verify)
 
 
 def verify(
@@ -26,15 +32,16 @@ def verify(
     collection: CollectionArgument,
     *,
     at: Annotated[
-        str | None, typer.Option("--at", metavar="BACKUP", help="Only this backup and those it builds on.")
+        str | None,
+        typer.Option("--at", metavar="BACKUP", help="Only this backup and the backups that it builds on."),
     ] = None,
     level: Annotated[
         str,
         typer.Option(
             "--level",
             metavar="LEVEL",
-            help="chain (records and manifests), files (each object is there in its size), checksums (every "
-            "byte) or restore (the ends of chains are restored to a place that nobody sees).",
+            help="chain (records and manifests), files (existence and size of objects), checksums (every "
+            "byte) or restore (a trial restore of the end of each chain).",
         ),
     ] = "checksums",
     sample: Annotated[
@@ -44,21 +51,25 @@ def verify(
             metavar="PERCENT",
             min=1,
             max=100,
-            help="Look at so many of the objects, those first that were not looked at for the longest time.",
+            help="Check this percentage of objects, least recently checked first.",
         ),
     ] = None,
-    again: Annotated[bool, typer.Option("--again", help="Also look at what was verified before.")] = False,
-    repair: Annotated[bool, typer.Option("--repair", help="Write damaged objects anew.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also check what was verified before.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Replace damaged objects, as the command repair does.")
+    ] = False,
 ) -> None:
-    """Verify the backups of a collection, what is new since the last time, and say of each whether it can
-    still be restored. Exit code 11 if something is wrong."""
+    """Verify the backups of a collection, and show whether each can still be restored.
+
+    By default, only what is new since the last verification is checked. Exit code 11 if problems are
+    found."""
     with cli.database() as db:
         report = db.verify(collection, at=at, level=level, sample=sample, again=again, repair=repair)
     tell_report(cli, collection, report)
 
 
 def tell_report(cli: Cli, collection: str, report: VerifyReport) -> None:
-    """Print a report; an error if something is wrong."""
+    """Print a report; raise CORRUPTED if it has problems."""
     cli.output.result(_plain(report), lambda: _tell(cli, report))
     if report:
         newest = report.newest_restorable
@@ -66,8 +77,8 @@ def tell_report(cli: Cli, collection: str, report: VerifyReport) -> None:
             f"{count(len(report), 'problem')} found in the backups of {collection}",
             f"The newest backup that can still be restored is {newest}."
             if newest
-            else "No backup of it can be restored as far as is known; repair them "
-            f"(strandline repair {shlex.quote(collection)}) or take a full one.",
+            else "No backup of it is known to be restorable. Repair them "
+            f"(strandline repair {shlex.quote(collection)}), or take a full backup.",
         )
 
 
@@ -98,7 +109,7 @@ def _tell(cli: Cli, report: VerifyReport) -> None:
     if report.unnamed_objects:
         cli.output.line(f"{count(report.unnamed_objects, 'object')} of the repository belong to no backup")
     for each in report.repaired:
-        healed = f"healed from {each.healed_from}" if each.healed_from else f"not healed: {each.problem}"
+        healed = f"repaired from {each.healed_from}" if each.healed_from else f"not repaired: {each.problem}"
         cli.output.line(f"{each.object} of {each.backup}: {healed}")
     for problem in report:
         cli.output.line(f"{problem.kind} in {problem.path}: {problem.message}")

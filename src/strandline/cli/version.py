@@ -1,4 +1,4 @@
-"""``version``: which versions are at work."""
+"""``version``: print the versions of Strandline and its main dependencies."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from strandline.cli.session import Cli
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "version", START_HERE)(version)
+    command(app, "version", START_HERE, example="strandline version")(version)
 
 
 def version(cli: Cli) -> None:
-    """Say which versions are at work. Looks at no warehouse and starts no JVM."""
+    """Print the versions of Strandline, Python, PySpark, PyArrow and SQLAlchemy.
+
+    Needs no warehouse and starts no JVM."""
     import platform
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed

@@ -189,7 +189,7 @@ class Run(Generic[Q, B, G]):
                         part_id=wish.part_id,
                     )
                 )
-                raise paths.under_operation(f"{wish.path.path} is claimed", claim.operation_id)
+                raise paths.under_operation(wish.path.path, "claimed", claim.operation_id)
 
     def report(self, tx: Writer, progress: G) -> None:
         """Store the progress of the operation."""

@@ -29,10 +29,12 @@ def user_key(settings: Settings) -> UserKey:
         settings.repository_key_command,
     )
     if sum(place is not None for place in (file, variable, command)) != 1:
-        named = "more than one place is" if file or variable or command else "no place is"
+        number = "more than one key is" if file or variable or command else "no key is"
         raise PreconditionFailed(
-            f"{named} named for the key of an encrypted repository",
-            "Set one of repository_key_file, repository_key_env and repository_key_command.",
+            f"this repository is encrypted and {number} configured",
+            "Set one of STRANDLINE_REPOSITORY_KEY_FILE, STRANDLINE_REPOSITORY_KEY_ENV and "
+            "STRANDLINE_REPOSITORY_KEY_COMMAND, or the setting of the same name in lower case, such as "
+            "repository_key_file.",
         )
     what = "the repository's key"
     place = (
