@@ -146,7 +146,7 @@ def test_what_is_refused_changes_nothing(filled: Database) -> None:
     for statement, error, message in (
         ("ALTER TABLE t RENAME TO u", AlreadyExists, "/u already exists"),
         ("ALTER TABLE t RENAME TO dir", AlreadyExists, "/dir already exists"),
-        ("ALTER TABLE t RENAME TO t", InvalidArgument, "/t has this name already"),
+        ("ALTER TABLE t RENAME TO t", InvalidArgument, "/t already has this name"),
         ("ALTER TABLE t RENAME TO `t/by_v`", AlreadyExists, "already exists"),
         (
             "ALTER TABLE t RENAME TO `t/below`",

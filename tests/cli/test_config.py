@@ -125,7 +125,7 @@ def test_a_process_in_the_background_has_no_password_in_its_arguments(
     ("text", "message", "hint"),
     [
         ("warehuose = 'x'", "unknown setting 'warehuose' (strandline.toml)", "'warehouse'"),
-        ("[settings]\nbulk_rws = 1", "there is no 'bulk_rws' to configure", "'bulk_rows'"),
+        ("[settings]\nbulk_rws = 1", "unknown setting 'bulk_rws'", "'bulk_rows'"),
         ("bulk_rows = 1", "bulk_rows is a setting", "below [settings]"),
         ("[settings]\nbulk_rows = 'many'", "bulk_rows cannot be 'many' (strandline.toml)", "whole number"),
         ("[spark]\nmemory = 1", "'memory' is no option of Spark", "spark.memory"),

@@ -284,7 +284,7 @@ def test_a_wrong_number_in_the_catalog(db: Database) -> None:
     assert kinds(db) == {"digest_mismatch", "row_count_mismatch"}
     report = db.check("/t")
     assert any(
-        "39 rows are there, 7 were recorded" in p.message or "40 rows are there, 7 were recorded" in p.message
+        "39 rows, 7 were recorded" in p.message or "40 rows, 7 were recorded" in p.message
         for p in report.problems
     )
 

@@ -944,7 +944,9 @@ def test_a_claim_that_another_operation_holds_is_a_conflict(orders: Catalog) -> 
     engine = tried(orders, Trouble())
     with orders.write() as tx:
         claim(tx, "somebody", 1, paths.require(tx.conn, "/orders"))
-    with pytest.raises(UnderOperation, match="/orders is claimed by operation somebody"):
+    with pytest.raises(
+        UnderOperation, match="/orders is busy: operation somebody has claimed its next version"
+    ):
         execute(engine, "tried", Nothing())
     assert counted(engine.metrics, "claims_total", result="conflict") == 1
     (operation,) = listed(engine)

@@ -233,7 +233,7 @@ def test_a_time_of_the_past_can_be_read(connect: Callable[..., Database]) -> Non
         "2099-01-01": 3,
     }.items():
         assert rows(db, f"SELECT count(*) FROM t TIMESTAMP AS OF '{at}' WHERE k >= 0") == [(expected,)], at
-    with refused(db, "INVALID_ARGUMENT", "nothing had been committed"):
+    with refused(db, "INVALID_ARGUMENT", "there is no commit at or before"):
         db.sql("SELECT * FROM t TIMESTAMP AS OF '2025-12-31'")
 
 

@@ -94,7 +94,7 @@ def test_what_is_refused_changes_nothing(filled: Database) -> None:
     before = (db.step, db.describe("/t"))
     for statement, message in (
         ("RENAME COLUMN nope TO x", "no column 'nope'"),
-        ("RENAME COLUMN v TO v", "has this name already"),
+        ("RENAME COLUMN v TO v", "already has this name"),
         ("RENAME COLUMN v TO N", "defined twice"),
         ("RENAME COLUMN v TO __strandline_op", "reserved"),
         ("RENAME COLUMN v TO x, RENAME COLUMN v TO y", "no column 'v'"),

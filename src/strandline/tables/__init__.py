@@ -1,2 +1,1 @@
-"""Rows and descriptions of tables: snapshots, transactions, reading, writing, DDL, indexes, checking,
-housekeeping."""
+"""Tables: snapshots, transactions, reads, writes, DDL, indexes, checks and housekeeping."""

@@ -1,5 +1,9 @@
-"""Checking a table: its files, the order of its rows, the rows against the recorded digest, and every index
-against its projection."""
+"""Check tables for damage.
+
+1. Check the files of the table and its indexes: existence, checksums, order of rows.
+2. Check the rows: unique keys, and the recorded row count and digest.
+3. Compare each synchronous index with its projection of the table.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +24,13 @@ from strandline.work import Phase, phase
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong: ``kind`` is missing_file, corrupt_file, unordered_rows (a row that is not
-    where the order of its segment, the segment's recorded ends or its steps say), doubled_key,
-    row_count_mismatch, digest_mismatch, missing_index_entry, dangling_index_entry or doubled_index_key (a key
-    of a unique index that several rows have); ``keys`` are up to five examples, of a doubled_index_key the
-    entries of two rows each."""
+    """A problem of a table.
+
+    ``kind`` is missing_file, corrupt_file, unordered_rows (a row violates the order of its segment, or the
+    recorded range of its keys or steps), doubled_key, row_count_mismatch, digest_mismatch,
+    missing_index_entry, dangling_index_entry or doubled_index_key (several rows have the same key in a unique
+    index). ``keys`` has up to five examples; for doubled_index_key, pairs of entries.
+    """
 
     kind: str
     path: str
@@ -34,7 +40,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What ``check`` found. ``ok`` when there is no problem."""
+    """The result of ``check``. ``ok`` if there is no problem."""
 
     path: str
     step: int
@@ -44,7 +50,7 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no problems."""
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
@@ -53,8 +59,7 @@ class CheckReport:
 
 
 def check(runtime: Runtime, path: str) -> CheckReport:
-    """Recompute what was recorded about a table and its synchronous indexes from the data itself, and
-    compare."""
+    """Check a table and its synchronous indexes against their recorded digests."""
     return repeat(runtime, lambda: _check(runtime, Reader(runtime), path))
 
 
@@ -81,7 +86,7 @@ def _compared(runtime: Runtime, reader: Reader, view: TableView, checking: Phase
                 problems += _problems(impl.info.path, unique.findings(runtime.store))
         checking.advance()
     if problems and runtime.moments.lost_since(reader.snapshot.mark):
-        raise Ended(0, "what it read has been collected meanwhile")
+        raise Ended(0, "the files that it read were garbage-collected meanwhile")
     return CheckReport(view.info.path, reader.snapshot.step, recorded.rows, recorded.hex, problems)
 
 
@@ -91,8 +96,7 @@ def _recorded(runtime: Runtime, view: TableView, step: int) -> Digest:
 
 
 def _check_state(runtime: Runtime, view: TableView, recorded: Digest, problems: list[Problem]) -> bool:
-    """Return whether the table's rows can be read at all; what is wrong with them is added to
-    ``problems``."""
+    """Check files and rows; add to ``problems``. Return whether the rows can be read."""
     damaged = list(damaged_files(runtime, view.info.path, view.chain.segments))
     problems += damaged
     if any(p.kind == "missing_file" for p in damaged):
@@ -117,7 +121,7 @@ def _check_state(runtime: Runtime, view: TableView, recorded: Digest, problems: 
             Problem(
                 "row_count_mismatch",
                 path,
-                f"{actual.rows} rows are there, {recorded.rows} were recorded",
+                f"the table has {actual.rows} rows, {recorded.rows} were recorded",
             )
         )
     if actual.value != recorded.value:

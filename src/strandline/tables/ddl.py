@@ -1,5 +1,8 @@
-"""CREATE, ALTER and DROP TABLE: checks first, then one catalog transaction; a refused statement leaves
-nothing."""
+"""CREATE, ALTER and DROP TABLE.
+
+Each statement is checked first and then executed in one catalog transaction. A refused statement changes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ MAX_PARTITIONS = 10_000
 
 
 def create_table(runtime: Runtime, statement: st.CreateTable) -> int | None:
-    """Create the table, and return its step, or None if it exists and IF NOT EXISTS was said."""
+    """Create the table; return its step, or None if it exists and IF NOT EXISTS is given."""
     names.check_place(statement.path)
     for component in names.split(statement.path):
         paths.check_own_name(component, "table")
@@ -62,14 +65,14 @@ def drop_table(runtime: Runtime, statement: st.DropTable) -> int | None:
 
 
 def rename_table(tx: Writer, path: str, to: str) -> tuple[str, str]:
-    """Rename a table within a transaction, and return both paths."""
+    """Rename a table within a transaction; return the old and the new path."""
     for place in (path, to):
         names.check_place(place)
     for component in names.split(to):
         paths.check_own_name(component, "table")
     row = _require_table(tx.conn, path)
     if row.path == to:
-        raise InvalidArgument(f"{path} has this name already", "Choose another name, or leave it.")
+        raise InvalidArgument(f"{path} already has this name", "Choose another name.")
     for below in paths.subtree(tx.conn, row):
         paths.check_ready(below)
     definitions.check_free(tx.conn, to)
@@ -89,8 +92,8 @@ def alter_table(runtime: Runtime, statement: st.AlterTable) -> int:
         return _rename_columns(runtime, statement.path, renamed)
     if len(actions) > 1:
         raise Unsupported(
-            "an index or a changefeed is changed, and something renamed, by a statement of its own",
-            "Write one ALTER TABLE for each of these.",
+            "only ADD COLUMN with DROP COLUMN, or several RENAME COLUMN, can be combined",
+            "Write one ALTER TABLE for each change.",
         )
     (action,) = actions
     if isinstance(action, st.AddIndex):
@@ -188,7 +191,7 @@ def _uniform_bounds(count: int, table: TableSchema) -> tuple[Key, ...]:
 
 
 def _resolved(table: TableSchema, index: IndexDef, path: str) -> IndexDef:
-    """Return the index with the exact names of its columns."""
+    """Return the index with column names spelled as in the table."""
     return replace(
         index,
         columns=tuple(names.column(name, table.names, path) for name in index.columns),
@@ -267,7 +270,7 @@ def _changed_schema(info: TableInfo, actions: Sequence[st.AlterAction]) -> Table
 
 
 def _rename_columns(runtime: Runtime, path: str, actions: Sequence[st.RenameColumn]) -> int:
-    """Files keep the names that they have, and each description says which those are; so no row is read."""
+    """Rename columns in descriptions only: these map the new names to the names in files."""
     with runtime.catalog.write() as tx:
         row = _require_table(tx.conn, path)
         for below in paths.subtree(tx.conn, row):
@@ -279,9 +282,7 @@ def _rename_columns(runtime: Runtime, path: str, actions: Sequence[st.RenameColu
         for action in actions:
             name = names.column(action.name, schema.names, info.path)
             if action.to == name:
-                raise InvalidArgument(
-                    f"column {name!r} has this name already", "Choose another name, or leave it."
-                )
+                raise InvalidArgument(f"column {name!r} already has this name", "Choose another name.")
             _check_new_column(action.to, {n.lower() for n in schema.names if n != name})
             schema = schema.with_name(name, action.to)
             for ref in info.indexes:

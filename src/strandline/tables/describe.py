@@ -1,4 +1,4 @@
-"""Descriptions of paths as plain dicts."""
+"""Describe paths of the catalog as plain dicts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from strandline.model import IndexDef
 
 
 def describe(conn: Connection, row: Path, now: float) -> dict[str, Any]:
-    """Return what there is to know about a path, all from one snapshot of the catalog. ``owner``:
-    who carries out the operation that works on it, if one does."""
+    """Describe a path from one snapshot of the catalog.
+
+    ``owner`` in the result is the process that carries out the operation on the path, if there is one.
+    """
     found = _described(conn, row)
     if row.operation_id is not None:
         known = owners.owners(conn, [row.operation_id], now)
@@ -46,8 +48,7 @@ def _described(conn: Connection, row: Path) -> dict[str, Any]:
 
 
 def overview(conn: Connection, parent: Path) -> list[dict[str, Any]]:
-    """Return what is directly below a path, each with what ``describe`` says of its size. However many there
-    are, four queries find them."""
+    """List what is directly below a path, with rows and bytes, using four queries in total."""
     rows, bytes_ = sizes.rows_below(conn, parent), sizes.bytes_below(conn, parent)
     return [
         {
@@ -86,7 +87,7 @@ def _table(conn: Connection, row: Path) -> dict[str, Any]:
 
 
 def _shown(index: IndexDef) -> dict[str, Any]:
-    """What columns are called in files is nobody's business."""
+    """Return an index definition without the names of its columns in files."""
     shown: dict[str, Any] = records.plain(replace(index, stored=()))
     return shown
 
@@ -111,9 +112,12 @@ def _index(conn: Connection, row: Path) -> dict[str, Any]:
 
 
 def _stream(conn: Connection, row: Path) -> dict[str, Any]:
-    """``position``: the step up to which it was dealt with; ``steps_behind``: how far the table has gone
-    since; ``held_segments`` and ``held_bytes``: what the table itself does not need any more and only this
-    stream, perhaps with others, keeps."""
+    """Describe a stream.
+
+    ``position`` is the step up to which its changes were consumed, ``steps_behind`` the distance to the
+    table's last step. ``held_segments`` and ``held_bytes`` count segments that the table no longer needs, and
+    that this stream, perhaps with other streams, keeps.
+    """
     hold = tables.find_hold(conn, row.id)
     stream = row.record(StreamBody)
     collection = None if stream.owner is None else paths.by_id(conn, stream.owner)
@@ -124,7 +128,7 @@ def _stream(conn: Connection, row: Path) -> dict[str, Any]:
         "created_step": stream.created_step,
     }
     if hold is None:
-        return described  # it is being created
+        return described  # The stream is being created.
     count, size = tables.kept_by(conn, hold)
     return described | {
         "position": hold.step,

@@ -1,5 +1,8 @@
-"""EXPLAIN: how a query will find its rows, without reading one of them and without a JVM. It is decided as it
-is for the query: by ``read.lookup_keys``, ``Constraints.key_range`` and ``Store.estimate``."""
+"""EXPLAIN of queries: how a query will find its rows, without reading rows and without a JVM.
+
+The same functions decide as for the query itself: ``read.lookup_keys``, ``Constraints.key_range`` and
+``Store.estimate``.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from strandline.types import Type
 
 
 class Step(NamedTuple):
-    """A line of a plan. ``level``: how deep it is in the tree."""
+    """A line of a plan. ``level`` is its depth in the tree."""
 
     level: int
     what: str
@@ -30,7 +33,7 @@ class Step(NamedTuple):
 
 
 def explain(reader: Reader, query: Query) -> list[Step]:
-    """Return the plan of a query, what is done last first, as a tree."""
+    """Return the plan of a query as a tree, with the last step first."""
     if query.simple is None:
         why = "only a SELECT of columns or count(*) of one table is answered in the process"
         return list(on_spark(reader, query, why))
@@ -70,7 +73,7 @@ def on_spark(reader: Reader, query: Query, why: str) -> Iterator[Step]:
 
 
 def _here(reader: Reader, simple: SimpleSelect) -> list[Step] | str:
-    """Return the steps in the process, or why it is not the process that answers."""
+    """Return the steps of a query answered in the process, or why the process cannot answer it."""
     reader, view = resolve(reader, simple.table)
     if view.increment:
         return "the changes of an incremental backup are read on Spark"
@@ -109,7 +112,7 @@ def _here(reader: Reader, simple: SimpleSelect) -> list[Step] | str:
 
 
 def find(reader: Reader, view: TableView, constraints: Constraints, level: int) -> list[Step] | str:
-    """Return how rows of a table are found here, or why they are not."""
+    """Return how the process finds rows of a table, or why it cannot."""
     if constraints.impossible:
         return [Step(level, "nothing", "", "no key satisfies the condition")]
     key = view.info.schema.key
@@ -130,7 +133,7 @@ def find(reader: Reader, view: TableView, constraints: Constraints, level: int) 
 
 
 def most(reader: Reader, view: TableView, constraints: Constraints) -> int:
-    """Return how many rows of a table satisfy the constraints at most."""
+    """Return an upper bound of the rows that satisfy the constraints."""
     if constraints.impossible:
         return 0
     key = view.info.schema.key
@@ -146,13 +149,13 @@ def _table(ref: TableRef, view: TableView) -> Step:
 
 
 def size(state: State) -> str:
-    """Return how large a state is."""
+    """Return the size of a state as text."""
     found = visible(state.chain)
     return f"{sum(s.rows for s in found):,} rows and changes in {count(len(found), 'segment')}"
 
 
 def segments(whole: State, part: State) -> str:
-    """Return how much of a state is read for a part of it."""
+    """Return how many segments and bytes of a state are read for a part of it, as text."""
     found = visible(part.chain)
     there = count(len(visible(whole.chain)), "segment")
     return f"{len(found)} of {there}, {sum(s.bytes for s in found):,} bytes"

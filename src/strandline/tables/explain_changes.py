@@ -1,5 +1,7 @@
-"""EXPLAIN of a statement that changes rows: where it finds them, where it changes them, and which indexes go
-with them. It is decided as it is for the statement, and nothing is read but descriptions."""
+"""EXPLAIN of statements that change rows: where they find rows, where they write, and which indexes change.
+
+The same functions decide as for the statement itself. Only descriptions are read.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ _MEANS = {
 
 
 def explain_change(reader: Reader, statement: st.Change) -> list[Step]:
-    """Return the plan of a statement, what is done last first, as a tree."""
+    """Return the plan of a statement as a tree, with the last step first."""
     match statement:
         case st.Write():
             view = _writable(reader, statement.path)
@@ -66,7 +68,7 @@ def _writable(reader: Reader, path: str) -> TableView:
 def _given(
     reader: Reader, view: TableView, mode: str, columns: Sequence[str], source: st.Values | Query
 ) -> Iterator[Step]:
-    """Yield rows that the statement gives, or a query of it."""
+    """Yield the plan of a statement whose rows are VALUES or a query."""
     what = mode.split()[0].lower()
     if isinstance(source, Query):
         yield Step(0, what, "on Spark", "its rows are those of a query; few are written in the process")
@@ -88,8 +90,7 @@ def _given(
 
 
 def _constants(view: TableView, columns: Sequence[str], values: st.Values) -> tuple[int, int]:
-    """Return how many values are not constants, and how many bytes the others take. What cannot be written is
-    refused."""
+    """Return how many values are not constants, and the bytes of the others. Refuse invalid values."""
     write.check_width(columns, values)
     beyond, found = 0, list[list[Any]]([] for _ in columns)
     for row in values.rows:
@@ -112,7 +113,7 @@ def _found(
     set_: Collection[str] | None,
     why: str | None,
 ) -> Iterator[Step]:
-    """Yield rows that are there, and satisfy a condition."""
+    """Yield the plan of an UPDATE or a DELETE, whose rows satisfy a condition."""
     what = "delete" if set_ is None else "update"
     schema, where = view.info.schema, statement.where
     types = {c.name: c.type for c in schema.columns}
@@ -145,7 +146,7 @@ def _condition(where: Expression | None) -> Iterator[Step]:
 
 
 def _target(view: TableView, means: str, set_: Collection[str] | None) -> Iterator[Step]:
-    """Yield the table and its indexes. ``set_``: the only columns that change, if nothing comes or goes."""
+    """Yield the table and its indexes. ``set_``: the columns that an UPDATE changes."""
     yield Step(1, "write", view.info.path, means)
     for ref in view.info.indexes:
         words = f"{ref.definition.words} on {', '.join(ref.columns)}"

@@ -1,4 +1,4 @@
-"""Which files make up a table, for readers that know nothing of ours."""
+"""List the files of a table, for readers without Strandline."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from strandline.tables.snapshot import repeat
 
 
 def files_of(runtime: Runtime, ref: TableRef) -> Recipe:
-    """Return the recipe of the table that a reference means. Its files stay for ``read_seconds``, whatever
-    becomes of this process."""
+    """Return the files of the table that ``ref`` names, and how to merge them.
+
+    The files stay for ``read_seconds``, even if this process ends.
+    """
 
     def attempt() -> Recipe:
         reader, view = held_rows(runtime, ref)

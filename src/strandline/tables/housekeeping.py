@@ -1,9 +1,11 @@
-"""Housekeeping: merging small logs, compaction, following asynchronous indexes, collection. None of it
-changes any state.
+"""Housekeeping: merge small logs, compact, update asynchronous indexes, collect garbage.
 
-Small commits stay in the catalog. The writer that adds the last of ``merge_segments`` of them merges them
-into one log segment, so that neither the catalog nor the folder fills with crumbs, and no server has to run.
-Compaction folds logs into base segments, by policy in ``maintain()`` or on demand.
+Housekeeping never changes the rows of a table.
+
+- Merge: small commits are stored in the catalog. The writer that adds the last of ``merge_segments`` small
+  commits merges them into one log segment. So neither the catalog nor the folder fills with small pieces, and
+  no server is needed.
+- Compaction: fold logs into base segments, by policy in ``maintain()`` or on demand.
 """
 
 from __future__ import annotations
@@ -42,12 +44,12 @@ from strandline.work import phase
 log = logging.getLogger("strandline")
 
 FORGOTTEN = 500
-"""Operations, or paths with old descriptions, that are dealt with in one transaction."""
+"""Maximum number of operations, or paths with old descriptions, deleted in one transaction."""
 
 
 @dataclass
 class Report:
-    """What ``maintain()`` did: paths by kind of work, and files removed."""
+    """The result of ``maintain()``: paths by kind of work, and the numbers of removed files."""
 
     followed: list[str] = field(default_factory=list)
     merged: list[str] = field(default_factory=list)
@@ -57,25 +59,26 @@ class Report:
 
 
 def after_commit(runtime: Runtime, path: str) -> None:
-    """Merge the small logs of a table of which a commit was the last that was missing. Never fails that
-    commit, which is done already."""
+    """Merge the small logs of a table if a commit made them enough. Never raises: the commit is done."""
     try:
         merge(runtime, path)
     except Exception as error:
-        # The commit is durable: whatever goes wrong with housekeeping must not look like its failure.
+        # The commit is durable: a failure of housekeeping must not look like its failure.
         log.warning("merge of %s failed: %s", path, error)
 
 
 def merge(runtime: Runtime, path: str) -> bool:
-    """Merge the last small logs of a table into one, and return whether there were enough of them and nobody
-    else was at it."""
+    """Merge the last small logs of a table into one.
+
+    Return False if there are too few of them, or if another thread or process maintains the table.
+    """
     snapshot = Snapshot(runtime)
     view = snapshot.table(path)
     if not runtime.store.small_logs(view.chain):
         return False
     with runtime.catalog.read() as conn:
-        # A merged segment has the columns of today; older states must find the columns that were dropped
-        # since.
+        # A merged segment has the present columns only. Merge no logs from before the last DROP COLUMN: older
+        # states need that column.
         after = tables.last_drop(conn, view.info.id)
     small = runtime.store.small_logs(view.chain, after)
     if not small:
@@ -100,8 +103,7 @@ def _merge(runtime: Runtime, info: TableInfo, segments: Sequence[Segment]) -> No
 
 
 def compact_all(runtime: Runtime, path: str) -> bool:
-    """Compact a table and its indexes, each of them again when it is stale, and return whether there was
-    anything to fold."""
+    """Compact a table and its indexes, with retries; return whether anything was compacted."""
     with runtime.catalog.read() as conn:
         info = TableInfo.of(paths.require(conn, path, "table"))
     done = False
@@ -113,13 +115,15 @@ def compact_all(runtime: Runtime, path: str) -> bool:
                 paths.require(conn, path, "table")
                 if paths.find(conn, part) is not None:
                     raise
-            # An index that was dropped meanwhile has nothing left to compact.
+            # The index was dropped meanwhile.
     return done
 
 
 def compact(runtime: Runtime, path: str) -> bool:
-    """Fold a table's logs into base segments, and return whether it was done. Files are checked against the
-    recorded digest before anything refers to them."""
+    """Fold a table's logs into base segments; return whether anything was done.
+
+    The new files are checked against the recorded digest before they are published.
+    """
     with runtime.catalog.read() as conn:
         found = paths.require(conn, path, "table")
         table_id = found.id
@@ -129,12 +133,12 @@ def compact(runtime: Runtime, path: str) -> bool:
     with _maintaining(runtime, table_id) as is_ours:
         if not is_ours:
             raise UnderOperation(
-                f"{path} is being maintained by another process", "Try again when it is done."
+                f"{path} is being maintained by another process", "Retry when it has finished."
             )
         snapshot = Snapshot(runtime)
         view = snapshot.table(path)
         if view.info.id != table_id or not any(s.role == "log" for s in view.chain.segments):
-            return False  # Another table has taken the name, or there is nothing to fold.
+            return False  # Another table has the name now, or there are no logs to fold.
         with runtime.catalog.read() as conn:
             recorded = tables.digest_at(conn, view.info.id, snapshot.step)
         with phase(f"compacting {path}"):
@@ -147,7 +151,7 @@ def compact(runtime: Runtime, path: str) -> bool:
                 f"Nothing was changed. Run db.check({path!r}) to see what is wrong.",
             )
         if not made.new and not made.old:
-            return False  # All of it is as compaction would make it.
+            return False  # The table is compact already.
         try:
             with publishing(runtime, made.new) as tx:
                 commits.replace_segments(tx, view.info.id, made.old, made.new, "compact")
@@ -157,10 +161,9 @@ def compact(runtime: Runtime, path: str) -> bool:
 
 
 def collect_garbage(runtime: Runtime, report: Report | None = None) -> Report:
-    """Remove what nothing refers to: first from the catalog, then from the folder; then files that never got
-    a commit."""
+    """Remove unreferenced data: first from the catalog, then its files, then files without a commit."""
     report = report or Report()
-    runtime.session.refresh()  # What this process has read and left again keeps nothing.
+    runtime.session.refresh()  # Release steps that this process no longer reads.
     with runtime.catalog.write() as tx:
         kept = settings_at(tx.conn, tx.now)
         recycle_bin.empty(tx, bin_seconds=kept.bin_seconds)
@@ -181,7 +184,7 @@ def collect_garbage(runtime: Runtime, report: Report | None = None) -> Report:
 
 
 def _forget_old(runtime: Runtime) -> None:
-    """Delete old operations and descriptions, a batch in each transaction."""
+    """Delete old operations and descriptions, one batch per transaction."""
     for forget in (expiry.forget_operations, expiry.forget_descriptions):
         is_more = True
         while is_more:
@@ -190,9 +193,11 @@ def _forget_old(runtime: Runtime) -> None:
 
 
 def _remove_orphans(runtime: Runtime, garbage: Sequence[str]) -> int:
-    """Files that no commit refers to and whose writer's session has ended, so that none ever will. The folder
-    is listed before the catalog is read: a file that was committed in between is then known. With the last
-    file of a bulk write goes its folder."""
+    """Delete files without a commit whose writer's session has ended; return their number.
+
+    The folder is listed before the catalog is read, so a file that is committed in between is known. The
+    folder of a bulk write is removed with its last file.
+    """
     found = list(runtime.files.names("data"))
     with runtime.catalog.read() as conn:
         known = collect.known_files(conn)
@@ -208,7 +213,7 @@ def _remove_orphans(runtime: Runtime, garbage: Sequence[str]) -> int:
 
 
 def _remove_staged(runtime: Runtime) -> int:
-    """Rows that tasks have staged for a commit that never came."""
+    """Delete rows that were staged for a commit that never happened; return the number of files."""
     now = runtime.clock.now()
     old = [file for file in runtime.files.names(staging.FOLDER) if staging.is_old(file, now)]
     for folder in {file.rpartition("/")[0] for file in old}:
@@ -217,15 +222,16 @@ def _remove_staged(runtime: Runtime) -> int:
 
 
 def _bulk_folder(file: str) -> str | None:
-    """Return the folder that one job on Spark wrote, ``data/<table>/<session>-<number>``, if the file is in
-    one."""
+    """Return the folder ``data/<table>/<session>-<number>`` of a Spark job, if the file is in one."""
     parts = file.split("/")
     return "/".join(parts[:3]) if len(parts) > 3 else None
 
 
 def maintain(runtime: Runtime, path: str | None = None) -> Report:
-    """Do one round of housekeeping over all tables (or those at and below ``path``). Safe to run beside
-    anything, also beside itself."""
+    """Run housekeeping once over all tables, or the tables at and below ``path``.
+
+    It may run at the same time as any other work, also as itself.
+    """
     report = Report()
     failed: StrandlineError | None = None
     for table in _looked_on(_tables(runtime, path or "/")):
@@ -233,11 +239,11 @@ def maintain(runtime: Runtime, path: str | None = None) -> Report:
             with once(runtime, runtime.moments.mark()):
                 _maintain_table(runtime, table, report)
         except (Stale, UnderOperation, PathNotFound):
-            continue  # somebody else is at work on it, or has dropped it
+            continue  # Another process works on it, or has dropped it.
         except StrandlineError as error:
             log.warning("maintenance of %s failed: %s", table, error.message)
-            failed = failed or error  # One damaged table is no reason to neglect the others.
-    with phase("removing what nobody needs"):
+            failed = failed or error  # Maintain the other tables all the same.
+    with phase("collecting garbage"):
         collect_garbage(runtime, report)
     if failed is not None:
         raise failed
@@ -273,8 +279,10 @@ def _tables(runtime: Runtime, path: str) -> list[str]:
 
 @contextlib.contextmanager
 def _maintaining(runtime: Runtime, table_id: int) -> Iterator[bool]:
-    """Whether this thread may maintain the table, and no other thread or process is at it. What others do to
-    it all the same, because this process has slept, makes what it was about to do Stale."""
+    """Yield whether this thread has the maintenance lock of a table, excluding threads and processes.
+
+    If this process sleeps and loses the lock, changes by others make its own work Stale.
+    """
     with runtime.alone_with(table_id) as alone:
         if not alone:
             yield False

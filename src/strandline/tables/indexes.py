@@ -1,8 +1,12 @@
-"""Building indexes and keeping asynchronous ones up to date.
+"""Build indexes, and update asynchronous indexes.
 
-Both do the same: derive index entries from the table at one step, then follow the table's changes from there.
-A new index becomes part of the table in one transaction, once it has come to the table's very last step;
-until then only files exist, which nobody sees.
+Both work alike:
+
+1. Derive index entries from the table at one step.
+2. Apply the table's changes since that step.
+
+A new index is attached to the table in one transaction, when it has reached the table's last step. Until then
+its files are visible to no reader.
 """
 
 from __future__ import annotations
@@ -28,8 +32,10 @@ from strandline.work import Interrupted, phase
 
 @contextmanager
 def _while_it_exists(runtime: Runtime, table_id: int) -> Iterator[None]:
-    """Raise Stale for an error in the block if the table was dropped meanwhile: its files may be gone,
-    which is no damage."""
+    """Turn an error in the block into Stale if the table was dropped meanwhile.
+
+    Missing files of a dropped table are no damage.
+    """
     try:
         yield
     except StrandlineError:
@@ -41,15 +47,17 @@ def _while_it_exists(runtime: Runtime, table_id: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Built:
-    """Entries of an index for the table as it was at ``step``."""
+    """Entries of an index for the table at ``step``."""
 
     entries: Written
     step: int
 
 
 def build_index(runtime: Runtime, snapshot: Snapshot, table: TableView, index: IndexDef) -> int:
-    """Build an index on a table of a snapshot and attach it, and return the step from which it exists. Stale
-    if that very table is not there any more, or has another description."""
+    """Build an index on a table of a snapshot, attach it, and return its step.
+
+    Raises Stale if the table was dropped or its description changed.
+    """
     impl = index.impl_schema(table.info.schema)
     name = runtime.session.file_name(table.info.id)
     with (
@@ -63,7 +71,7 @@ def build_index(runtime: Runtime, snapshot: Snapshot, table: TableView, index: I
             now = Snapshot(runtime)
             current = now.table(table.info.path)
             built = _caught_up(runtime, table, current, impl, built)
-            snapshot, table = now, current  # A view is good while its snapshot exists.
+            snapshot, table = now, current  # Keep the snapshot: its view is valid as long as it exists.
             if index.unique and (not seen or len(built.entries.segments) > seen):
                 _check_unique(runtime, table, index, built, seen)
                 seen = len(built.entries.segments)
@@ -74,13 +82,13 @@ def build_index(runtime: Runtime, snapshot: Snapshot, table: TableView, index: I
             head = commits.prove(tx, Basis(table.info.id, table.info.version, None))
             if head.step <= built.step:
                 return _attach(tx, table.info.id, index, built)
-        # Rows were committed meanwhile: follow them, it is less every time.
+        # Rows were committed meanwhile: apply them too. There are fewer of them in each round.
 
 
 def _caught_up(
     runtime: Runtime, table: TableView, current: TableView, impl: TableSchema, built: _Built
 ) -> _Built:
-    """Add what happened to the table between ``built.step`` and the step of ``current``."""
+    """Add entries for the changes between ``built.step`` and the step of ``current``."""
     if (current.info.id, current.info.version) != (table.info.id, table.info.version):
         raise Stale(table.info.id, "its description changed")
     step = current.chain.step
@@ -94,7 +102,7 @@ def _caught_up(
 
 
 def _check_unique(runtime: Runtime, table: TableView, index: IndexDef, built: _Built, seen: int) -> None:
-    """Refuse a key that several rows have. The first ``seen`` segments were looked at before."""
+    """Refuse a key that several rows have. The first ``seen`` segments are checked already."""
     segments, impl = built.entries.segments, index.impl_schema(table.info.schema)
     entries = State(impl, Chain(segments[:seen] if seen else segments, built.step))
     UniqueIndex(table.info, index, entries).check(runtime.store, segments[seen:] if seen else None)
@@ -103,8 +111,11 @@ def _check_unique(runtime: Runtime, table: TableView, index: IndexDef, built: _B
 def _followed(
     runtime: Runtime, table: TableView, before: State, impl: TableSchema, owner: int, *, at_any_size: bool
 ) -> Written | None:
-    """Return what an index has to do to come from an earlier state of its table to that of ``table``; None if
-    it is too much for that. Files are named after the path with the id ``owner``."""
+    """Return the index changes that lead from the state ``before`` of its table to ``table``.
+
+    None if there are too many changes and ``at_any_size`` is False. New files are named after the path with
+    the id ``owner``.
+    """
     with runtime.catalog.read() as conn:
         logs = chains.log_kept(conn, table.info.id, before.chain.step, table.chain.step)
     return runtime.store.follow(
@@ -130,8 +141,7 @@ def _attach(tx: Writer, table_id: int, index: IndexDef, built: _Built) -> int:
 
 
 def follow(runtime: Runtime, path: str, ref: IndexRef) -> bool:
-    """Bring an asynchronous index up to the table's last step, and return whether there was anything to
-    do."""
+    """Update an asynchronous index to the table's last step; return whether it was behind."""
     snapshot = Snapshot(runtime)
     table = snapshot.table(path)
     with runtime.catalog.read() as conn:
@@ -159,8 +169,11 @@ def follow(runtime: Runtime, path: str, ref: IndexRef) -> bool:
 def _rebuild(
     runtime: Runtime, snapshot: Snapshot, table: TableView, ref: IndexRef, impl: TableView, *, followed: int
 ) -> None:
-    """After a bulk change it is cheaper to derive all entries anew on Spark than to look up the old row of
-    every changed key. It leaves no changes behind, so it cannot be done under a stream."""
+    """Replace all entries of an index, derived on Spark.
+
+    After a bulk change this is cheaper than a lookup of the old row of each changed key. A rebuild records no
+    changes, so it is not possible while a stream needs them.
+    """
     name = runtime.session.file_name(ref.impl_id)
     with _while_it_exists(runtime, table.info.id):
         new = runtime.store.entries(table.state, impl.info.schema, name)

@@ -1,4 +1,4 @@
-"""What ``at`` and ``backup`` mean where a table is named outside SQL."""
+"""Time travel outside SQL: the arguments ``at`` and ``backup``."""
 
 from __future__ import annotations
 
@@ -11,8 +11,13 @@ from strandline.types import coerce, parse_type
 
 
 def reference(path: str, at: Any = None, backup: str | None = None) -> TableRef:
-    """Return a table at a step or a time (a datetime, or ISO text), or in a backup: ``collection``, for its
-    last one, or ``collection/backup``."""
+    """Return a reference to a table at a point in time or in a backup.
+
+    Args:
+        path: the table.
+        at: a step, a datetime, or a time as ISO text.
+        backup: ``collection`` for its last backup, or ``collection/backup``.
+    """
     if at is not None and backup is not None:
         raise InvalidArgument(
             "a table is read at one point in time or from one backup", "Leave out at or backup."

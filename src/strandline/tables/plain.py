@@ -1,5 +1,4 @@
-"""Plain scans: columns of one table's rows, filtered, as Arrow data that streams through this process however
-much of it there is."""
+"""Streaming scans: columns of one table, filtered in this process, as a stream of Arrow data of any size."""
 
 from __future__ import annotations
 
@@ -25,19 +24,21 @@ from strandline.work import check
 __all__ = ["PlainScan", "Wanted", "plain_scan", "plain_select"]
 
 Wanted = Sequence[tuple[str, str]]
-"""Columns of a table, each with its name in the result."""
+"""Columns of a table, as pairs of their name in the table and in the result."""
 
 
 @dataclass(frozen=True)
 class PlainScan:
-    """What is read, and from where. As long as it exists, so does the moment that it reads: ``reader`` holds
-    it. May be read several times, by any thread."""
+    """A planned scan. It can be read several times, and by any thread.
+
+    Its snapshot stays readable as long as the scan exists, because ``reader`` holds it.
+    """
 
     reader: Reader
     state: State | None
     """None if no row can satisfy the condition."""
     columns: Sequence[tuple[str, str, Type]]
-    """Of the table, with its name in the result and its type."""
+    """Columns of the table: name, name in the result, type."""
     _: KW_ONLY
     behind: State | None = None
     read: Sequence[str] = ()
@@ -49,7 +50,7 @@ class PlainScan:
         return pa.schema([(shown, outgoing_type(type_)) for _, shown, type_ in self.columns])
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield the rows, some at a time, in no particular order."""
+        """Yield the rows in batches, in no particular order."""
         left = self.limit
         with self._looking():
             for rows in self._rows() if left != 0 else ():
@@ -71,10 +72,10 @@ class PlainScan:
         except Corrupted:
             if not self.reader.is_over:
                 raise
-            # A commit folds what its statements wrote, and a rollback removes it: nothing is damaged.
+            # Commit and rollback remove files of the transaction: this is no damage.
             raise PreconditionFailed(
-                "the transaction in which these rows were asked for has ended",
-                "Read them before it ends, or ask again.",
+                "the transaction that selected these rows has ended",
+                "Read the rows before it ends, or run the query again.",
             ) from None
 
     def _rows(self) -> Iterator[pa.Table]:
@@ -92,7 +93,7 @@ class PlainScan:
 def plain_scan(
     reader: Reader, ref: TableRef, columns: Sequence[str] | None, where: Expression | None
 ) -> PlainScan | None:
-    """Return the scan of a table, by names of its columns (None: all); None if only Spark can do it."""
+    """Plan a scan of columns of a table (None: all). Return None if it needs Spark."""
     found = resolve(reader, ref)
     names = found[1].info.schema.names
     exact = names if columns is None else [column(name, names, ref.path) for name in columns]
@@ -102,7 +103,7 @@ def plain_scan(
 
 
 def plain_select(reader: Reader, simple: SimpleSelect) -> PlainScan | None:
-    """Return the scan that a query is; None if it is something else, or only Spark can do it."""
+    """Plan a query as a scan. Return None if it is not a plain scan, or needs Spark."""
     if simple.count is not None or simple.order:
         return None
     found = resolve(reader, simple.table)

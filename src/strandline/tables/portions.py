@@ -1,4 +1,4 @@
-"""A table, as a reference means it, in portions that other processes read by themselves."""
+"""Split a table into portions that other processes read independently."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from strandline.tables.snapshot import Reader, Snapshot, TableView, repeat, reso
 
 
 def described(runtime: Runtime, ref: TableRef, columns: Sequence[str] | None = None) -> TableSchema:
-    """Return the columns of the table that a reference means: all of them, or some by name."""
+    """Return the schema of the table that ``ref`` names, with all or the given columns."""
     return repeat(runtime, lambda: _schema(held_rows(runtime, ref)[1], columns))
 
 
 def portions(
     runtime: Runtime, ref: TableRef, schema: TableSchema, constraints: Constraints
 ) -> Sequence[Portion]:
-    """Return the columns of ``schema`` of the rows that may satisfy the constraints; CONFLICT if they are of
-    other types by now. Their files stay for ``read_seconds``, whatever becomes of this process."""
+    """Return portions of the rows that may satisfy the constraints, with the columns of ``schema``.
+
+    Raises CONFLICT if the type of a column has changed. The files stay for ``read_seconds``, even if this
+    process ends.
+    """
     columns = schema.names
 
     def attempt() -> Sequence[Portion]:
@@ -35,9 +38,9 @@ def portions(
         for told, now in zip(schema.columns, _schema(view, columns).columns, strict=True):
             if told.type != now.type:
                 raise Conflict(
-                    f"column {now.name} of {ref.path} is {now.type.name} now, and was {told.type.name} when "
-                    "it was described",
-                    "Make the DataFrame again.",
+                    f"column {now.name} of {ref.path} changed from {told.type.name} to {now.type.name} after "
+                    "the DataFrame was created",
+                    "Create the DataFrame again.",
                 )
         behind = None
         state = view.state
@@ -55,13 +58,12 @@ def portions(
 
 
 def held_rows(runtime: Runtime, ref: TableRef) -> tuple[Reader, TableView]:
-    """Return the table that a reference means, whose rows are to be read elsewhere, and where it was read
-    from."""
+    """Return the table that ``ref`` names, to be read by other processes, and its reader."""
     named = [Named(ref.path, ref.index)] if ref.is_now else []
     reader, view = resolve(Reader(runtime, Snapshot(runtime, named=named)), ref)
     if view.increment:
         raise Unsupported(
-            f"{ref.path} is an incremental backup, which holds changes and not rows",
+            f"{ref.path} is an incremental backup, which has changes instead of rows",
             "Name the table by its own path, and its collection in backup.",
         )
     if ref.index is not None:
@@ -80,8 +82,7 @@ def _schema(view: TableView, columns: Sequence[str] | None) -> TableSchema:
 
 
 def keep(runtime: Runtime, step: int) -> None:
-    """Keep the files of all that was there at a step for ``read_seconds``, whatever becomes of this
-    process."""
+    """Keep the files of all tables at a step for ``read_seconds``, even if this process ends."""
     seconds = runtime.settings.read_seconds
     if runtime.catalog.is_read_only:
         runtime.session.warn_of_silence()

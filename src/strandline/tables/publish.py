@@ -1,4 +1,4 @@
-"""The catalog transaction that makes files part of chains, and what becomes of the files when it fails."""
+"""The catalog transaction that publishes new files, with their removal if it fails."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from strandline.work import Interrupted
 
 @contextmanager
 def publishing(runtime: Runtime, segments: Iterable[Segment]) -> Iterator[Writer]:
-    """A write transaction for what was planned outside it, which is to be proved inside. What becomes of new
-    ``segments`` if it is refused: their files are removed. If the catalog does not say whether it took place,
-    they stay: a file too many is an orphan, which the collector finds; one too few is a table that cannot be
-    read."""
+    """Open a write transaction that publishes ``segments``.
+
+    The block must check that what was planned is still valid. If the transaction is refused, the files of the
+    segments are deleted. If its outcome is unknown, they stay: an orphan file is garbage-collected, but a
+    missing file makes a table unreadable.
+    """
     decided = False
     try:
         with runtime.catalog.write() as tx:

@@ -1,5 +1,7 @@
-"""Finding rows: in this process when a key, an index or a small table gives them, on Spark otherwise. Both
-give the same rows."""
+"""Find rows: in this process by key, by index or in a small table, otherwise on Spark.
+
+Both ways return the same rows.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,11 @@ _COUNTED = parse_type("Int64")
 
 @dataclass(frozen=True)
 class Selected:
-    """What a query gives: ``frame`` makes a DataFrame of it; ``rows``, in columns of ``types``, are there if
-    they were found in the process; ``plain`` has them if they can come through it."""
+    """The result of a query.
+
+    ``frame`` creates a DataFrame. ``rows``, with ``types``, are set if they were found in the process.
+    ``plain`` is set if the rows can be streamed through the process.
+    """
 
     frame: Callable[[], DataFrame]
     columns: Sequence[str] = ()
@@ -51,13 +56,12 @@ class Selected:
 
 
 def named(query: Query) -> list[Named]:
-    """Return the tables that a query reads as they are now."""
+    """Return the tables that a query reads in their present state."""
     return [Named(ref.path, ref.index) for ref in query.tables if ref.is_now]
 
 
 def select(reader: Reader, query: Query) -> Selected:
-    """Return the rows of a query. A simple one is answered at once if few rows have to be looked at; any
-    other one is planned on Spark."""
+    """Run a query: a simple one with few rows in this process, another one on Spark."""
     with phase("querying"):
         return _select(reader, query)
 
@@ -84,7 +88,7 @@ def lookup(
 
 
 def matching_rows(reader: Reader, view: TableView, alias: str, where: Expression | None) -> list[Row] | None:
-    """Return the rows of a table that satisfy a condition, or None if Spark must find them."""
+    """Return the rows of a table that satisfy a condition; None if this needs Spark."""
     types = {c.name: c.type for c in view.info.schema.columns}
     holds = (lambda row: True) if where is None else predicate(where, types, alias)
     if holds is None:
@@ -99,8 +103,7 @@ def matching_rows(reader: Reader, view: TableView, alias: str, where: Expression
 def _candidates(
     reader: Reader, view: TableView, constraints: Constraints, columns: Sequence[str]
 ) -> Iterable[Row] | None:
-    """Return rows among which are all that satisfy the constraints; None if too many would have to be read
-    here."""
+    """Return a superset of the rows that satisfy the constraints; None if it is too large."""
     if constraints.impossible:
         return []
     key = view.info.schema.key
@@ -108,7 +111,7 @@ def _candidates(
     if keys is not None:
         reader.read_keys(view, keys)
         return lookup(reader, view, keys, columns).values()
-    # Also if there is none: even the absence of rows is something that the outcome depends on.
+    # Also for an empty table: the outcome depends on the absence of rows.
     reader.read_whole(view)
     if not view.chain.segments:
         return []
@@ -120,7 +123,7 @@ def _candidates(
 
 
 def lookup_keys(key: Sequence[str], constraints: Constraints) -> list[Key] | None:
-    """Return the keys that may satisfy the constraints, if these are so few that each is looked up."""
+    """Return the keys that may satisfy the constraints; None if there are too many to look up."""
     sets = [constraints.values(name) for name in key]
     finite = [s for s in sets if s is not None]
     if len(finite) < len(key) or math.prod(len(s) for s in finite) > MAX_LOOKUP_KEYS:
@@ -129,8 +132,10 @@ def lookup_keys(key: Sequence[str], constraints: Constraints) -> list[Key] | Non
 
 
 def columns_used(simple: SimpleSelect, table: TableSchema) -> set[str] | None:
-    """Return the columns that a query shows or sorts by; None if it names one that the table does not
-    have: Spark knows what else it may be, or says what is wrong."""
+    """Return the columns that a query shows or sorts by.
+
+    None if it names something else: Spark then resolves it or reports the error.
+    """
     exact = {name.lower(): name for name in table.names}
     shown = table.names if simple.columns is None else [column for column, _ in simple.columns]
     used = [name.lower() for name in (*shown, *(o.column for o in simple.order))]
@@ -179,7 +184,7 @@ def _select_here(
 def _rows_here(
     reader: Reader, view: TableView, simple: SimpleSelect, types: Mapping[str, Type], used: set[str]
 ) -> list[dict[str, Any]] | None:
-    """Candidate rows as dicts that have at least the columns that the query uses."""
+    """Return candidate rows as dicts with at least the columns that the query uses."""
     where, qualifier = simple.where, simple.table.qualifier
     if simple.table.index is None:
         names = view.info.schema.names
@@ -199,8 +204,7 @@ def _rows_here(
     rows = reader.runtime.store.rows_behind(view.state, keys)
     if rows is None:
         return None
-    # What the entry says comes first: an asynchronous index shows the table as it was when it was last
-    # brought up to date.
+    # Values of the entry win: an asynchronous index shows the table as of its last update.
     return [
         {**dict(zip(view.info.schema.names, rows[key], strict=True)), **entry}
         for key, entry in zip(keys, entries, strict=True)
@@ -212,8 +216,8 @@ def _rows_here(
 
 
 def query_frame(reader: Reader, query: Query, prefix: str = "") -> DataFrame:
-    """Return the query as a DataFrame over the tables as the reader sees them."""
-    # All are found before Spark is asked for anything, which may have to be started first.
+    """Return a DataFrame of the query over the tables as the reader sees them."""
+    # Resolve all tables first: errors are then reported before Spark is started.
     found = [_referred(reader, ref) for ref in query.tables]
     check_columns(query, [view for _, view, _ in found])
     frames = {
@@ -233,8 +237,10 @@ def matching_frame(
     *,
     params: Mapping[str, Any],
 ) -> DataFrame:
-    """Return keys of the rows that satisfy a condition, with assigned values, in whose texts ``params`` are
-    bound. Condition and values may ask other tables, too."""
+    """Return a DataFrame with the keys of the rows that satisfy a condition, and the assigned values.
+
+    ``params`` are the parameters of the assigned values. Condition and values may use other tables.
+    """
     items = ", ".join([*(quote(name) for name in view.info.schema.key), *assigned])
     condition = "" if where is None else f" WHERE ({where.named})"
     text = f"SELECT {items} FROM {quote(view.info.path)} AS {quote(alias)}{condition}"
@@ -243,7 +249,7 @@ def matching_frame(
 
 
 def evaluate(reader: Reader, expressions: Sequence[Expression]) -> list[pa.ChunkedArray]:
-    """Return the values of expressions that are about no row, each a column of one value."""
+    """Evaluate expressions without a table; return a column of one value for each."""
     items = ", ".join(f"({e.named}) AS __strandline_{i}" for i, e in enumerate(expressions))
     params = {name: value for e in expressions for name, value in e.params.items()}
     found = reader.runtime.store.queries.values(query_frame(reader, parse_query(f"SELECT {items}", params)))
@@ -255,14 +261,13 @@ def evaluate(reader: Reader, expressions: Sequence[Expression]) -> list[pa.Chunk
 
 
 def table_frame(reader: Reader, view: TableView) -> DataFrame:
-    """Return all rows of a table; of an incremental backup, its changes with the column that marks
-    tombstones."""
+    """Return a DataFrame of a table; for an incremental backup, of its changes with a tombstone column."""
     store = reader.runtime.store
     return store.queries.increment(view.state) if view.increment else store.queries.frame(view.state)
 
 
 def check_columns(query: Query, views: Sequence[TableView]) -> None:
-    """Refuse a query that names a column which none of its tables has."""
+    """Refuse a query with a column that none of its tables has."""
     if not views or any(view.increment for view in views):
         return
     names = [view.info.schema.names for view in views]
@@ -276,7 +281,7 @@ def check_columns(query: Query, views: Sequence[TableView]) -> None:
 
 
 def _referred(reader: Reader, ref: TableRef) -> tuple[Reader, TableView, TableView | None]:
-    """Return the table that a reference means, where to read it from, and the index through which."""
+    """Return the reader, the table and the index (or None) that a reference names."""
     reader, view = resolve(reader, ref)
     impl = None if ref.index is None else reader.index(view, view.info.index(ref.index))
     return reader, view, impl
@@ -292,8 +297,7 @@ def _reference_frame(
         return store.queries.declared(table_frame(reader, view), schema)
     reader.read_whole(impl)
     rest = [n for n in schema.names if n not in impl.info.schema]
-    # A star, a NATURAL JOIN or a query that begins with FROM and has no SELECT may mean columns that it does
-    # not name.
+    # A star, a NATURAL JOIN and a query that starts with FROM may use columns that they do not name.
     unnamed = "*" in query.text or "natural" in query.names or "select" not in query.names
     whole = unnamed or any(name.lower() in query.names for name in rest)
     return store.queries.declared(store.queries.through_index(view.state, impl.state, whole=whole), schema)
@@ -302,7 +306,7 @@ def _reference_frame(
 def scan_frame(
     reader: Reader, ref: TableRef, columns: Sequence[str] | None, where: Expression | None
 ) -> DataFrame:
-    """Return columns of the rows of a table (None: all), those that satisfy a condition, from Spark."""
+    """Return a DataFrame of the rows that satisfy a condition, with some columns (None: all)."""
     items = "*" if columns is None else ", ".join(quote(name) for name in columns)
     condition = "" if where is None else f" WHERE ({where.named})"
     params = {} if where is None else where.params

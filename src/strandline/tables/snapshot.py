@@ -1,5 +1,4 @@
-"""One moment: all tables, with their descriptions and indexes, as they were at one step. And what to do with
-a statement when the catalog has moved on under its feet."""
+"""Snapshots: all tables, with descriptions and indexes, at one step; and the retry of stale statements."""
 
 from __future__ import annotations
 
@@ -24,20 +23,20 @@ if TYPE_CHECKING:
     from strandline.sql.references import TableRef
 
 Keys: TypeAlias = "Collection[Key] | pa.Table"
-"""Keys one by one, or the key columns of a table."""
+"""Keys as tuples, or a table with the key columns."""
 
 T = TypeVar("T")
 
 _LONGEST_PAUSE = 0.25
-"""Between two tries of a statement, in seconds."""
+"""Maximum pause between two tries of a statement, in seconds."""
 
 
 @dataclass(frozen=True)
 class TableView:
-    """A table at a step: its description then, and the chain that folds to its rows.
+    """A table at a step: its description, and the chain that folds to its rows.
 
-    ``increment``: the table is an incremental backup, which shows its changes, tombstones included, rather
-    than a state."""
+    ``increment``: the table is an incremental backup. It shows changes, with tombstones, instead of rows.
+    """
 
     info: TableInfo
     chain: Chain
@@ -45,7 +44,7 @@ class TableView:
 
     @property
     def state(self) -> State:
-        """Its rows, as the store takes them."""
+        """The rows of the table as a state for the store."""
         return State(self.info.schema, self.chain)
 
     def plus(self, pending: tuple[Segment, ...]) -> TableView:
@@ -53,26 +52,27 @@ class TableView:
 
 
 class Snapshot:
-    """One moment: a step (default: the last one) and the tree as it was at that step. Descriptions, indexes
-    and chains that are read through it are all as of the step; a path that was created, restored or built
-    after it is not in it, and what can no longer be told is Stale: the statement then starts again with a
-    newer one.
+    """The tree at one step (default: the last step).
 
-    It is taken when it is first asked for something, with all tables that are ``named`` at once. What it
-    shows stays readable while the object exists and, for data frames that outlive it, for as long as ``lend``
-    says. Not for use by two threads at once."""
+    Descriptions, indexes and chains are all as of the step. Paths that were created, restored or built later
+    are not in it. A state that is not kept any more raises Stale; the statement then retries with a newer
+    snapshot.
+
+    The step is fixed at the first access, which reads all ``named`` tables at once. The rows stay readable
+    while the object exists. ``lend`` extends that for data frames that outlive it. Not thread-safe.
+    """
 
     def __init__(self, runtime: Runtime, step: int | None = None, named: Iterable[Named] = ()) -> None:
         _check_step(step)
         self.mark = runtime.moments.mark()
-        """All moments that it may read are later than this."""
+        """Taken before the snapshot: everything that it reads is later."""
         self._runtime = runtime
         self._at = step
         self._named = tuple(named)
         self._taken: Moment | None = None
 
     def take(self) -> Moment:
-        """Fix the moment, if that has not happened yet."""
+        """Fix the step and read the named tables, if that has not happened yet."""
         if self._taken is None:
             self._taken = self._runtime.moments.read(self._named, self._at)
         return self._taken
@@ -87,16 +87,15 @@ class Snapshot:
         return _view(self._runtime.moments.table(self.take(), path))
 
     def index(self, table: TableView, ref: IndexRef) -> TableView:
-        """Return the implementation table of an index that a table of this snapshot lists: found by its id,
-        whatever is at its path now."""
+        """Return the implementation table of an index of a table, found by its id instead of its path."""
         return _view(self._runtime.moments.index(self.take(), table.info, ref))
 
     def note(self, segments: Iterable[Segment]) -> None:
-        """Others are read as well, which were found elsewhere at this moment or later."""
+        """Protect further segments, which were found in another way, from garbage collection."""
         self.take().segments.update(s.id for s in segments)
 
     def lend(self) -> None:
-        """Keep what it shows readable for data frames that were made of it."""
+        """Keep the rows readable for data frames that outlive the snapshot."""
         taken = self.take()
         self._runtime.session.lend(taken.step, taken.since, self._runtime.settings.read_seconds)
 
@@ -113,19 +112,19 @@ def _check_step(step: int | None) -> None:
 
 
 class Reader:
-    """Where a query reads from: a snapshot, or (a subclass) a transaction with its own changes on top."""
+    """Reads tables from a snapshot; the subclass ``Transaction`` adds its own changes."""
 
     is_fixed: ClassVar[bool] = True
-    """Whether it shows the same rows whenever it is asked."""
+    """Whether repeated reads return the same rows."""
     is_over = False
-    """Whether what it shows may be gone: it was a transaction, which has ended."""
+    """Whether the rows may be gone, because the transaction has ended."""
 
     def __init__(self, runtime: Runtime, snapshot: Snapshot | None = None) -> None:
         self.runtime = runtime
         self.snapshot = snapshot or Snapshot(runtime)
 
     def lend(self) -> None:
-        """What it shows goes into a data frame, which may be read when the reader is gone."""
+        """Keep the rows readable for a data frame that outlives the reader."""
         self.snapshot.lend()
 
     def view(self, path: str) -> TableView:
@@ -135,17 +134,17 @@ class Reader:
         return self.snapshot.index(table, ref)
 
     def read_keys(self, view: TableView, keys: Keys) -> None:
-        """Note that the outcome depends on the rows of these keys."""
+        """Record that the result depends on the rows of these keys."""
 
     def read_whole(self, view: TableView) -> None:
-        """Note that the outcome may depend on any row of the table."""
+        """Record that the result may depend on any row of the table."""
 
 
-# --- when the moment has passed ------------------------------------------------------------------------
+# --- references and retries -------------------------------------------------------------------------
 
 
 def resolve(reader: Reader, ref: TableRef) -> tuple[Reader, TableView]:
-    """Return the table that a reference means, and where to read it from."""
+    """Return the table that ``ref`` names, and the reader to read it with."""
     if ref.backup is not None:
         stored = reader.runtime.open_backup(reader.runtime, *ref.backup)
         return stored, stored.view(ref.path)
@@ -156,28 +155,32 @@ def resolve(reader: Reader, ref: TableRef) -> tuple[Reader, TableView]:
         with reader.runtime.catalog.read() as conn:
             step = commits.step_at(conn, ref.timestamp.timestamp())
     if step is None:
-        raise InvalidArgument(f"nothing had been committed at {ref.timestamp}", "Name a later time.")
+        raise InvalidArgument(f"there is no commit at or before {ref.timestamp}", "Use a later time.")
     past = Reader(reader.runtime, Snapshot(reader.runtime, step, [Named(ref.path, ref.index)]))
     view = past.view(ref.path)
-    past.lend()  # Whoever has looked back once will do so again.
+    past.lend()  # Time travel is often repeated: keep the step readable.
     return past, view
 
 
 @contextmanager
 def once(runtime: Runtime, mark: Mark) -> Iterator[None]:
-    """What reads moments, and writes, after a mark and cannot be repeated by itself. Whoever has slept for
-    long may look for files that have been collected since: that is no damage, but Stale."""
+    """Turn Corrupted into Stale if files may have been garbage-collected after ``mark``.
+
+    That happens if this process slept for long. It is no damage.
+    """
     try:
         yield
     except Corrupted:
         if not runtime.moments.lost_since(mark):
             raise
-        raise Ended(0, "what it read has been collected meanwhile") from None
+        raise Ended(0, "the files that it read were garbage-collected meanwhile") from None
 
 
 def repeat(runtime: Runtime, attempt: Callable[[], T]) -> T:
-    """Return what ``attempt`` answers, which plans from the beginning each time it is called; CONFLICT when
-    the tries are used up."""
+    """Call ``attempt`` until it is not Stale, at most ``commit_tries`` times; then raise CONFLICT.
+
+    Each call must plan from the beginning.
+    """
     reason = ""
     count = runtime.settings.commit_tries
     for _ in tries(runtime.clock, _pause, count=count):

@@ -1,8 +1,11 @@
-"""A transaction: changes to any tables and their synchronous indexes, committed at one step or not at all.
+"""Transactions: changes to tables and their synchronous indexes, committed at one step or not at all.
 
-Statements see the snapshot the transaction began with plus what earlier statements of it changed. At the
-commit the rows it depends on must not have changed: a commit by others that touched none of its keys is let
-pass, any other one makes it stale. Neither may others have brought a key that it brings to a unique index.
+Statements see the snapshot of the transaction plus the changes of its earlier statements. The commit checks
+the commits of others since the snapshot:
+
+- A commit that touches none of the keys that the transaction read or wrote is accepted.
+- A commit that touches one of them makes the transaction stale.
+- So does one that adds a key to a unique index which the transaction adds, too.
 """
 
 from __future__ import annotations
@@ -37,46 +40,46 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _MOST = 64
-"""So many statements that have changed little are put together into one."""
+"""Number of small changes of a table after which they are merged into one."""
 
 
 @dataclass(kw_only=True)
 class _Pending:
-    """What the transaction has done to one table so far, and what of it it has read."""
+    """The reads and changes of the transaction in one table."""
 
     info: TableInfo
     read_step: int
     follows: bool = False
-    """A synchronous index: whatever its changes depend on is checked at its table ..."""
+    """The table is a synchronous index: its dependencies are checked at its own table ..."""
     unique: UniqueIndex | None = None
-    """... except that nobody else may have taken a key of a unique one."""
+    """... except for unique keys, which are checked here."""
     segments: list[Segment] = field(default_factory=list)
     delta: Digest = field(default_factory=Digest)
     keys: list[Keys] = field(default_factory=list)
     whole: bool = False
-    """The whole table was read, so that any commit to it is a conflict."""
+    """The whole table was read, so any commit to it is a conflict."""
 
     @property
     def depends_on(self) -> int | None:
-        """The step at which the rows were read on which its changes depend."""
+        """The step of the rows on which the changes depend; None if the index has no own check."""
         return None if self.follows and self.unique is None else self.read_step
 
     @property
     def is_proved(self) -> bool:
-        """Whether a commit proves that nobody has changed what it was."""
+        """Whether the commit checks this table for changes by others."""
         return self.depends_on is not None or self.whole or bool(self.keys)
 
 
 def check_writable(path: str, view: TableView) -> None:
-    """Refuse what users do not change the rows of."""
+    """Refuse tables whose rows users cannot change: backups, replaced tables, index tables."""
     if names.is_backup(path) or view.increment:
         raise InvalidArgument(
             f"{path} is a backup and cannot be changed", "Restore it, and change the restored table."
         )
     if names.is_replaced(path):
         raise InvalidArgument(
-            f"{path} was replaced by a restore and is kept as it was",
-            "Change the table that has taken its place; it can read from this one.",
+            f"{path} was replaced by a restore and is read-only",
+            "Change the table that replaced it. Its statements can read from this one.",
         )
     if path.endswith(f"/{paths.IMPL_TABLE}"):
         raise InvalidArgument(
@@ -85,8 +88,10 @@ def check_writable(path: str, view: TableView) -> None:
 
 
 class Transaction(Reader):
-    """Used by one thread. Nothing is durable, or visible to others, before ``commit``; ``abort`` removes the
-    files it wrote."""
+    """A transaction of one thread.
+
+    Its changes are neither durable nor visible to others before ``commit``. ``abort`` removes its files.
+    """
 
     is_fixed = False
 
@@ -98,10 +103,10 @@ class Transaction(Reader):
         self.rows_changed = 0
 
     def lend(self) -> None:
-        """Its frames are read by its own statements, while it exists."""
+        """Do nothing: only statements of the transaction read its data frames."""
 
     def view(self, path: str) -> TableView:
-        """Return a table with what this transaction has changed in it."""
+        """Return a table with the changes of this transaction."""
         return self._with_changes(self.snapshot.table(path))
 
     def index(self, table: TableView, ref: IndexRef) -> TableView:
@@ -123,25 +128,29 @@ class Transaction(Reader):
         self._of(view.info).whole = True
 
     def write(self, view: TableView, mode: Mode, rows: pa.Table | DataFrame) -> Outcome:
-        """Do with rows what ``mode`` says to a table, and to its indexes what follows. The rows have columns
-        of the table, by name."""
+        """Write rows to a table with ``mode``, and update its indexes.
+
+        The rows have columns of the table, by name.
+        """
         return self._write(view, lambda target: self.runtime.store.write(target, mode, rows))
 
     def write_staged(
         self, view: TableView, mode: Mode, schema: TableSchema, staged: Sequence[Staged]
     ) -> Outcome:
-        """The same with rows that tasks have staged: their columns are those of ``schema``."""
+        """Write rows that Spark tasks have staged, with the columns of ``schema``."""
 
         def made(target: Target) -> Outcome:
-            # Every key is written, and so compared with others' in the end, unless only some are there.
+            # All keys are written and so checked at the commit. UPDATE may find only some of them.
             told = target if mode == "UPDATE" else replace(target, reads=lambda keys: None)
             return self.runtime.store.write_staged(told, mode, schema, staged)
 
         return self._write(view, made)
 
     def once(self, writer: str, view: TableView, version: int) -> None:
-        """Let the commit take place only if no write of the writer with this number, or a later one, is in
-        the table; otherwise it raises AlreadyApplied."""
+        """Make the commit idempotent: ``version`` numbers the writes of ``writer`` to the table.
+
+        Raises AlreadyApplied if the table has this write or a later one already.
+        """
         self._application = (writer, view.info.id, version)
         with self.runtime.catalog.read() as conn:
             before = applied.last(conn, writer, view.info.id)
@@ -166,7 +175,7 @@ class Transaction(Reader):
         with phase(f"writing {view.info.path}"):
             made = make(target)
         self._statement += 1
-        # The provisional step of the changes: later than any committed one, and than earlier statements'.
+        # A provisional step: later than any committed step, and than those of earlier statements.
         at = PENDING + self._statement
         self._add(view.info, made.table, at, follows=False)
         for ref in view.info.indexes:
@@ -185,7 +194,7 @@ class Transaction(Reader):
         pending.follows = follows
         pending.segments.extend(replace(s, upto=at) for s in written.segments)
         pending.delta += written.delta
-        # Every later statement looks through them. Frames may still read files, but not what has none.
+        # Each later statement reads them. Merge only segments without a file: data frames may still read files.
         small = list(takewhile(lambda segment: segment.file is None, reversed(pending.segments)))[::-1]
         if len(small) >= _MOST:
             folded = self._collapsed(info, small)
@@ -193,7 +202,7 @@ class Transaction(Reader):
 
     @contextlib.contextmanager
     def savepoint(self) -> Iterator[None]:
-        """What fails inside has no effect; what came before it stays."""
+        """Undo the changes of the block if it fails; keep earlier changes."""
         before = {table_id: (list(p.segments), p.delta) for table_id, p in self._pending.items()}
         rows_changed = self.rows_changed
         try:
@@ -208,8 +217,10 @@ class Transaction(Reader):
             raise
 
     def commit(self) -> int | None:
-        """Publish everything at one step, and return it, or None if nothing was changed. Stale if it must be
-        done again."""
+        """Publish all changes at one step. Return the step, or None if nothing was changed.
+
+        Raises Stale if the transaction must be retried.
+        """
         self.is_over = True
         changed = [p for p in self._pending.values() if p.segments]
         if not changed:
@@ -224,7 +235,7 @@ class Transaction(Reader):
                 TableChange(p.info.id, p.info.version, p.depends_on, tuple(p.segments), p.delta)
                 for p in changed
             ]
-            # A table that was only read matters as well: what was written may depend on it.
+            # Tables that were only read are checked, too: the written rows may depend on them.
             only_read = [
                 p for p in self._pending.values() if (p.follows or not p.segments) and (p.whole or p.keys)
             ]
@@ -234,7 +245,7 @@ class Transaction(Reader):
             except RowsChanged:
                 self._let_pass()
                 continue
-            self._pending.clear()  # From here on the files belong to the tables, and nothing may remove them.
+            self._pending.clear()  # The files now belong to the tables. abort() must not remove them.
             with shielded():
                 for pending in changed:
                     if self.runtime.store.small_logs(self.snapshot.table(pending.info.path).chain, coming=1):
@@ -252,15 +263,15 @@ class Transaction(Reader):
         except StrandlineError as error:
             if not decided:
                 raise
-            self._pending.clear()  # Perhaps they do belong to the tables.
+            self._pending.clear()  # The files may belong to the tables.
             raise Unavailable(
                 f"the catalog did not say whether the commit took place: {error.message}",
-                "Look whether the rows are there before you repeat the statement.",
+                "Check whether the rows are there before you repeat the statement.",
             ) from error
         return step
 
     def abort(self) -> None:
-        """Forget the changes. Files that cannot be removed now are orphans, which the collector finds."""
+        """Discard the changes and remove their files. The garbage collector removes files left behind."""
         self.is_over = True
         for pending in self._pending.values():
             self.runtime.store.discard(pending.segments)
@@ -270,7 +281,7 @@ class Transaction(Reader):
         return self._pending.setdefault(info.id, _Pending(info=info, read_step=self.snapshot.step))
 
     def _collapse(self, pending: _Pending) -> None:
-        """A commit has one change per key, however many statements changed it."""
+        """Merge the changes of several statements: a commit has one change per key."""
         replaced = pending.segments
         pending.segments = self._collapsed(pending.info, replaced)
         self.runtime.store.discard(replaced)
@@ -280,9 +291,11 @@ class Transaction(Reader):
         return list(self.runtime.store.collapse(info.schema, segments, lambda: session.file_name(info.id)))
 
     def _let_pass(self) -> None:
-        """Move on to the present steps of all tables if nothing that was committed since touches what this
-        transaction read or wrote. Of all at once: one after the other, writers that are many would always
-        find another one that has moved."""
+        """Advance ``read_step`` of all tables if later commits touch nothing that was read or written.
+
+        Raises RowsChanged otherwise. All tables advance at once: with many writers, advancing one by one
+        might never end.
+        """
         proved = [p for p in self._pending.values() if p.is_proved]
         with self.runtime.catalog.read() as conn:
             heads = chains.states(conn, [p.info.id for p in proved])
@@ -297,7 +310,7 @@ class Transaction(Reader):
             pending.read_step = step
 
     def _meets(self, pending: _Pending, logs: Sequence[Segment]) -> bool:
-        """Return whether logs of others touch what was read or written of a table."""
+        """Return whether logs of others touch keys that were read or written in a table."""
         store, schema, mine = self.runtime.store, pending.info.schema, pending.segments
         touched = store.touched(schema, logs, pending.read_step)
         read = (keys_of(schema, keys) if isinstance(keys, pa.Table) else keys for keys in pending.keys)

@@ -1,7 +1,7 @@
-"""Unique indexes: no two rows of a table have the same key in one, whoever brings them.
+"""Unique indexes: no two rows of a table have the same key in one.
 
-What a commit would do is looked at when all of its statements are done, so that rows may exchange their keys
-in it. What others commit meanwhile is found when the commit proves what it was planned with.
+1. A transaction is checked at its commit, after all statements. So rows may exchange their keys within it.
+2. Keys that others commit at the same time are found when the commit checks for conflicts.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ class UniqueIndex:
 
     @property
     def width(self) -> int:
-        """How many of the columns of the entries' key are the key of the index."""
+        """Number of leading key columns of the entries that are the key of the index."""
         return len(self.index.columns)
 
     def check(self, store: Store, brought: Sequence[Segment] | None = None) -> None:
-        """Refuse entries of which several have the same key: those that there are, or, if the segments
-        ``brought`` come after them, only where these bring a key."""
+        """Refuse entries with the same key.
+
+        ``brought``: segments that follow the entries; then only keys in these segments are checked.
+        """
         state = self.entries
         if brought is not None:
             state = replace(state, chain=state.chain.plus(tuple(brought)))
@@ -44,7 +46,7 @@ class UniqueIndex:
             raise PreconditionFailed(self._said(repeats), _HINT)
 
     def findings(self, store: Store) -> list[Finding]:
-        """Return a finding if several of the entries have the same key."""
+        """Return a finding if entries have the same key."""
         repeats = store.checks.repeated(self.entries, self.width)
         if repeats is None:
             return []
@@ -52,7 +54,7 @@ class UniqueIndex:
         return [Finding("doubled_index_key", self._said(repeats), keys)]
 
     def meets(self, store: Store, brought: Sequence[Segment], touched: Collection[Key]) -> bool:
-        """Return whether segments have a key that one of the entries ``touched`` by others has, too."""
+        """Return whether segments share a key with the entries ``touched`` by others."""
         return store.begins_like(self.entries.schema, brought, touched, self.width)
 
     def _said(self, repeats: Repeats) -> str:

@@ -1,4 +1,4 @@
-"""UPSERT, INSERT, REPLACE, UPDATE and DELETE: from a statement, or from rows, to changes in a transaction."""
+"""UPSERT, INSERT, REPLACE, UPDATE and DELETE: turn statements and rows into changes of a transaction."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from strandline.types import coerce
 from strandline.types.arrays import array_from_user, check_source, column_to_python, python_to_array
 
 EVALUATED = 200
-"""So many expressions are evaluated by one query."""
+"""Maximum number of expressions evaluated by one query."""
 
 
 def execute(tx: Transaction, statement: st.Change) -> None:
-    """Carry out one statement inside the transaction."""
+    """Execute one statement inside the transaction."""
     match statement:
         case st.Write():
             view = tx.writable(statement.path)
@@ -49,7 +49,7 @@ def execute(tx: Transaction, statement: st.Change) -> None:
 
 
 def named(statement: st.Change) -> list[Named]:
-    """Return the tables that a statement names: the one it changes, and those it reads."""
+    """Return the table that a statement changes, and the tables that it reads."""
     match statement:
         case st.Write(path=path, source=source) | st.DeleteOn(path=path, source=source):
             return [Named(path, writes=True), *(read.named(source) if isinstance(source, Query) else ())]
@@ -61,14 +61,14 @@ def named(statement: st.Change) -> list[Named]:
 def write_rows(
     tx: Transaction, view: TableView, mode: Mode, columns: Sequence[str], rows: Sequence[Row]
 ) -> None:
-    """Apply rows of canonical values."""
+    """Write rows of canonical values."""
     types = [view.info.schema[name].type for name in columns]
     arrays = [python_to_array(type_, [row[i] for row in rows]) for i, type_ in enumerate(types)]
     tx.write(view, mode, pa.table(arrays, list(columns)))
 
 
 def write_arrow(tx: Transaction, view: TableView, mode: Mode, data: pa.Table) -> None:
-    """Apply the rows of an Arrow table whose columns are named like the table's."""
+    """Write the rows of an Arrow table with the column names of the table."""
     table = view.info.schema
     columns = frame_columns(view, mode, tuple(data.column_names))
     arrays = [array_from_user(table[name].type, data.column(i), name) for i, name in enumerate(columns)]
@@ -76,7 +76,7 @@ def write_arrow(tx: Transaction, view: TableView, mode: Mode, data: pa.Table) ->
 
 
 def write_dicts(tx: Transaction, view: TableView, mode: Mode, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Apply a list of dicts. UPSERT sets the columns that a dict names, so dicts may name different ones."""
+    """Write a list of dicts, which may have different columns: UPSERT keeps the missing ones."""
     table = view.info.schema
     groups: list[tuple[tuple[str, ...], list[Row]]] = []
     for number, row in enumerate(rows):
@@ -110,7 +110,7 @@ def _from_source(
         frame = read.query_frame(tx, source)
         if len(frame.columns) != len(columns):
             raise InvalidArgument(
-                f"the SELECT has {len(frame.columns)} columns, and {len(columns)} are to be written",
+                f"the SELECT has {len(frame.columns)} columns, but {len(columns)} columns are written",
                 "Select one value for each column.",
             )
         tx.write(view, mode, frame.toDF(*columns))
@@ -120,7 +120,7 @@ def _from_source(
 
 
 def check_width(columns: Sequence[str], values: st.Values) -> None:
-    """Refuse rows that have not one value for each column."""
+    """Refuse rows whose number of values differs from the number of columns."""
     for row in values.rows:
         if len(row) != len(columns):
             raise InvalidArgument(
@@ -129,9 +129,11 @@ def check_width(columns: Sequence[str], values: st.Values) -> None:
 
 
 def _rows(tx: Transaction, table: TableSchema, columns: Sequence[str], values: st.Values) -> list[Row]:
-    """Return the rows as canonical values. What is not a constant is evaluated on Spark, each value by
-    itself: in a table of all of them Spark would give the values of a column one type, and turn a number into
-    text without a word."""
+    """Return the rows as canonical values. Values that are not constants are evaluated on Spark.
+
+    Each value is evaluated separately. In a common table, Spark would give all values of a column one type,
+    and silently turn a number into text.
+    """
     rows: list[list[Any]] = []
     beyond: list[tuple[list[Any], int, Expression]] = []
     for row in values.rows:
@@ -151,7 +153,7 @@ def _rows(tx: Transaction, table: TableSchema, columns: Sequence[str], values: s
 
 
 def constant_of(table: TableSchema, name: str, expression: Expression) -> Any:
-    """Return the value of a column that a constant means; NotConstant if it is none."""
+    """Return a constant as a value of a column; raise NotConstant for other expressions."""
     return coerce(table[name].type, literal(expression), name)
 
 
@@ -180,8 +182,7 @@ def _update(tx: Transaction, statement: st.Update) -> None:
 
 
 def setters_of(view: TableView, statement: st.Update) -> dict[str, Any]:
-    """Return for each column that an UPDATE sets what computes its value from a row; None if only Spark
-    can."""
+    """Return for each column of an UPDATE a function from a row to its value; None if it needs Spark."""
     table = view.info.schema
     set_ = [column(name, table.names, statement.path) for name, _ in statement.assignments]
     if len(set(set_)) != len(set_):
@@ -210,7 +211,7 @@ def _setter(table: TableSchema, name: str, value: Expression, types: Mapping[str
 
 
 def _assigned(table: TableSchema, name: str, value: Expression) -> str:
-    """Return the right side of SET for Spark, where a constant must mean the same as in the process."""
+    """Return the right side of SET for Spark. A constant gets the same value as in the process."""
     try:
         constant = constant_of(table, name, value)
     except NotConstant:
@@ -234,7 +235,7 @@ def _delete(tx: Transaction, statement: st.Delete) -> None:
 
 
 def frame_columns(view: TableView, mode: Mode, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the table's columns that the columns of a DataFrame or an Arrow table mean."""
+    """Map the columns of a DataFrame or an Arrow table to columns of the table."""
     return _key_columns(view, given) if mode == "DELETE ON" else _columns(view, given)
 
 
