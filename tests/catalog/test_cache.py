@@ -197,7 +197,7 @@ def test_states_are_not_remembered(catalog: Catalog) -> None:
     engine.cancel(operation_id)
     with catalog.write() as tx:
         paths.set_state(tx, [known.id], "incoming restore", "op")
-    with pytest.raises(UnderOperation, match="incoming restore by operation op"):
+    with pytest.raises(UnderOperation, match="restore op is writing to it"):
         unit(SchemeCache(catalog), "/orders")
 
 

@@ -128,7 +128,7 @@ def test_a_change_proves_what_it_was_planned_with(catalog: Catalog) -> None:
             .where(sqltables.paths.c.id == table.id)
             .values(state="incoming restore", operation_id="op")
         )
-    with pytest.raises(UnderOperation, match="incoming restore by operation op"):
+    with pytest.raises(UnderOperation, match="restore op is writing to it"):
         prove(read_step=None)
 
 

@@ -395,11 +395,11 @@ def test_a_target_that_is_there_is_told_from_one_that_is_being_made(catalog: Cat
         engine.start("copy", copy_request(("/dir/users", "/orders")))
     assert refused.value.hint == "Choose another target, or drop it first."
     running = engine.start("copy", copy_request(("/orders", "/copies/same")))
-    with pytest.raises(UnderOperation, match=f"/copies/same is creating by operation {running}"):
+    with pytest.raises(UnderOperation, match=f"/copies/same is busy: operation {running} is creating it"):
         engine.start("copy", copy_request(("/dir/users", "/copies/same")))
     with catalog.write() as tx:
         paths.set_state(tx, [paths.require(tx.conn, "/dir").id], "dropping", "somebody")
-    with pytest.raises(UnderOperation, match="/dir is dropping by operation somebody"):
+    with pytest.raises(UnderOperation, match="/dir is busy: operation somebody is dropping it"):
         engine.start("copy", copy_request(("/dir/users", "/dir/more")))
 
 
@@ -508,7 +508,7 @@ def test_a_target_is_not_there_before_the_end(catalog: Catalog) -> None:
     engine = engine_of(catalog)
     operation_id = engine.start("copy", ONE)
     while True:
-        with pytest.raises(UnderOperation, match=f"/copies/orders is creating by operation {operation_id}"):
+        with pytest.raises(UnderOperation, match=f"/copies/orders is busy: operation {operation_id} is creating it"):
             planned(loader, ["/copies/orders"])
         with pytest.raises(UnderOperation, match="creating"):
             write(catalog, "/copies/orders", 1)

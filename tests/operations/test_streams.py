@@ -270,7 +270,7 @@ def test_a_stream_that_is_to_show_what_was_needs_it(orders: Catalog) -> None:
     for path in ("/orders", "/orders/feed"):
         with orders.write() as tx:
             paths.set_state(tx, [paths.require(tx.conn, path).id], "altering", "op")
-        with pytest.raises(UnderOperation, match=f"{path} is altering by operation op"):
+        with pytest.raises(UnderOperation, match=f"{path} is busy: operation op is altering it"):
             alter("NEW_IMAGE")
         with orders.write() as tx:
             paths.set_state(tx, [paths.require(tx.conn, path).id], paths.READY, None)

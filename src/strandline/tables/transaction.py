@@ -194,7 +194,7 @@ class Transaction(Reader):
         pending.follows = follows
         pending.segments.extend(replace(s, upto=at) for s in written.segments)
         pending.delta += written.delta
-        # Each later statement reads them. Merge only segments without a file: data frames may still read files.
+        # Each later statement reads them. Merge only segments without a file: frames may still read files.
         small = list(takewhile(lambda segment: segment.file is None, reversed(pending.segments)))[::-1]
         if len(small) >= _MOST:
             folded = self._collapsed(info, small)

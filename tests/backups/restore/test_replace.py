@@ -206,7 +206,7 @@ def test_a_table_under_another_operation_is_not_replaced(two: tuple[Database, Da
     before = tree(db)
     engine, operation = started(other, RestoreRequest(collection="d", replace=True))
     during = tree(db)
-    with pytest.raises(UnderOperation, match=f"/orders is being replaced by operation {operation}"):
+    with pytest.raises(UnderOperation, match=f"/orders is busy: restore {operation} is replacing it"):
         db.sql("RESTORE c WITH (REPLACE = 'true')")
     assert tree(db) == during != before
     assert engine.run(operation).state == "done"
