@@ -31,6 +31,7 @@ def restore(text: str) -> RestoreRequest:
         ("", PLAIN),
         ("AT '20260101120000Z_full'", replace(PLAIN, at="20260101120000Z_full")),
         ("AT TIMESTAMP '1970-01-01T00:01:40Z'", replace(PLAIN, not_after=100.0)),
+        ("AT 17", replace(PLAIN, not_after_step=17)),
         ("TABLE t, TABLE `d/u` AS v", replace(PLAIN, tables=(("/t", None), ("/d/u", "/v")))),
         ("INTO 'r'", replace(PLAIN, into="/r")),
         ("WITH (VERIFY = 'data')", replace(PLAIN, verify=True)),

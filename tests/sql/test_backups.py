@@ -128,6 +128,7 @@ def test_restore() -> None:
     assert parse("RESTORE c AT `20260101120000Z_full` NOWAIT") == [
         Restore("c", "20260101120000Z_full", nowait=True)
     ]
+    assert parse("RESTORE c AT 17") == [Restore("c", at_step=17)]
     assert parse("RESTORE c AT TIMESTAMP '2026-01-01T14:00:00+02:00'") == [
         Restore("c", at_timestamp=datetime(2026, 1, 1, 12, tzinfo=timezone.utc))
     ]
@@ -206,6 +207,7 @@ def test_a_backup_may_have_settings() -> None:
         ("VERIFY c NOWAIT", "in this order"),
         ("RESTORE c AT", "name of a backup"),
         ("RESTORE c AT TIMESTAMP 'x'", "is not a time"),
+        ("RESTORE c AT 1.5", "expected a step number"),
         ("RESTORE c NOWAIT AT 'x'", "in this order"),
         ("RESTORE c (TABLE a", "expected , or \\)"),
         ("SHOW BACKUPS", "expected IN collection"),

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from strandline.catalog.moment import Named
 from strandline.errors import InvalidArgument
 from strandline.model import TableSchema
+from strandline.sql.at import parse_at
 from strandline.sql.references import TableRef
 from strandline.sql.syntax import parse_expression
 from strandline.storage.rows import Mode, Outcome
 from strandline.tables import read, write
 from strandline.tables.snapshot import Reader, Snapshot, TableView, repeat
 from strandline.tables.transaction import Transaction
-from strandline.types import coerce, parse_type
+from strandline.types import coerce
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -107,9 +108,9 @@ class Table:
             if isinstance(columns, str) or not all(isinstance(name, str) for name in columns or ()):
                 raise InvalidArgument("columns are a list of names", "Write columns=['k', 'v'].")
             condition = None if where is None else parse_expression(where, params)
-            step, moment = _moment(at)
+            moment = parse_at(at)
             name = self.path.rsplit("/", 1)[1]
-            ref = TableRef(self.path, name, index=view, version=step, timestamp=moment)
+            ref = TableRef(self.path, name, index=view, version=moment.step, timestamp=moment.time)
             return Scan(self._database, ref, None if columns is None else tuple(columns), condition)
 
     def describe(self) -> dict[str, Any]:
@@ -135,13 +136,6 @@ class Table:
                 if isinstance(rows, _Frame)
                 else self._database.transact(run, named)
             )[0]
-
-
-def _moment(at: Any) -> tuple[int | None, datetime | None]:
-    """Return a step, or a time."""
-    if isinstance(at, str | datetime):
-        return None, cast(datetime, coerce(parse_type("Timestamp"), at, "at"))
-    return at, None
 
 
 class _Frame:

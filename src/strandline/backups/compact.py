@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from strandline.backups.chain import find_chain
 from strandline.backups.collection import CLUSTER, Collection, CompactRequest
 from strandline.backups.compact_parts import (
     CompactBody,
@@ -32,7 +33,6 @@ from strandline.backups.compact_plan import sources
 from strandline.backups.full import check_ours
 from strandline.backups.record import BackupRecord, require_collection
 from strandline.backups.repository_writer import Leases, WritingKind
-from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.catalog import chains, definitions, many, paths, tables
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import Path
@@ -94,7 +94,7 @@ class CompactChain(WritingKind[CompactRequest, CompactBody, CompactProgress]):
         path = require_collection(tx.conn, request.collection)
         collection = path.record(Collection)
         check_ours(path, collection)
-        chain = find_chain(tx.conn, path, RestoreRequest(collection=path.name, at=request.backup))
+        chain = find_chain(tx.conn, path, request.backup)
         last = chain[-1]
         body = CompactBody(
             collection_id=path.id,

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from sqlalchemy import Connection
 
+from strandline.backups.chain import find_chain
 from strandline.backups.collection import CLUSTER, Collection, CompactRequest
 from strandline.backups.compact_plan import FoldedShard, FoldedSource, is_at, made_full, sources
 from strandline.backups.lease import RepositoryLease
@@ -19,7 +20,6 @@ from strandline.backups.manifest import Contents, Manifest, ObjectRecord
 from strandline.backups.record import BackupRecord, ancestors
 from strandline.backups.repository import Repository
 from strandline.backups.repository_writer import WritingPart, publish
-from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.catalog import chains, paths
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.tables import TableBody
@@ -74,8 +74,7 @@ class Folded:
 
     def __init__(self, conn: Connection, run: CompactRun) -> None:
         collection = require_id(conn, run.body.collection_id)
-        wanted = RestoreRequest(collection=collection.name, at=run.body.backup)
-        chain = find_chain(conn, collection, wanted)
+        chain = find_chain(conn, collection, run.body.backup)
         self.backup = next(p for p in paths.backups(conn, collection) if p.name == run.body.backup)
         self.record = chain[-1]
         self.sources: list[FoldedSource] = []

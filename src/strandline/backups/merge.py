@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection
 
 from strandline import records
+from strandline.backups.chain import find_chain
 from strandline.backups.collection import Collection, CollectionRequest, MergeRequest
 from strandline.backups.compact import STAGING, refuse_unsent
 from strandline.backups.compact_parts import CompactProgress
@@ -28,7 +29,6 @@ from strandline.backups.merge_parts import MergeBody, Merged, MergedManifestPart
 from strandline.backups.merge_plan import MergedManifest, holder, merged_shards, runs
 from strandline.backups.record import BackupRecord, backup_heads, require_backup, require_collection
 from strandline.backups.repository_writer import Leases, WritingKind
-from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.retention import named
 from strandline.catalog import definitions, many, operations, paths, tables
 from strandline.catalog.many import NewPath
@@ -80,7 +80,7 @@ class MergeIncrements(WritingKind[MergeRequest, MergeBody, CompactProgress]):
         collection = path.record(Collection)
         check_ours(path, collection)
         run.lock(tx, [path], "altering")
-        chain = find_chain(tx.conn, path, RestoreRequest(collection=path.name, at=run.request.backup))
+        chain = find_chain(tx.conn, path, run.request.backup)
         found = _runs(tx, path, chain, run.request.first)
         root = chain[-1].stored
         if found:

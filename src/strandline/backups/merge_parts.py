@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from sqlalchemy import Connection
 
+from strandline.backups.chain import find_chain
 from strandline.backups.collection import MergeRequest
 from strandline.backups.compact_parts import CompactProgress, FoldedManifestPart, PacedPart
 from strandline.backups.compact_plan import sources
@@ -27,7 +28,6 @@ from strandline.backups.merge_plan import (
     merged_slice,
 )
 from strandline.backups.record import SliceRecord
-from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.send import as_objects
 from strandline.catalog import chains, paths
 from strandline.catalog.paths import require_id
@@ -67,7 +67,7 @@ class Merged:
 
     def __init__(self, conn: Connection, run: MergeRun, names: Sequence[str]) -> None:
         collection = require_id(conn, run.body.collection_id)
-        chain = find_chain(conn, collection, RestoreRequest(collection=collection.name, at=names[-1]))
+        chain = find_chain(conn, collection, names[-1])
         since = [record.name for record in chain].index(names[0])
         there = {path.name: path for path in paths.backups(conn, collection)}
         self.backup = there[names[-1]]

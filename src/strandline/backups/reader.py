@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from sqlalchemy import Connection
 
+from strandline.backups.chain import find_chain
 from strandline.backups.record import (
     BackupRecord,
     SliceRecord,
@@ -15,7 +15,6 @@ from strandline.backups.record import (
     slices_of,
 )
 from strandline.backups.repository import check_there
-from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.errors import PathNotFound, PreconditionFailed
 from strandline.model import Chain, TableSchema
@@ -30,7 +29,7 @@ class BackupReader(Reader):
     def __init__(self, runtime: Runtime, collection: str, backup: str | None) -> None:
         super().__init__(runtime)
         self.snapshot.take()
-        self._request = RestoreRequest(collection=collection, at=backup)
+        self._collection, self._backup = collection, backup
 
     def view(self, path: str) -> TableView:
         with self.runtime.catalog.read() as conn:
@@ -76,9 +75,8 @@ class BackupReader(Reader):
         It is looked up in the transaction that finds the segments, so that both exist or neither does. The
         first call also fixes which backup is read, even if a newer one is taken meanwhile.
         """
-        collection = require_collection(conn, self._request.collection)
-        chain = find_chain(conn, collection, self._request)
-        self._request = replace(self._request, at=chain[-1].name)
+        chain = find_chain(conn, require_collection(conn, self._collection), self._backup)
+        self._backup = chain[-1].name
         return chain
 
 

@@ -4,35 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 
 from sqlalchemy import Connection
 
 from strandline import names
-from strandline.backups.record import (
-    BackupRecord,
-    TableRecord,
-    chain_to,
-    require_backup,
-    require_collection,
-    slices_of,
-)
+from strandline.backups.chain import backup_at, find_chain
+from strandline.backups.record import BackupRecord, TableRecord, require_collection, slices_of
 from strandline.catalog import many, paths
 from strandline.catalog.paths import Path
-from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed
+from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound
 from strandline.records import Record, later
 from strandline.settings import Limits
-from strandline.sql.tokens import word
 from strandline.storage.shards import MOST
 
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreRequest(Record):
-    """Request of a restore.
+    """Request of a restore. At most one of ``at``, ``not_after`` and ``not_after_step`` is given.
 
     Attributes:
-        at: Name of a backup. None: see ``not_after``.
-        not_after: Restore the last backup taken by this time (seconds since the epoch). None: the last one.
+        at: Name of a backup. None: the last one that the other two allow.
+        not_after: Restore the last backup taken by this time (seconds since the epoch).
+        not_after_step: Restore the last backup taken by this step.
         tables: Pairs of a table's path and its path after the restore (None: the same). Empty: all tables of
             the backup.
         into: Directory to restore into.
@@ -55,6 +48,7 @@ class RestoreRequest(Record):
     replace: bool = later(False)
     changefeeds: bool = later(False)
     limits: Limits = later(Limits())
+    not_after_step: int | None = later()
 
 
 @dataclass(frozen=True)
@@ -188,7 +182,10 @@ def plan_restore(conn: Connection, request: RestoreRequest) -> RestorePlan:
     ``slices_of`` checks the slices. The plan of a restore calls it before anything is changed.
     """
     collection = require_collection(conn, request.collection)
-    chain = find_chain(conn, collection, request)
+    at = request.at
+    if at is None and (request.not_after is not None or request.not_after_step is not None):
+        at = backup_at(conn, collection, time=request.not_after, step=request.not_after_step)
+    chain = find_chain(conn, collection, at)
     wanted = places(request, chain[-1])
     there = many.find(conn, [found for path in wanted for found in (path, *names.above(path))])
     targets = [
@@ -232,38 +229,6 @@ def _target(
     if replace and there is not None and there.path == path and there.type == "table":
         return RestoreTarget(source, path, record, in_the_way=None, replaced=there)
     return RestoreTarget(source, path, record, in_the_way=there, replaced=None)
-
-
-def find_chain(conn: Connection, collection: Path, request: RestoreRequest) -> list[BackupRecord]:
-    """Return the chain of the requested backup. Other backups are not read: each record may be large."""
-    there = {path.name: path for path in paths.backups(conn, collection)}
-    here: str | None = _choose(conn, collection, there, request)
-    found: list[BackupRecord] = []
-    while here is not None and here in there:
-        found.append(there[here].record(BackupRecord))
-        here = found[-1].builds_on
-    return chain_to(found, found[0].name)
-
-
-def _choose(conn: Connection, collection: Path, there: dict[str, Path], request: RestoreRequest) -> str:
-    if not there:
-        raise PreconditionFailed(
-            f"the collection {collection.name!r} has no backup to restore",
-            f"Take one first: BACKUP {word(collection.name)}.",
-        )
-    if request.at is not None:
-        require_backup(conn, collection, there, request.at)
-        return request.at
-    if request.not_after is not None:
-        for path in reversed(there.values()):
-            if path.record(BackupRecord).time <= request.not_after:
-                return path.name
-        moment = datetime.fromtimestamp(request.not_after, timezone.utc)
-        raise PathNotFound(
-            f"the collection {collection.name!r} has no backup taken by {moment:%Y-%m-%d %H:%M:%S} UTC",
-            f"The first one is {next(iter(there))}.",
-        )
-    return next(reversed(there))
 
 
 def _in_the_way(there: Mapping[str, Path], path: str) -> Path | None:

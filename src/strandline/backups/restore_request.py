@@ -24,6 +24,7 @@ def restore_request(statement: st.Restore, usual: Limits) -> RestoreRequest:
         collection=statement.collection,
         at=statement.at_backup,
         not_after=None if statement.at_timestamp is None else statement.at_timestamp.timestamp(),
+        not_after_step=statement.at_step,
         tables=tuple((t.path, t.as_path) for t in statement.tables),
         into=statement.into,
         verify=verify_ == "data",

@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 from sqlalchemy import Connection
 
+from strandline.backups.chain import find_chain
 from strandline.backups.collection import CLUSTER, Collection, Retained, SendRequest
 from strandline.backups.compact_plan import compaction
 from strandline.backups.expiry import retain
@@ -34,7 +35,6 @@ from strandline.backups.record import (
 )
 from strandline.backups.repository import Repository, of_another
 from strandline.backups.repository_writer import Leases, WritingKind, WritingPart, publish
-from strandline.backups.restore_plan import RestoreRequest, find_chain
 from strandline.backups.verify_objects import note_damage
 from strandline.catalog import chains, paths
 from strandline.catalog.operations import Operation
@@ -188,7 +188,7 @@ class SendBackup(WritingKind[SendRequest, SendBody, SendProgress]):
         other = writer_of(tx.conn, path.name, root)
         if other is not None:
             raise of_another(root, other)
-        chain = find_chain(tx.conn, path, RestoreRequest(collection=path.name, at=request.backup))
+        chain = find_chain(tx.conn, path, request.backup)
         moves = root == storage
         is_encrypted = collection.settings.encryption
         if not moves and request.encryption is not None:
@@ -433,7 +433,7 @@ def _waiting(conn: Connection, name: str, root: str) -> str | None:
     for _, head in reversed(heads):
         if head.stored != root:
             try:
-                chain = find_chain(conn, path, RestoreRequest(collection=name, at=head.name))
+                chain = find_chain(conn, path, head.name)
             except Corrupted:
                 continue
             if busy.isdisjoint(record.name for record in chain):

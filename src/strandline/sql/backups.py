@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from strandline import names
 from strandline.errors import InvalidArgument
+from strandline.sql.at import At
 from strandline.sql.cursor import TokenCursor
-from strandline.sql.references import read_moment
+from strandline.sql.references import read_at
 from strandline.sql.settings import read_setting_names, read_settings
 from strandline.sql.statements import (
     AddTable,
@@ -71,7 +70,7 @@ ATTACH_FORM = (
     "[WITH (TAKE_OVER = 'true', ENCRYPTION = 'true', REPOSITORY = 'id')]"
 )
 RESTORE_FORM = (
-    "RESTORE collection [AT 'backup' | AT TIMESTAMP 'time'] [TABLE table [AS table], ...] "
+    "RESTORE collection [AT 'backup' | AT step | AT TIMESTAMP 'time'] [TABLE table [AS table], ...] "
     "[INTO directory] [WITH (SETTING = value, ...)] [NOWAIT]"
 )
 VERIFY_FORM = (
@@ -249,16 +248,12 @@ def read_restore(cursor: TokenCursor) -> Restore:
     cursor.form = RESTORE_FORM
     cursor.expect("RESTORE")
     name = read_collection_name(cursor)
-    at_backup: str | None = None
-    at_timestamp: datetime | None = None
+    at = At()
     tables: tuple[RestoreTable, ...] = ()
     into: str | None = None
     settings: tuple[Setting, ...] = ()
     if cursor.accept("AT"):
-        if cursor.sees("TIMESTAMP"):
-            at_timestamp = read_moment(cursor)
-        else:
-            at_backup = cursor.string_or_name("the name of a backup in quotes, or TIMESTAMP 'time'")
+        at = read_at(cursor, or_backup=True)
     if cursor.sees("TABLE") or cursor.sees("(", "TABLE"):
         in_parentheses = cursor.accept("(")
         tables = _read_restore_tables(cursor)
@@ -275,8 +270,9 @@ def read_restore(cursor: TokenCursor) -> Restore:
         )
     return Restore(
         name,
-        at_backup,
-        at_timestamp=at_timestamp,
+        at.backup,
+        at_step=at.step,
+        at_timestamp=at.time,
         tables=tables,
         into=into,
         settings=settings,

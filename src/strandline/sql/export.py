@@ -6,10 +6,9 @@ from dataclasses import replace
 
 from strandline.sql.cursor import TokenCursor
 from strandline.sql.query import Query, parse_query, query_of
-from strandline.sql.references import TableRef, read_moment, read_reference
+from strandline.sql.references import TableRef, read_at, read_reference
 from strandline.sql.settings import read_settings
 from strandline.sql.statements import Export
-from strandline.sql.tokens import NUMBER, value
 
 __all__ = ["read_export"]
 
@@ -58,10 +57,5 @@ def _read_table(cursor: TokenCursor) -> TableRef:
     token = cursor.peek()
     if ref.version is not None or ref.timestamp is not None or ref.backup is not None:
         raise cursor.fault("a table is read at one point in time or from one backup", token=token)
-    if token.kind != NUMBER:
-        return replace(ref, timestamp=read_moment(cursor))
-    step = value(token)
-    if not isinstance(step, int):
-        raise cursor.fault("expected a step number")
-    cursor.take()
-    return replace(ref, version=step)
+    at = read_at(cursor)
+    return replace(ref, version=at.step, timestamp=at.time)

@@ -10,12 +10,12 @@ from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 
 from strandline.errors import InvalidArgument
+from strandline.sql.at import At, parse_step, parse_time
 from strandline.sql.cursor import TokenCursor
 from strandline.sql.keywords import CLAUSES
 from strandline.sql.tokens import BOUND, NAME, NUMBER, STRING, WORD, Token, quote, value
-from strandline.types import coerce, parse_type
 
-__all__ = ["TableRef", "has_extras", "read_moment", "read_reference"]
+__all__ = ["TableRef", "has_extras", "read_at", "read_moment", "read_reference"]
 
 _FORM = (
     "FROM table [VIEW index] [VERSION AS OF step | TIMESTAMP AS OF 'time'] [IN BACKUP collection [AT "
@@ -128,12 +128,26 @@ def _read_time(cursor: TokenCursor, ref: TableRef) -> TableRef | None:
         return replace(ref, timestamp=read_moment(cursor))
     token = cursor.peek()
     step = value(token) if token.kind in (NUMBER, STRING) else None
-    if isinstance(step, str) and step.isascii() and step.isdigit() and len(step) < 20:
-        step = int(step)
+    if isinstance(step, str):
+        step = parse_step(step)
     if not isinstance(step, int):
         raise cursor.fault("expected a step number")
     cursor.take()
     return replace(ref, version=step)
+
+
+def read_at(cursor: TokenCursor, *, or_backup: bool = False) -> At:
+    """Return a step, a point in time, or with ``or_backup`` the name of a backup in quotes."""
+    token = cursor.peek()
+    if token.kind == NUMBER:
+        step = value(token)
+        if not isinstance(step, int):
+            raise cursor.fault("expected a step number")
+        cursor.take()
+        return At(step=step)
+    if or_backup and not cursor.sees("TIMESTAMP"):
+        return At(backup=cursor.string_or_name("the name of a backup in quotes, or TIMESTAMP 'time'"))
+    return At(time=read_moment(cursor))
 
 
 def read_moment(cursor: TokenCursor) -> datetime:
@@ -146,13 +160,11 @@ def read_moment(cursor: TokenCursor) -> datetime:
         return token.bound
     text = cursor.string("a time in quotes, such as '2026-01-31T12:00:00Z'")
     try:
-        moment = coerce(parse_type("Timestamp"), text, "TIMESTAMP")
+        return parse_time(text)
     except InvalidArgument:
         raise cursor.fault(
             f"{text[:40]!r} is not a time", "Write it in ISO form: '2026-01-31T12:00:00Z'.", token
         ) from None
-    assert isinstance(moment, datetime)
-    return moment
 
 
 def _behind_sample(cursor: TokenCursor, end: int) -> int:

@@ -513,7 +513,7 @@ class RestoreTable:
 
 @dataclass(frozen=True)
 class Restore(Statement):
-    """RESTORE: of the last backup, or as of ``at_backup`` or ``at_timestamp`` (UTC).
+    """RESTORE. At most one of ``at_backup``, ``at_step`` and ``at_timestamp`` (UTC) is given.
 
     ``tables`` empty: all of them. ``into``: the target directory.
     """
@@ -521,6 +521,7 @@ class Restore(Statement):
     collection: str
     at_backup: str | None = None
     _: KW_ONLY
+    at_step: int | None = None
     at_timestamp: datetime | None = None
     tables: tuple[RestoreTable, ...] = ()
     into: str | None = None

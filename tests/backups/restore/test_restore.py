@@ -7,13 +7,15 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from strandline.api.database import Database
+from strandline.backups.chain import backup_at
 from strandline.backups.record import BackupRecord, backup_records, require_collection
-from strandline.backups.restore_plan import Old, RestoreRequest, find_chain
+from strandline.backups.restore_plan import Old, RestoreRequest
 from strandline.backups.trial import trial_request
 from strandline.catalog import operations, paths
 from strandline.errors import (
@@ -123,10 +125,22 @@ def test_at_a_time(told: tuple[Database, Story]) -> None:
     with db.runtime.catalog.read() as conn:
         collection = require_collection(conn, "c")
         (taken,) = {record.time for record in backup_records(conn, collection)}
-        request = RestoreRequest(collection="c", not_after=taken)
-        assert find_chain(conn, collection, request)[-1].name == story.backups[-1]
+        assert backup_at(conn, collection, time=taken) == story.backups[-1]
         with pytest.raises(PathNotFound):
-            find_chain(conn, collection, replace(request, not_after=taken - 0.5))
+            backup_at(conn, collection, time=taken - 0.5)
+
+
+def test_at_a_step(told: tuple[Database, Story]) -> None:
+    db, story = told
+    with db.runtime.catalog.read() as conn:
+        records = backup_records(conn, require_collection(conn, "c"))
+    for number, (record, later) in enumerate(pairwise([*records, None])):
+        last = record.step if later is None else later.step - 1
+        for step in {record.step, last}:
+            db.sql(f"RESTORE c AT {step} INTO 'r{number}_{step}'")
+            assert state(db, f"/r{number}_{step}") == story.states[record.name]
+    with pytest.raises(PathNotFound, match=f"no backup taken by step {records[0].step - 1}"):
+        db.sql(f"RESTORE c AT {records[0].step - 1} INTO 'r'")
 
 
 def test_reading_a_backup_without_restoring_it(told: tuple[Database, Story]) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import cast
 
 from strandline.errors import InvalidArgument
 from strandline.names import did_you_mean, normalize
 from strandline.sql.references import TableRef
 from strandline.storage.rows import Mode
-from strandline.types import coerce, parse_type
+from strandline.tables.moments import reference
 
 MODES: Mapping[str, Mode] = {
     "upsert": "UPSERT",
@@ -89,21 +87,8 @@ class Options:
         self._refuse(
             "mode", "txnId", "txnVersion", "changefeed", because="says how rows are written or followed"
         )
-        moments = [name for name in ("at", "backup") if name in self._given]
-        if len(moments) > 1:
-            raise InvalidArgument(
-                "a table is read at one point in time or from one backup", "Leave out at or backup."
-            )
-        at = self._given.get("at")
-        step = int(at) if at is not None and at.isascii() and at.isdigit() and len(at) < 20 else None
-        return TableRef(
-            self.path,
-            self.path,
-            index=self._given.get("view"),
-            version=step,
-            timestamp=None if at is None or step is not None else _time(at),
-            backup=_backup(self._given["backup"]) if "backup" in self._given else None,
-        )
+        at, backup, view = (self._given.get(name) for name in ("at", "backup", "view"))
+        return reference(self.path, at, backup, view=view, prefix="the option ")
 
     @property
     def columns(self) -> list[str] | None:
@@ -166,23 +151,3 @@ class Options:
         for name in names:
             if name in self._given:
                 raise InvalidArgument(f"the option {name} {because}", "Leave it out here.")
-
-
-def _time(text: str) -> datetime:
-    try:
-        return cast(datetime, coerce(parse_type("Timestamp"), text, "at"))
-    except InvalidArgument:
-        raise InvalidArgument(
-            f"the option at cannot be {text[:40]!r}",
-            "Give a step, or a time in ISO form: 2026-01-31T12:00:00Z.",
-        ) from None
-
-
-def _backup(text: str) -> tuple[str, str | None]:
-    collection, _, backup = text.partition("/")
-    if not collection or "/" in backup:
-        raise InvalidArgument(
-            f"the option backup cannot be {text[:80]!r}",
-            "Name a collection, or a collection and one of its backups: nightly/20260101120000Z_full.",
-        )
-    return collection, backup or None

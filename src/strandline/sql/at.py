@@ -1,0 +1,74 @@
+"""The parser of ``at``: a step, a time, or the name of a backup. SQL, Python, the command line and Spark's options
+share it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from strandline.errors import InvalidArgument
+from strandline.types import coerce, parse_type
+
+__all__ = ["At", "parse_at", "parse_backup", "parse_step", "parse_time"]
+
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_TIME_HINT = "a time in ISO form: 2026-01-31T12:00:00Z."
+
+
+@dataclass(frozen=True)
+class At:
+    """A point in time. At most one field is set; none means now, or the last backup."""
+
+    step: int | None = None
+    time: datetime | None = None
+    backup: str | None = None
+
+
+def parse_at(value: Any, what: str = "at", *, or_backup: bool = False) -> At:
+    """Parse a step, a datetime or ISO text (UTC without an offset), and with ``or_backup`` a backup's name.
+
+    ``what`` names the value in an error."""
+    if value is None:
+        return At()
+    if isinstance(value, int) and not isinstance(value, bool):
+        return At(step=value)
+    if isinstance(value, str):
+        step = parse_step(value)
+        if step is not None:
+            return At(step=step)
+        if or_backup and not _DATE.match(value):
+            return At(backup=value)
+    try:
+        return At(time=parse_time(value))
+    except InvalidArgument:
+        shown = value[:40] if isinstance(value, str) else value
+        choices = "the name of a backup, a step, or " if or_backup else "a step, or "
+        raise InvalidArgument(f"{what} cannot be {shown!r}", f"Give {choices}{_TIME_HINT}") from None
+
+
+def parse_step(text: str) -> int | None:
+    """Return the step that a text of digits names; None for another text."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+
+
+def parse_time(value: Any) -> datetime:
+    """Return an aware time for a datetime or ISO text; UTC without an offset."""
+    if not isinstance(value, str | datetime):
+        raise InvalidArgument(f"{value!r} is not a time", f"Give {_TIME_HINT}")
+    time = coerce(parse_type("Timestamp"), value, "at")
+    assert isinstance(time, datetime)
+    return time
+
+
+def parse_backup(text: str, what: str = "backup") -> tuple[str, str | None]:
+    """Return a collection and one of its backups (None: the last) for ``nightly`` or ``nightly/BACKUP``."""
+    collection, _, backup = text.partition("/") if isinstance(text, str) else ("", "", "")
+    if not collection or "/" in backup:
+        shown = text[:80] if isinstance(text, str) else text
+        raise InvalidArgument(
+            f"{what} cannot be {shown!r}",
+            "Name a collection, or a collection and one of its backups: nightly/20260101120000Z_full.",
+        )
+    return collection, backup or None
