@@ -508,7 +508,9 @@ def test_a_target_is_not_there_before_the_end(catalog: Catalog) -> None:
     engine = engine_of(catalog)
     operation_id = engine.start("copy", ONE)
     while True:
-        with pytest.raises(UnderOperation, match=f"/copies/orders is busy: operation {operation_id} is creating it"):
+        with pytest.raises(
+            UnderOperation, match=f"/copies/orders is busy: operation {operation_id} is creating it"
+        ):
             planned(loader, ["/copies/orders"])
         with pytest.raises(UnderOperation, match="creating"):
             write(catalog, "/copies/orders", 1)

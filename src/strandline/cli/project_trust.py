@@ -31,7 +31,7 @@ from strandline.errors import PathNotFound, PreconditionFailed, StrandlineError,
 _HARMLESS_STORAGE = frozenset({"access_key_id", "secret_access_key", "session_token"})
 """Object store options that cannot send secrets of the environment to another server."""
 _REGION = re.compile(r"[a-z0-9-]*", re.ASCII | re.IGNORECASE)
-"""Texts that are harmless as a region. Others could name another server: the region is part of the address."""
+"""Harmless texts for a region. Others could name another server: the region is part of the address."""
 _HARMLESS_PARAMETERS = frozenset({"application_name", "connect_timeout", "sslmode"})
 """Parameters of a catalog URL that name neither servers nor files."""
 _FORMAT = 1

@@ -1,5 +1,7 @@
-"""The parser of ``at``: a step, a time, or the name of a backup. SQL, Python, the command line and Spark's options
-share it."""
+"""The parser of ``at``: a step, a time, or the name of a backup.
+
+SQL, Python, the command line and the options of Spark's reader share it.
+"""
 
 from __future__ import annotations
 

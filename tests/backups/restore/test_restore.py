@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -134,7 +133,7 @@ def test_at_a_step(told: tuple[Database, Story]) -> None:
     db, story = told
     with db.runtime.catalog.read() as conn:
         records = backup_records(conn, require_collection(conn, "c"))
-    for number, (record, later) in enumerate(pairwise([*records, None])):
+    for number, (record, later) in enumerate(zip(records, [*records[1:], None], strict=True)):
         last = record.step if later is None else later.step - 1
         for step in {record.step, last}:
             db.sql(f"RESTORE c AT {step} INTO 'r{number}_{step}'")
