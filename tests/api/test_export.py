@@ -229,7 +229,7 @@ def test_an_existing_target_is_refused_unless_it_may_be_replaced(db: Database, t
     assert sorted(file.name for file in tmp_path.rglob("*")) == ["folder", "part-00000.parquet", "t.csv"]
     assert pq.read_table(tmp_path / "folder").num_rows == 2
     (tmp_path / "folder" / "mine.txt").touch()
-    with pytest.raises(PreconditionFailed, match="no export has written"):
+    with pytest.raises(PreconditionFailed, match="no export wrote"):
         exported(db, tmp_path / "folder", "t", "WITH (OVERWRITE = true)")
     (tmp_path / "link").symlink_to("folder")
     with pytest.raises(PreconditionFailed, match="is a link"):
