@@ -187,7 +187,7 @@ class Bench:
         with clocked(fresh):
             self.db.sql(f"BACKUP fresh_{where}")
         sent = bytes_of(anew)
-        times = f"{folded[0] / fresh[0]:.2f}x ({folded[0]:.2f} s, a full backup sent anew {fresh[0]:.2f} s)"
+        times = f"{folded[0] / fresh[0]:.2f}x ({folded[0]:.2f} s, a new full backup {fresh[0]:.2f} s)"
         self.report.note(f"synthetic full / fresh full, {self.increments} increments of 1 % {where}", times)
         detail = f"{written / 1e6:.1f} MB, a full backup {sent / 1e6:.1f} MB"
         self.report.at_most("... bytes written to the repository", written / sent, 1.1, detail=detail)

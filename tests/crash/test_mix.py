@@ -214,7 +214,7 @@ def test_what_is_lost_or_invented_is_noticed(tmp_path: Path) -> None:
     assert len(history.compare(at[6], end, "")) == 1, "an invented one"
     committed = copy.deepcopy(end)
     committed["a"][1]["n"] -= 5
-    assert len(history.compare(end, committed, "")) == 1, "half of what a dead process was at"
+    assert len(history.compare(end, committed, "")) == 1, "half of the commit of a dead process"
     committed["l"]["m 1"] = {}
     assert history.compare(end, committed, "") == []
     for change in (["insert", "a", 1, {}], ["delete", "a", 99], ["add", "a", 99, "u", 1]):

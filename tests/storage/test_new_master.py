@@ -237,4 +237,6 @@ def test_a_writer_and_a_new_master_key_keep_off_each_other(
     lease.release()
     assert rotate_key(folder.location, old, new, new_master=True).generation == 2
     take(folder, SystemClock(), "somebody", "sending", 60.0)  # The lease is free again.
-    assert rotate_key(folder.location, new, old).generation == 3, "the cheap one waits for nobody"
+    assert rotate_key(folder.location, new, old).generation == 3, (
+        "a rotation without a new master key needs no lease"
+    )

@@ -173,7 +173,7 @@ def test_tasks_share_the_rate_and_the_room(clock: ManualClock) -> None:
     pace = Pace(Limits(bytes_per_second=100, copies=4), clock)
     with pace.shared(10) as (tasks, share):
         assert (tasks, share.limits) == (4, Limits(bytes_per_second=25, copies=1))
-        assert not _is_free(pace, 0.2), "the rate is theirs, all of it"
+        assert not _is_free(pace, 0.2), "the tasks get the whole rate"
         travelled = pickle.loads(pickle.dumps(share))
         assert travelled.limits == share.limits and isinstance(travelled._clock, SystemClock)
     assert _is_free(pace, 300)

@@ -349,6 +349,6 @@ def test_what_was_read_ends_with_the_store(files: QuickFiles, rows: int) -> None
     assert store.lookup(state, [(1,)]) == {(1,): (1, None)}
     path = Path(files.path(history.segments[0].file or ""))
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    assert store.lookup(state, [(1,)]) == {(1,): (1, None)}, "its footer, or all of it, is known"
+    assert store.lookup(state, [(1,)]) == {(1,): (1, None)}, "its footer or its content is cached"
     with pytest.raises(Corrupted):
         Store(files, Settings()).lookup(state, [(1,)])

@@ -103,10 +103,10 @@ def test_work_that_takes_too_long_leaves_no_job_behind(
         until(lambda: running(spark) == 1)
         with pytest.raises(TimedOut, match="did not answer within 10 seconds"):
             within(Passing(), 10.0, work, name="test", what="it")
-        assert ended.wait(300), "the job was left running"
+        assert ended.wait(300), "the job was not cancelled"
         until(lambda: running(spark) == 1)
         (tmp_path / "soon").touch()
-        assert beside.result() == 1, "another one was ended as well"
+        assert beside.result() == 1, "another job was cancelled, too"
 
 
 def test_an_operation_that_is_cancelled_leaves_no_job_behind(idle: SparkSession, tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_an_operation_that_is_cancelled_leaves_no_job_behind(idle: SparkSession,
         engine_of(elsewhere, kinds=[Worked(OnSpark())]).cancel(operation_id)
         elsewhere.close()
         assert driven.result().state == CANCELLED
-        assert ended.wait(300), "the job was left running"
+        assert ended.wait(300), "the job was not cancelled"
     until(lambda: running(spark) == 0)
     catalog.close()
 
