@@ -198,20 +198,26 @@ def test_a_collection_that_names_a_table_which_is_gone(opened: Callable[..., Dat
 
 
 @pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
-def test_a_rescued_warehouse_takes_no_backups(opened: Callable[..., Database], tmp_path: Path) -> None:
+@pytest.mark.parametrize(("attached", "new"), [("c", "nightly"), ("nightly", "nightly2")])
+def test_a_rescued_warehouse_takes_no_backups(
+    opened: Callable[..., Database], tmp_path: Path, attached: str, new: str
+) -> None:
     place = tmp_path / "repository"
     with open_at(tmp_path / "lost") as lost:
         lost.sql(f"{CREATE}; {COLLECTION.replace('cluster', str(place))}; BACKUP c")
     db = opened()
-    db.sql(f"ATTACH BACKUP COLLECTION c FROM '{place}'")
-    assert [each for each in attention(db) if each[1] != "c"] == [], "there is no table yet"
-    db.sql("RESTORE c")
-    db.verify("c")
+    db.sql(f"ATTACH BACKUP COLLECTION {attached} FROM '{place}'")
+    assert [each for each in attention(db) if each[1] != attached] == [], "there is no table yet"
+    db.sql(f"RESTORE {attached}")
+    db.verify(attached)
     (one,) = db.status(backup_warning=1e12).attention
-    assert (one.level, one.about) == ("warning", "c")
+    assert (one.level, one.about) == ("warning", attached)
     assert one.message.startswith("no backup is taken of 1 table: /t: the repository")
-    assert f"ATTACH BACKUP COLLECTION c FROM '{place}' WITH (TAKE_OVER = 'true')" in one.hint
-    db.sql("CREATE BACKUP COLLECTION own (TABLE t) WITH (STORAGE = 'cluster'); BACKUP own")
+    assert f"ATTACH BACKUP COLLECTION {attached} FROM '{place}' WITH (TAKE_OVER = 'true')" in one.hint
+    db.sql("CREATE TABLE u (k Int64 NOT NULL, PRIMARY KEY (k))")
+    (one,) = [a for a in db.status(backup_warning=1e12).attention if a.about == "tables"]
+    assert f"CREATE BACKUP COLLECTION {new} (TABLE u)" in one.hint, "a name that is free"
+    db.sql("CREATE BACKUP COLLECTION own (TABLE t, TABLE u) WITH (STORAGE = 'cluster'); BACKUP own")
     assert db.status(backup_warning=1e12).unprotected_tables == ()
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain, count
 from typing import Literal, TypeAlias
 
 from strandline import names, records
@@ -374,9 +375,10 @@ def _of_tables(left_out: Unprotected, found: Sequence[Standing]) -> Iterator[Att
         return
     named = ", ".join(f"TABLE {word(path.lstrip('/'))}" for path in left_out.others[:LISTED])
     own = next((s.collection.name for s in found if not s.collection.record(Collection).attached), None)
+    new = next(name for name in map("nightly{}".format, chain([""], count(2))) if name not in here)
     remedy = (
-        f"Create a collection: CREATE BACKUP COLLECTION nightly ({named}) WITH (STORAGE = "
-        "'s3://bucket/folder', INCREMENTAL_BACKUP_ENABLED = 'true'); BACKUP nightly."
+        f"Create a collection: CREATE BACKUP COLLECTION {new} ({named}) WITH (STORAGE = "
+        f"'s3://bucket/folder', INCREMENTAL_BACKUP_ENABLED = 'true'); BACKUP {new}."
         if own is None
         else f"Add them to a collection: ALTER BACKUP COLLECTION {word(own)} "
         + ", ".join(f"ADD TABLE {word(path.lstrip('/'))}" for path in left_out.others[:LISTED])
