@@ -494,6 +494,7 @@ def test_a_dropped_collection_is_brought_back(shop: Run) -> None:
     (entry,) = shop("bin", "--json").json
     assert (entry["name"], entry["type"], entry["bytes"]) == ("nightly", "backup collection", 0)
     assert "nightly | backup collection | " in shop("bin").out
+    assert "UNDROP BACKUP COLLECTION nightly" in shop("show-backup", "nightly").err
     said = shop("undrop", "nightly", "--as", "other")
     assert said.out == (
         "the backup collection other is back with 1 backup\n"

@@ -52,13 +52,16 @@ def show_backup(
 def backups_of(db: Database, collection: str) -> list[dict[str, Any]]:
     """Return all finished backups of a collection, oldest first, with their chains and verification."""
     from strandline.backups.collection import CLUSTER
+    from strandline.backups.record import require_collection
     from strandline.backups.standing import is_restorable, sent_chains
 
     folder = f"{COLLECTIONS}/{collection}"
     try:
         entries = [entry for entry in db.ls(folder) if entry.type == "backup"]
     except PathNotFound:
-        raise PathNotFound(f"there is no backup collection {collection}", _nearest(db, collection)) from None
+        with db.guard(), db.runtime.catalog.read() as conn:
+            require_collection(conn, collection)  # It says what to do.
+        raise
     records = {}
     for entry in entries:
         described = db.describe(entry.path)
@@ -100,14 +103,6 @@ def _verified(reports: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for report in reports
     ]
-
-
-def _nearest(db: Database, collection: str) -> str:
-    try:
-        known = [entry.name for entry in db.ls(COLLECTIONS)]
-    except PathNotFound:
-        known = []
-    return did_you_mean(collection, known) or f"List them with: strandline ls {COLLECTIONS}"
 
 
 def _shown(name: str, records: dict[str, dict[str, Any]]) -> dict[str, Any]:
