@@ -193,6 +193,17 @@ def test_a_command_that_is_interrupted_answers_in_json(shop: Run, monkeypatch: p
     assert (said.code, said.json["error"]["code"]) == (130, "CANCELLED")
 
 
+def test_an_interrupted_command_names_its_operation(shop: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("strandline.cli.progress._Waiting.watch", interrupted)
+        error = shop("backup", "nightly", "--json").json["error"]
+    assert (error["code"], error["outcome"]) == ("UNDER_OPERATION", "goes on")
+    assert shop("operations", "wait", error["operation"], "--json").json["state"] == "done"
+
+
 def test_hints_speak_of_commands(shop: Run) -> None:
     assert "strandline operations list" in shop("operations", "get", "nope").err
 

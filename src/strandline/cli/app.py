@@ -15,7 +15,7 @@ from strandline.cli.options import example_text
 from strandline.cli.output import Output, nobody_reads
 from strandline.cli.progress import LeftAlone
 from strandline.cli.session import Cli
-from strandline.errors import Internal, StrandlineError, Unavailable, UnderOperation
+from strandline.errors import GOES_ON, Internal, StrandlineError, Unavailable, UnderOperation
 from strandline.work import Interrupted
 
 
@@ -177,6 +177,8 @@ def _left(left: LeftAlone, output: Output) -> int:
             + ("goes on in the background" if left.goes_on else "stays unfinished"),
             hint=f"Go on with: strandline operations wait {left.operation_id}",
             exit_code=failures.INTERRUPTED,
+            operation=left.operation_id,
+            outcome=GOES_ON,  # If this process does not carry it on, the next one does.
         )
         return failures.say(fault, output)
     return failures.INTERRUPTED
