@@ -94,6 +94,23 @@ def check_name(name: str, path: str | None = None) -> None:
         )
 
 
+def collection_name(text: str) -> str:
+    """Return the name of a backup collection that is given by its name or by its absolute path.
+
+    A path is ``/.backups/collections/NAME``; a database in front of it, as in YDB, is left out.
+    """
+    if "/" in text:
+        parts = split(text)
+        if len(parts) < 3 or parts[-3:-1] != split(COLLECTIONS):
+            raise InvalidArgument(
+                f"{text!r} is not the name of a backup collection",
+                f"Collections are in {COLLECTIONS}: write the name alone, or {COLLECTIONS}/NAME.",
+            )
+        text = parts[-1]
+    check_name(text)
+    return text
+
+
 def is_backup(path: str) -> bool:
     """Return whether a path is in the directory for backups."""
     return path == BACKUPS or path.startswith(f"{BACKUPS}/")

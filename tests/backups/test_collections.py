@@ -44,7 +44,6 @@ def test_settings_and_their_defaults() -> None:
         [CLUSTER, CLUSTER],
         [("STORAGE", "s3")],
         [("STORAGE", 1)],
-        [("STORAGE", "Cluster")],
         [CLUSTER, ("INCREMENTAL_BACKUP_ENABLED", "maybe")],
         [CLUSTER, ("INCREMENTAL_BACKUP_ENABLED", 1)],
         [CLUSTER, ("INCREMENTAL_BACKUP_ENABLED", "")],

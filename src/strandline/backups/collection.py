@@ -257,8 +257,8 @@ def storage_of(value: str) -> str:
 
     All other values are refused, so that a mistyped word does not create a folder.
     """
-    if value == CLUSTER:
-        return value
+    if value.lower() == CLUSTER:
+        return CLUSTER
     text = unquote(value.removeprefix("file://")) if value.startswith("file:///") else value
     if is_url(text):
         return bucket_of(text).url

@@ -87,10 +87,9 @@ def read_collection_name(cursor: TokenCursor) -> str:
     name = cursor.name(_WHAT)
     cursor.refuse_continuation(token)
     try:
-        names.check_name(name)
+        return names.collection_name(name)
     except InvalidArgument as error:
         raise cursor.invalid(error, token) from None
-    return name
 
 
 def read_create_collection(cursor: TokenCursor) -> CreateBackupCollection:
