@@ -121,7 +121,7 @@ def test_what_is_not_in_the_repository_is_not_restorable_from_it(
     for night in range(3):
         clock.sleep(24 * HOUR)
         times.append(clock.now())
-        with pytest.raises(PreconditionFailed, match="is not there"):
+        with pytest.raises(PreconditionFailed, match="is missing"):
             db.sql(f"UPSERT INTO t (k, v) VALUES ({night}, 'b'); BACKUP c INCREMENTAL")
         (found,) = db.status().collections
         assert (found.restorable_until, found.restorable_here_until) == (sent, times[-1])
@@ -132,7 +132,7 @@ def test_what_is_not_in_the_repository_is_not_restorable_from_it(
         "its last backup that can be restored after losing this machine is 3 days old",
     )
     assert unsent.level == "warning" and unsent.message.startswith("3 backups, the last ")
-    assert "is not there: it has no repository.json" in unsent.message, "and why"
+    assert "is missing: it has no repository.json" in unsent.message, "and why"
     assert unsent.hint.endswith("the next backup sends them: BACKUP c INCREMENTAL OR FULL.")
     away.rename(place)
     db.sql("BACKUP c INCREMENTAL OR FULL")

@@ -1,4 +1,4 @@
-"""The bin: a dropped collection comes back whole, or goes when its time is over."""
+"""The bin: a dropped collection can be brought back whole, until its time is over."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WRITE = "UPSERT INTO t (k, v, n) VALUES ({0}, 'v{0}', {0})"
 
 
 def taken(db: Database) -> dict[str, Any]:
-    """A collection with a full backup and an increment, and what it holds."""
+    """Create a collection with a full backup and an increment, and return its content."""
     db.sql(f"{MAKE}; {WRITE.format(1)}; BACKUP c; {WRITE.format(2)}; BACKUP c INCREMENTAL")
     return contents(db)
 
@@ -53,7 +53,9 @@ def test_what_was_dropped_comes_back_whole(on_both: Database, clock: ManualClock
     assert back == {"collection": "c", "backups": 2, "next_backup": ended}
     assert db.sql("SHOW BIN").rows() == []
     assert backups(db) == names and contents(db) == held and db.verify("c") == []
-    with pytest.raises(PreconditionFailed, match=r"was dropped after .*_incremental, and its streams ended"):
+    with pytest.raises(
+        PreconditionFailed, match=r"was dropped after .*_incremental, which ended its streams"
+    ):
         db.sql("BACKUP c INCREMENTAL")
     db.sql("RESTORE c INTO `r`")
     assert len(db.sql("SELECT * FROM `r/t`").rows()) == 2
@@ -92,7 +94,7 @@ def test_nothing_of_it_is_in_the_tree(db: Database) -> None:
 
 def test_a_new_collection_may_have_its_name(db: Database) -> None:
     held = taken(db)
-    # All of it in one second, so that streams of the new one might have the names of the old ones.
+    # All of it in one second, so that the new streams could get the names of the old ones.
     db.sql(f"DROP BACKUP COLLECTION c; CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; BACKUP c")
     with pytest.raises(AlreadyExists) as refused:
         db.sql("UNDROP BACKUP COLLECTION c")
@@ -100,7 +102,7 @@ def test_a_new_collection_may_have_its_name(db: Database) -> None:
     db.sql("UNDROP BACKUP COLLECTION c AS d")
     assert contents(db, collection="d") == held
     db.sql(WRITE.format(3))
-    with pytest.raises(PreconditionFailed, match="its streams ended"):
+    with pytest.raises(PreconditionFailed, match="ended its streams"):
         db.sql("BACKUP d INCREMENTAL")
     db.sql("BACKUP c INCREMENTAL; BACKUP d; BACKUP d INCREMENTAL")
     assert db.verify("c") == [] and db.verify("d") == []
@@ -132,7 +134,7 @@ def test_its_space_is_free_when_its_time_is_over(
     db.collect()
     assert data_files(db)
     clock.sleep(2)
-    # Others collect by the stored value, whatever they ask for themselves.
+    # Another process collects by the stored value, whatever its own settings are.
     connect(clock=clock).collect()
     assert db.sql("SHOW BIN").rows() == [] and data_files(db) == []
     with pytest.raises(PathNotFound):
@@ -188,7 +190,10 @@ DROPS = "DROP BACKUP COLLECTION c", "UNDROP BACKUP COLLECTION c"
 
 @pytest.mark.parametrize("statement", DROPS)
 def test_a_process_that_dies_leaves_it_here_or_there(tmp_path: Path, statement: str) -> None:
-    """At every write of the statement in turn: the collection is in the tree or in the bin, whole."""
+    """Kill the process at every write of the statement: the collection stays whole.
+
+    It is either in the tree or in the bin.
+    """
     folder = tmp_path / "warehouse"
     with open_at(folder, settings={"inline_rows": 0}) as db:
         held = taken(db)

@@ -1,5 +1,8 @@
-"""A repository that somebody has changed who may write to it: every text is as it should be, or refused by
-name, and what is restored is what was backed up."""
+"""An attacker changes a repository that it can write to.
+
+Every text is either accepted because it is valid, or refused with the file's name. What is restored is what
+was backed up.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +35,9 @@ from tests.backups.verify.repository import Kept, keep, opened, state
 from tests.effort import EVERY
 
 WATCHDOG_SECONDS = 60.0
-"""What takes longer hangs."""
+"""An action that takes longer counts as hanging."""
 SAMPLE = 9
-"""So many changes of each kind of text are tried where not everything is."""
+"""Number of changes tried for each kind of text, if not all are tried."""
 COLUMNS = {"/t": "k, v, n", "/u": "k, v", "/t/by_v/indexImplTable": "v, k, n"}
 ADDED = {
     "pinned": True,
@@ -87,10 +90,10 @@ class Attacked:
         return backups(self.db, self.collection)
 
     def restore(self) -> None:
-        """What comes back is what was backed up, however it is asked for."""
+        """Restore, and assert that the rows are those that were backed up."""
         name = backups(self.db, self.collection)[-1]
         self.db.sql(f"RESTORE {self.collection}")
-        # By name: in which order columns are shown, a manifest says and nothing else.
+        # Select by name: only the manifest knows the order of columns.
         there = {
             path: sorted(
                 (tuple(row) for row in self.db.sql(f"SELECT {columns} FROM `{path}`").rows()), key=repr
@@ -104,7 +107,10 @@ class Attacked:
             assert [tuple(row) for row in self.db.sql(f"SELECT v, n FROM t WHERE k = {k}").rows()] == [(v, n)]
 
     def go_through_all(self) -> None:
-        """Each statement ends well or with a named error, and afterwards the warehouse can be written to."""
+        """Run each statement: it ends well or with a named error.
+
+        Afterwards the warehouse can be written to.
+        """
         c = self.collection
         steps: list[Callable[[], Any]] = [
             lambda: self.attach("WITH (TAKE_OVER = 'true')"),
@@ -138,7 +144,7 @@ class Attacked:
         shutil.rmtree(self.root)
 
     def watch(self, what: str, action: Callable[[], None]) -> None:
-        """Do it, and fail if it does not come to an end."""
+        """Run the action, and fail if it hangs."""
         failed: list[BaseException] = []
 
         def run() -> None:
@@ -188,7 +194,7 @@ def test_every_field_of_a_manifest(attacked: Attacked, which: int) -> None:
 
 
 def text_of(root: Path, kind: str) -> Path:
-    """Return the text of one kind that counts; a list of trash is made."""
+    """Return the text of one kind that is in effect; create a trash list."""
     if kind == "repository.json":
         return root / kind
     if kind == "trash":
@@ -200,7 +206,7 @@ def text_of(root: Path, kind: str) -> Path:
 
 
 def rewrite(kind: str, body: Any) -> bytes:
-    """Return a text as one that has the means writes it."""
+    """Return a text as an attacker would write it, with right checksums."""
     if kind == "leases":
         return json.dumps(body).encode()
     if kind == "keys":
@@ -244,7 +250,7 @@ def test_every_field_of_other_texts(sealed: Kept, tmp_path: Path, kind: str) -> 
         assert leaks(db) == []
 
 
-# --- what an attack has found, one by one ------------------------------------------------------------
+# --- single attacks ------------------------------------------------------------
 
 
 def objects_of(body: dict[str, Any], table: str = "/t") -> list[dict[str, Any]]:
@@ -253,7 +259,7 @@ def objects_of(body: dict[str, Any], table: str = "/t") -> list[dict[str, Any]]:
 
 
 def rename(body: dict[str, Any], form: str) -> None:
-    """Name an object otherwise."""
+    """Change the name of an object."""
     (found, *_) = objects_of(body)
     found["object"] = form.format(found["object"])
 
@@ -278,8 +284,8 @@ REFUSED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     ),
     "a step without end": (lambda b: b["backup"].update(step=2**63 - 1), "the step is .* and not from"),
     "a step of the future": (lambda b: b["backup"].update(step=2**52), "later than any can be by now"),
-    "no rows": (lambda b: objects_of(b)[0].update(rows=0), "has no rows and a first key"),
-    "no first key": (lambda b: objects_of(b)[0].update(min_key=None), "has rows and no first or last key"),
+    "no rows": (lambda b: objects_of(b)[0].update(rows=0), "has no rows, but a first or last key"),
+    "no first key": (lambda b: objects_of(b)[0].update(min_key=None), "has rows, but no first or last key"),
     "a wide key": (lambda b: objects_of(b)[0].update(max_key=[1, 2]), "does not have the columns of the key"),
     "a key of text": (lambda b: objects_of(b)[0].update(min_key=["1"]), "cannot hold the str"),
     "a key of lists": (lambda b: objects_of(b)[0].update(min_key=[[1]]), "is no value of a key"),
@@ -301,7 +307,7 @@ REFUSED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         lambda b: [d.update({"/t/u": d.pop("/u")}) for d in (b["backup"]["tables"], b["contents"])],
         "is below the table /t",
     ),
-    "what only a catalog says": (lambda b: b["backup"].update(pinned=True), "what only a catalog says"),
+    "what only a catalog says": (lambda b: b["backup"].update(pinned=True), "only a catalog may set"),
     "half a character": (lambda b: b.update(engine="\ud800"), "half of a character"),
     "no time": (lambda b: b["backup"].update(time=float("nan")), "is no finite number"),
 }
@@ -339,7 +345,7 @@ def test_a_text_that_is_hard_to_read(attacked: Attacked, text: str) -> None:
 
 
 def test_the_clock_of_a_warehouse_is_not_brought_to_its_end(attacked: Attacked) -> None:
-    """The greatest step that is believed leaves room for all that comes after it, also for others."""
+    """The highest accepted step leaves room for later steps, also in other warehouses."""
     most = latest_step(attacked.db.runtime.clock.now())
 
     def to_the_limit(body: dict[str, Any]) -> None:
@@ -360,7 +366,7 @@ def test_the_clock_of_a_warehouse_is_not_brought_to_its_end(attacked: Attacked) 
 
 
 def test_a_catalog_that_believed_a_backup_that_is_its_own_parent(attacked: Attacked) -> None:
-    """An earlier version did. Nothing hangs, and the collection can be dropped."""
+    """An earlier version accepted it. Nothing hangs, and the collection can be dropped."""
     attacked.begin()
     *_, last = attacked.attach("WITH (TAKE_OVER = 'true')")
     attacked.restore()
@@ -392,7 +398,7 @@ def test_a_catalog_that_believed_a_backup_that_is_its_own_parent(attacked: Attac
 
 
 def forged_object(attacked: Attacked, make: Callable[[pa.Table], bytes], **claims: Any) -> None:
-    """Put another object in the place of the first one of the full backup, with all that names it right."""
+    """Replace the first object of the full backup, with correct names and checksums."""
     file = attacked.manifests()[0]
     (found,) = objects_of(body_of(file))
     old = attacked.root / found["object"]
@@ -418,7 +424,7 @@ def as_parquet(table: pa.Table) -> bytes:
 
 
 def shuffled(table: pa.Table) -> bytes:
-    """The first and the last row are where they were."""
+    """Reverse the rows between the first and the last."""
     order = [0, *range(table.num_rows - 2, 0, -1), table.num_rows - 1]
     return as_parquet(table.take(pa.array(order)))
 
@@ -462,7 +468,7 @@ def test_an_object_that_is_not_what_its_manifest_says(attacked: Attacked, what: 
 
 
 def test_two_backups_that_describe_an_object_in_two_ways(attacked: Attacked) -> None:
-    """What one of them says may be right; what another says of the same object is looked at as well."""
+    """Two manifests describe one object differently: both descriptions are checked."""
     attacked.begin()
     full, first, _ = attacked.manifests()
     (found,) = objects_of(body_of(full), "/u")
@@ -478,12 +484,12 @@ def test_two_backups_that_describe_an_object_in_two_ways(attacked: Attacked) -> 
     assert "in two ways" in " ".join(problem.message for problem in attacked.db.verify(attacked.collection))
 
 
-# --- links and other things that are no files ------------------------------------------------------------
+# --- links and pipes -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A folder of somebody else, with files that are called like ours."""
+    """Return a foreign folder, with files whose names look like those of a repository."""
     folder = tmp_path / "home"
     for name in ("thesis.txt", f"{'aa' * 16}.parquet", f"aa/{'aa' * 16}.parquet", f"x.json.{'ab' * 16}"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -533,7 +539,7 @@ def test_the_repository_itself_may_be_a_link(attacked: Attacked) -> None:
 
 @pytest.mark.parametrize("kind", ["link", "link to a folder", "pipe"])
 def test_what_is_in_the_place_of_an_object(attacked: Attacked, kind: str) -> None:
-    """A link to a file with the very content leads out of the repository all the same. A pipe has no end."""
+    """A link leads out of the repository, even to a file with the same content. A pipe has no end."""
     attacked.begin()
     (found,) = objects_of(body_of(attacked.manifests()[0]))
     place = attacked.root / found["object"]

@@ -1,4 +1,4 @@
-"""Full backups: everything at one step, by reference, with streams of one name; all of it or nothing."""
+"""Full backups: everything at one step, by reference, with streams of the same name; all or nothing."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_member_that_is_gone_is_missed(db: Database) -> None:
     db.sql("CREATE TABLE u (k Int32 NOT NULL, PRIMARY KEY (k))")
     db.sql(f"CREATE BACKUP COLLECTION d (TABLE u) {CLUSTER}; BACKUP d; DROP TABLE u")
     for statement in ("BACKUP d", "BACKUP d INCREMENTAL", "BACKUP d INCREMENTAL OR FULL"):
-        with pytest.raises(PathNotFound, match="no table /u, which is one of the collection's") as caught:
+        with pytest.raises(PathNotFound, match="no table /u, a member of the collection") as caught:
             db.sql(statement)
         assert "ALTER BACKUP COLLECTION d DROP TABLE u" in caught.value.hint
 
@@ -230,7 +230,7 @@ def test_any_failure_fails_the_whole_and_leaves_nothing(
         self: TablePart, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedTable]], made: Any
     ) -> list[CopiedTable]:
         calls.append(len(parts))
-        if len(parts) > 1 or len(calls) == 5:  # all together, then the fourth of those who are tried alone
+        if len(parts) > 1 or len(calls) == 5:  # all together, then the fourth of those that are tried alone
             raise Unavailable("the disk is gone", "Plug it in.")
         return healthy(self, tx, run, parts, made)
 

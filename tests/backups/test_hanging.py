@@ -1,5 +1,7 @@
-"""Storage that does not answer: whatever work on files waits for it is given up in time and tried again, with
-one worker as with many."""
+"""Storage that does not answer: work that waits for it is given up in time and retried.
+
+With one worker and with many.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ TABLE = "CREATE TABLE t (k Int64 NOT NULL, v Utf8, PRIMARY KEY (k), INDEX by_v G
 
 
 class Hanging(QuickFiles):
-    """Does not answer to the first who asks for something to be read or written, until it is let go."""
+    """The first read or write does not answer until it is released."""
 
     def __init__(self, root: Path, *, always: bool = False) -> None:
         super().__init__(root)
@@ -51,7 +53,7 @@ def clock() -> ManualClock:
 
 
 def assert_no_leaks(db: Database) -> None:
-    """What hung comes to its end when it is let go, and removes what it made."""
+    """Assert that the hanging call ends after its release, and removes what it made."""
     for _ in range(30_000):
         if not leaks(db):
             return
@@ -108,7 +110,7 @@ def test_what_hangs_is_given_up_and_tried_again(
         if name == "slice":
             db.sql("UPSERT INTO t (k, v) VALUES (1, 'c')")
         if name == "trial":
-            assert db.verify("c") == []  # So that nothing is left to be looked at before it.
+            assert db.verify("c") == []  # So that no other check comes first.
     with open_at(tmp_path / "w", clock=clock, files=files, settings={**SETTINGS, "workers": workers}) as db:
         files.asked.set()
         later = threading.Thread(target=lambda: clock.sleep(11) if files.hangs.wait(300) else None)
@@ -121,7 +123,7 @@ def test_what_hangs_is_given_up_and_tried_again(
         assert files.hangs.is_set()
         if operation_id is not None:
             tried = [shard for shard in db.operation(operation_id).shards if shard.errors]
-            # What else was at work when so much time passed has not answered either.
+            # Other calls that ran while so much time passed have not answered either.
             assert {(s.state, s.attempt, *(e.code for e in s.errors)) for s in tried} == {
                 ("done", 2, "TIMEOUT")
             }
@@ -149,7 +151,7 @@ def test_how_often_and_after_which_pauses_is_a_setting(
         files.let_go.set()
         passing.join()
         shards = db.operation(db.operations()[-1].id).shards
-        first = max(shards, key=lambda s: len(s.errors))  # Slow work may not answer in time either.
+        first = max(shards, key=lambda s: len(s.errors))  # Slow work may time out as well.
         assert (first.state, len(first.errors)) == ("given up", retries + 1)
         began = [e.time for e in first.errors]
         pauses = [b - a - 10 for a, b in zip(began, began[1:], strict=False)]
@@ -160,7 +162,7 @@ def test_how_often_and_after_which_pauses_is_a_setting(
 
 
 def _pass(clock: ManualClock, files: Hanging) -> None:
-    """Time passes for as long as something hangs."""
+    """Let time pass while something hangs."""
     while not files.let_go.is_set():
         if files.hangs.is_set():
             clock.sleep(1)
@@ -190,9 +192,9 @@ def test_a_restore_that_runs_out_of_time_says_how_far_it_came(
         files.let_go.set()
         failure = ended.failure()
         assert isinstance(failure, TimedOut)
-        # With two workers, whatever hangs, the other shard may be there already.
+        # With two workers, the other shard may be done already, whichever one hangs.
         assert re.fullmatch(
-            "the restore did not finish within 60 seconds: 1 of 3 backups were there, and "
+            "the restore did not finish within 60 seconds: 1 of 3 backups were restored, and "
             rf"{'0' if workers == 1 else '[01]'} of 2 shards of increment 1",
             failure.message,
         )

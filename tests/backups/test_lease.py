@@ -1,5 +1,7 @@
-"""One writer at a time in a repository, whoever dies, sleeps or has a wrong clock; and nobody has to tidy
-up."""
+"""The lease of a repository: one writer at a time, even if processes die, sleep or have wrong clocks.
+
+No lease ever has to be removed by hand.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,7 @@ def test_it_lasts_as_long_as_it_is_renewed(files: Files, clock: ManualClock) -> 
             take(files, clock, "two", "a test", SECONDS)
     assert len(list(files.names("leases"))) == 1
     clock.sleep(SECONDS)
-    with pytest.raises(Fenced, match="is over since 1970-01-12 13:52:35Z"):
+    with pytest.raises(Fenced, match="expired at 1970-01-12 13:52:35Z"):
         lease.check()
 
 
@@ -132,7 +134,7 @@ def test_it_is_kept_without_a_write_while_most_of_its_time_is_left(files: Files,
 def test_one_that_nobody_took_can_be_renewed_although_it_is_over(files: Files, clock: ManualClock) -> None:
     lease = take(files, clock, "one", "a test", SECONDS)
     clock.sleep(10 * SECONDS)
-    with pytest.raises(Fenced, match="is over"):
+    with pytest.raises(Fenced, match="expired at"):
         lease.check()
     lease.renew()
     lease.check()
@@ -151,7 +153,7 @@ def test_an_operation_that_is_resumed_has_its_lease_at_once(files: Files, clock:
 
 
 def test_others_wait_for_who_may_still_think_that_it_has_the_lease(files: Files, clock: ManualClock) -> None:
-    """One process of an operation is held up at its check, another takes over and is done."""
+    """One process of an operation is suspended in its check; another one takes over and finishes."""
     take(files, clock, "one", "a test", SECONDS)
     clock.sleep(SECONDS / 2)
     for _ in range(2):
@@ -213,7 +215,7 @@ def garbage() -> Iterator[bytes]:
 
 @pytest.mark.parametrize("number", [1, 2, 5])
 def test_what_cannot_be_read_does_not_block_anybody(files: Files, number: int) -> None:
-    """What can be read does not depend on where it is: in a bucket some of it is tried."""
+    """Whether a text is readable does not depend on the storage, so on object stores only some are tried."""
     for data in itertools.islice(garbage(), 0, None, 1 if EVERY or isinstance(files, LocalFiles) else 6):
         files.remove_tree("leases")
         clock = ManualClock()
@@ -245,14 +247,14 @@ def test_who_had_a_lease_that_became_unreadable_loses_it(files: Files, clock: Ma
 
 
 def test_an_empty_object_in_the_way_is_passed(files: Files, clock: ManualClock) -> None:
-    """An object store does not list what is empty."""
+    """An object store does not list empty objects."""
     lease = take(files, clock, "one", "a test", SECONDS)
     files.write("leases/2.json", b"")
     if isinstance(files, ObjectFiles):
         lease.renew()
         lease.check()
     else:
-        with pytest.raises(Fenced, match="cannot be read any more"):
+        with pytest.raises(Fenced, match="cannot be read"):
             lease.renew()
     again = take(files, clock, "one", "a test", SECONDS)
     again.check()
@@ -261,7 +263,7 @@ def test_an_empty_object_in_the_way_is_passed(files: Files, clock: ManualClock) 
 
 
 def test_what_is_no_lease_does_not_count(files: Files, clock: ManualClock) -> None:
-    """Such as what others left that died while they made one."""
+    """For example temporary files of crashed writers."""
     lease = take(files, clock, "one", "a test", SECONDS)
     for name in ("2.json.0123abcd", "3", "04.json", "x.json", "5.json/6.json", "-7.json", "٨.json"):
         files.write(f"leases/{name}", b"{}")
@@ -307,7 +309,7 @@ def test_many_at_once(files: Files, clock: ManualClock) -> None:
 
 
 class Slow(QuickFiles):
-    """Something happens before the next lease is written."""
+    """Calls ``meanwhile`` before the next lease is written."""
 
     meanwhile: Callable[[], None] | None = None
 
@@ -321,7 +323,7 @@ class Slow(QuickFiles):
 def test_who_sleeps_before_the_write_does_not_step_back_behind_others(
     tmp_path: Path, clock: ManualClock
 ) -> None:
-    """The number that it would write is free again, as others have passed and removed it."""
+    """Other processes have used the number that it would write, and removed the file."""
     files, slow = QuickFiles(tmp_path), Slow(tmp_path)
 
     def meanwhile() -> None:
@@ -386,7 +388,7 @@ def test_an_answer_that_is_not_heard_changes_nothing(s3: S3, clock: ManualClock,
         with pytest.raises(Unavailable):
             lease.renew()
         line.heal()
-        lease.check()  # It was written, and is ours although we never heard of it.
+        lease.check()  # It was written, and is ours although the response was lost.
         with pytest.raises(UnderOperation):
             take(files, clock, "two", "a test", SECONDS)
         lease.renew()
@@ -454,10 +456,13 @@ _numbers = itertools.count()
 @pytest.mark.slow
 @settings(max_examples=60 * max(1, FACTOR), derandomize=not FACTOR)
 @given(seed=st.integers(0, 2**32))
-@example(seed=73625108)  # Two of one operation, of which one is held up at its check while the other is done.
+# Two processes of one operation: one is suspended in its check while the other finishes.
+@example(seed=73625108)
 def test_never_two(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
-    """Whatever the order, however long anybody sleeps between two steps, whoever dies at one, whatever answer
-    gets lost: when ``check`` says yes, nobody else has been given the lease."""
+    """When ``check`` passes, no other process has the lease.
+
+    In any order of steps, with any pauses, deaths and lost responses.
+    """
     root = tmp_path_factory.getbasetemp() / f"owners-{next(_numbers)}"
     _never_two(Owners(QuickFiles(root), seed))
     shutil.rmtree(root)
@@ -472,7 +477,7 @@ def test_never_two_in_a_bucket(s3: S3, seed: int) -> None:
 def _never_two(owners: Owners) -> None:
     owners.run()
     assert owners.wrong == []
-    # And when all are gone, the next one gets it, and leaves nothing but its own.
+    # When all are gone, the next process gets the lease, and leaves only its own object.
     clock = ManualClock(owners.time + SECONDS + 2 * ALLOWANCE_SECONDS)
     last = take(owners.files, clock, "the last", "a test", SECONDS)
     last.check()
@@ -481,7 +486,7 @@ def _never_two(owners: Owners) -> None:
 
 
 def test_clocks_that_differ_by_more_are_found_out(tmp_path: Path) -> None:
-    """So the test above would notice."""
+    """This proves that the test above would notice an error."""
     worlds = (
         Owners(QuickFiles(tmp_path / str(seed)), seed, spread=20 * ALLOWANCE_SECONDS) for seed in range(300)
     )

@@ -1,5 +1,4 @@
-"""What is told of the parts of operations: which table or index each is about, which shard, how many
-bytes."""
+"""What operations report about their parts: table or index, shard, number of bytes."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ TABLE = (
 
 
 def fill(db: Database, value: str) -> None:
-    """In three segments of the table and of its index, one for each shard."""
+    """Insert rows in three segments of the table and of its index, one for each shard."""
     for first in (0, 300, 600):
         rows = (f"({first + i}, '{value}{first + i:03}', {i})" for i in range(3))
         db.sql(f"UPSERT INTO t (k, v, n) VALUES {', '.join(rows)}")
@@ -58,7 +57,7 @@ def shards(kind: str, path: str, number: int, stage: int = 0, first: int = 0) ->
 
 @pytest.mark.slow
 def test_each_part_says_what_it_is_about(tmp_path: Path) -> None:
-    """Of an increment, of sending it to a repository, of a restore from there, and of folding the chain."""
+    """For an increment, its upload to a repository, a restore from there, and a compaction of the chain."""
     settings = {"inline_rows": 0, "shard_bytes": SHARD_BYTES, "shard_seconds": 100.0, "parts_together": 1}
     clock = ManualClock()
     with open_at(tmp_path / "w", clock=clock, settings=settings) as db:
@@ -136,7 +135,7 @@ def check_sending(db: Database) -> None:
 
 
 def check_copying(db: Database, folder: Path) -> None:
-    """What a backup builds on is there before it."""
+    """Backups are copied after the backups they build on."""
     found = db.operation(db.sql(f"COPY BACKUP '{backups(db)[-1]}' FROM c TO '{folder}'").operation_id or "")
     assert [each for each in told(found) if each[0] == "manifest"] == [
         ("manifest", stage, None, f"{COLLECTION}/{name}", None)
@@ -146,11 +145,11 @@ def check_copying(db: Database, folder: Path) -> None:
 
 
 def check_explained(db: Database) -> None:
-    """What is in a repository has to be copied, though nobody asks for it."""
+    """Data in a repository has to be copied, also if the request does not ask for it."""
     full, one, two = backups(db)
     lines = [tuple(line) for line in db.sql("EXPLAIN RESTORE c").rows()]
     first = int(lines[0][2].rpartition(" ")[2])
-    # Three commits, and the ends of taking and of sending one; then those of the new table as well.
+    # Three commits, and the ends of the backup and of its upload; then those of the new table as well.
     steps = [first, first + 5, first + 13]
     in_table, in_index, in_new = (int(lines[place][2].split()[-2]) for place in (3, 4, 7))
     assert in_table > in_index > 6_000
@@ -195,15 +194,15 @@ def check_restore(db: Database, clock: ManualClock) -> None:
         "verify shard": 100.0,
     }
     check_time(clock, run, limits["rebuild"])
-    full, one, two = (f"{n} of 3 backups were there, and " for n in range(3))
+    full, one, two = (f"{n} of 3 backups were restored, and " for n in range(3))
     assert list(dict.fromkeys(said)) == [
         *(f"{full}{n} of 6 shards of the full backup" for n in range(1, 6)),
         *(f"{one}{n} of 6 shards of increment 1" for n in range(6)),
         *(f"{two}{n} of 5 shards of increment 2" for n in range(5)),
-        "3 of 3 backups were there, and 0 of 1 parts of what comes after them",
-        *(f"3 of 3 backups were there, and {n} of 3 parts of what comes after them" for n in range(3)),
-        *(f"3 of 3 backups were there, and {n} of 11 parts of what comes after them" for n in range(11)),
-        "3 of 3 backups were there",
+        "3 of 3 backups were restored, and 0 of 1 later parts",
+        *(f"3 of 3 backups were restored, and {n} of 3 later parts" for n in range(3)),
+        *(f"3 of 3 backups were restored, and {n} of 11 later parts" for n in range(11)),
+        "3 of 3 backups were restored",
     ]
     with db.runtime.catalog.read() as conn:
         checked = operations.parts(conn, started, "verify shard")
@@ -233,7 +232,7 @@ def check_restore(db: Database, clock: ManualClock) -> None:
 
 
 def check_time(clock: ManualClock, run: RestoreRun, limit: Callable[[], float | None]) -> None:
-    """A part has no more time than the whole restore has left."""
+    """The time limit of a part ends with the deadline of the restore."""
     until = run.operation.created + 1_000.0
     assert (is_late(run, until), is_late(run, until + 0.5)) == (False, True)
     found = []

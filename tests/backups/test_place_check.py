@@ -1,4 +1,4 @@
-"""A collection whose backups could not be stored is refused when it is made."""
+"""CREATE BACKUP COLLECTION refuses a location where no backup could be stored."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def test_an_encrypted_one_needs_a_key(tmp_path: Path, monkeypatch: pytest.Monkey
         assert there(db) == [] and not (tmp_path / "repository").exists()
     with open_at(tmp_path / "warehouse", settings={"repository_key_env": "REPOSITORY_KEY"}) as db:
         db.sql(f"{TABLE}; {encrypted(tmp_path / 'repository')}; BACKUP c; DROP BACKUP COLLECTION c")
-        with pytest.raises(PreconditionFailed, match="is encrypted, and the collection wants it otherwise"):
+        with pytest.raises(
+            PreconditionFailed, match="is encrypted, but the ENCRYPTION of the collection says otherwise"
+        ):
             db.sql(collection(tmp_path / "repository"))
     monkeypatch.setenv("REPOSITORY_KEY", "11" * 32)
     with open_at(tmp_path / "warehouse", settings={"repository_key_env": "REPOSITORY_KEY"}) as db:

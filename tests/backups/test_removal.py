@@ -1,5 +1,7 @@
-"""Backups go: those that are named, those that no rule keeps. What stays can be restored, and what nothing
-holds any more is freed."""
+"""Removal of backups: named ones, and those that no rule keeps.
+
+Remaining backups can be restored, and unneeded segments are freed.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def make(db: Database, more: str = "") -> None:
 
 
 def take(db: Database, clock: ManualClock, kinds: str) -> list[dict[str, Any]]:
-    """A backup a day, full (f) or incremental (i), each after a change; and what their operations say."""
+    """Take a backup each day, full (f) or incremental (i), each after a change. Return the results."""
     results = []
     for kind in kinds:
         db.sql(f"UPSERT INTO t (k, v) VALUES ({db.step}, 'v{db.step}')")
@@ -53,7 +55,7 @@ def result(db: Database, operation_id: str | None) -> dict[str, Any]:
 
 
 def held(db: Database, clock: ManualClock) -> int:
-    """The bytes of all segments, when what nobody needs is gone."""
+    """Return the size of all segments after a garbage collection."""
     clock.sleep(2 * HERE.read_seconds)
     db.collect()
     with db.runtime.catalog.read() as conn:
@@ -93,12 +95,12 @@ def test_what_the_table_still_has_does_not_become_free(db: Database, clock: Manu
     take(db, clock, "ff")
     assert rows(db, f"DROP BACKUP c '{backups(db)[0]}'")[-1][3] == 0
     db.compact("/t")
-    # What is folded now is held by the backups only, and all of the first one is in the second one, too.
+    # Only the backups hold these segments now. All of the first backup is also in the second.
     held(db, clock)
     first, second = backups(db)
     assert rows(db, f"DROP BACKUP c '{first}'")[-1][3] == 0
     db.sql(f"DROP BACKUP c '{first}' CONFIRM")
-    freed = rows(db, f"DROP BACKUP c '{second}'")[-1][3]  # though nobody has collected the first one yet
+    freed = rows(db, f"DROP BACKUP c '{second}'")[-1][3]  # although the first one is not collected yet
     before = held(db, clock)
     db.sql(f"DROP BACKUP c '{second}' CONFIRM")
     assert before - held(db, clock) == freed > 0
@@ -183,7 +185,7 @@ def test_prune_says_why(db: Database, clock: ManualClock) -> None:
     assert result(db, operation)["removed"] == [first, one]
     assert before - held(db, clock) == plan[-1][3] > 0
     assert result(db, db.sql("PRUNE c KEEP LAST 2 FULL CONFIRM").operation_id)["removed"] == []
-    with pytest.raises(PreconditionFailed, match="no rules"):
+    with pytest.raises(PreconditionFailed, match="no retention rules"):
         db.sql("PRUNE c")
     db.sql("ALTER BACKUP COLLECTION c SET (RETENTION = 'KEEP LAST 1 FULL', MINIMUM = 2)")
     assert {row[0] for row in rows(db, "PRUNE c")} == {"keep", "free"}
@@ -311,7 +313,7 @@ def test_what_was_being_dropped_is_as_it_was_when_that_is_cancelled(db: Database
 
 
 def test_children_go_before_their_parents(db: Database, clock: ManualClock) -> None:
-    """So that what is left at any time is whole, wherever a backup is kept."""
+    """So that the remaining backups are complete at any time, wherever they are stored."""
     make(db)
     take(db, clock, "fiifi")
     first, *_, second, _ = backups(db)
@@ -365,7 +367,7 @@ def test_what_is_refused_changes_nothing(db: Database, clock: ManualClock) -> No
 
 
 class Meanwhile(QuickFiles):
-    """Files where something happens just before the first of a folder is looked at."""
+    """Calls ``act`` just before the first file of a folder is read."""
 
     act: Callable[[], None] | None = None
     folder = ""
@@ -386,8 +388,13 @@ class Meanwhile(QuickFiles):
 
 @dataclass
 class Beside:
-    """A warehouse in which a backup is dropped and collected as soon as somebody reads it. ``name``: the
-    backup. ``files``: those of ``other``, who reads it."""
+    """A warehouse in which a backup is dropped and collected as soon as another process reads it.
+
+    Attributes:
+        other: The reading process.
+        name: The backup.
+        files: Files of ``other``.
+    """
 
     db: Database
     other: Database
@@ -422,11 +429,11 @@ def beside(connect: Callable[..., Database], clock: ManualClock, tmp_path: Path)
 def test_what_was_collected_while_it_was_read_is_gone_and_not_damaged(
     beside: Callable[..., Beside], of: str
 ) -> None:
-    """This process is stopped for longer than its session and the grace period last."""
+    """The process is suspended for longer than its session and the grace period."""
     found = beside(index=of != "t")
 
     def sleep_and_drop() -> None:
-        found.other.runtime.session.close()  # The thread of a stopped process renews nothing.
+        found.other.runtime.session.close()  # The thread of a suspended process renews nothing.
         found.clock.sleep(1_000.0)
         found.drop()
 
@@ -444,7 +451,7 @@ def test_a_backup_that_goes_while_it_is_read_stays_until_then(
     db, other, files = found.db, found.other, found.files
 
     def drop_and_collect() -> None:
-        other.runtime.session.refresh()  # What its thread does, whenever it gets to it.
+        other.runtime.session.refresh()  # The session's thread does this from time to time.
         found.drop()
 
     files.act = drop_and_collect

@@ -1,5 +1,4 @@
-"""Backups in a repository: what is sent, what is not sent again, whose it is, and what a warehouse that knows
-nothing else makes of it."""
+"""Backups in a repository: uploads, shared objects, ownership, and ATTACH by another warehouse."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ def load(db: Database, first: int, number: int) -> None:
 
 @pytest.fixture
 def kept(db: Database, repository: Path) -> Database:
-    """A table with an index, and a collection whose backups go elsewhere."""
+    """Create a table with an index, and a collection with a repository."""
     db.sql(TABLE)
     load(db, 0, 10)
     db.sql(collection(repository))
@@ -50,7 +49,7 @@ def kept(db: Database, repository: Path) -> Database:
 def test_a_backup_is_in_the_repository_and_no_longer_in_the_warehouse(
     kept: Database, repository: Path
 ) -> None:
-    load(kept, 100, 5_000)  # more than the catalog itself keeps
+    load(kept, 100, 5_000)  # more than is kept inline
     kept.sql("ALTER BACKUP COLLECTION c SET (INCREMENTAL_BACKUP_ENABLED = 'false')")  # no stream holds logs
     kept.sql("BACKUP c")
     before = contents(kept)
@@ -96,7 +95,7 @@ def test_what_was_cut_is_sent_again(
     db.sql(collection(repository).removesuffix(")") + f", ENCRYPTION = '{encrypted}')")
     load(db, 0, 5_000)
     db.compact("t")
-    load(db, 0, 1)  # One of them is a file, and one is packed.
+    load(db, 0, 1)  # One segment is a file, and one is packed from inline rows.
     db.sql("BACKUP c")
     for number, path in enumerate(sorted((repository / "objects").rglob("*.parquet"))):
         path.write_bytes(path.read_bytes()[: (0, 40, 300)[number % 3]])
@@ -121,7 +120,7 @@ def test_an_index_that_no_backup_had_before_is_sound_when_it_is_restored(kept: D
 
 
 class Watched(QuickFiles):
-    """A repository that looks at the manifests which it is given."""
+    """Checks each manifest that is written: all its objects exist."""
 
     listed = 0
 
@@ -141,13 +140,13 @@ def test_a_manifest_comes_after_all_that_it_needs(kept: Database, repository: Pa
     for statement in ("BACKUP c", "BACKUP c INCREMENTAL", "BACKUP c INCREMENTAL", "COMPACT c"):
         load(kept, 50, 3)
         kept.sql(statement)
-    load(kept, 5_000, 5_000)  # more than the catalog itself keeps
+    load(kept, 5_000, 5_000)  # more than is kept inline
     kept.sql("BACKUP c")
     assert there.listed == 5
 
 
 class Broken(QuickFiles):
-    """A repository that cannot be reached until it is mended."""
+    """A repository that is unavailable until ``broken`` is reset."""
 
     broken = True
 
@@ -195,7 +194,7 @@ def test_a_backup_that_had_to_wait_is_sent_though_a_new_chain_has_begun(
 def test_a_folder_that_cannot_be_made_is_named(kept: Database, repository: Path) -> None:
     target = repository.with_name("not mounted") / "repository"
     repository.symlink_to(target)
-    with pytest.raises(Unavailable, match=f"the folder {repository} cannot be made"):
+    with pytest.raises(Unavailable, match=f"the folder {repository} cannot be created"):
         kept.sql("BACKUP c")
     target.mkdir(parents=True)
     kept.sql("BACKUP c")
@@ -220,7 +219,7 @@ def test_a_repository_that_is_not_there_is_not_made_anew(kept: Database, reposit
         f"SELECT k FROM t IN BACKUP c AT '{first}'",
         f"SELECT k FROM t VIEW by_v IN BACKUP c AT '{first}' WHERE v = 'v1'",
     ):
-        with pytest.raises(PreconditionFailed, match=f"{repository} .* is not there: it has no"):
+        with pytest.raises(PreconditionFailed, match=f"{repository}, .* is missing: it has no"):
             kept.sql(statement).rows()
     assert list(repository.iterdir()) == []
     repository.rmdir()
@@ -233,7 +232,7 @@ def test_a_repository_that_is_not_there_is_not_made_anew(kept: Database, reposit
 def test_an_increment_does_not_go_where_its_parent_is_not(
     kept: Database, repository: Path, tmp_path: Path
 ) -> None:
-    """An older copy of the repository was put in its place."""
+    """The repository was replaced by an older copy."""
     kept.sql("BACKUP c")
     shutil.copytree(repository, tmp_path / "older")
     load(kept, 50, 3)
@@ -254,8 +253,10 @@ def test_an_increment_does_not_go_where_its_parent_is_not(
 def test_a_copy_of_a_warehouse_does_not_write_where_the_other_does(
     kept: Database, repository: Path, tmp_path: Path, has_damage: bool
 ) -> None:
-    """Both take themselves for the owner, for they were one. A manifest that nobody can read hides no
-    other."""
+    """Both were the same warehouse, so each takes itself for the owner.
+
+    An unreadable manifest does not hide another one.
+    """
     read_first = repository / "backups" / "20990101000000Z_full.full.json"
     kept.sql("BACKUP c")
     here, copied = Path(kept.runtime.files.location), tmp_path / "copied"
@@ -281,7 +282,7 @@ def test_a_copy_of_a_warehouse_does_not_write_where_the_other_does(
 
 
 def test_a_backup_that_came_back_is_named_and_is_in_nobodys_way(kept: Database, repository: Path) -> None:
-    """Somebody has brought files back from an older copy of the repository."""
+    """Files of a dropped backup were copied back from an older copy of the repository."""
     kept.sql("BACKUP c")
     for _ in range(3):
         kept.sql("BACKUP c INCREMENTAL")
@@ -373,7 +374,7 @@ def test_a_repository_is_not_in_the_warehouse_nor_that_in_it(
         f"ALTER BACKUP COLLECTION c SET (STORAGE = '{here / place}')",
         f"COPY BACKUP '{name}' FROM c TO '{here / place}'",
     ):
-        with pytest.raises(InvalidArgument, match="one inside the other"):
+        with pytest.raises(InvalidArgument, match="inside each other"):
             db.sql(statement)
     assert sorted(tmp_path.rglob("*")) == before and len(rows(db, "SHOW BACKUP COLLECTIONS")) == 1
     db.sql(f"COPY BACKUP '{name}' FROM c TO '{repository}'")
@@ -398,15 +399,15 @@ def test_backups_stay_where_they_are(
 def test_nothing_that_others_have_becomes_a_part_of_a_new_repository(
     kept: Database, repository: Path, tmp_path: Path
 ) -> None:
-    """A repository removes what it does not need from its own folders."""
+    """A repository deletes files from its own folders that it does not need."""
     for folder in ("backups", "objects", "owners", "trash", "leases"):
         (tmp_path / folder / folder).mkdir(parents=True)
         (tmp_path / folder / folder / "dump.sql").write_text("precious")
         create = collection(tmp_path / folder).replace(" c ", f" {folder} ")
-        with pytest.raises(PreconditionFailed, match=f"no place for .* but a file {folder}/dump.sql"):
+        with pytest.raises(PreconditionFailed, match=f"cannot become .* has the file {folder}/dump.sql"):
             kept.sql(create)
         kept.sql(create.replace("WITH (", "WITH (CHECK = 'false', "))
-        with pytest.raises(PreconditionFailed, match=f"no place for .* but a file {folder}/dump.sql"):
+        with pytest.raises(PreconditionFailed, match=f"cannot become .* has the file {folder}/dump.sql"):
             kept.sql(f"BACKUP {folder}")
         assert [path.name for path in (tmp_path / folder).iterdir()] == [folder]
         (tmp_path / folder / folder / "dump.sql").rename(tmp_path / folder / "dump.sql")
@@ -460,7 +461,7 @@ def test_a_collection_is_attached_once(kept: Database, repository: Path) -> None
 
 
 def test_each_collection_has_a_repository_of_its_own(kept: Database, repository: Path) -> None:
-    """Otherwise what the one removes by its rules would be the backups of the other."""
+    """Otherwise the retention rules of one would delete the backups of the other."""
     db = kept
     db.sql("CREATE TABLE u (k Int32, PRIMARY KEY (k)); BACKUP c")
     with pytest.raises(PreconditionFailed, match="is that of the collection 'c'"):
@@ -476,7 +477,7 @@ def test_each_collection_has_a_repository_of_its_own(kept: Database, repository:
     for place in (repository, copy):
         with pytest.raises(PreconditionFailed, match="is that of the collection 'c'"):
             db.sql(f"COPY BACKUP '{name}' FROM d TO '{place}'")
-    # That of a collection which is known here is refused before anything has begun.
+    # The repository of a collection known here is refused before anything begins.
     assert [operation.state for operation in db.operations()].count("failed") == 1
     db.sql(f"ATTACH BACKUP COLLECTION reads FROM '{repository}'")
     for statement in ("BACKUP reads", "PRUNE reads KEEP LAST 1 FULL CONFIRM"):
@@ -546,7 +547,7 @@ def living(folder: Path, repository: Path) -> Database:
 
 
 class Places(Fate):
-    """What matters of a place: before and after every catalog transaction and every change of a file."""
+    """Places to die: before and after every catalog transaction and every change of a file."""
 
     def meet(self, boundary: str) -> None:
         if self.dead or boundary not in ("sync", "flush", "mkdir", "before the catalog commits"):

@@ -1,4 +1,4 @@
-"""What is in the folder of a repository: whose it is, what a backup is now, and what goes and when."""
+"""Files of a repository: owners, manifests in effect, and what is deleted when."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def repository(tmp_path: Path) -> Repository:
 
 
 def allowed() -> None:
-    """Nobody else writes."""
+    """The lease is valid."""
 
 
 def lost() -> None:
@@ -51,7 +51,7 @@ def names(repository: Repository, folder: str) -> list[str]:
 
 
 def test_a_backup_is_nothing_but_what_it_is_now(repository: Repository) -> None:
-    """What a merge that was undone has left goes, if what it builds on does not stay."""
+    """A manifest that a rolled-back merge has left is deleted if its parent does not stay."""
     forms = ["", ".after-10", ".after-15", ".after-20", ".full"]
     put(
         repository,
@@ -154,7 +154,7 @@ def test_of_two_who_take_it_at_once_one_has_it(repository: Repository, take_over
 
 
 class Fleeting(QuickFiles):
-    """Lists a manifest that is gone when it is read, as others may have given the backup another one."""
+    """Lists a manifest that does not exist when it is read: the backup has another one by then."""
 
     read_so_often = 0
 
@@ -196,5 +196,7 @@ def test_what_is_not_there(repository: Repository, tmp_path: Path) -> None:
         rotate_key(str(tmp_path / "other"), Settings(), Settings())
     with pytest.raises(PreconditionFailed, match="is not a backup repository"):
         _ = Repository(QuickFiles(tmp_path / "other"), "other").marker
-    with pytest.raises(PreconditionFailed, match="is not encrypted, and the collection wants it otherwise"):
+    with pytest.raises(
+        PreconditionFailed, match="is not encrypted, but the ENCRYPTION of the collection says otherwise"
+    ):
         Repository.make(repository.files, repository.root, Settings(), now=2.0, encrypted=True)

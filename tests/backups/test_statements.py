@@ -1,5 +1,4 @@
-"""Collections through SQL: created, altered, shown and dropped; what is refused leaves everything as it
-was."""
+"""SQL statements on collections: create, alter, show and drop. A refused statement changes nothing."""
 
 from __future__ import annotations
 
@@ -178,7 +177,7 @@ def test_increments_are_switched_on_and_off(db: Database) -> None:
     with refused(db, "PRECONDITION_FAILED", "does not take"):
         db.sql("BACKUP c INCREMENTAL")
     db.sql("ALTER BACKUP COLLECTION c SET (INCREMENTAL_BACKUP_ENABLED = 'true')")
-    with refused(db, "PRECONDITION_FAILED", "nothing was followed"):
+    with refused(db, "PRECONDITION_FAILED", "later changes were not recorded"):
         db.sql("BACKUP c INCREMENTAL")
     db.sql("BACKUP c; BACKUP c INCREMENTAL; ALTER BACKUP COLLECTION c RESET (INCREMENTAL_BACKUP_ENABLED)")
     with refused(db, "PRECONDITION_FAILED"):
@@ -217,7 +216,7 @@ def test_dropped_with_all_that_is_its_own(on_both: Database, clock: ManualClock)
     db.sql("BACKUP other INCREMENTAL")
     assert last(db, "other").rows == 1
     db.sql("DROP BACKUP COLLECTION other PURGE; DROP TABLE t; DROP TABLE `restored/t`")
-    clock.sleep(2 * HERE.read_seconds)  # what was read is not read any more
+    clock.sleep(2 * HERE.read_seconds)  # The read protection of earlier readers has ended.
     db.collect()
     assert list(db.runtime.files.names("data")) == []
 
@@ -258,7 +257,7 @@ def test_nothing_else_happens_to_a_collection_while_it_is_backed_up(db: Database
 
 
 def _in_another_process(db: Database, statement: str) -> None:
-    """Through a connection that does not carry on what this one has begun."""
+    """Run a statement in another process, which does not resume this one's operations."""
     folder = Path(db.runtime.files.location)
     with open_at(folder, clock=db.runtime.clock) as other:
         other.sql(statement)

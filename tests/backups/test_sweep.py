@@ -1,5 +1,7 @@
-"""Backups that are dropped leave the repository: first their manifests, and then, when nobody can be about to
-use them, the objects that no other backup needs."""
+"""Garbage collection of a repository: first the manifests of dropped backups, then unneeded objects.
+
+An object is deleted only after the grace period, when no writer can be about to use it.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def needed(repository: Path) -> set[str]:
 
 
 def take_chains(db: Database, clock: ManualClock, number: int) -> None:
-    """Chains of a full backup and two increments, a day between any two."""
+    """Take chains of a full backup and two increments, with a day between two backups."""
     for chain in range(number):
         load(db, chain, 3)
         db.sql("BACKUP c")
@@ -138,7 +140,7 @@ def test_what_is_on_its_way_out_is_not_used_again(
     clock.sleep(5)
     kept.sql("BACKUP c")
     assert not listed & needed(repository), "the same content has another name now"
-    # One that slept since it saw what nothing needs removes it now, and hurts nobody.
+    # A process that listed garbage and was suspended deletes it now, and does no harm.
     for name in listed:
         (repository / name).unlink(missing_ok=True)
     assert kept.verify("c") == []
@@ -189,7 +191,7 @@ def test_a_repository_that_is_away_is_swept_later(
 
 
 class Keeping(QuickFiles):
-    """Lets no backup go for a while."""
+    """Refuses to delete backups for a while."""
 
     keeps = True
 
@@ -220,7 +222,7 @@ def test_a_backup_says_that_others_did_not_leave_the_repository(
 def test_what_has_not_left_a_repository_yet_is_in_nobodys_way(
     kept: Database, repository: Path, clock: ManualClock, how: str
 ) -> None:
-    """Its manifest is still there when that of its parent has to go, too."""
+    """Its manifest still exists when that of its parent has to be deleted."""
     there = Keeping(repository)
     kept.runtime.files.opener = lambda root: there
     take_chains(kept, clock, 1)
@@ -271,7 +273,7 @@ def test_another_writer_is_waited_for(kept: Database, repository: Path, clock: M
 
 
 class Sleeper(QuickFiles):
-    """A process that is stopped when it is about to list a backup, while another sweeps the repository."""
+    """A process that is suspended just before it writes a manifest; another one collects garbage."""
 
     def __init__(self, root: Path, clock: ManualClock) -> None:
         super().__init__(root)
@@ -292,7 +294,7 @@ class Sleeper(QuickFiles):
 def test_a_backup_that_was_swept_while_its_process_slept_is_not_called_done(
     connect: Callable[..., Database], repository: Path, clock: ManualClock
 ) -> None:
-    kept = connect(clock=clock, settings={"shard_seconds": 10 * DAY})  # It is not tried again meanwhile.
+    kept = connect(clock=clock, settings={"shard_seconds": 10 * DAY})  # It is not retried meanwhile.
     kept.sql(TABLE)
     kept.sql(collection(repository))
     there = Sleeper(repository, clock)
@@ -300,7 +302,7 @@ def test_a_backup_that_was_swept_while_its_process_slept_is_not_called_done(
     take_chains(kept, clock, 1)
     load(kept, 500, 10)
     there.sleeps = True
-    with pytest.raises(Conflict, match="was swept"):
+    with pytest.raises(Conflict, match="was deleted from"):
         kept.sql("BACKUP c")
     assert records(kept)[-1].stored is None
     assert f"backups/{backups(kept)[-1]}.json" not in files(repository, "backups")

@@ -1,6 +1,8 @@
-"""What a sweep removes and what it leaves alone when others were at the repository before, after or beside
-it: the warehouse that has taken it over, a process that slept, one that died, a request that was carried out
-though it seemed to fail."""
+"""Garbage collection of a repository while other processes use it.
+
+These are: a warehouse that has taken it over, a suspended process, a crashed one, and a request that was
+carried out although it seemed to fail.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ def test_who_has_lost_a_repository_removes_nothing_from_it(
         assert backups(kept) == known, "what is refused is not half done"
         assert {name for name in there - files(repository, "") if not name.startswith("leases/")} == set()
         assert other.verify("c") == []
-        # Whoever has it does what the other one could not.
+        # The new owner deletes what the other one could not.
         for _ in range(2):
             other.sql(PRUNE)
             clock.sleep(2 * DAY)
@@ -52,8 +54,7 @@ def test_who_has_lost_a_repository_removes_nothing_from_it(
 
 
 class Deaf(QuickFiles):
-    """A repository that does what it is asked, and whose answers come back no more once a manifest is
-    there."""
+    """A repository whose responses are lost as soon as a manifest exists. Requests are carried out."""
 
     is_heard = True
 
@@ -96,8 +97,10 @@ def test_a_backup_that_was_not_known_to_be_there_leaves_it_when_it_is_dropped(
 
 
 class Dozer(QuickFiles):
-    """A process that is stopped between two of its parts: when its objects are there, and before it looks
-    whether the repository is still its own."""
+    """A process that is suspended between two parts.
+
+    Its objects are uploaded, and it has not checked the owner yet.
+    """
 
     def __init__(self, root: Path, clock: ManualClock) -> None:
         super().__init__(root)
@@ -121,7 +124,7 @@ class Dozer(QuickFiles):
 def test_what_was_swept_between_two_parts_is_not_listed(
     connect: Callable[..., Database], repository: Path, clock: ManualClock
 ) -> None:
-    kept = connect(clock=clock, settings={"shard_seconds": 10 * DAY})  # It is not tried again meanwhile.
+    kept = connect(clock=clock, settings={"shard_seconds": 10 * DAY})  # It is not retried meanwhile.
     kept.sql(TABLE)
     kept.sql(collection(repository))
     take_chains(kept, clock, 1)
@@ -130,7 +133,7 @@ def test_what_was_swept_between_two_parts_is_not_listed(
     kept.runtime.files.opener = lambda root: there
     load(kept, 500, 10)
     there.sleeps = True
-    with pytest.raises(Conflict, match="was swept"):
+    with pytest.raises(Conflict, match="was deleted from"):
         kept.sql("BACKUP c")
     assert not there.sleeps
     assert records(kept)[-1].stored is None
@@ -175,7 +178,7 @@ def test_what_a_process_left_that_died_while_it_wrote_a_text_goes(
 
 
 class Slow(QuickFiles):
-    """A repository to which a backup comes while its manifests are read: ``coming``, objects first."""
+    """A repository that receives a backup (``coming``, objects first) while its manifests are read."""
 
     def __init__(self, root: Path, coming: dict[str, bytes]) -> None:
         super().__init__(root)

@@ -1,4 +1,4 @@
-"""What a repository must show before a backup is called done, and before anything in it is believed."""
+"""Checks of a repository before a backup counts as done, and before its content is trusted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def key(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def db(connect: Callable[..., Database], clock: ManualClock, key: Path) -> Database:
-    """With a key for repositories, and a table."""
+    """Open a database with a key for repositories, and create a table."""
     db = connect(clock=clock, settings={"repository_key_file": str(key)})
     db.sql(TABLE)
     db.sql("UPSERT INTO t (k, v, n) VALUES (1, 'one', 1)")
@@ -50,11 +50,11 @@ def described(db: Database, name: str = "c") -> dict[str, Any]:
     return db.describe(f"/.backups/collections/{name}")
 
 
-# --- a backup is done when somebody could restore it -------------------------------------------------------
+# --- a backup is done only if it is restorable -------------------------------------------------------------
 
 LOST: dict[str, tuple[Callable[[Path], object], str]] = {
     "keys": (lambda place: shutil.rmtree(place / "keys"), "has no keys"),
-    "marker": (lambda place: (place / MARKER).unlink(), "is not there|is not a backup repository"),
+    "marker": (lambda place: (place / MARKER).unlink(), "is missing|is not a backup repository"),
     "parent": (lambda place: next((place / "backups").iterdir()).unlink(), "does not have the backup"),
     "parent's manifest": (
         lambda place: next((place / "backups").iterdir()).write_bytes(b"no longer"),
@@ -67,7 +67,7 @@ LOST: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("lost", LOST)
 def test_a_backup_that_nobody_could_restore_is_not_done(db: Database, repository: Path, lost: str) -> None:
-    """By a process that has opened the repository before, and remembers its marker and its keys."""
+    """The process has opened the repository before, and has its marker and keys in memory."""
     create(db, repository)
     db.sql("BACKUP c")
     whole = shutil.copytree(repository, repository.with_name("whole"))
@@ -81,7 +81,7 @@ def test_a_backup_that_nobody_could_restore_is_not_done(db: Database, repository
     assert caught.value.hint != StrandlineError.default_hint
     full, increment = records(db)
     assert (full.stored, increment.stored) == (str(repository), None), "it waits in the warehouse"
-    # When it is there again, the next backup brings both.
+    # When the files are back, the next backup uploads both.
     for name in ("keys", "backups"):
         shutil.copytree(whole / name, repository / name, dirs_exist_ok=True)
     shutil.copy(whole / MARKER, repository / MARKER)
@@ -117,7 +117,7 @@ def test_an_ancestor_that_is_gone_or_damaged_is_noticed(
 def test_verification_reports_what_was_put_in_the_place_of_an_object(
     db: Database, repository: Path, tmp_path: Path, what: str
 ) -> None:
-    """And it looks at the other objects all the same."""
+    """The other objects are verified all the same."""
     create(db, repository)
     create(db, tmp_path / "other", name="d")
     db.sql("BACKUP c; BACKUP d")
@@ -151,7 +151,7 @@ def test_a_new_master_key_is_taken_by_a_process_that_has_opened_the_repository(
     assert [record.stored for record in records(db)] == [str(repository)] * 3
     db.sql("VERIFY c WITH (LEVEL = 'checksums'); RESTORE c TABLE t AS back")
     assert sorted(content(db, "back")) == sorted(content(db, "t"))
-    # Whoever has the old key and the old keys opens what was there before, and nothing that came since.
+    # The old user key and the old key files open earlier backups, but no later ones.
     thief = shutil.copytree(repository, repository.with_name("thief"))
     shutil.rmtree(thief / "keys")
     shutil.copytree(kept, thief / "keys")
@@ -165,12 +165,12 @@ def _settings(key: Path) -> Settings:
     return Settings(repository_key_file=str(key))
 
 
-# --- the repository is the one that was meant --------------------------------------------------------------
+# --- the repository is the expected one --------------------------------------------------------------------
 
 
 @pytest.fixture
 def forged(tmp_path: Path) -> Path:
-    """A plain repository of somebody else's, with the same collection."""
+    """Create a foreign, unencrypted repository with a collection of the same name."""
     place = tmp_path / "forged"
     with open_at(tmp_path / "forger") as db:
         db.sql(TABLE)
@@ -196,7 +196,7 @@ def test_a_plain_repository_is_refused_where_a_key_is_configured(db: Database, f
     db.sql(f"{attach} WITH (ENCRYPTION = 'false')")
     db.sql("RESTORE c TABLE t AS plain")
     assert db.sql("SELECT k FROM plain").rows() == [(666,)]
-    # It was said once, and goes for what this collection does from then on.
+    # The setting was given once, and applies to the collection from then on.
     db.sql(f"{attach} WITH (ENCRYPTION = 'false', TAKE_OVER = 'true'); BACKUP c")
 
 
@@ -210,12 +210,12 @@ def test_one_process_has_encrypted_and_plain_collections(
 ) -> None:
     create(db, repository)
     plain = tmp_path / "plain"
-    create(db, plain, "", name="d")  # Nothing is there yet that somebody could have forged.
+    create(db, plain, "", name="d")  # Nothing exists yet that could have been forged.
     db.sql("BACKUP c; BACKUP d; BACKUP c INCREMENTAL; BACKUP d INCREMENTAL")
     copy = tmp_path / "copy"
     for backup in backups(db, "d"):
         db.sql(f"COPY BACKUP '{backup}' FROM d TO '{copy}'")
-    with pytest.raises(PreconditionFailed, match="is not encrypted, and the collection wants it"):
+    with pytest.raises(PreconditionFailed, match="is not encrypted, but the ENCRYPTION of the collection"):
         db.sql(f"COPY BACKUP '{backups(db)[0]}' FROM c TO '{copy}'")
     again = connect(settings={"repository_key_file": str(key)})
     again.sql("VERIFY c; VERIFY d; RESTORE c TABLE t AS one; RESTORE d TABLE t AS two")
@@ -233,7 +233,7 @@ def test_a_repository_that_was_exchanged_is_refused_by_everything(
     key: Path,
     encrypted: bool,
 ) -> None:
-    """By one that is plain, and where that makes no difference, by one with another id."""
+    """By an unencrypted repository, or, if the first is unencrypted as well, by one with another id."""
     create(db, repository, f"ENCRYPTION = '{encrypted}'")
     db.sql("BACKUP c")
     shown = described(db)
@@ -316,7 +316,7 @@ def test_a_repository_says_what_it_is_and_how_to_restore_from_it(
     assert f"--repository {id_of(repository)} --{'' if encrypted else 'no-'}encryption" in text
     assert ("STRANDLINE_REPOSITORY_KEY_FILE" in text) == encrypted
     assert max(map(len, text.splitlines())) <= 115
-    # It is nobody's business what is in it, and one that is missing comes back.
+    # Its content is not checked, and a missing file is written again.
     (repository / README).write_text("something else")
     db.sql("BACKUP c INCREMENTAL; VERIFY c; PRUNE c KEEP LAST 1 FULL CONFIRM; COMPACT c")
     assert (repository / README).read_text() == "something else"

@@ -137,8 +137,8 @@ def _check_free(conn: Connection, path: str, root: str, *, take_over: bool) -> N
     if not take_over:
         raise AlreadyExists(
             f"there is a backup collection {name!r} already",
-            "Choose another name, or drop it first. If it is attached, and its backups are to go on from "
-            "here, take its repository over: WITH (TAKE_OVER = 'true').",
+            "Choose another name, or drop it first. If this warehouse should continue its backups, "
+            "take its repository over: WITH (TAKE_OVER = 'true').",
         )
     storage = found.record(Collection).settings.storage
     if storage != root:

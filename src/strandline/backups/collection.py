@@ -225,9 +225,7 @@ class Collection(Record):
                 raise InvalidArgument(f"the setting {name} is named twice", "Name each setting once.")
             seen.add(name)
             if name == STORAGE:
-                raise InvalidArgument(
-                    "STORAGE has no default to go back to", "Set it to 'cluster', or to another place."
-                )
+                raise InvalidArgument("STORAGE has no default", "Set it to 'cluster', or to another place.")
             field, _ = _SETTINGS[name]
             changed = replace(changed, **{field: getattr(CollectionSettings(), field)})
         return replace(self, settings=changed)

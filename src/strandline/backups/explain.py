@@ -164,7 +164,7 @@ def _merge(
     conn: Connection, plan: Plan[MergeBody, Any], request: Any, collection: Collection
 ) -> Iterator[_Told]:
     for *swallowed, last in plan.body.runs:
-        yield _told("merge", last, f"swallows {', '.join(swallowed)}")
+        yield _told("merge", last, f"{', '.join(swallowed)} merged into it")
     if not plan.body.runs:
         yield _told("nothing", request.collection, "no two increments can become one")
         return

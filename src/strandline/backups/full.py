@@ -68,7 +68,7 @@ def member_tables(conn: Connection, path: Path) -> list[Path]:
             there = many.find(conn, collection.tables)
             missing = next(t for t in collection.tables if t not in there or there[t].type != "table")
             raise PathNotFound(
-                f"{error.message}, which is one of the collection's",
+                f"{error.message}, a member of the collection",
                 "Create or restore it; or take it out: ALTER BACKUP COLLECTION "
                 f"{word(path.name)} DROP TABLE {word(missing.lstrip('/'))}.",
             ) from error
@@ -95,7 +95,7 @@ def check_ours(path: Path, collection: Collection) -> None:
         raise PreconditionFailed(
             f"the repository {collection.settings.storage} of the collection {path.name!r} belongs to "
             "another warehouse, or to another collection of this one",
-            "Restore from it. If that warehouse is lost, let this one go on: ATTACH BACKUP COLLECTION "
+            "Restore from it. If that warehouse is lost, take it over: ATTACH BACKUP COLLECTION "
             f"{word(path.name)} FROM {constant(collection.settings.storage)} WITH (TAKE_OVER = 'true').",
         )
 

@@ -371,17 +371,17 @@ def _parent(conn: Connection, path: Path, collection: Collection) -> BackupRecor
         )
     if last.stream is None:
         raise FullNeeded(
-            f"{last.name} was taken while incremental backups were off, so nothing was followed since",
+            f"{last.name} was taken while incremental backups were off, so later changes were not recorded",
             take_full(path),
         )
     if collection.dropped == last.name:
         raise FullNeeded(
-            f"the collection {path.name!r} was dropped after {last.name}, and its streams ended with that",
+            f"the collection {path.name!r} was dropped after {last.name}, which ended its streams",
             take_full(path),
         )
     if collection.dropped is not None and collection.dropped > last.name:
         raise FullNeeded(
-            f"{collection.dropped} was dropped, and with it the changes since {last.name}",
+            f"{collection.dropped} was dropped, and it held the changes since {last.name}",
             take_full(path),
         )
     return last

@@ -109,7 +109,7 @@ def take(files: Files, clock: Clock, owner: str, purpose: str, seconds: float) -
             return RepositoryLease(files, clock, claim, seconds)
         tried = number + 1
     raise UnderOperation(
-        f"others take the lease on the repository at {files.location} all the time", "Try again later."
+        f"other processes keep taking the lease on the repository at {files.location}", "Try again later."
     )
 
 
@@ -126,7 +126,7 @@ class RepositoryLease:
             _, claim = self._look()
             # Read the clock last: until the end of the lease, no other process can have taken it.
             if self._clock.now() >= claim.until:
-                raise self._fenced(f"is over since {_time(claim.until)}")
+                raise self._fenced(f"expired at {_time(claim.until)}")
 
     def renew(self) -> None:
         """Extend the lease to its full duration from now on.
@@ -185,7 +185,7 @@ class RepositoryLease:
         """Return the current lease if this process wrote it, even if the response to that write was lost."""
         number, claim = _last(self._files)
         if claim is None:
-            raise self._fenced("cannot be read any more")
+            raise self._fenced("cannot be read")
         if claim.token != self._claim.token:
             raise self._fenced(f"was taken by another: {_who(claim)}")
         if claim.released:
@@ -198,12 +198,12 @@ class RepositoryLease:
                 return
             # The lease is still ours: an empty object, which a listing may omit, has this number.
             self._look()
-        raise self._fenced(f"cannot go on: there is something after {_name(number)}")
+        raise self._fenced(f"cannot be written: there are objects after {_name(number)}")
 
     def _fenced(self, what: str) -> Fenced:
         return Fenced(
             f"the lease on the repository at {self._files.location} {what}",
-            "Take it again when it is free, and look at what others may have done since.",
+            "Take it again when it is free, and check what other processes have written since.",
         )
 
 
@@ -289,4 +289,4 @@ def _time(seconds: float) -> str:
     try:
         return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
     except (ValueError, OverflowError, OSError):
-        return "a time that is none"
+        return "an invalid time"

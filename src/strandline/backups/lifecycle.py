@@ -105,7 +105,7 @@ def check_apart(conn: Connection, storage: str) -> None:
         return
     if is_inside(storage, here) or is_inside(here, storage):
         raise InvalidArgument(
-            f"the repository {storage} and the warehouse {here} would be one inside the other",
+            f"the repository {storage} and the warehouse {here} must not be inside each other",
             "Choose a place on another disk, or in another bucket, so that one outlives the other. Backups "
             "that are in the warehouse itself have STORAGE = 'cluster'.",
         )

@@ -99,7 +99,7 @@ def _check_settings(settings: CollectionSettings) -> None:
 
 
 def _check_backup(backup: BackupRecord) -> None:
-    _require(backup == backup.for_a_repository(), "it says what only a catalog says of a backup")
+    _require(backup == backup.for_a_repository(), "it sets fields that only a catalog may set")
     _require_name(backup.name)
     _require_range("the step", backup.step, 1)
     _require(isfinite(backup.time) and 0 <= backup.time <= MOST, f"it was taken at the time {backup.time}")
@@ -116,15 +116,15 @@ def _check_backup(backup: BackupRecord) -> None:
     _require(
         all(a < b for a, b in pairwise((*backup.merged, backup.name)))
         and (was_increment or not backup.merged),
-        "the backups that it has swallowed are not earlier increments",
+        "the backups merged into it are not earlier increments",
     )
     if backup.kind == "full":
         _require(
-            backup.parent is None and backup.after_step == 0, "it is a full backup and builds on another"
+            backup.parent is None and backup.after_step == 0, "it is a full backup, but builds on another one"
         )
         return
     if backup.parent is None:
-        raise InvalidArgument("it is an increment and builds on no backup")
+        raise InvalidArgument("it is an increment, but builds on no backup")
     _require_name(backup.parent)
     # Names sort in the order of the backups, so no backup is its own ancestor.
     first = min((*backup.merged, backup.name))
@@ -171,7 +171,7 @@ def _check_table(backup: BackupRecord, path: str, table: TableRecord, contents: 
     _check_schema(path, table.schema)
     if table.was is not None:
         _check_path(table.was)
-        _require(backup.kind == "incremental", f"{path} is in a full backup and had another name before it")
+        _require(backup.kind == "incremental", f"{path} is in a full backup, but has a former name")
     _require_unique(f"{path} has an index", (index.definition.name for index in table.indexes))
     own = [index.definition.name for index in table.indexes] + [feed.name for feed in table.changefeeds]
     _require_unique(f"{path} has an index or a changefeed", own)
@@ -179,7 +179,7 @@ def _check_table(backup: BackupRecord, path: str, table: TableRecord, contents: 
         paths.check_own_name(feed.name, "changefeed")
         _require(
             feed.mode in MODES and feed.format in FORMATS,
-            f"the changefeed {feed.name} of {path} is of no kind",
+            f"the changefeed {feed.name} of {path} has an unknown mode or format",
         )
     _check_slice(backup, path, table.schema, table.slice, contents.table)
     with_data = {index.definition.name for index in table.indexes if index.slice is not None}
@@ -234,7 +234,8 @@ def _check_index(table: TableSchema, path: str, index: IndexRecord) -> None:
     definition = index.definition
     paths.check_own_name(definition.name, "index")
     _require(
-        (index.holds == "data") == (index.slice is not None), f"{path}/{definition.name} holds no such data"
+        (index.holds == "data") == (index.slice is not None),
+        f"{path}/{definition.name} contradicts its slice",
     )
     _require(not definition.unique or definition.is_sync, f"{path}/{definition.name} cannot be unique")
     _require(bool(definition.columns), f"{path}/{definition.name} has no columns")
@@ -243,7 +244,7 @@ def _check_index(table: TableSchema, path: str, index: IndexRecord) -> None:
         for name in group:
             _require(
                 name in table,
-                f"{path}/{definition.name} names the column {name[:80]!r}, which {path} has not",
+                f"{path}/{definition.name} names the column {name[:80]!r}, which {path} does not have",
             )
     for name in definition.columns:
         _require(table[name].type.orderable, f"{name!r} cannot be in the key of {path}/{definition.name}")
@@ -252,14 +253,14 @@ def _check_index(table: TableSchema, path: str, index: IndexRecord) -> None:
 
 def _check_stored(table: TableSchema, path: str, definition: IndexDef) -> None:
     _require_unique(
-        f"{path}/{definition.name} says of a column how it is stored", (n for n, _ in definition.stored)
+        f"{path}/{definition.name} lists how a column is stored", (n for n, _ in definition.stored)
     )
     for _, physical in definition.stored:
         _check_physical(physical)
     impl = definition.impl_schema(table)
     _require(
         all(n in impl for n, _ in definition.stored),
-        f"{path}/{definition.name} stores a column that it has not",
+        f"{path}/{definition.name} stores a column that it does not have",
     )
     _require_unique(
         f"{path}/{definition.name} has a physical column", (c.physical.lower() for c in impl.columns)
@@ -289,7 +290,7 @@ def _check_slice(
     _require_range(f"the number of tombstones of {path}", slice_.tombstones, 0, slice_.rows)
     for digest in (slice_.before, slice_.after):
         _require_range(f"the number of rows of {path}", digest.rows)
-    _require(not slice_.whole or slice_.before == Digest(), f"{path} is whole, and begins with rows")
+    _require(not slice_.whole or slice_.before == Digest(), f"{path} is whole, but begins with rows")
     _require(slice_.whole or backup.kind == "incremental", f"{path} is not whole in a full backup")
     check_sum(path, backup, slice_)
     for each in objects:
@@ -297,13 +298,13 @@ def _check_slice(
         _require(
             slice_.whole or each.role == "log", f"{path} holds only changes, and {each.object} is no log"
         )
-    _require(sum(o.bytes for o in objects) == slice_.bytes, f"the objects of {path} do not have its bytes")
+    _require(sum(o.bytes for o in objects) == slice_.bytes, f"the objects of {path} have another size")
     _require(sum(o.rows for o in objects) >= slice_.rows, f"the objects of {path} have too few rows")
 
 
 def _check_object(path: str, schema: TableSchema, found: ObjectRecord) -> None:
     name = found.object
-    _require(_CHECKSUM.fullmatch(found.checksum) is not None, f"the checksum of {name} is none")
+    _require(_CHECKSUM.fullmatch(found.checksum) is not None, f"the checksum of {name} is not a checksum")
     _require_range(f"the number of rows of {name}", found.rows)
     _require_range(f"the number of bytes of {name}", found.bytes, 1)
     _require_range(f"the first step of {name}", found.after)
@@ -311,10 +312,10 @@ def _check_object(path: str, schema: TableSchema, found: ObjectRecord) -> None:
     _require(found.fresh or found.role == "log", f"the base segment {name} is not fresh")
     ends = (found.min_key, found.max_key)
     if found.rows == 0:
-        _require(ends == (None, None), f"{name} has no rows and a first key")
+        _require(ends == (None, None), f"{name} has no rows, but a first or last key")
         return
     if found.min_key is None or found.max_key is None:
-        raise InvalidArgument(f"{name} has rows and no first or last key")
+        raise InvalidArgument(f"{name} has rows, but no first or last key")
     for key in (found.min_key, found.max_key):
         _check_key(schema, key, f"a key of {name}")
     _require(order(found.min_key) <= order(found.max_key), f"the first key of {name} comes after its last")

@@ -15,8 +15,8 @@ _TEXT = """\
 This folder is a backup repository of Strandline (keyed tables on Spark). It holds the backups of one backup
 collection, and everything that is needed to restore them{but}.
 
-Do not edit, rename or remove anything in it, and do not add files: whatever is changed by hand can make
-backups unreadable. It may be copied as a whole to another place (cp -r, aws s3 sync); restoring from the copy
+Do not edit, rename or remove anything in it, and do not add files: manual changes can make backups
+unreadable. It may be copied as a whole to another place (cp -r, aws s3 sync); restoring from the copy
 works in the same way.
 
 To restore, on any machine that reaches this folder or bucket:
@@ -28,11 +28,11 @@ To restore, on any machine that reaches this folder or bucket:
     strandline -w NEW_FOLDER restore COLLECTION
 
 NEW_FOLDER is a folder for a new warehouse. PLACE is the full path of this folder, or its URL. COLLECTION is
-the name that attach prints. If the warehouse that took these backups is lost, and nightly backups are to go
-on from the new one, add --take-over to attach.
+the name that attach prints. If the warehouse that took these backups is lost, and the new one should
+continue them, add --take-over to attach.
 
 The id of this repository is {id}. Compare it with the id that you wrote down when the
-repository was created ("strandline describe .backups/collections/COLLECTION" shows it): anybody who may write
+repository was created ("strandline describe .backups/collections/COLLECTION" shows it): anyone who can write
 here could have replaced this text and everything else.
 """
 _KEY = """\

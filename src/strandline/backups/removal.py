@@ -120,7 +120,7 @@ def plan_removal(conn: Connection, request: DropRequest, now: float) -> Removal:
         keep = request.keep or settings.retention
         if keep is None:
             raise PreconditionFailed(
-                f"the collection {collection.name!r} has no rules by which backups are kept",
+                f"the collection {collection.name!r} has no retention rules",
                 f"Name some, such as PRUNE {word(collection.name)} KEEP LAST 2 FULL, or set RETENTION.",
             )
         busy = [path.name for path in there if path.state != paths.READY]

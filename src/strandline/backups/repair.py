@@ -277,7 +277,7 @@ class RepairPart(WritingPart[RepairRun, RepairBatch]):
             wrong = damage(self.runtime.files, segment, schema)
             if wrong is not None:
                 return replace(each, problem=wrong.message)
-            return replace(each, healed_from="nowhere: every byte of it is right again")
+            return replace(each, healed_from="not needed: its bytes are right again")
         files, name = self.runtime.files.found(segment.file)
         try:
             files.exists(name)
@@ -294,7 +294,7 @@ class RepairPart(WritingPart[RepairRun, RepairBatch]):
             if damage(self.runtime.files, segment) is None:
                 event("object healed", object=each.object, source=content.told)
                 return replace(each, healed_from=content.told)
-        return replace(each, problem="nothing that is known has the same content")
+        return replace(each, problem="no known file has the same content")
 
     def configure(
         self, tx: Writer, run: RepairRun, part: Part[RepairBatch], made: RepairBatch

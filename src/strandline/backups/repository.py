@@ -56,9 +56,9 @@ TRIES = 3
 """Attempts to read a manifest: another one may have taken effect since the manifests were listed."""
 
 _TWO_OF_A_KIND = (
-    "Perhaps a copy of this warehouse backs up to the same place: give that one another. To go on with all "
-    "that is there, drop the collection, which leaves the repository alone, and attach it WITH (TAKE_OVER = "
-    "'true')."
+    "Perhaps a copy of this warehouse writes to the same repository: choose another place for the copy. To "
+    "continue with the repository as it is, drop the collection, which leaves the repository alone, and "
+    "attach it WITH (TAKE_OVER = 'true')."
 )
 
 
@@ -122,7 +122,7 @@ class Repository:
             marker = read_marker(files)
         check_kind(marker, root, encrypted=encrypted)
 
-    # --- who writes ----------------------------------------------------------------------------------------
+    # --- owner ---------------------------------------------------------------------------------------------
 
     def owner(self) -> RepositoryOwner | None:
         """Return the current owner: the last warehouse that took the repository."""
@@ -160,7 +160,7 @@ class Repository:
         """
         owner = self.owner()
         if owner is None:
-            self.marker  # noqa: B018  (one without an owner is being made, or it is none)
+            self.marker  # noqa: B018  (without an owner: refuse it if it has no marker)
         elif owner.warehouse != warehouse:
             hint = "Choose another place for the backups of this warehouse."
             if collection is not None:
@@ -355,9 +355,9 @@ def check_kind(marker: Marker | None, root: str, *, encrypted: bool) -> None:
     if marker is not None and marker.encrypted != encrypted:
         how = "is encrypted" if marker.encrypted else "is not encrypted"
         raise PreconditionFailed(
-            f"the repository {root} {how}, and the collection wants it otherwise",
-            "Find out whether another repository was put in its place. If it is the right one, set "
-            "ENCRYPTION to what it is, or choose another place.",
+            f"the repository {root} {how}, but the ENCRYPTION of the collection says otherwise",
+            "Find out whether another repository was put in its place. If it is the right one, change "
+            "ENCRYPTION to match it, or choose another place.",
         )
 
 
@@ -367,7 +367,7 @@ def make_root(files: Files, root: str) -> None:
         files.make_root()
     except OSError as error:
         raise Unavailable(
-            f"the folder {root} cannot be made: {error.strerror}",
+            f"the folder {root} cannot be created: {error.strerror}",
             "Check that its storage is mounted, and that this process may write there.",
         ) from error
 
@@ -381,8 +381,8 @@ def check_free(files: Files, root: str, settings: Settings) -> None:
         if read_marker(files) is not None:
             return  # Another process has just created it.
         raise PreconditionFailed(
-            f"{root} is no place for a new repository: it has no {MARKER}, but a file {name}",
-            "Choose an empty folder. If it is a repository without its marker, bring that back from a copy.",
+            f"{root} cannot become a new repository: it has the file {name}, but no {MARKER}",
+            f"Choose an empty folder. If it is a repository that has lost its {MARKER}, copy that file back.",
         )
     for above in _around(files.location):
         found = None
@@ -390,7 +390,7 @@ def check_free(files: Files, root: str, settings: Settings) -> None:
             found = read_marker(files_at(above, settings))
         if found is not None:
             raise PreconditionFailed(
-                f"{root} is no place for a new repository: it is among the files of the one at {above}",
+                f"{root} cannot become a new repository: it is among the files of the one at {above}",
                 "Choose a folder outside of it.",
             )
 
@@ -417,7 +417,7 @@ def check_there(files: Everywhere, segments: Iterable[Segment]) -> None:
 def away(root: str) -> PreconditionFailed:
     """Build the error for a repository that is missing at its known location."""
     return PreconditionFailed(
-        f"the repository {root} has backups of the collection, and is not there: it has no {MARKER}",
+        f"the repository {root}, which has backups of the collection, is missing: it has no {MARKER}",
         "Check that its storage is mounted. If it was moved, drop the collection and attach the "
         "repository where it is now; if it is lost, drop the collection and create it again.",
     )

@@ -209,7 +209,7 @@ def _confirm(there: Repository, manifest: Manifest) -> None:
 
 def _swept(there: Repository, manifest: Manifest, name: str) -> Conflict:
     return Conflict(
-        f"the object {name} was swept from {there.root} while {manifest.backup.name} was sent there",
+        f"the object {name} was deleted from {there.root} while {manifest.backup.name} was uploaded",
         "The backup is as it was before. Try again: BACKUP, COMPACT or COPY BACKUP.",
     )
 
@@ -308,6 +308,6 @@ def _list(repository: Repository, trash: Trash) -> None:
     name, made = f"{TRASH}/{number:08}.json", to_bytes(trash)
     if not repository.plain.write_if_absent(name, made) and repository.plain.find(name) != made:
         raise Conflict(
-            f"another process sweeps {repository.root} as well: it has written {name}",
+            f"another process also deletes files of {repository.root}: it has written {name}",
             "Try again when it is done.",
         )

@@ -35,7 +35,7 @@ def open_as_restorer(files: Everywhere, there: Repository) -> Repository:
         raise away(there.root)
     if _key_id(found) != _key_id(there.files):
         raise Conflict(
-            f"the master key of the repository {there.root} was changed while a backup was sent there",
+            f"the master key of the repository {there.root} was changed while a backup was uploaded",
             "The backup is as it was before. Try again: BACKUP, COMPACT or COPY BACKUP.",
         )
     return Repository(found, there.root)

@@ -182,10 +182,10 @@ def out_of_time(conn: Connection, run: RestoreRun) -> OutOfTime:
     stages = shards.stages(conn, run.operation)
     last = run.body.increments
     there = [stage for stage in stages if stage.stage <= last and stage.parts_done == stage.parts]
-    words = [f"{len(there)} of {last + 1} backups were there"]
+    words = [f"{len(there)} of {last + 1} backups were restored"]
     if (now := next((stage for stage in stages if stage.parts_done < stage.parts), None)) is not None:
         if now.stage > last:
-            what = "parts of what comes after them"
+            what = "later parts"
         else:
             what = f"shards of increment {now.stage}" if now.stage else "shards of the full backup"
         words.append(f"and {now.parts_done} of {now.parts} {what}")

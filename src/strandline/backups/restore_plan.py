@@ -122,7 +122,7 @@ class RestorePlan:
             )
         if self.replace:
             return AlreadyExists(
-                f"{path} is {names.with_article(there.type)}, and a restore replaces nothing but tables",
+                f"{path} is {names.with_article(there.type)}, and a restore can replace only tables",
                 f"Restore under a name that is free: {beside}.",
             )
         return AlreadyExists(

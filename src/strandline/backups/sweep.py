@@ -102,8 +102,8 @@ class SweepRepository(WritingKind[CollectionRequest, SweepBody, Nothing]):
         collection = path.record(Collection)
         if collection.settings.storage == CLUSTER:
             raise InvalidArgument(
-                f"the collection {path.name!r} has no repository to sweep",
-                "What is in the warehouse is freed by db.maintain().",
+                f"the collection {path.name!r} has no repository to clean up",
+                "Use db.maintain() to free space in the warehouse.",
             )
         run.lock(tx, [path], "altering")
         going = collection.leaving

@@ -163,7 +163,7 @@ class _Verification:
         self._problems.append(Problem(kind, self._at(backup), message))
         self._spoiled.setdefault(backup, message)
 
-    # --- what is told without an object --------------------------------------------------------------------
+    # --- checks without objects ----------------------------------------------------------------------------
 
     def _compare_sizes(self) -> None:
         """Check that the catalog has all bytes that a backup recorded."""
@@ -245,7 +245,7 @@ class _Verification:
             count += patiently(self._runtime, partial(unnamed, repository, found.named))
         return count
 
-    # --- what takes longer ---------------------------------------------------------------------------------
+    # --- checks of objects, trial restores -----------------------------------------------------------------
 
     def _look_at_objects(self) -> None:
         objects, request = self._objects, self._request
@@ -276,7 +276,7 @@ class _Verification:
             if verdicts[backup].because is not None:
                 continue  # The trial would fail with the same error.
             try:
-                with phase(f"restoring {backup} to nowhere"):
+                with phase(f"trial restore of {backup}"):
                     try_restore(self._path.name, backup)
             except Corrupted as error:
                 self._find("failed_restore", backup, f"{backup} cannot be restored: {error.message}")
@@ -295,7 +295,7 @@ class _Verification:
             return ordered[: ceil(len(ordered) * self._request.sample / 100)]
         return [name for name in ordered if self._request.again or name not in tried]
 
-    # --- the end -------------------------------------------------------------------------------------------
+    # --- reports -------------------------------------------------------------------------------------------
 
     def _judge(self) -> dict[str, Verdict]:
         held = {}

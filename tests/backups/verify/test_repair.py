@@ -1,5 +1,7 @@
-"""An object that was damaged is written anew: by the next backup that has the same rows, which then shares
-nothing that is known to be bad, and by REPAIR. What it heals are all backups that name it."""
+"""Damaged objects are written anew by REPAIR, or by the next backup with the same rows.
+
+That backup does not share damaged objects. All backups that name a healed object are healed.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ from tests.world import Death, ManualClock
 
 @dataclass
 class Place:
-    """A repository as somebody else sees it, who may change what is in it."""
+    """A repository as an attacker sees it, who can change its files."""
 
     url: str
     s3: S3 | None = None
@@ -112,7 +114,7 @@ def connect(place: Place, tmp_path: Path, clock: ManualClock) -> Iterator[Callab
 
 @pytest.fixture(params=[0, 1000], ids=["files", "inline"])
 def db(request: pytest.FixtureRequest, kind: str, place: Place, connect: Callable[..., Database]) -> Database:
-    """A full backup. Its rows are files in the warehouse, or the catalog has them."""
+    """Take a full backup. Its rows are files in the warehouse, or inline in the catalog."""
     db = connect(inline_rows=request.param)
     begin(db, place, encrypted=kind == "encrypted")
     return db
@@ -178,7 +180,7 @@ def test_a_backup_that_builds_on_damage_cannot_be_restored_before_anybody_verifi
 
 
 def copy_objects(place: Place, folder: Path) -> Place:
-    """A copy of a whole repository."""
+    """Copy a whole repository."""
     copy = Place(str(folder))
     for name in place.names(""):
         Path(folder, name).parent.mkdir(parents=True, exist_ok=True)
@@ -216,7 +218,7 @@ def test_repair_heals_from_a_copy_what_the_warehouse_has_no_more(
     assert len(db.verify("c")) == 3
     report = db.repair("c")
     assert [each.healed_from for each in report.repaired] == [None] * len(report.repaired)
-    assert {each.problem for each in report.not_repaired} == {"nothing that is known has the same content"}
+    assert {each.problem for each in report.not_repaired} == {"no known file has the same content"}
     assert len(report.repaired) == len(report.not_repaired) == len(report) == 3
     copy.damage(copy.names()[0])
     report = db.repair("c", source=copy.url)
@@ -316,7 +318,7 @@ def test_death_at_any_write_of_a_repair(tmp_path: Path) -> None:
 def test_a_copy_heals_backups_in_the_warehouse(
     connect: Callable[..., Database], place: Place, tmp_path: Path
 ) -> None:
-    """The table itself has the same file, and is healed with them."""
+    """The table itself shares the file, and is healed with them."""
     db = connect(inline_rows=0)
     begin(db, Place("cluster"))
     expected = state(db)
