@@ -1,4 +1,4 @@
-"""States of one small warehouse that are kept, gone back to and compared."""
+"""Saved catalog states of one small warehouse: go back to them and compare them."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ class Unattended(Session):
 
 
 class Branches:
-    """A warehouse whose catalog can be set back to where it was. Its rows must all be in the catalog. Time
-    stands still in it, so that two histories can be compared."""
+    """A warehouse whose catalog can be set back to an earlier state.
+
+    All its rows are inline in the catalog. Its clock stands still, so that two histories can be compared.
+    """
 
     def __init__(self, folder: Path, make: Callable[[Database], None]) -> None:
         self._folder = folder
@@ -47,7 +49,10 @@ class Branches:
         self.catalog = self.connect()
 
     def connect(self) -> Catalog:
-        """Another connection. Few are made: what SQLAlchemy has compiled belongs to one."""
+        """Open another connection.
+
+        Use few: the SQLAlchemy cache of compiled statements belongs to a connection.
+        """
         url = sqlite_url(self._folder / "catalog.sqlite")
         self._catalogs.append(world.open_catalog(self._folder, url, ManualClock(BEGUN + 1)))
         return self._catalogs[-1]
@@ -71,32 +76,32 @@ class Branches:
         with self._raw() as raw:
             kept.backup(raw)
         for catalog in self._catalogs:
-            forget_rows(catalog)  # The same ids may stand for others.
+            forget_rows(catalog)  # The same ids may have other rows now.
 
     def database(self, catalog: Catalog) -> Database:
-        """Another process, which has read nothing yet; its parts go one by one."""
+        """Return the database of a new process, which runs its parts one by one."""
         nothing: Any = NoSpark()
         runtime = Runtime(catalog, QuickFiles(self._folder), ALONE, catalog.clock, nothing)
         runtime.session = Unattended(catalog, ALONE.session_seconds, ALONE.grace_seconds)
         return Database(runtime)
 
     def process(self) -> Engine:
-        """The engine of such a one, for the one operation that there will be."""
+        """Return the engine of another process, for the only operation."""
         engine = self.database(self.catalog)._running.engine
         engine.new_id = lambda: "op"
         return engine
 
     def bury(self) -> None:
-        """The leases of all who live run out."""
+        """Let the leases of all processes expire."""
         with self.catalog.write() as tx:
             tx.conn.execute(update(sqltables.sessions).values(expires=0.0))
 
     def canonical(self) -> str:
-        """All that matters of the catalog, whatever the order in which ids were given out."""
+        """Return the content of the catalog that matters, independent of the order of ids."""
         with self.catalog.read() as conn:
             found = world.dump(conn)
             assert found["disagreements"] == []
-            found["leaks"] = len(found["leaks"])  # They name paths by ids.
+            found["leaks"] = len(found["leaks"])  # They contain path ids.
             named = {p.id: p.path for p in world.all_paths(conn)}
             segments = {s.id: _content(s) for s in conn.execute(select(sqltables.segments))}
             found["chains"] = sorted((at, segments[i], *rest) for at, i, *rest in found["chains"])

@@ -39,11 +39,11 @@ class Story:
         self.held = {name: contents(db, name) for name in self.names}
 
     def assert_unchanged(self, db: Database | None = None) -> None:
-        """Every backup holds what it held."""
+        """Assert that every backup holds what it held at the beginning."""
         assert {name: contents(db or self.db, name) for name in self.names} == self.held
 
     def restored(self, backup: str, db: Database | None = None) -> dict[str, State]:
-        """What a restore brings, with its indexes, which must be sound."""
+        """Restore a backup, check its indexes, and return its rows."""
         into, where = db or self.db, f"/r/{backup}"
         into.sql(f"RESTORE c AT '{backup}' INTO `{where}` WITH (VERIFY = 'data')")
         assert into.check(f"{where}/t").problems == []
@@ -53,4 +53,4 @@ class Story:
 
 
 Tell = Callable[[str], Story]
-"""Opens a story whose backups are in that place: "cluster" or "repository"."""
+"""Opens a story whose backups are in "cluster" or in "repository"."""

@@ -1,5 +1,4 @@
-"""A database in a fresh folder that must do without Spark, and as many connections to it as a test asks
-for."""
+"""A database in a new folder without Spark, and further connections to it."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def connect(tmp_path: Path) -> Iterator[Callable[..., Database]]:
-    """Opens the test's warehouse, and closes it in the end."""
+    """Return a function that opens the test's warehouse; close all of them at the end."""
     opened: list[Database] = []
 
     def make(url: str | None = None, **options: Any) -> Database:
@@ -54,7 +53,7 @@ def repository(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def kept(db: Database, repository: Path) -> Database:
-    """An empty table, and a collection whose backups go elsewhere."""
+    """Create an empty table, and a collection with a repository."""
     db.sql(TABLE)
     db.sql(collection(repository))
     return db
@@ -62,13 +61,13 @@ def kept(db: Database, repository: Path) -> Database:
 
 @pytest.fixture
 def on_both(connect: Callable[..., Database], catalog_url: str | None, clock: ManualClock) -> Database:
-    """The same on SQLite and on PostgreSQL."""
+    """Open the warehouse with SQLite and with PostgreSQL."""
     return connect(catalog_url, clock=clock)
 
 
 @pytest.fixture
 def tell(prepared: Prepared, connect: Callable[..., Database], clock: ManualClock, tmp_path: Path) -> Tell:
-    """Each story is told once, and copied for those who ask."""
+    """Return a function that opens a copy of a story. Each story is created once."""
 
     def make(place: str, first: Path, repository: Path) -> tuple[Story, float]:
         then = ManualClock()

@@ -1,4 +1,4 @@
-"""Texts of a repository that somebody has changed and signed anew: every field in many ways."""
+"""Changed and signed texts of a repository: every field in many ways."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any, TypeAlias
 from strandline.storage.digest import checksum_of
 
 Keys: TypeAlias = tuple[str | int, ...]
-"""Where a value is in a JSON document."""
+"""The position of a value in a JSON document."""
 
 
 def body_of(path: Path) -> dict[str, Any]:
-    """Return what a text of a repository says, without its checksum."""
+    """Return the content of a text of a repository, without its checksum."""
     body: dict[str, Any] = json.loads(path.read_text("utf-8"))
     body.pop("checksum", None)
     return body
 
 
 def sign(body: Any) -> bytes:
-    """Return the text with the right checksum."""
+    """Return the text of ``body`` with the right checksum."""
     text = json.dumps(body)
     if not text.endswith("}"):
         return text.encode()
@@ -31,14 +31,14 @@ def sign(body: Any) -> bytes:
 
 
 def edit(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
-    """Change a text, and sign it."""
+    """Change a text, and sign it again."""
     body = body_of(path)
     change(body)
     path.write_bytes(sign(body))
 
 
 def places(value: Any, at: Keys = ()) -> Iterator[Keys]:
-    """Yield where there is a value, from the top."""
+    """Yield the positions of all values, from the top."""
     yield at
     if isinstance(value, dict):
         for key, inner in value.items():
@@ -49,8 +49,11 @@ def places(value: Any, at: Keys = ()) -> Iterator[Keys]:
 
 
 def changes(body: dict[str, Any], added: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield documents that differ from ``body`` in one place, each with what was done. ``added``: fields that
-    are put into every object."""
+    """Yield a description and a document for each change of ``body`` in one place.
+
+    Args:
+        added: Fields that are added to every object.
+    """
     for at in places(body):
         if at:
             yield f"{_said(at)} removed", _changed(body, at, _removed)

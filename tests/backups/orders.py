@@ -1,4 +1,4 @@
-"""The orders in which the parts of an operation can come."""
+"""All orders in which the parts of an operation can run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.backups.branches import Branches
 
 
 class Orders:
-    """One operation that has begun, and all ways to its end."""
+    """One started operation, and all orders of its parts."""
 
     def __init__(self, branches: Branches, kind: str, request: Record) -> None:
         self.branches = branches
@@ -27,14 +27,18 @@ class Orders:
         self.edges = self.deaths = 0
 
     def plain(self) -> str:
-        """How it ends if its parts come as they were planned."""
+        """Return the end state if the parts run as planned."""
         self._again(self.start)
         assert self.engine.run("op").state == DONE
         return self.branches.canonical()
 
     def shuffled(self, random_: random.Random, *, whole: bool, dies: float) -> str:
-        """How it ends in an order that the random numbers say: one part after the other, or with their phases
-        mixed. ``dies``: how often its process dies after a transition."""
+        """Return the end state of a random order of parts.
+
+        Args:
+            whole: Run one part after the other; otherwise mix their phases.
+            dies: Probability that the process dies after a transition.
+        """
         self._again(self.start)
         while runnable := self.engine.runnable("op")[1]:
             part = random_.choice(runnable)
@@ -48,14 +52,21 @@ class Orders:
         return self.branches.canonical()
 
     def explore(self, *, deaths: bool, reduced: bool = False) -> set[str]:
-        """All ends. A node is a set of parts that are done; all ways to it lead to the same catalog, so one
-        of them is followed further: then all orders lead to the same end. ``deaths``: after each transition
-        the process dies, and another one takes over.
+        """Return all end states.
 
-        ``reduced``: parts of different tables commute, so any order leads where one leads in which all parts
-        of the first table come before those of the others. These are all followed. That parts commute is
-        looked at in every state of the first table, with each part of another: before each part of the first
-        one and after it, they lead to the same catalog. With deaths, nothing follows such a part."""
+        A node is a set of finished parts. All orders that lead to a node must give the same catalog, so only
+        one of them is followed further; then all orders give the same end state.
+
+        Args:
+            deaths: After each transition the process dies, and another one takes over.
+            reduced: Parts of different tables commute, so it is enough to follow the orders in which all
+                parts of the first table
+            come before those of the others. That they commute is checked in every state of the first table,
+                with each part of
+            another table: before and after each part of the first table, both orders give the same catalog.
+                With deaths, no part
+            follows such a part.
+        """
         level = {frozenset[str](): self.start}
         ends = set()
         while level:
@@ -79,7 +90,7 @@ class Orders:
         return ends
 
     def _name(self, part: PartRow) -> str:
-        """Which one it is, in any order; its table comes first."""
+        """Return a name that does not depend on the order; the table comes first."""
         at = sqltables.parts.c
         path = select(at.path).where(at.operation_id == "op", at.id == part.id)
         with self.branches.catalog.read() as conn:
@@ -87,7 +98,7 @@ class Orders:
         return f"{table} {part.kind} {part.stage} {part.body}"
 
     def _followed(self, done: frozenset[str], runnable: list[PartRow], *, deaths: bool) -> list[PartRow]:
-        """Those of the first table; of others all when it is done, and else one."""
+        """Return the parts of the first table. When it is done, return all others, otherwise one of them."""
         names = {part.id: self._name(part) for part in runnable}
         first = min({name.split()[0] for name in self._planned})
         mine = [part for part in runnable if names[part.id].split()[0] == first]
@@ -97,7 +108,7 @@ class Orders:
         return runnable
 
     def _again(self, kept: sqlite3.Connection) -> None:
-        """Go on from what was kept, as the process that the operation belongs to."""
+        """Continue from a saved state, as the process that owns the operation."""
         self.branches.go_back(kept)
         self.engine = self.branches.process()
         session = self.engine.get("op").session_id

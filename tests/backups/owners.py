@@ -1,9 +1,8 @@
-"""Several that want the lease on one repository, each with a clock of its own, of which a seed tells every
-step.
+"""Simulation of processes that compete for the lease of a repository. A seed decides every step.
 
-Each runs in a thread, of which one at a time goes on, up to its next look at the files, its next change of
-them or its next look at the clock. There the seed decides who goes on, how much time passes, what goes wrong
-and who dies.
+Each process runs in a thread and has its own clock. One thread at a time runs, until it next reads or changes
+files or reads its clock. Then the seed decides which one continues, how much time passes, what fails and
+which process dies.
 """
 
 from __future__ import annotations
@@ -27,7 +26,12 @@ ACTIONS = 25
 
 
 class Owners:
-    """``passed``: how often ``check`` said yes. ``wrong``: when it should not have."""
+    """The simulated processes.
+
+    Attributes:
+        passed: How often ``check`` passed.
+        wrong: The cases in which it should not have passed.
+    """
 
     def __init__(
         self, files: LocalFiles | ObjectFiles, seed: int, *, spread: float = ALLOWANCE_SECONDS
@@ -38,7 +42,7 @@ class Owners:
         self.passed = 0
         self.wrong: list[str] = []
         count = self.random.randint(2, 4)
-        # Some carry out the same operation, one after the other or at the same time.
+        # Some run the same operation, one after the other or at the same time.
         skews = (self.random.choice((-spread, 0, spread)) / 2 for _ in range(count))
         self._all = [Actor(self, f"operation {i % 3}", skew) for i, skew in enumerate(skews)]
 
@@ -49,14 +53,13 @@ class Owners:
         while going := [actor for actor in self._all if not actor.done]:
             long = self.random.random() < 0.04
             self.time += self.random.choice((10, 20, SECONDS) if long else (0, 0.1, 0.5, 2))
-            # The others sleep meanwhile, wherever they are; most of all between what they see and what time
-            # it is.
+            # The other processes sleep meanwhile, most often between reading the lease and reading the clock.
             if actor.done or self.random.random() < (0.5 if actor.looks_at_clock else 0.1):
                 actor = self.random.choice(going)
             actor.go_on(dies=self.random.random() < 0.002)
 
     def holds(self, actor: Actor, lease: RepositoryLease) -> None:
-        """At the very moment at which ``check`` has said yes."""
+        """Record a wrong result at the moment when ``check`` has passed."""
         self.passed += 1
         _, claim = leases._last(self.files)
         if claim is None or (claim.token != lease._claim.token and claim.owner != actor.owner):
@@ -83,7 +86,7 @@ class Actor:
         self._back.acquire()
 
     def pause(self) -> None:
-        """The others' turn. Whoever is dead does nothing more."""
+        """Let another process run. A dead one does not continue."""
         if not self._dies:
             self._back.release()
             self._turn.acquire()
@@ -128,7 +131,7 @@ class Actor:
 
 
 class _Acting(Files if TYPE_CHECKING else object):
-    """Whatever is done to files takes a turn of its own, and may go wrong before or after it is done."""
+    """Every file access waits for its turn, and may fail before or after it is done."""
 
     _actor: Actor
 
@@ -148,7 +151,7 @@ class _Acting(Files if TYPE_CHECKING else object):
         if chance < 0.10:
             raise Unavailable("the answer got lost")
         if chance < 0.15:
-            return False  # It got lost, and the same was asked for again.
+            return False  # The response was lost, and the request was repeated.
         return answer
 
 

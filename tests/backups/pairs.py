@@ -1,4 +1,4 @@
-"""Two statements at the same time, in turns that a test decides on; and what there is afterwards."""
+"""Two concurrent statements, interleaved as a test decides, and the state after them."""
 
 from __future__ import annotations
 
@@ -14,29 +14,32 @@ from tests.backups.branches import Branches
 from tests.backups.reading import contents, records
 
 Outcome = str
-"""``done``, or the code of the refusal."""
+"""``done``, or the error code."""
 
 
 class Pair:
-    """Two processes on one warehouse, which is as it was in the beginning for each ``run``."""
+    """Two processes on one warehouse, which is reset before each ``run``."""
 
     def __init__(self, branches: Branches) -> None:
         self._branches = branches
         self._start = branches.keep()
         self._catalogs = branches.connect(), branches.connect()
         self.seen: list[str] = []
-        """What disagreed after a transaction."""
+        """Inconsistencies that were seen after a transaction."""
         self.turns = [0, 0]
-        """How many transactions either had in the last run."""
+        """Number of transactions of each process in the last run."""
 
     def alone(self, statements: Iterable[str]) -> tuple[list[Outcome], Any]:
-        """What comes of statements one after the other."""
+        """Run statements one after the other; return their outcomes and the final state."""
         db, _ = self._begin(lambda: None, lambda: None)
         return [_outcome(db, statement) for statement in statements], self._picture(db)
 
     def run(self, first: str, second: str, at: int, upto: int | None) -> tuple[list[Outcome], Any]:
-        """The second one begins after so many transactions of the first, stops after so many of its own
-        (None: when it is done), and goes on when the first is done."""
+        """Run two statements with a given interleaving.
+
+        The second one begins after ``at`` transactions of the first, stops after ``upto`` transactions of its
+        own (None: when it is done), and continues when the first is done.
+        """
         stopped, go_on = threading.Event(), threading.Event()
         self.turns = [0, 0]
         told = ["", ""]
@@ -85,7 +88,7 @@ class Pair:
         return picture(db)
 
     def _look(self) -> None:
-        """What a reader can see changes only with a transaction, so this is every moment."""
+        """Check all that a reader can see. It changes only with a transaction."""
         with self._branches.catalog.read() as conn:
             self.seen += world.disagreements(conn)
 
@@ -99,8 +102,10 @@ def _outcome(db: Database, statement: str) -> Outcome:
 
 
 def picture(db: Database) -> Any:
-    """All that users see: tables with their indexes and rows, and what each backup holds. Whatever is left
-    over, locked or does not fit is in it as well."""
+    """Return all that users can see: tables with indexes and rows, and the content of each backup.
+
+    It also lists what is left over, locked or inconsistent.
+    """
     runtime = db.runtime
     with runtime.catalog.read() as conn:
         every = [p for p in world.all_paths(conn) if not names.is_binned(p.path)]
@@ -121,5 +126,5 @@ def picture(db: Database) -> Any:
 
 
 def _place(path: str) -> str:
-    """Where a table is; of one that was replaced without the time."""
+    """Return the path of a table; for a replaced one, without the time."""
     return path if not path.startswith("/.replaced/") else f"/.replaced/{path.split('/', 3)[3]}"

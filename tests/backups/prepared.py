@@ -1,4 +1,4 @@
-"""Warehouses with backups that take long to make: each is made once."""
+"""Warehouses with backups that take long to create: each is created once."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ T = TypeVar("T")
 
 
 class Prepared:
-    """Every test has a copy of the warehouse. The repository, of which a catalog knows where it is, is put
-    back in its place."""
+    """Gives every test a copy of a warehouse.
+
+    The catalog knows the location of the repository, so the repository is copied back to the same place.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -22,8 +24,11 @@ class Prepared:
         return self._folder / name / "repository"
 
     def copy(self, name: str, to: Path, make: Callable[[Path, Path], T]) -> T:
-        """Make a copy of the warehouse of this name. Return what ``make`` returned when it was given the
-        folder of the first one and that of the repository; it leaves the warehouse closed."""
+        """Copy the warehouse of this name to ``to``, and return the result of ``make``.
+
+        Args:
+            make: Creates the warehouse, given its folder and that of the repository, and leaves it closed.
+        """
         first, repository = self._folder / name / "warehouse", self.repository(name)
         kept = self._folder / name / "kept"
         if name not in self._made:

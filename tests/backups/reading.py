@@ -1,5 +1,7 @@
-"""What tests of backups share: warehouses that are quick to open, and backups read by a plain dictionary,
-segment by segment."""
+"""Helpers for tests of backups: warehouses that open quickly, and a plain reader of backups.
+
+The reader folds the segments of a backup in a dictionary.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ State = dict[Key, Row]
 HERE = Settings(
     bulk_rows=10**9, scan_rows=10**9, workers=1, history_seconds=0.0, grace_seconds=0.0, carry_on_seconds=0.0
 )
-"""Everything in this process and this thread, and nothing kept for its history."""
+"""Run everything in this process and thread, and keep no history."""
 
 CLUSTER = "WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')"
 
@@ -42,7 +44,7 @@ def collection(place: Path | str, incremental: bool = True) -> str:
 
 
 def open_at(folder: Path, url: str | None = None, **options: Any) -> Database:
-    """A database that must do without Spark, unless a session is given."""
+    """Open a database without Spark, unless a session is given."""
     settings = replace(HERE, **options.pop("settings", {}))
     options.setdefault("files", QuickFiles(folder))
     options.setdefault("spark", NoSpark())
@@ -54,7 +56,7 @@ def open_at(folder: Path, url: str | None = None, **options: Any) -> Database:
 
 
 def hurry(db: Database) -> None:
-    """Nothing here has to survive a power cut, so that the disk need not be waited for."""
+    """Do not wait for the disk: nothing here has to survive a power cut."""
     catalog = db.runtime.catalog
     if catalog.is_sqlite:
         event.listen(
@@ -79,8 +81,7 @@ def last(db: Database, collection: str = "c") -> BackupRecord:
 def changes(
     db: Database, backup: str, path: str, index: str | None = None, collection: str = "c"
 ) -> list[Row]:
-    """What an increment holds of a table or of an index: the columns, then whether it is a tombstone, by
-    key."""
+    """Return the rows of an increment of a table or index, and whether each is a tombstone, sorted by key."""
     (record,) = [r for r in records(db, collection) if r.name == backup]
     table = record.tables[path]
     definition = None if index is None else next(i for i in table.indexes if i.definition.name == index)
@@ -92,8 +93,7 @@ def changes(
 
 
 def contents(db: Database, backup: str | None = None, collection: str = "c") -> dict[str, State]:
-    """What a backup and those that it builds on add up to, by path: of a table ``/t``, of an index
-    ``/t/i``."""
+    """Return the folded content of a backup's chain, by path: ``/t`` for a table, ``/t/i`` for an index."""
     known = records(db, collection)
     chain = chain_to(known, backup or known[-1].name)
     found: dict[str, State] = {}
@@ -121,7 +121,7 @@ def _folded(
     for record, name in zip(chain, names, strict=True):
         table = record.tables.get(name)
         if table is None:
-            state = {}  # it was no member then
+            state = {}  # The table was not a member then.
             continue
         known = table.index(index) if index is not None else None
         slice_ = table.slice if index is None else (known.slice if known is not None else None)
@@ -141,7 +141,7 @@ def _folded(
 def _rows(
     db: Database, record: BackupRecord, slice_: SliceRecord, shape: TableSchema
 ) -> Iterator[tuple[int, str, Row]]:
-    """Step, operation and row, in the order of the segments and of time."""
+    """Yield step, operation and row, in the order of segments and steps."""
     with db.runtime.catalog.read() as conn:
         segments = chains.load(conn, slice_.target_id, record.step).segments
     for segment in segments:
@@ -156,7 +156,7 @@ def _rows(
 
 
 def projected(table: TableSchema, state: State, index: IndexDef) -> State:
-    """What an index must hold for the rows of its table."""
+    """Return the rows that an index must hold for the rows of its table."""
     shape = index.impl_schema(table)
     at, key = [table.names.index(n) for n in shape.names], [shape.names.index(n) for n in shape.key]
     rows = [tuple(row[i] for i in at) for row in state.values()]
@@ -168,7 +168,7 @@ def streams(db: Database, path: str) -> list[str]:
 
 
 def leaks(db: Database) -> list[str]:
-    """What a finished operation must not leave behind, and files that nothing refers to."""
+    """Return leftovers of finished operations, and files that nothing refers to."""
     with db.runtime.catalog.read() as conn:
         wrong = world.leaks(conn)
         known = set(conn.execute(select(sqltables.segments.c.file)).scalars())

@@ -1,4 +1,4 @@
-"""What a collection is: its tables, its settings, and the names of its backups."""
+"""Collections: tables, settings, and names of backups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOON = 1767268800.0  # 2026-01-01 12:00:00 UTC
 
 
 def again(collection: Collection) -> Collection:
-    """It, as it comes back from the catalog."""
+    """Return the collection after a round trip through the catalog's format."""
     return records.from_text(Collection, records.to_text(collection), "a collection")
 
 
@@ -122,7 +122,7 @@ def test_what_is_kept_in_the_warehouse_is_not_called_encrypted() -> None:
         with pytest.raises(InvalidArgument, match="is not encrypted"):
             sealed.with_settings(settings)
     assert not sealed.with_settings([CLUSTER, ("ENCRYPTION", "false")]).settings.encryption
-    # One that an earlier version let be so can be changed.
+    # A collection that an earlier version accepted can be changed.
     earlier = replace(sealed, settings=replace(sealed.settings, storage="cluster"))
     assert earlier.with_settings([("MINIMUM", 2)]).settings.minimum == 2
     assert earlier.with_settings([("STORAGE", "/r")]).settings.encryption
@@ -171,7 +171,7 @@ def test_a_name_that_its_streams_cannot_have_is_passed_over() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["full", "incremental"]), st.floats(-5, 5)), max_size=20))
 def test_names_differ_and_sort_in_the_order_of_the_backups(taken: list[Any]) -> None:
-    """However close they are, and also when the clock goes back."""
+    """Also if backups follow closely, and if the clock goes back."""
     made: list[str] = []
     for kind, shift in taken:
         made.append(next_name(kind, NOON + shift, made))

@@ -1,5 +1,8 @@
-"""An increment becomes a full backup: nothing but its record and its segments changes, whatever goes on
-beside it, and what came before it is not needed any more."""
+"""Compaction: an increment becomes a full backup.
+
+Only its record and its segments change, also with concurrent operations. Earlier backups are not needed any
+more.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ def story(request: pytest.FixtureRequest, tell: Tell) -> Story:
 
 @pytest.fixture
 def here(tell: Tell) -> Story:
-    """In the warehouse: a repository has one writer at a time."""
+    """Return a story in the warehouse: a repository has one writer at a time."""
     return tell("cluster")
 
 
@@ -68,14 +71,14 @@ def engine_of(db: Database) -> Engine:
 
 
 def steps(db: Database, operation_id: str) -> Generator[None, None, None]:
-    """An operation, one transition after the other."""
+    """Run an operation, and yield after each transition."""
     with engine_of(db)._driving(operation_id):
         while engine_of(db).step(operation_id):
             yield
     assert db.operation(operation_id).state == "done"
 
 
-# --- what it becomes ----------------------------------------------------------------------------------------
+# --- the compacted backup -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", [1, 3])
@@ -169,7 +172,7 @@ def test_columns_and_indexes_that_came_and_went(db: Database, storage: str) -> N
     assert story.restored(last(db).name)["/t"] == held["/t"]
 
 
-# --- what it does not do -----------------------------------------------------------------------------------
+# --- limits of a compaction --------------------------------------------------------------------------------
 
 
 def test_what_has_not_changed_is_shared(db: Database, storage: str) -> None:
@@ -206,7 +209,7 @@ def test_damage_is_found_and_nothing_is_changed(story: Story) -> None:
 
 
 def reverse(db: Database, segment: Segment, schema: TableSchema, role: Role = "base") -> None:
-    """Write the values of a segment's file backwards, as a defect of a writer would: it has the same size."""
+    """Reverse the values of a segment's file, as a writer with a defect would. The size stays the same."""
     assert segment.file is not None
     files, name = db.runtime.files.found(segment.file)
     columns = [STEP] if role == "base" else [STEP, OP, WAS_HI, WAS_LO]
@@ -264,7 +267,7 @@ def test_what_is_not_sent_yet_is_refused(db: Database, tmp_path: Path) -> None:
     story.assert_unchanged()
 
 
-# --- beside others -----------------------------------------------------------------------------------------
+# --- concurrent operations ---------------------------------------------------------------------------------
 
 
 def test_backups_and_restores_go_on_beside_it(here: Story, connect: Callable[..., Database]) -> None:
@@ -333,7 +336,7 @@ def test_others_keep_off_the_backups_that_it_works_on(story: Story, tmp_path: Pa
 
 
 def engine_of_statement(db: Database, statement: str) -> Any:
-    """Run a statement in another session, which does not take over what this one has begun."""
+    """Run a statement in another session, which does not resume this one's operations."""
     other = open_at(Path(db.runtime.files.location), clock=db.runtime.clock)
     try:
         return other.sql(statement)
@@ -381,7 +384,7 @@ def remote(tell: Tell) -> Story:
 
 
 def test_the_manifest_of_a_folded_backup_says_nothing_of_its_pin(remote: Story) -> None:
-    """A pin is this warehouse's: whoever attaches the repository has pins of his own."""
+    """A pin is local to one warehouse: another one that attaches the repository has its own pins."""
     name = remote.names[2]
     remote.db.sql(f"PIN BACKUP c '{name}'; COMPACT c TO '{name}'")
     written = [*(Path(remote.storage) / "backups").glob(f"{name}*.json")]
@@ -429,7 +432,7 @@ def _tree(db: Database, path: str) -> list[tuple[str, str]]:
 
 
 def test_a_backup_that_is_removed_is_restorable_until_it_is_gone(remote: Story) -> None:
-    """Its two manifests go one after the other, and a process may die in between."""
+    """Its two manifests are deleted one after the other, and the process may die in between."""
     db, name = remote.db, remote.names[-1]
     db.sql("COMPACT c")
     repository = Repository(db.runtime.files.at(remote.storage), remote.storage)
@@ -462,7 +465,7 @@ def test_what_an_undone_try_left_in_the_repository_stands(
     db.cancel(operation_id)
     text = left.read_bytes()
     assert (last(db).kind, contents(db)) == ("incremental", held)
-    other = connect(clock=clock, settings={"shard_bytes": 1})  # In two shards it becomes two objects.
+    other = connect(clock=clock, settings={"shard_bytes": 1})  # With two shards it becomes two objects.
     other.sql("COMPACT c")
     assert left.read_bytes() == text
     manifest = Repository(db.runtime.files.at(str(where)), str(where)).manifest(name)
@@ -488,7 +491,7 @@ def test_a_copy_of_it_is_a_full_backup(story: Story, tmp_path: Path) -> None:
 
 
 def test_one_that_is_undone_after_its_manifest_came_is_no_damage(story: Story) -> None:
-    """What it has left in a repository says the same of the rows, and the next one takes it."""
+    """The manifest that it leaves in a repository has the same rows, and the next compaction uses it."""
     db = story.db
     operation_id = engine_of(db).start("compact backups", CompactRequest(collection="c"))
     for _ in steps(db, operation_id):
@@ -507,8 +510,8 @@ def test_paths_that_wait_are_not_seen(story: Story) -> None:
     operation_id = engine_of(db).start("compact backups", CompactRequest(collection="c"))
     with db.runtime.catalog.read() as conn:
         waiting = [path.path for path in paths.under(conn, operation_id) if path.type == "table"]
-    assert len(waiting) == 2  # the table and its index; what has not changed is shared
-    # A thread is at it; whoever met it otherwise would carry it on.
+    assert len(waiting) == 2  # the table and its index; an unchanged table or index is shared
+    # A thread drives the operation; otherwise a process that meets it would resume it.
     with engine_of(db)._driving(operation_id), pytest.raises(UnderOperation):
         db.sql(f"SELECT * FROM `{waiting[0]}`").collect()
     assert [None for _ in steps(db, operation_id)]
@@ -516,7 +519,7 @@ def test_paths_that_wait_are_not_seen(story: Story) -> None:
         db.describe(waiting[0])
 
 
-# --- with the rules of a collection -------------------------------------------------------------------------
+# --- automatic compaction -----------------------------------------------------------------------------------
 
 
 def test_what_came_before_it_can_be_dropped(story: Story) -> None:

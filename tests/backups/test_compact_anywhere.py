@@ -1,5 +1,4 @@
-"""Chains are folded, and increments merged, the same whatever the catalog is in, wherever the repository is,
-encrypted or not; and what came before can go then."""
+"""Compaction and merge on every catalog and repository, encrypted or not; then earlier backups can go."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ FEW = [("postgresql", "s3", "encrypted")]
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, Any]]:
-    """Where the repository is, and the settings that lead there."""
+    """Return the location of the repository, and the settings for it."""
     (tmp_path / "key").write_text("ab" * 32)
     settings: dict[str, Any] = {"repository_key_file": str(tmp_path / "key"), "inline_rows": 2}
     if request.param == "folder":

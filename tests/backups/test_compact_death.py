@@ -1,6 +1,8 @@
-"""A process dies while it compacts backups, or merges increments, at every write of it in turn. Whether
-another one finishes it or undoes it, every backup holds what it held, and nothing stays locked or on the
-disk."""
+"""A process dies while it compacts or merges backups, at each of its writes in turn.
+
+Another process then finishes or undoes the operation. Every backup holds what it held, and nothing stays
+locked or on the disk.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,11 @@ TABLES = """
 
 COMPACT, MERGE = "COMPACT c", "COMPACT c INCREMENTS"
 CHAINED = 3
-"""So many deaths happen to one chain."""
+"""Number of deaths in one chain."""
 
 
 def begin(db: Database, storage: str, *, encrypted: bool) -> None:
-    """A new chain, so that the last place takes no longer than the first."""
+    """Begin a new chain, so that later iterations do not take longer."""
     db.sql(
         f"""DROP BACKUP COLLECTION IF EXISTS c;
             CREATE BACKUP COLLECTION c (TABLE t, TABLE `dir/u`)
@@ -52,8 +54,10 @@ def die_everywhere(
     encrypted: bool = False,
     statement: str = COMPACT,
 ) -> list[str]:
-    """One process after the other dies ``stride`` places later, and the ends follow one another, too. Answers
-    the places that the last one, which survived, came to."""
+    """Let one process after the other die, each ``stride`` places later; the ends alternate.
+
+    Return the places that the last process, which survived, reached.
+    """
     with living(folder, None) as db:
         db.sql(TABLES)
     for number, end in enumerate(itertools.cycle(ends)):
@@ -85,7 +89,7 @@ def die_everywhere(
 
 
 def survive(db: Database, held: dict[str, dict[str, State]], end: End, place: str, *, merges: bool) -> None:
-    # What was swallowed is swept from a repository by another operation.
+    # Another operation deletes merged backups from the repository.
     unfinished = [o for o in db.operations() if not o.is_over and o.kind != "sweep repository"]
     newest = max(held)
     end(db)
@@ -119,7 +123,7 @@ def survive(db: Database, held: dict[str, dict[str, State]], end: End, place: st
 
 
 def assert_listed(db: Database, place: str) -> None:
-    """The repository has all that its manifests name, and these are those of all backups."""
+    """Assert that the repository has the manifests of all backups and all objects that they name."""
     repository = Repository(db.runtime.files.at(place), place)
     assert repository.backups() == backups(db)
     for name in backups(db):

@@ -1,4 +1,4 @@
-"""What an increment says of itself when it has become a full backup, and what of its chain is shared."""
+"""The record of a compacted backup, and what of its chain is shared."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""A process dies in the middle of a backup, at every write of it in turn. Whether another one finishes it or
-undoes it, the collection is usable, the next backup works, no stream is left over or missing, and nothing
-stays held, pinned, locked or on the disk.
+"""A process dies in the middle of a backup, at each of its writes in turn.
+
+Another process then finishes or undoes the backup. The collection is usable, the next backup works, no stream
+is left over or missing, and nothing stays held, pinned, locked or on the disk.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ ALONE = Settings(
     inline_rows=0,
     repository_key_env="REPOSITORY_KEY",
 )
-"""One part after the other, so that a number says where the process dies; and every slice is a file."""
+"""Run one part after the other, so that a number says where the process dies. Every slice is a file."""
 TOGETHER = replace(ALONE, parts_together=3)
-"""Parts make their transitions together, and not all of them at once."""
+"""Parts make their transitions together, but not all of them at once."""
 STATEMENTS = {"full": "BACKUP c", "incremental": "BACKUP c INCREMENTAL"}
 SOURCES = {"/t": ["by_v", "by_n"], "/dir/u": []}
 
@@ -59,7 +60,7 @@ def create(folder: Path, url: str | None) -> None:
 
 
 def begin_again(db: Database) -> None:
-    """A new chain now and then, so that the last place takes no longer than the first."""
+    """Begin a new chain now and then, so that later iterations do not take longer."""
     if len(backups(db)) > 4:
         db.sql(
             f"DROP BACKUP COLLECTION c; CREATE BACKUP COLLECTION c (TABLE t, TABLE `dir/u`) {CLUSTER}; BACKUP c"
@@ -77,8 +78,10 @@ def change(db: Database, number: int) -> None:
 
 
 class Places(Fate):
-    """After every catalog transaction, and before, in the middle of and after every file. What is true before
-    a transaction commits is true after the one before it."""
+    """Places to die: after every catalog transaction, and before, in the middle of and after every file.
+
+    What is true before a transaction commits is true after the one before it.
+    """
 
     def meet(self, boundary: str) -> None:
         if self.dead or boundary in ("after the catalog committed", "create", "middle of append", "flush"):
@@ -97,8 +100,10 @@ def die_everywhere(
     *,
     settings: Settings = ALONE,
 ) -> list[str]:
-    """One process after the other dies ``stride`` places later, and the ends follow one another, too. Answers
-    the places that the last one, which survived, came to."""
+    """Let one process after the other die, each ``stride`` places later; the ends alternate.
+
+    Return the places that the last process, which survived, reached.
+    """
     create(folder, url)
     for number, end in enumerate(itertools.cycle(ends), start=1):
         with living(folder, url) as db:
@@ -133,7 +138,7 @@ def undo(db: Database) -> None:
 
 
 def care(db: Database) -> None:
-    """Ordinary maintenance finds it, too."""
+    """Run maintenance, which also resumes the operation."""
     db.maintain()
 
 
@@ -157,7 +162,7 @@ def survive(db: Database, known: list[str], end: End) -> None:
 
 
 def assert_right(db: Database) -> None:
-    """The last backup is what the tables hold; nobody has written since."""
+    """Assert that the last backup holds the rows of the tables, which did not change since."""
     found, tables = contents(db), last(db).tables
     for path, indexes in SOURCES.items():
         assert sorted(found[path].values(), key=repr) == sorted(content(db, path), key=repr)
@@ -195,7 +200,7 @@ def test_death_at_every_write(tmp_path: Path, kind: str, ends: tuple[End, End]) 
 def test_death_at_every_write_of_parts_that_go_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    # What takes long is noted, which is a transaction more.
+    # Slow work is noted in an extra transaction; prevent that.
     monkeypatch.setattr("strandline.operations.transitions.NOTED_SECONDS", math.inf)
     trail = die_everywhere(
         tmp_path / "w", None, STATEMENTS[kind], (undo, finish), 1 if EVERY else 11, settings=TOGETHER

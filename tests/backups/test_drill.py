@@ -1,6 +1,8 @@
-"""The disaster drill: the warehouse and its catalog are gone, and all that is left is the repository. Whoever
-attaches it has everything again: rows, digests, versions, indexes and changefeeds. Whoever takes it over goes
-on with its increments, until the next disaster."""
+"""Disaster drill: the warehouse and its catalog are lost, and only the repository is left.
+
+A warehouse that attaches it gets everything back: rows, digests, versions, indexes and changefeeds. One that
+takes it over continues its increments, until the next disaster.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from tests.s3 import S3
 from tests.tables.examples import assert_sound
 
 SMALL = {"inline_rows": 3, "merge_segments": 4, "shard_bytes": 2000}
-"""So that some commits stay in the catalog, others make files, and a table has several shards."""
+"""Some commits stay in the catalog, others make files, and a table has several shards."""
 FACTS = ("columns", "key", "version", "rows", "digest")
 
 FIRST = """
@@ -62,8 +64,7 @@ def quoted(path: str) -> str:
 
 
 def facts(db: Database, paths: list[str]) -> dict[str, Any]:
-    """All that must come back: of each table and index what its description says and its rows, and the
-    changefeeds."""
+    """Return all that must come back: descriptions, rows, indexes and changefeeds."""
     found: dict[str, Any] = {}
     for path in paths:
         table = db.describe(path)
@@ -93,8 +94,10 @@ FORMS = list(
         ("moved", "whole", "omitting"),
     )
 )
-"""Where the repository is, what its files are, what the catalogs are in, and what is done: the repository is
-taken elsewhere before it is attached, or stays; or its backups hold no data of indexes."""
+"""Location of the repository, its encryption, the kind of catalog, and a variant.
+
+Variants: the repository is moved before it is attached, or stays, or its backups hold no data of indexes.
+"""
 FEW = [
     ("folder", "encrypted", "sqlite", "moved"),
     ("s3", "encrypted", "postgresql", "moved"),
@@ -109,7 +112,7 @@ def _param(form: tuple[str, str, str, str]) -> Any:
 
 @dataclass
 class Places:
-    """Where a drill takes place. ``move``: takes the repository elsewhere, and says where."""
+    """Where a drill takes place. ``move``: moves the repository, and returns its new location."""
 
     repository: str
     settings: dict[str, Any]
@@ -142,7 +145,7 @@ def places(request: pytest.FixtureRequest, tmp_path: Path) -> Places:
 
 @pytest.fixture
 def open_(places: Places, tmp_path: Path) -> Iterator[Callable[..., Database]]:
-    """Opens a warehouse. What opens an encrypted repository is not in it."""
+    """Return a function that opens a warehouse. The key of an encrypted repository is not stored in it."""
     opened: list[Database] = []
     key = tmp_path / "key"
     key.write_text("ab" * 32)
@@ -158,7 +161,7 @@ def open_(places: Places, tmp_path: Path) -> Iterator[Callable[..., Database]]:
 
 
 def lose(db: Database, folder: Path, url: str | None) -> None:
-    """Nothing is left of a warehouse."""
+    """Delete a warehouse and its catalog."""
     db.close()
     shutil.rmtree(folder)
     if url is not None:
@@ -228,7 +231,7 @@ def test_everything_comes_back(
         assert ("/orders/by_customer" in result["rebuilt_indexes"]) == omitted
         assert "/orders/feed" in result["changefeeds"]
 
-    # It is a warehouse like others, and the repository is its own.
+    # It is an ordinary warehouse now, and owns the repository.
     new.sql("UPSERT INTO orders (id, customer) VALUES (777, 'after')")
     assert [record["id"] for record in new.stream("/orders/feed").records()] == [777]
     assert rows(new, "SELECT id FROM orders VIEW by_customer WHERE customer = 'after'") == [(777,)]
@@ -246,7 +249,7 @@ def test_everything_comes_back(
 
 
 def everything(db: Database) -> dict[str, Any]:
-    db.maintain()  # Brings the asynchronous index to where the restore will have it.
+    db.maintain()  # Brings the asynchronous index up to date, as the restore will.
     return facts(db, tables(db))
 
 
@@ -258,7 +261,7 @@ def attach(db: Database, place: str, names: list[str], options: str = "") -> Non
 
 
 def restore(db: Database, name: str, was: dict[str, Any]) -> dict[str, Any]:
-    """All of a backup, which must be what was there then; return what the restore says that it did."""
+    """Restore all of a backup, compare it with ``was``, and return the result of the operation."""
     operation = db.sql(f"RESTORE again AT '{name}' WITH (VERIFY = 'data', CHANGEFEEDS = 'true')")
     restored = tables(db)
     assert facts(db, restored) == was
@@ -275,7 +278,7 @@ def drop_all(db: Database) -> None:
 
 
 def assert_files(db: Database, place: str, *, encrypted: bool) -> None:
-    """What lies in the repository tells its rows, or does not."""
+    """Assert that the files of the repository are encrypted, or are not."""
     there = plain(db.runtime.files.at(place))
     for folder in ("objects", "backups"):
         names = list(there.names(folder))

@@ -1,4 +1,4 @@
-"""EXPLAIN says what a statement on backups would do, as its own plan has it, and changes nothing."""
+"""EXPLAIN shows the plan of a backup statement, and changes nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CREATE BACKUP COLLECTION c (TABLE o, TABLE p) WITH (STORAGE = 'cluster', INCREME
 
 
 def told(db: Database, statement: str) -> list[tuple[str, str]]:
-    """What and of what; the catalog is as it was."""
+    """Return columns "what" and "name" of the plan, and check that the catalog did not change."""
     before = (db.ls("/.backups/collections/c"), db.describe("/o"), [o.id for o in db.operations()])
     found = db.sql(f"EXPLAIN {statement}")
     assert found.columns == ("what", "name", "details")

@@ -1,4 +1,4 @@
-"""What a catalog keeps of operations and descriptions does not grow with the number of backups."""
+"""The number of operations and descriptions in a catalog does not grow with the number of backups."""
 
 from __future__ import annotations
 

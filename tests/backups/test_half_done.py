@@ -1,4 +1,4 @@
-"""What an earlier version left half done is carried to the same end as it would have come to there."""
+"""Operations that an earlier version left unfinished are resumed, with the same result."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ from tests.world import ManualClock
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 LATER = 1_750_010_000.0
-"""Long after the process died that began the operations."""
+"""Long after the death of the process that began the operations."""
 
 
 @pytest.fixture
 def half_done(tmp_path: Path) -> Path:
-    """A warehouse in which an operation of every kind waits to be carried on. All its rows are in the
-    catalog."""
+    """Return a warehouse with an unfinished operation of every kind.
+
+    All its rows are inline in the catalog.
+    """
     folder = tmp_path / "warehouse"
     folder.mkdir()
     with closing(sqlite3.connect(folder / "catalog.sqlite")) as catalog:
@@ -39,7 +41,7 @@ def half_done(tmp_path: Path) -> Path:
 
 
 def change(folder: Path, table: str, column: str, where: str, **fields: Any) -> None:
-    """Other fields in the texts of some rows."""
+    """Change fields in the JSON texts of some rows."""
     with closing(sqlite3.connect(folder / "catalog.sqlite")) as catalog, catalog:
         for row, text in catalog.execute(f"SELECT rowid, {column} FROM {table} WHERE {where}").fetchall():
             changed = json.dumps({**json.loads(text), **fields})
@@ -53,8 +55,7 @@ def tree(db: Database, path: str = "/") -> Iterator[Entry]:
 
 
 def shown(db: Database) -> dict[str, Any]:
-    """Everything that can be described, without what depends on how files are packed, and what no earlier
-    version knew of."""
+    """Return all that can be described, without sizes and without newer fields."""
     described = {entry.path: db.describe(entry.path) for entry in tree(db)}
     for of in described.values():
         for index in (of, *of.get("indexes", ())):
@@ -73,11 +74,11 @@ def test_operations_of_an_earlier_version_come_to_the_same_end(half_done: Path) 
         assert len(db._running.engine.resume()) == len(unfinished)
         ended = {o.kind: o for o in db.operations()}
         for kind, end in expected["operations"].items():
-            # Into how many parts work is cut is up to the version that does it.
-            ended[kind].progress.pop("ends", None)  # What it thinks of its end is not what it did.
+            # The number of parts depends on the version.
+            ended[kind].progress.pop("ends", None)  # An estimate of its end is not compared.
             kept = {name: value for name, value in end.items() if name not in ("parts", "parts_done")}
             there = {name: getattr(ended[kind], name) for name in kept}
-            if isinstance(there.get("result"), dict):  # A later version may say more.
+            if isinstance(there.get("result"), dict):  # A later version may add fields.
                 there["result"] = {name: there["result"].get(name) for name in kept["result"]}
             assert there == kept, kind
             assert ended[kind].parts == ended[kind].parts_done, kind

@@ -1,4 +1,4 @@
-"""What a hint says can be typed as it stands, whatever the names are."""
+"""The statement in a hint can be executed as it is, whatever the names are."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Incremental backups: each holds what changed since the last one, once, and leads to the digest that was
-recorded at its step."""
+"""Incremental backups: each holds the changes since the last backup, once.
+
+It leads to the digest that was recorded at its step.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ def increment(db: Database, statements: str = "") -> str:
 
 
 def assert_whole(db: Database) -> None:
-    """The last backup adds up to what its tables and indexes hold now."""
+    """Assert that the last backup adds up to the present rows of its tables and indexes."""
     found = contents(db)
     for path, table in last(db).tables.items():
         assert sorted(found[path].values(), key=repr) == sorted(content(db, path), key=repr)
@@ -382,12 +384,14 @@ def test_a_left_over_stream_of_a_busy_table_does_not_make_a_backup_fail(backed_u
     assert leaks(db) == []
 
 
-# --- what is wrong is never called done -------------------------------------------------------------------
+# --- corruption is never reported as success ---------------------------------------------------------------
 
 
 def tamper(db: Database, path: str, change: Any) -> None:
-    """Change the rows of the table's last log segment, with a checksum that fits: as a defect of a writer
-    would."""
+    """Change the rows of the table's last log segment, and keep its checksum right.
+
+    A writer with a defect would do the same.
+    """
     with db.runtime.catalog.write() as tx:
         table_id = paths.require(tx.conn, path).id
         found = tx.conn.execute(
@@ -444,7 +448,7 @@ def test_a_wrong_increment_is_refused_and_nothing_is_published(
         db.sql("BACKUP c INCREMENTAL")
     assert path in caught.value.message
     assert path in caught.value.hint
-    db.collect()  # slices that were right were recorded, and are forgotten
+    db.collect()  # Correct slices were stored, and are collected.
     assert picture(db) == before
     assert len(backups(db)) == 1
     assert leaks(db) == []
@@ -453,7 +457,7 @@ def test_a_wrong_increment_is_refused_and_nothing_is_published(
 
 
 def test_a_wrong_increment_after_a_dropped_column_is_refused_as_well(backed_up: Database) -> None:
-    """The arithmetic cannot tell then, so what the chain of backups would give is computed."""
+    """The digests prove nothing then, so the rows of the whole chain are read."""
     db = backed_up
     increment(db, "ALTER TABLE t ADD COLUMN x Int32; UPSERT INTO t (k, x) VALUES (1, 1), (2, 2)")
     db.sql("ALTER TABLE t DROP COLUMN x; UPSERT INTO t (k, v) VALUES (5, 'e'), (6, 'f')")
@@ -501,7 +505,7 @@ def test_a_table_that_the_last_backup_does_not_hold_is_taken_whole(on_both: Data
     assert rows(db, "SELECT * FROM `r/u` ORDER BY k") == expected == [(2, "y", 2), (3, "z", 3)]
     assert_sound(db, "r/u")
     assert db.verify("c") == []
-    # The backup before it came does not have it.
+    # The first backup does not have it.
     db.sql(f"RESTORE c AT '{backups(db)[0]}' INTO 'first'")
     assert [entry.name for entry in db.ls("/first")] == ["t"]
 
@@ -546,7 +550,7 @@ def test_a_full_one_is_taken_where_an_increment_is_not_possible(on_both: Databas
 
 
 def test_a_full_one_is_not_taken_where_it_would_not_help(db: Database, tmp_path: Path) -> None:
-    """The increment was taken, and cannot be sent: neither could a full one be."""
+    """The increment was taken, but cannot be uploaded; neither could a full backup be."""
     place = tmp_path / "repository"
     db.sql(f"{TABLE}; {collection(place)}; BACKUP c")
     (place / "owners" / "00000002.json").write_bytes(

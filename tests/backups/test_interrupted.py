@@ -1,7 +1,9 @@
-"""A copy that nobody wants any more leaves at once, however low its rate, and what it had begun is removed:
-when its operation is cancelled here or elsewhere, when the database is closed, and after Ctrl-C.
+"""An interrupted copy ends at once, even with a low rate limit, and removes the file it had begun.
 
-At the rate of these tests a copy takes for days. So a test that ends proves that nobody waited for it."""
+It is interrupted when its operation is cancelled, here or elsewhere, when the database is closed, and by
+Ctrl-C. With the rate of these tests a copy takes days. So a test that ends proves that it did not wait for
+the copy.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ SLOWLY = "WITH (MAX_BYTES_PER_SECOND = 1, COPIES = 2)"
 
 
 class Begun(QuickFiles):
-    """Files of a repository that say when the first one is being written."""
+    """Files of a repository that signal when the first object is being written."""
 
     begun: threading.Event
 
@@ -100,7 +102,7 @@ def test_ctrl_c_cancels_a_copy_at_once(slow: Slow) -> None:
         assert slow.begun.wait(60)
         os.kill(os.getpid(), signal.SIGINT)
 
-    # Also where a run in the background ignores it.
+    # Needed if SIGINT is ignored, as in a background run.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         thread = threading.Thread(target=interrupt)

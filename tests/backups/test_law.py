@@ -1,5 +1,8 @@
-"""The law of backups: whatever was done to the tables, a full backup and the increments after it, folded by a
-plain dictionary, are the state at the last one's step, for tables and indexes, then and for ever after."""
+"""The law of backups: a full backup and its increments, folded, are the state at the last one's step.
+
+The test folds them with a plain dictionary, after random changes of the tables, for tables and indexes, and
+again later.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +48,12 @@ from tests.tables.examples import assert_sound, content
 from tests.world import ManualClock
 
 SMALL = {"merge_segments": 4, "inline_rows": 3, "compact_log_segments": 6, "shard_bytes": 1}
-"""So that a few commits are enough for merges, files, compactions and several shards."""
+"""A few commits are enough for merges, files, compactions and several shards."""
 
 
 @dataclass
 class Shape:
-    """A table of the test: its columns, which of them are the key, and indexes it may get."""
+    """A table of the test: its columns, its key, and the indexes it may get."""
 
     columns: tuple[tuple[str, str], ...]
     key: tuple[str, ...]
@@ -95,28 +98,28 @@ EXTRA = ("extra", "Int32")
 
 @dataclass
 class Table:
-    """What a table must hold: rows by key, as dictionaries."""
+    """The expected content of a table: rows by key, as dictionaries."""
 
     columns: dict[str, str]
     indexes: set[str]
     rows: dict[Key, dict[str, Any]] = field(default_factory=dict)
     followed: bool = False
-    """Whether the last backup's streams know all of it."""
+    """Whether the last backup's streams have recorded all its changes."""
     member: bool = True
     renamed: dict[str, str] = field(default_factory=dict)
-    """What columns of its shape are called at the moment."""
+    """Present names of the columns of its shape."""
 
     def name(self, column: str) -> str:
         return self.renamed.get(column, column)
 
     def index(self, index: IndexDef) -> IndexDef:
-        """An index of its shape, with the present names."""
+        """Return an index of its shape, with the present column names."""
         columns, cover = (tuple(map(self.name, group)) for group in (index.columns, index.cover))
         return replace(index, columns=columns, cover=cover)
 
 
 class Backups(RuleBasedStateMachine):
-    """Random changes, descriptions, maintenance and backups of three tables."""
+    """Random changes of rows and descriptions, maintenance and backups of three tables."""
 
     template: Path
     in_repository = False
@@ -131,12 +134,12 @@ class Backups(RuleBasedStateMachine):
         self.tables: dict[str, Table] = {}
         self.expected: dict[str, dict[str, State]] = {}
         self.names = {path: path for path in SHAPES}
-        """What the tables are called at the moment ..."""
+        """Present names of the tables."""
         self.backed_up: dict[str, str] = {}
-        """... and, the other way round, what they were called in the last backup."""
+        """The reverse: shape names by the names in the last backup."""
         self.omit = False
         self.cut_off = False
-        """Whether the last backup was dropped, so that nothing knows the changes since the one before."""
+        """Whether the last backup was dropped, so that the changes since the one before are not known."""
 
     @initialize(data=st.data())
     def create_tables(self, data: st.DataObject) -> None:
@@ -188,7 +191,7 @@ class Backups(RuleBasedStateMachine):
 
     @rule(data=st.data(), path=st.sampled_from(list(SHAPES)))
     def rename_a_column(self, data: st.DataObject, path: str) -> None:
-        """Any column, also one of the key; also to what another one was called before."""
+        """Rename any column, also one of the key, also to a former name of another column."""
         table = self.tables[path]
         column = data.draw(st.sampled_from([name for name, _ in SHAPES[path].columns]), label="column")
         old, new = table.name(column), data.draw(st.sampled_from(["x", "y", column]), label="name")
@@ -220,7 +223,7 @@ class Backups(RuleBasedStateMachine):
 
     @rule(path=st.sampled_from(list(SHAPES)), name=st.sampled_from(["/moved", "/dir/moved", None]))
     def rename(self, path: str, name: str | None) -> None:
-        """Also to what another one was called before."""
+        """Rename a table, also to a former name of another table."""
         new = name or path
         if new not in self.names.values():
             self.db.sql(f"ALTER TABLE `{self.names[path]}` RENAME TO `{new}`")
@@ -252,7 +255,7 @@ class Backups(RuleBasedStateMachine):
 
     @rule()
     def collect(self) -> None:
-        self.clock.sleep(10_000)  # nobody reads any more
+        self.clock.sleep(10_000)  # no reader is left
         self.db.collect()
 
     # -- backups
@@ -277,7 +280,7 @@ class Backups(RuleBasedStateMachine):
     @precondition(lambda self: self.expected)
     @rule(place=st.integers(0, 9))
     def drop_a_backup(self, place: int) -> None:
-        """It goes with what builds on it."""
+        """Drop a backup with all that build on it."""
         name = list(self.expected)[place % len(self.expected)]
         chains = {record.name: chain_to(records(self.db), record.name) for record in records(self.db)}
         gone = [n for n, chain in chains.items() if any(record.name == name for record in chain)]
@@ -324,7 +327,7 @@ class Backups(RuleBasedStateMachine):
         assert_links_fit(self.db)
 
     def _incremental(self) -> None:
-        # What the last backup does not hold is taken whole.
+        # A table that the last backup does not hold is taken whole.
         followed = all(t.followed or self._is_new(path) for path, t in self.tables.items() if t.member)
         if followed and not self.cut_off:
             self.db.sql("BACKUP c INCREMENTAL")
@@ -336,8 +339,7 @@ class Backups(RuleBasedStateMachine):
         assert (backups(self.db), streams(self.db, self.names["/a"]), self.db.step) == before
 
     def _is_new(self, path: str) -> bool:
-        """Whether the last backup knows nothing of its name, or knows it as that of another one, which has
-        another name by now."""
+        """Return True if the last backup does not have this table, under any name."""
         then = self.backed_up.get(self.names[path])
         return then is None or (self.tables[then].followed and self.tables[then].member)
 
@@ -394,8 +396,7 @@ class Backups(RuleBasedStateMachine):
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _attach_elsewhere(self) -> None:
-        """All of it is there for a warehouse that knows nothing else, also when its catalog takes it for its
-        own segments."""
+        """Attach the repository to an empty warehouse, and compare all backups."""
         assert not any(record.stored is None for record in records(self.db))
         with open_at(self.folder / "another", clock=ManualClock(), settings=SMALL) as other:
             other.sql(f"ATTACH BACKUP COLLECTION c FROM '{self.repository}'")
@@ -449,8 +450,10 @@ def schema_of(db: Database, path: str) -> Any:
 
 
 def assert_links_fit(db: Database) -> None:
-    """Increments neither overlap nor leave a gap: each begins where its parent ends, and holds only steps
-    from there on."""
+    """Assert that increments do not overlap and have no gap.
+
+    Each one begins where its parent ends, and holds only later steps.
+    """
     known = records(db)
     for record in known[1:]:
         if record.kind == "incremental":
@@ -471,14 +474,14 @@ def steps_in(db: Database, record: BackupRecord) -> Iterator[int]:
 
 @contextmanager
 def template() -> Iterator[Path]:
-    """An empty warehouse to copy: making one takes longer than a test's history."""
+    """Yield the folder of an empty warehouse to copy: creating one takes longer than a test run."""
     with tempfile.TemporaryDirectory() as folder:
         open_at(Path(folder), clock=ManualClock()).close()
         yield Path(folder)
 
 
 class InRepository(Backups):
-    """The same with the backups elsewhere."""
+    """The same test with the backups in a repository."""
 
     in_repository = True
 

@@ -1,5 +1,4 @@
-"""Limits of what backups and restores copy: given by a statement or by the settings, kept by the
-operation."""
+"""Limits of backups and restores: set by a statement or the settings, and kept by the operation."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ RATE = 2_000.0
 
 
 class Counted(QuickFiles):
-    """Counts the bytes that come, and the files that are copied at the same time."""
+    """Counts bytes that are written, and files that are copied at the same time."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -128,7 +127,7 @@ def test_a_copy_within_the_warehouse_keeps_to_the_settings(
 def test_what_is_folded_is_written_as_slowly(
     tmp_path: Path, clock: ManualClock, repository: Counted, statement: str
 ) -> None:
-    """Also if it is folded by itself, after a backup that has limits."""
+    """Also if the chain is compacted automatically after a backup with limits."""
     with opened(tmp_path / "w", clock, repository) as db:
         fill(db, repository)
         if statement.startswith("BACKUP"):
@@ -173,7 +172,7 @@ class Away(Counted):
 
 
 def test_who_carries_on_keeps_the_limits(tmp_path: Path, clock: ManualClock, repository: Counted) -> None:
-    """The backup is taken by one process, and sent by another one, whose settings are others."""
+    """One process takes the backup; another one, with other settings, uploads it."""
     folder = tmp_path / "w"
     with opened(folder, clock, repository, copy_bytes_per_second=RATE, copies=3) as db:
         fill(db, repository)
@@ -200,7 +199,7 @@ def test_who_carries_on_keeps_the_limits(tmp_path: Path, clock: ManualClock, rep
 def test_a_slow_copy_is_not_taken_for_one_that_hangs(
     tmp_path: Path, clock: ManualClock, repository: Counted, kind: str
 ) -> None:
-    """A part may take as long as all of them take at the rate, for they share it."""
+    """The time limit of a part covers the whole operation at the rate, because all parts share it."""
     with opened(tmp_path / "w", clock, repository, shard_seconds=60.0) as db:
         fill(db, repository)
         db.sql("ALTER BACKUP COLLECTION c SET (STORAGE = 'cluster')")
@@ -227,7 +226,7 @@ def test_a_slow_copy_is_not_taken_for_one_that_hangs(
 def test_a_slow_fold_is_not_taken_for_one_that_hangs(
     tmp_path: Path, clock: ManualClock, repository: Counted
 ) -> None:
-    """A part may take as long as all workers take for parts of its size, for they share the rate."""
+    """The time limit of a part covers parts of its size on all workers, because they share the rate."""
     given = {"shard_seconds": 60.0, "copy_bytes_per_second": 10.0, "workers": 3}
     with opened(tmp_path / "w", clock, repository, **given) as db:
         db.sql("CREATE TABLE a (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO a (k) VALUES (1)")

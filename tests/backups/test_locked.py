@@ -1,5 +1,4 @@
-"""What is locked while operations on backups go on, and what is kept for them; and nothing of it
-afterwards."""
+"""What operations on backups lock and keep while they run, and that nothing of it is left."""
 
 from __future__ import annotations
 
@@ -18,8 +17,10 @@ PINNED = ("backup", "incremental backup", "restore")
 
 
 def locked(db: Database, kind: str, request: Record) -> dict[str, str]:
-    """The states of what an operation works on when it has begun; backups that are there by their places, and
-    without what is below them. Then it is undone."""
+    """Begin an operation, return the states of the paths it has locked, and cancel it.
+
+    Backups are given by number, without the paths below them.
+    """
     engine, there = db._running.engine, [f"{COLLECTION}/{name}" for name in backups(db)]
     started = engine.start(kind, request)
     with db.runtime.catalog.read() as conn:

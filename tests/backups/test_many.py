@@ -1,5 +1,8 @@
-"""Backups of many tables: what they ask of the catalog grows with what has changed, never with the square of
-the tables, and hardly with those that have not changed."""
+"""Cost of backups of many tables in catalog statements.
+
+It grows with the number of changed tables, never with the square of all tables, and hardly with the unchanged
+ones.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ COLUMNS = "(k Int64 NOT NULL, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBA
 
 
 def make(db: Database, count: int) -> None:
-    """Tables with an index and a row each, and a collection of them."""
+    """Create tables with an index and a row each, and a collection of them."""
     names = [f"t{i:03}" for i in range(count)]
     db.sql("; ".join(f"CREATE TABLE {name} {COLUMNS}" for name in names))
     db.sql("; ".join(f"UPSERT INTO {name} (k, v, n) VALUES (1, 'a', 1)" for name in names))
@@ -47,7 +50,7 @@ def change(db: Database, count: int, value: str = "b") -> None:
 
 @contextlib.contextmanager
 def counted(db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
-    """How many transactions and statements there are, and how many records are read."""
+    """Count transactions, statements and records that are read."""
     catalog, counts = db.runtime.catalog, Counter[str]()
     write, from_text = catalog.write, records.from_text
 
@@ -75,11 +78,11 @@ Measure = Callable[[int, Callable[[Database], None], str], Counter[str]]
 
 @pytest.fixture
 def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Measure]:
-    """What a statement costs in a catalog of so many tables, after something was done there."""
+    """Return a function that measures a statement, in a catalog of ``count`` tables, after ``prepare``."""
     opened: list[Database] = []
 
     def run(count: int, prepare: Callable[[Database], None], statement: str) -> Counter[str]:
-        # Time stands still: a part that takes long is noted, which is a transaction more.
+        # The clock stands still: noting a slow part would be an extra transaction.
         db = open_at(tmp_path / str(len(opened)), clock=ManualClock())
         opened.append(db)
         make(db, count)
@@ -137,7 +140,7 @@ def test_an_increment_takes_a_transaction_or_two_for_each_table_that_has_changed
         return measure(MANY, prepare, "BACKUP c INCREMENTAL")
 
     none, some, more = changed(0), changed(4), changed(8)
-    # One for the slice of each table, and one for that of its index; the other phases go together.
+    # One for the slice of each table, and one for that of its index; other phases share transactions.
     assert more["transactions"] - some["transactions"] == 2 * 4
     assert more["statements"] - some["statements"] < 60 * 4
     assert none["transactions"] < 6
@@ -149,7 +152,8 @@ def test_those_that_have_not_changed_join_an_increment(tmp_path: Path) -> None:
         db.sql("BACKUP c")
         change(db, 2)
         ended = db.operation(str(db.sql("BACKUP c INCREMENTAL").operation_id))
-        # A slice for each of 2 tables and their indexes, as many old streams, and all others in one part.
+        # A slice for each of 2 tables and their indexes, one part for each old stream, one part for all
+        # others.
         assert (ended.parts, ended.parts_done) == (4 + 4 + 1, 4 + 4 + 1)
         record = last(db)
         assert [table.slice.rows for table in record.tables.values()] == [1, 1] + [0] * (FEW - 2)
@@ -166,7 +170,7 @@ def test_those_that_have_not_changed_join_an_increment(tmp_path: Path) -> None:
 
 
 def test_a_digest_that_does_not_fit_is_looked_into(tmp_path: Path) -> None:
-    """Only what is recorded as it was at the last cut counts as unchanged."""
+    """A table counts as unchanged only if its digest is the one recorded at the last cut."""
     with open_at(tmp_path) as db:
         make(db, 2)
         db.sql("BACKUP c")
@@ -182,14 +186,14 @@ TOGETHER = replace(HERE, parts_together=4)
 
 @pytest.mark.parametrize("statement", ["BACKUP c", "BACKUP c INCREMENTAL", "RESTORE c INTO `r`"])
 def test_a_death_after_any_transaction_is_survived(tmp_path: Path, statement: str) -> None:
-    """Unchanged tables in bulk, restores of inline rows, and transitions of several parts at a time."""
+    """Unchanged tables in bulk, restores of inline rows, and transitions of several parts at once."""
     with open_at(tmp_path) as db:
         make(db, 5)
         two_first(db)
     stride = 1 if EVERY else 5
     for number in itertools.count(1):
         with open_at(tmp_path) as db:
-            if number % 3 == 0:  # a new chain now and then, so that the last one takes no longer
+            if number % 3 == 0:  # a new chain now and then, so that later iterations do not take longer
                 again = f"CREATE BACKUP COLLECTION c {members(5)} {CLUSTER}"
                 db.sql(f"DROP BACKUP COLLECTION c; {again}; BACKUP c")
             change(db, 2, f"v{number}")
@@ -220,7 +224,7 @@ def test_a_death_after_any_transaction_is_survived(tmp_path: Path, statement: st
 def test_a_part_that_cannot_go_on_takes_no_other_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What fails together is tried one by one."""
+    """Parts that fail together are retried one by one."""
     with open_at(tmp_path) as db:
         make(db, 4)
         healthy, sizes = StreamPart.propose_all, list[int]()

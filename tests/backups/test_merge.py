@@ -1,5 +1,7 @@
-"""Neighbouring increments become one: every backup that is left restores to what it restored to, those that
-were swallowed are gone, and what has to stay apart stays apart."""
+"""Merge of neighbouring increments: every remaining backup restores the same rows as before.
+
+Merged increments are gone, and increments that must not be merged stay apart.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ def remote(tell: Tell) -> Story:
 
 
 def assert_left(story: Story, names: list[str], db: Database | None = None) -> None:
-    """These backups are there, and each holds what it held."""
+    """Assert that these backups exist, and that each holds what it held."""
     db = db or story.db
     assert backups(db) == names
     for name in names:
@@ -90,7 +92,7 @@ def test_what_was_made_to_be_sent_stays_nowhere_else(db: Database, repository: P
 
 
 class Cancelling(QuickFiles):
-    """Lets something happen when a file is written."""
+    """Calls ``act`` when a file is written."""
 
     act: Callable[[], None] | None = None
 
@@ -121,7 +123,7 @@ def test_what_was_made_when_it_was_cancelled_goes(connect: Callable[..., Databas
     assert len(backups(db)) == 3
 
 
-# --- what it becomes ----------------------------------------------------------------------------------------
+# --- the merged backup --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("story", ["cluster", "repository"], indirect=True)
@@ -145,7 +147,8 @@ def test_one_increment_holds_what_its_neighbours_held(story: Story) -> None:
         before.slices[0].after,
     )
     assert slice_.delta is not None and slice_.before + slice_.delta == slice_.after
-    # 12 came and went in between: what is below may have it, for all that an increment knows.
+    # Row 12 was added and deleted in between. Its tombstone stays, because an earlier backup might have the
+    # row.
     assert changes(db, name, "/t") == [
         (12, None, None, True),
         (1, None, None, True),
@@ -251,7 +254,7 @@ def test_a_chain_that_went_on_after_a_restore(remote: Story) -> None:
     assert sorted(contents(db)["/t"].values(), key=repr) == sorted(content(db, "/t"), key=repr)
 
 
-# --- what stays apart ---------------------------------------------------------------------------------------
+# --- increments that are not merged -------------------------------------------------------------------------
 
 
 def test_what_is_kept_for_its_own_sake_is_not_swallowed(here: Story) -> None:
@@ -273,7 +276,7 @@ def test_what_is_kept_for_its_own_sake_is_not_swallowed(here: Story) -> None:
 
 
 def assert_said(db: Database, swallowed: str, name: str) -> None:
-    """Whoever asks for what was swallowed is told which one holds it."""
+    """Assert that errors about a merged backup name the backup that holds its changes."""
     for statement in (
         f"RESTORE c AT '{swallowed}' INTO `x`",
         f"DROP BACKUP c '{swallowed}'",
@@ -351,7 +354,7 @@ def test_a_chain_that_is_too_long_may_be_merged(db: Database) -> None:
     assert len(backups(db)) == 3
 
 
-# --- what can go wrong --------------------------------------------------------------------------------------
+# --- failures -----------------------------------------------------------------------------------------------
 
 
 def test_damage_is_found_and_nothing_is_changed(here: Story, connect: Callable[..., Database]) -> None:
@@ -414,7 +417,7 @@ def test_others_keep_off_and_readers_go_on(story: Story, tmp_path: Path) -> None
 
 
 def test_a_verification_that_began_before_it_ends_after_it(remote: Story) -> None:
-    """Manifests that it looks for are gone by then, and others say what they said."""
+    """The manifests that it looks for are gone by then, and others have replaced them."""
     db, (full, *_, name) = remote.db, remote.names
     verification = _Verification(
         db.runtime, VerifyRequest.of("c", at=None, level="files", sample=None, again=True)
@@ -429,7 +432,7 @@ def test_a_verification_that_began_before_it_ends_after_it(remote: Story) -> Non
 
 
 def undone(story: Story, request: MergeRequest) -> str:
-    """A merge that is cancelled when its manifest is there; return what it has left."""
+    """Cancel a merge when its manifest is written, and return the name of the manifest that is left."""
     before = manifests(story)
     operation_id = engine_of(story.db).start("merge increments", request)
     running = steps(story.db, operation_id)
@@ -456,7 +459,7 @@ def test_what_an_undone_try_left_stands(remote: Story, tmp_path: Path) -> None:
         assert_left(remote, remote.names, other)
         assert records(other)[-1].parent == full
     text = (Path(remote.storage) / "backups" / left).read_bytes()
-    # By another way to the same: what is folded in two steps is in other objects.
+    # Another way to the same rows: folding in two steps makes other objects.
     db.sql(f"COMPACT c INCREMENTS TO '{second}'; COMPACT c INCREMENTS")
     assert (Path(remote.storage) / "backups" / left).read_bytes() == text
     assert_left(remote, [full, third])
@@ -493,7 +496,10 @@ def test_a_copy_that_has_what_was_swallowed(here: Story, tmp_path: Path) -> None
 
 @pytest.mark.slow
 def test_a_bucket_that_refuses_removal_is_warned_of(s3: S3, connect: Callable[..., Database]) -> None:
-    """The increments are merged. What could not be removed goes with the next removal that is allowed."""
+    """The increments are merged.
+
+    Leftover files are deleted by the next garbage collection that is allowed to.
+    """
     line = Line(s3)
     bucket = s3.new_bucket()
     db = connect(settings={"storage_options": line.s3.options, "storage_retries": 0, "part_retries": 0})

@@ -1,4 +1,4 @@
-"""Which increments become one, what of them is shared, and what the one that is left says of itself."""
+"""Which increments are merged, what of them is shared, and the record of the merged backup."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_what_one_increment_alone_has_changed_is_shared() -> None:
 
 
 def test_what_began_in_the_run_is_shared_only_if_nothing_came_after_it() -> None:
-    """What came after it may be a tombstone, and a whole slice has none."""
+    """A later slice may have tombstones, which a whole slice must not have."""
     began = of((ONE, [HERE]), (TWO, []), whole=True)
     assert holder(began, None) is began.held[0]
     assert holder(of((ONE, []), (TWO, [HERE]), whole=True), None) is None

@@ -1,5 +1,4 @@
-"""Windows of any size are folded on Spark, with the same result; and increments are tables that a query can
-read."""
+"""Increments of any size are folded on Spark with the same result, and can be queried."""
 
 from __future__ import annotations
 
@@ -25,14 +24,14 @@ TABLE = """CREATE TABLE t (k Int32, v Utf8, n Int32, PRIMARY KEY (k), INDEX by_v
 
 @pytest.fixture
 def key(tmp_path: Path) -> dict[str, str]:
-    """Settings that lead to the key of encrypted repositories."""
+    """Return settings with the key of encrypted repositories."""
     (tmp_path / "key").write_text("ab" * 32)
     return {"repository_key_file": str(tmp_path / "key")}
 
 
 @pytest.fixture
 def quick(connect: Callable[..., Database], key: dict[str, str]) -> Database:
-    """What happens between backups needs no Spark."""
+    """Open a database without Spark, for what happens between backups."""
     db = connect(settings=key)
     db.sql(f"{TABLE}; CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}")
     db.table("t").upsert([{"k": k, "v": f"v{k % 7}", "n": k} for k in range(40)])
@@ -43,7 +42,7 @@ def quick(connect: Callable[..., Database], key: dict[str, str]) -> Database:
 def bulk(
     connect: Callable[..., Database], quick: Database, spark: SparkSession, key: dict[str, str]
 ) -> Database:
-    """Everything that can be done on Spark is."""
+    """Open a database that does on Spark all that it can."""
     db = connect(spark=spark, settings={"bulk_rows": 0, "workers": 2, **key})
     db.sql("BACKUP c")
     return db
@@ -125,7 +124,7 @@ def test_a_wrong_increment_is_refused(quick: Database, bulk: Database) -> None:
 def test_bytes_are_copied_and_checked_by_executors(
     connect: Callable[..., Database], spark: SparkSession
 ) -> None:
-    """And damage that they find stops a restore, which leaves no file of what was copied before."""
+    """Damage that they find stops a restore, which leaves no copied file."""
     there = {"bulk_bytes": 0, "inline_rows": 0, "workers": 2}
     db = connect(spark=spark, settings=there)
     db.sql(f"{TABLE}; CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}")
@@ -211,7 +210,7 @@ def test_a_chain_is_folded_on_spark_to_the_same(quick: Database, bulk: Database,
 def test_a_shard_without_a_change_is_read_from_where_spark_cannot_read(
     connect: Callable[..., Database], spark: SparkSession, key: dict[str, str], tmp_path: Path
 ) -> None:
-    """Its file in an encrypted repository stays, after its rows were counted once more."""
+    """Its file in an encrypted repository is kept, after its rows were read and counted."""
     quick = connect(settings={"inline_rows": 0, **key})
     quick.sql("CREATE TABLE u (k Int32, PRIMARY KEY (k)) WITH (PARTITION_AT_KEYS = (10))")
     quick.sql("UPSERT INTO u (k) VALUES (1), (2)")

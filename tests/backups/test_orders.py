@@ -1,5 +1,7 @@
-"""Whatever the order in which the parts of a backup, of an increment and of a restore come, and wherever
-their process dies: they end in the same catalog. Two tables with two indexes each."""
+"""Parts of a backup, an increment and a restore in all orders, with deaths at every transition.
+
+All of them end in the same catalog. There are two tables with two indexes each.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ BACKUP = CollectionRequest(collection="c")
 FIRST: dict[str, tuple[str, Record, int]] = {
     "first backup": ("backup", CollectionRequest(collection="first"), 10)
 }
-"""One that has no streams to drop has so few parts that all orders can be followed."""
+"""A backup without streams to drop has so few parts that all orders can be followed."""
 REQUESTS: dict[str, tuple[str, Record, int]] = {
     "backup": ("backup", BACKUP, 10),
     "incremental backup": ("incremental backup", BACKUP, 12),
@@ -31,14 +33,16 @@ REQUESTS: dict[str, tuple[str, Record, int]] = {
     "restore in place": ("restore", RestoreRequest(collection="c", replace=True), 12),
     **(FIRST if EVERY else {}),
 }
-"""What is asked for, and how many parts are planned at least."""
+"""Kind, request, and minimum number of planned parts."""
 REDUCED = {"backup", "incremental backup"}
-"""These have so many parts that of orders which lead to the same, since parts of different tables commute,
-one is followed."""
+"""These have so many parts that equal orders are followed only once.
+
+Orders are equal if they differ only in parts of different tables, which commute.
+"""
 
 
 def make(db: Database) -> None:
-    """Two backups, and changes after them."""
+    """Create two backups, and changes after them."""
     for table in "tu":
         db.sql(
             f"""CREATE TABLE {table} (k Int64, v Utf8, n Int64, PRIMARY KEY (k),
@@ -71,7 +75,7 @@ def branches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Branches]:
 
 @pytest.fixture(params=REQUESTS)
 def orders(request: pytest.FixtureRequest, branches: Branches) -> Iterator[Orders]:
-    """The operation has begun; afterwards it never was."""
+    """Begin the operation; afterwards restore the state before it."""
     before = branches.keep()
     kind, asked, parts = REQUESTS[request.param]
     made = Orders(branches, kind, asked)
@@ -96,13 +100,15 @@ def test_orders_and_deaths_at_random_give_one_result(orders: Orders) -> None:
 def test_all_orders_with_a_death_after_every_transition_give_one_result(
     orders: Orders, request: pytest.FixtureRequest
 ) -> None:
-    """Once without any death and once with one after every transition: every set of parts that are done is
-    one and the same catalog, by whatever way it was reached.
+    """Follow the orders once without deaths, and once with a death after every transition.
 
-    The first backup (10 parts, 1,024 sets) and the restores are followed in all orders. What also drops the
-    streams of the backup before has 12 parts or 16: that is 4,096 and 65,536 sets, to which half a million
-    steps lead. Of these, all orders of the parts of either table are followed, and all in which one part of
-    the other table comes in between (``Orders.explore``, ``reduced``)."""
+    Every set of finished parts gives one catalog, in whatever order it was reached.
+
+    The first backup (10 parts, 1,024 sets) and the restores are followed in all orders. Operations that also
+    drop the streams of an earlier backup have 12 or 16 parts: that is 4,096 and 65,536 sets, with half a
+    million transitions. Of these, all orders of the parts of each table are followed, and all in which one
+    part of the other table comes in between (``Orders.explore``, ``reduced``).
+    """
     expected = orders.plain()
     reduced = request.node.callspec.params["orders"] in REDUCED
     assert orders.explore(deaths=False, reduced=reduced) == {expected}

@@ -1,5 +1,7 @@
-"""Any two of backup, increment, restore, DDL and drop at the same time: each is done or refused, and what is
-there afterwards is what one after the other would have made."""
+"""Any two of backup, increment, restore, DDL and drop at the same time.
+
+Each is done or refused, and the final state is one that the statements give one after the other.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pairs]:
 
 @pytest.mark.slow
 def test_any_two_at_the_same_time(pairs: Pairs) -> None:
-    """Once each, or a part of them, at places that the random numbers say."""
+    """Run each pair, or a part of them, once, at random places."""
     random_ = random.Random(3)
     told = set()
     for one, two in [*itertools.combinations_with_replacement(STATEMENTS, 2)][:: 1 if EVERY else 4]:
@@ -86,8 +88,11 @@ def test_any_two_at_the_same_time(pairs: Pairs) -> None:
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("first", STATEMENTS)
 def test_any_two_at_every_place(pairs: Pairs, first: str) -> None:
-    """The second one comes after every transaction of the first; where it is not refused at once, it also
-    stops in the middle, after every third transaction, until the first is done."""
+    """Run the second statement after every transaction of the first.
+
+    If it is not refused at once, it also pauses, after every third of its transactions, until the first is
+    done.
+    """
     for second in STATEMENTS:
         at, is_over = 1, False
         while not is_over:

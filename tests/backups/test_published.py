@@ -1,5 +1,4 @@
-"""What other processes hear of collections and backups: each change of one, with a version that is greater by
-one."""
+"""Publications about collections and backups: one for each change, with the version increased by one."""
 
 from __future__ import annotations
 
@@ -16,8 +15,10 @@ ROOT = "/.backups/collections"
 
 
 def heard(db: Database, statement: str) -> dict[str, int | None]:
-    """What is published of collections and backups, without what is in the latter: the version that each has
-    now; None if it is gone."""
+    """Run a statement, and return the published versions of collections and backups; None if deleted.
+
+    Paths inside backups are left out.
+    """
     with db.runtime.catalog.read() as conn:
         before = max((each.generation for each in board.since(conn, 0)), default=0)
     db.sql(statement)

@@ -1,5 +1,4 @@
-"""Backups while others write and read all the time: none of them notices, and every backup is the state at
-its step, to the row."""
+"""Backups during concurrent writes and reads: these do not fail, and each backup is exact at its step."""
 
 from __future__ import annotations
 
@@ -43,13 +42,12 @@ SCHEMA = TableSchema.of(
 )
 TABLES = ("/t", "/u")
 RESTORES = 6 if EVERY else 3
-"""So often tables are replaced while others read and write them."""
+"""Number of restores that replace the tables while other threads read and write them."""
 
 
 @dataclass
 class Crowd:
-    """Threads that do something again and again until they are told to stop; what went wrong in them, and
-    what writers committed."""
+    """Threads that repeat an action until they are stopped; their errors, and what writers committed."""
 
     stop: threading.Event = field(default_factory=threading.Event)
     errors: list[BaseException] = field(default_factory=list)
@@ -57,7 +55,7 @@ class Crowd:
     """Step, table, key and new row of each change."""
     rounds: dict[str, int] = field(default_factory=dict)
     pause: float = 0.0 if EVERY else 0.01
-    """How long a thread rests between two rounds: what is beside it then ends sooner, and costs less."""
+    """Pause of a thread between two rounds, so that concurrent work ends sooner."""
 
     def again_and_again(self, name: str, act: Callable[[random.Random], None]) -> threading.Thread:
         def loop() -> None:
@@ -101,8 +99,10 @@ def running(crowd: Crowd, threads: list[threading.Thread]) -> Iterator[None]:
 
 
 def writer(db: Database, crowd: Crowd, number: int) -> Callable[[random.Random], None]:
-    """Rows of all columns in one or both tables, and erases, in one commit each; keys are shared by all
-    writers."""
+    """Return an action that writes or deletes rows of one or both tables in one commit.
+
+    All writers share the keys.
+    """
 
     def act(rng: random.Random) -> None:
         table, key = rng.choice(TABLES), rng.randrange(KEYS)
@@ -201,7 +201,7 @@ def test_writers_and_readers_notice_nothing_and_nothing_is_lost_or_doubled(
 def test_two_collections_of_the_same_tables(
     connect: Callable[..., Database], catalog_url: str | None
 ) -> None:
-    """One of them may have to wait for the other, and says so; neither touches what is the other's."""
+    """One of them may be refused while the other runs; neither changes what belongs to the other."""
     one, two = (connect(catalog_url, settings={"workers": 2}) for _ in range(2))
     make(one)
     one.sql(f"CREATE BACKUP COLLECTION d (TABLE u, TABLE t) {CLUSTER}")
@@ -242,7 +242,7 @@ def test_two_collections_of_the_same_tables(
 
 @pytest.mark.parametrize("pace", [0.0, 0.01])
 def test_a_window_with_the_writer_right_at_its_edge(connect: Callable[..., Database], pace: float) -> None:
-    """Every commit is in exactly one window: the one whose steps it belongs to."""
+    """Every commit is in exactly one increment: the one whose steps include it."""
     db, other = connect(), connect()
     db.sql(
         f"CREATE TABLE t (k Int32, PRIMARY KEY (k)); CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; BACKUP c"
@@ -267,8 +267,10 @@ def test_a_window_with_the_writer_right_at_its_edge(connect: Callable[..., Datab
 def test_restores_over_tables_that_others_read_and_write(
     connect: Callable[..., Database], catalog_url: str | None
 ) -> None:
-    """A reader sees all of one restore or all of another, tables and indexes alike. A write is in the table
-    that was there at its step, wherever that is now."""
+    """A reader sees all of one restore or all of another, in tables and indexes.
+
+    A write is in the table that existed at its step, wherever that table is kept now.
+    """
     db, other, watching = (connect(catalog_url, settings={"workers": 2, "inline_rows": 1}) for _ in range(3))
     make(db)
     db.sql(f"CREATE BACKUP COLLECTION d (TABLE t, TABLE u) {CLUSTER}")
@@ -324,6 +326,6 @@ def test_restores_over_tables_that_others_read_and_write(
 
 
 def _begin(db: Database, path: str) -> int:
-    """The step from which on there has been this table."""
+    """Return the step at which this table was created."""
     with db.runtime.catalog.read() as conn:
         return paths.require(conn, path).created_step

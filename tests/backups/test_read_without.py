@@ -1,5 +1,7 @@
-"""The page on reading backups without Strandline is right: its own code, taken from the page, gives the rows
-of a restore, whatever was done to the tables."""
+"""The documentation on reading backups without Strandline is correct.
+
+Its own code, taken from the page, returns the rows of a restore, after various changes of the tables.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,11 @@ PAGE = ROOT / "docs" / "how-to" / "read-without-strandline.md"
 SMALL = {"inline_rows": 3, "merge_segments": 4, "compact_log_segments": 6, "shard_bytes": 2000}
 EVERYTHING = slice(None)
 Read = Callable[[str, str], list[tuple[Any, ...]]]
-"""Gives the rows of a table (its path) at a backup (its name)."""
+"""Returns the rows of a table (its path) at a backup (its name)."""
 
 
 def code() -> dict[str, Any]:
-    """What the page defines."""
+    """Return what the code of the page defines."""
     names: dict[str, Any] = {}
     for block in blocks_of(PAGE.read_text("utf-8")):
         if block.language == "python" and ">>>" not in block.text:
@@ -63,7 +65,7 @@ def with_duckdb(repository: Path) -> Read:
 
 
 def plain(value: Any) -> Any:
-    """A value in the form that both sides have in common."""
+    """Return a value in a form that both sides have in common."""
     if isinstance(value, Decimal) and value == value.to_integral_value():
         return int(value)
     if isinstance(value, datetime):
@@ -89,7 +91,7 @@ def create(db: Database, repository: Path, *tables: str) -> None:
 
 
 def compare(db: Database, read: Read, only: slice = EVERYTHING) -> int:
-    """Every table at every backup reads as its restore does; says how many rows there were."""
+    """Compare every table at every backup with its restore. Return the number of rows."""
     count = 0
     for place, record in list(enumerate(records(db)))[only]:
         db.sql(f"RESTORE c AT '{record.name}' INTO r{place}")
@@ -116,7 +118,7 @@ UPSERT INTO every (b, i8, i16, i32, i64, u8, u16, u32, u64, f, d, dc, s, t, j, d
 
 
 def odd_history(db: Database, repository: Path) -> None:
-    """One of everything that the format allows."""
+    """Create a history with an example of everything that the format allows."""
     odd, names = quoted(ODD), ['k "1"', "K.2", "v`'v", "Wide ü"]
     k1, k2, v, wide = map(quoted, names)
     db.sql(f"CREATE TABLE {odd} ({k1} Utf8, {k2} Int32, {v} Utf8, {wide} Int64, PRIMARY KEY ({k2}, {k1}))")
@@ -126,12 +128,12 @@ def odd_history(db: Database, repository: Path) -> None:
     db.sql(EVERY_TYPE)
     db.sql(VALUES)
     db.table("bulk").upsert([{"k": k, "v": f"v{k}"} for k in range(90)])
-    for k in range(7):  # Small commits, of which some are merged and the others packed.
+    for k in range(7):  # Small commits: some are merged, others packed.
         db.sql(f"UPSERT INTO t (k, v, n) VALUES ({k}, 'v{k}', {k}), (NULL, 'null {k}', {-k})")
         db.sql(
             f"UPSERT INTO {odd} ({k1}, {k2}, {v}) VALUES ('it''s', {k}, 'x'), (NULL, {k}, 'y'), (NULL, NULL, 'z{k}')"
         )
-    # The very same commit twice is the very same object twice.
+    # Two equal commits give the same object twice.
     for _ in range(2):
         db.table("bulk").upsert([{"k": 5, "v": "again"}, *({"k": k, "v": "same"} for k in range(200, 210))])
         db.sql("DELETE FROM bulk ON (k) VALUES (5), (777), (200), (201), (202), (203)")
@@ -171,7 +173,7 @@ def test_duckdb_reads_whatever_the_format_allows(db: Database, repository: Path,
 def test_spark_reads_whatever_the_format_allows(db: Database, repository: Path, spark: SparkSession) -> None:
     odd_history(db, repository)
     read = code()["read_with_spark"]
-    # Each read is a job: one of a chain with all that can happen in it is enough here.
+    # Each read is a Spark job, so one chain that contains all cases is enough.
     end = slice(4, 5)
     assert compare(db, lambda backup, path: read(spark, str(repository), backup, path).collect(), end) > 100
 

@@ -1,4 +1,4 @@
-"""What backups record, and that a chain whose links do not fit is refused."""
+"""Records of backups, and refusal of chains whose links do not fit."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_slices_that_do_not_fit(chain: list[BackupRecord]) -> None:
 
 
 def test_a_table_that_was_no_member_for_a_while_does_not_go_on() -> None:
-    """Also if it is as it was."""
+    """Also if its content is the same."""
     back = replace(TWO, tables={"/t": table(False, digest(3), digest(2))})
     assert len(slices_of([FULL, replace(back, after_step=10)], "/t")) == 2
     with pytest.raises(Corrupted, match="continues something that no earlier backup has"):
@@ -181,7 +181,7 @@ def test_an_index_that_is_built_anew_begins_again() -> None:
 
 
 def test_the_head_of_a_backup_is_read_without_its_tables(db: Database) -> None:
-    """Also of one that somebody else has written, in another order or form; and what is damaged is said."""
+    """Also of a record in another field order or form; and damage is reported."""
     db.sql(
         f"CREATE TABLE t (k Int32, PRIMARY KEY (k)); CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; BACKUP c"
     )
@@ -214,7 +214,7 @@ def test_the_head_of_a_backup_is_read_without_its_tables(db: Database) -> None:
 
 
 def test_the_names_of_manifests_tell_from_where_on_a_backup_holds_changes() -> None:
-    """Of several manifests of one backup the one with the least counts."""
+    """Of several manifests of one backup, the one that reaches back farthest is in effect."""
     name = "20260103120000Z_incremental"
     last = replace(TWO, name=name)
     swallowed = replace(last, merged=("20260102120000Z_incremental",), after_step=10)

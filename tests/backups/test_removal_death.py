@@ -1,5 +1,8 @@
-"""A process dies while backups are removed, at every write of it in turn. Whether another one finishes it or
-undoes it, what is left are whole chains that hold what they held, and the next backup works."""
+"""A process dies while it removes backups, at each of its writes in turn.
+
+Another process then finishes or undoes the removal. The remaining chains are complete and hold what they
+held, and the next backup works.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +51,10 @@ def die_everywhere(
     *,
     settings: Settings = ALONE,
 ) -> list[str]:
-    """One process after the other dies ``stride`` places later. Answers the places that the last one, which
-    survived, came to."""
+    """Let one process after the other die, each ``stride`` places later; the ends alternate.
+
+    Return the places that the last process, which survived, reached.
+    """
     create(folder, url)
     if statement == "BACKUP c":
         with living(folder, url) as db:

@@ -1,5 +1,7 @@
-"""Backups go by rules while others read them in place, restore them, verify them and collect what is left:
-whoever finds one finds what it was taken of, or that it is gone."""
+"""Retention removes backups while other threads read, restore, verify and collect.
+
+A thread that finds a backup finds all of its content, or is told that it does not exist.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,9 @@ from tests.effort import EVERY
 from tests.tables.examples import assert_sound
 
 LEAST = 18 if EVERY else 9
-"""So many backups are taken, and a third as many removed."""
+"""Minimum number of backups that are taken. A third as many are removed."""
 Seen = list[tuple[str, int, State]]
-"""A table, the step of the backup that was read, and what was found."""
+"""A table, the step of the backup that was read, and its rows."""
 
 
 def as_state(rows: list[tuple[Any, ...]]) -> State:
@@ -55,7 +57,7 @@ def restorer(db: Database, seen: Seen) -> Callable[[random.Random], None]:
             found = db.sql(f"SELECT k, v, n FROM `{place}{table}`").rows()
             seen.append((table, record.step, as_state(found)))
             db.sql(f"DROP TABLE `{place}{table}`")
-        # What is being restored stays, so whoever removes needs a while in which nothing is.
+        # A backup that is being restored is not removed, so the removal needs a pause between restores.
         time.sleep(3 * (time.monotonic() - began))
 
     return act
@@ -134,8 +136,10 @@ def test_who_reads_a_backup_that_goes_has_it_or_is_told(
 def test_two_that_remove_and_two_that_back_up(
     connect: Callable[..., Database], catalog_url: str | None
 ) -> None:
-    """Each has to wait for the other and says so; no chain is ever broken, and none of the streams is left
-    over or missing."""
+    """One may have to wait for the other, with an error that says so.
+
+    No chain is ever broken, and no stream is left over or missing.
+    """
     several = [connect(catalog_url, settings={"workers": 1}) for _ in range(4)]
     make(several[0])
     several[0].sql("BACKUP c")

@@ -1,4 +1,4 @@
-"""A table that gets another name: its rows, indexes, changefeeds and backups stay its own."""
+"""Renamed tables keep their rows, indexes, changefeeds and backups."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUERY = "SELECT k, v FROM {} ORDER BY k"
 
 
 SQLITE = pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
-"""For what the catalog has little to do with."""
+"""For tests that hardly depend on the catalog."""
 
 
 @pytest.fixture
@@ -72,9 +72,9 @@ def test_a_chain_goes_on_and_each_backup_has_the_name_of_its_moment(filled: Data
     back_up("")
     db.sql("UPSERT INTO t (k, v) VALUES (3, 'c'); ALTER TABLE t RENAME TO u")
     back_up("INCREMENTAL")
-    back_up("INCREMENTAL")  # nothing has happened since
+    back_up("INCREMENTAL")  # no changes since
     db.sql("ALTER TABLE u RENAME TO `dir/w`")
-    back_up("INCREMENTAL")  # but for the name
+    back_up("INCREMENTAL")  # only the name has changed
     db.sql("DELETE FROM `dir/w` WHERE k = 1")
     back_up("INCREMENTAL")
     assert [record.kind for record in records(db)] == ["full", *["incremental"] * 4]
@@ -190,7 +190,7 @@ def test_other_processes_and_open_transactions(
     assert rows(other, QUERY.format("t")) == [(1, "a"), (2, "b")]
     other.sql("CREATE TABLE x (k Int32, PRIMARY KEY (k)); BEGIN; UPSERT INTO x (k) VALUES (1)")
     db.sql("ALTER TABLE t RENAME TO u; CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k))")
-    # At its moment there was no table of this name: it must not get rows of what is called so now.
+    # In this snapshot there was no table of this name, so the rows of the present one must not appear.
     for name in ("u", "t"):
         with pytest.raises(StrandlineError, match=r"after step|changed"):
             other.sql(QUERY.format(name))
@@ -236,7 +236,7 @@ def test_columns_of_a_chain_have_the_names_of_each_moment(
     db.compact("/t")
     db.sql("BACKUP c; ALTER TABLE t RENAME COLUMN v TO name, RENAME COLUMN k TO id")
     db.sql("UPSERT INTO t (id, name) VALUES (3, 'c'); BACKUP c INCREMENTAL")
-    db.sql("ALTER TABLE t RENAME COLUMN n TO v, RENAME COLUMN name TO n")  # names that others had
+    db.sql("ALTER TABLE t RENAME COLUMN n TO v, RENAME COLUMN name TO n")  # names that other columns had
     db.sql("UPSERT INTO t (id, v) VALUES (1, 11); DELETE FROM t WHERE id = 2; BACKUP c INCREMENTAL")
     db.sql("ALTER TABLE t ADD COLUMN k Utf8; UPSERT INTO t (id, k) VALUES (3, 'k'); BACKUP c INCREMENTAL")
     assert [record.kind for record in records(db)] == ["full", *["incremental"] * 3]

@@ -1,6 +1,8 @@
-"""A repository whose requests fail, at every one of them in turn, in every way in which they do, whether the
-process that asked lives on or dies of it: what was called done can be restored, what is needed is there, what
-is not needed goes, and the next try succeeds."""
+"""Faults of a repository: each request fails in turn, in each possible way.
+
+The process survives the fault or dies of it. A backup that was reported as done can be restored, needed files
+exist, unneeded ones are deleted, and the next try succeeds.
+"""
 
 from __future__ import annotations
 
@@ -51,32 +53,35 @@ STATEMENTS = {
     "take over": (f"{ATTACH.removesuffix(')')}, TAKE_OVER = 'true')", 16),
     "new repository": ("BACKUP c", 41),
 }
-"""What is done, and of how many requests one fails where not everything is tried."""
+"""Statement, and the distance between failing requests if not all are tried."""
 FATAL = ("refused", "cut", "unanswered", "delayed")
-"""Of the ways that look the same to the dead, one."""
+"""One of the ways that are equal for a process that dies."""
 KINDS = [(way, dies) for way in WAYS for dies in (False, True) if not dies or way in FATAL]
 
 LONG = 5
-"""A chain with more backups is not gone on with."""
+"""Maximum number of backups in a chain before a new one begins."""
 
 
 def cases(stride: int) -> Generator[tuple[int, str, bool], str, None]:
-    """Which request fails, in which way, and whether the process dies of it. Sent back is what was asked."""
+    """Yield which request fails, in which way, and whether the process dies.
+
+    Expects the kind of the request.
+    """
     for number in itertools.count():
         if EVERY:
             asked = yield 1 + number, *KINDS[0]
             ways, changes = ways_of(asked), asked not in READS
-            # Whoever dies while it reads leaves what it leaves that dies before its next change.
+            # A death while reading is equal to a death before the next change.
             yield from (
                 (1 + number, way, dies) for way, dies in KINDS[1:] if way in ways and (changes or not dies)
             )
         else:
-            # Another way for each place, and another one than the last time for each statement.
+            # Another way for each place, and for each statement another one than the last time.
             yield (1 + number * stride, *KINDS[(number * 2 + stride) % len(KINDS)])
 
 
 class Story:
-    """A warehouse with a table, whose backups are in a repository, and one that knows nothing."""
+    """A warehouse with a table and a repository, and an empty warehouse."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
@@ -104,7 +109,7 @@ class Story:
         return db
 
     def begin(self, what: str) -> None:
-        """As many backups as there must be for something to be done."""
+        """Create as many backups as the statement needs."""
         statement = STATEMENTS[what][0]
         self.clock.sleep(DAY)
         self.elsewhere.sql("DROP BACKUP COLLECTION IF EXISTS c")
@@ -115,7 +120,7 @@ class Story:
         if what == "new repository":
             self.begin_again()
         elif statement.startswith(("PRUNE", "COMPACT")) or is_long:
-            # A new chain, so that the last request takes no longer than the first.
+            # A new chain, so that later iterations do not take longer.
             if is_long:
                 self.db.sql(PRUNE)
             self.db.sql("BACKUP c")
@@ -127,12 +132,15 @@ class Story:
             self.db.sql("BACKUP c")
         self.change()
         self.held = {
-            name: self.held.get(name) or contents(self.db, name)  # What it held once it holds for ever.
+            name: self.held.get(name) or contents(self.db, name)  # The content of a backup never changes.
             for name in backups(self.db)
         }
 
     def begin_again(self) -> None:
-        """In another place, and encrypted: that needs all that it takes to make a plain one, and its keys."""
+        """Begin a new, encrypted repository at another place.
+
+        It needs all writes of an unencrypted one, and keys.
+        """
         self.db.sql("DROP BACKUP COLLECTION c")
         shutil.rmtree(self.repository)
         self.repository = self.repository.with_name(f"r{self.number}")
@@ -144,7 +152,10 @@ class Story:
         self.db.sql(f"DELETE FROM t WHERE k = {self.number % 7}")
 
     def carry_out(self, statement: str, line: Line, *, dies: bool) -> bool:
-        """Do it through the line; return whether it was called done. Nothing but errors with a code come."""
+        """Run a statement with faults, and return whether it reported success.
+
+        Only errors with a code are raised.
+        """
         folder = self.other if statement.startswith("ATTACH") else self.folder
         living = self.elsewhere if statement.startswith("ATTACH") else self.db
         text = statement.format(repository=self.repository)
@@ -182,7 +193,7 @@ class Story:
         return True
 
     def survive(self, statement: str, *, is_done: bool) -> None:
-        """What must be true then, and after the next try."""
+        """Check the state after the fault, and after the next try."""
         assert all(operation.is_over for operation in self.db.operations())
         if statement.startswith("BACKUP") and is_done:
             assert records(self.db)[-1].stored and backups(self.db)[-1] not in self.held
@@ -196,7 +207,7 @@ class Story:
         self.assert_kept()
 
     def settle(self) -> None:
-        """The next backup succeeds, and after the next prunes nothing is left of whatever has happened."""
+        """Take a backup, which succeeds, and prune until nothing is left of the faults."""
         self.db.sql("BACKUP c INCREMENTAL OR FULL")
         self.assert_up_to_date()
         for _ in range(2):
@@ -212,7 +223,7 @@ class Story:
             self.attach()
 
     def change_places(self) -> None:
-        """The warehouse that has taken the repository over goes on with it, and the other one is refused."""
+        """The warehouse that took over the repository continues with it, and the other one is refused."""
         for refused in ("BACKUP c", f"DROP BACKUP c '{backups(self.db)[-1]}' CONFIRM"):
             with pytest.raises(PreconditionFailed, match="belongs to the warehouse"):
                 self.db.sql(refused)
@@ -232,7 +243,7 @@ class Story:
         assert sorted(contents(self.db)["/t"].values()) == sorted(content(self.db, "t"))
 
     def assert_no_orphans(self) -> None:
-        """The repository has what its backups need, and nothing else."""
+        """Assert that the repository has what its backups need, and nothing else."""
         assert files(self.repository, "objects") == self.needed(), "no orphan survives"
         assert {name.partition(".")[0] for name in files(self.repository, "backups")} == {
             f"backups/{name}" for name in backups(self.db)
@@ -250,7 +261,7 @@ class Story:
         assert self.carry_out(statement, Line(self.clock), dies=False), "the next try succeeds"
 
     def assert_kept(self) -> None:
-        """Every backup that there is holds what it held, and its repository has all of it."""
+        """Assert that every backup holds what it held, and that its repository has all of it."""
         for name in backups(self.db):
             found = contents(self.db, name)
             assert found == self.held.get(name, found)
@@ -258,7 +269,7 @@ class Story:
             assert self.needed() <= files(self.repository, "objects")
 
     def attach(self) -> None:
-        """Whoever knows nothing but the repository finds the same."""
+        """Attach the repository to the empty warehouse, and compare all backups."""
         self.elsewhere.sql("DROP BACKUP COLLECTION IF EXISTS c")
         encrypted = str((self.repository / "keys").exists()).lower()
         self.elsewhere.sql(ATTACH.format(repository=self.repository).replace("'false'", f"'{encrypted}'"))
@@ -276,7 +287,7 @@ class Story:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    """One for all statements: each leaves it whole."""
+    """One story for all statements: each leaves it intact."""
     made = Story(tmp_path_factory.mktemp("faults"))
     made.begin("prune")
     yield made

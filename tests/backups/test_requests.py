@@ -1,4 +1,4 @@
-"""What statements ask for: each of their words is in what is carried out."""
+"""Requests of statements: each word of a statement is in its request."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def request(**given: Any) -> VerifyRequest:
 
 
 def test_what_is_verified_without_a_word_about_it() -> None:
-    """Every byte, whatever was verified before; with a level or a sample, what is new."""
+    """Every byte, whatever was verified before. With a level or a sample, only what is new."""
     assert request() == VerifyRequest(collection="c", at=None, level="checksums", sample=None, again=True)
     assert (request(level="files").level, request(level="files").again) == ("files", False)
     assert [request(sample=n).again for n in (1, 100)] == [False, False]

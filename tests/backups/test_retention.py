@@ -1,4 +1,4 @@
-"""The choice of the backups that stay: never too few, always whole chains, and more rules keep more."""
+"""Retention decisions: never too few backups, always whole chains, and more rules keep more."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RULE_NAMES = ("last", "within", "daily", "weekly", "monthly", "yearly")
 
 
 def taken(*times: tuple[BackupKind, float], pinned: tuple[int, ...] = ()) -> list[BackupRecord]:
-    """Backups of these kinds, taken so many seconds before now, each increment on the one before it."""
+    """Return backups of these kinds, taken some seconds ago. Each increment builds on the one before it."""
     found: list[BackupRecord] = []
     for place, (kind, ago) in enumerate(times):
         found.append(
@@ -135,7 +135,7 @@ def test_what_is_pinned_or_under_operation_stays_with_what_it_needs(
 
 @given(collections(), RULES, st.integers(1, 3))
 def test_what_was_decided_is_decided_again(records: list[BackupRecord], rules: Keep, minimum: int) -> None:
-    """Nothing more goes when what had to go is gone."""
+    """After the removal, the same rules remove nothing more."""
     staying = kept(decide(records, rules, NOW, minimum=minimum))
     left = [record for record in records if record.name in staying]
     if all(getattr(rules, n) is None for n in ("daily", "weekly", "monthly", "yearly")):

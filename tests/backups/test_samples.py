@@ -1,5 +1,4 @@
-"""A repository that an earlier version wrote is still read: its format is for as long as there are
-backups."""
+"""Repositories that earlier versions wrote can still be read."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ SAMPLES = Path(__file__).resolve().parent.parent / "samples"
 
 PAGE = SAMPLES.parent.parent / "docs" / "repository.md"
 KEPT_HERE = {"pinned", "stored", "continued"}
-"""What a catalog has for itself, and no manifest."""
+"""Fields that only a catalog has, and no manifest."""
 
 
 @pytest.mark.parametrize(
@@ -65,7 +64,7 @@ def test_the_example_of_a_manifest_is_one() -> None:
 
 
 def manifests(repository: Path) -> dict[str, set[str]]:
-    """The fields that each manifest has of its backup."""
+    """Return the fields that each manifest has of its backup."""
     found = {file.name: json.loads(file.read_text("utf-8")) for file in (repository / "backups").iterdir()}
     return {name: set(body["backup"]) for name, body in found.items()}
 
@@ -101,7 +100,7 @@ def test_the_first_format_is_attached_and_restored(tmp_path: Path, sample: str) 
             db.sql(f"RESTORE c AT '{name}' INTO r{number} WITH (VERIFY = 'data', CHANGEFEEDS = 'true')")
             assert rows_of(db, list(tables), f"/r{number}") == tables
             assert db.describe(f"/r{number}/orders/feed")["mode"] == "KEYS_ONLY"
-        # Whoever has taken it over goes on with it.
+        # The warehouse that took it over continues with it.
         db.sql("RESTORE c; DELETE FROM orders; BACKUP c INCREMENTAL; DROP TABLE orders; DROP TABLE made")
         db.sql("DROP TABLE `dir/items`; RESTORE c WITH (VERIFY = 'data')")
         assert rows_of(db, ["/orders"])["/orders"]["rows"] == []

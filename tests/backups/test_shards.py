@@ -1,5 +1,7 @@
-"""Shards by size: backups, restores and their check have a part for each, an index as well as its table, and
-one that fails costs itself again and nothing else."""
+"""Shards by size: backups, restores and verifications have a part for each, of tables and indexes.
+
+If a part fails, only this part is retried.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ RETRY_SECONDS = Settings().pauses
 IN_FILES = {"inline_rows": 0, "shard_bytes": 4_000}
 TABLE = "CREATE TABLE t (k Int64, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n))"
 RUNS = 10
-"""So many commits, one after the other in keys and in values, so that each is a segment of its own range."""
+"""Number of commits. Each one has its own range of keys and values, so that each is one segment."""
 
 
 def fill(db: Database, first: int = 0, *, value: str = "v", runs: int = RUNS) -> None:
@@ -53,7 +55,7 @@ def segments(db: Database, path: str) -> int:
 
 @pytest.fixture
 def told(connect: Callable[..., Database], clock: ManualClock) -> Database:
-    """A table in several segments, a full backup of it, and changes everywhere since."""
+    """Create a table in several segments, a full backup of it, and changes everywhere since."""
     db = connect(clock=clock, settings=IN_FILES)
     db.sql(TABLE)
     fill(db)
@@ -92,7 +94,7 @@ def test_an_increment_that_needs_its_base_to_be_checked_is_cut_as_well(told: Dat
     told.sql("BACKUP c")
     fill(told, value="x")
     told.sql("ALTER TABLE t ADD COLUMN m Int64; UPDATE t SET m = k; BACKUP c")
-    # And nothing in half of the shards.
+    # And no changes in half of the shards.
     fill(told, value="y", runs=RUNS // 2)
     told.sql("ALTER TABLE t DROP COLUMN m")
     found = kinds(told, told.sql("BACKUP c INCREMENTAL").operation_id)
@@ -140,7 +142,7 @@ def test_the_index_of_a_partitioned_table_is_cut_by_its_own_keys(
 
 
 class Failing(QuickFiles):
-    """Is away for the first times that something is read that a test waits for."""
+    """Fails the first reads of a file."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -197,7 +199,7 @@ def test_verification_tries_a_shard_again(tmp_path: Path, clock: ManualClock) ->
 
 
 class Hanging(QuickFiles):
-    """Does not answer to one who reads, until it is let go."""
+    """A read does not answer until it is released."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -224,7 +226,7 @@ def test_a_shard_that_hangs_is_tried_again_by_itself(tmp_path: Path, clock: Manu
 
         def pass_by() -> None:
             assert files.hangs.wait(300)
-            # Whoever is slow has not answered either.
+            # A slow call has not answered either.
             until_alone(db.runtime.catalog, db.operations()[-1].id)
             clock.sleep(11)
 

@@ -1,4 +1,4 @@
-"""How collections stand: the length of the last chain, what can be restored, when it was last verified."""
+"""State of collections: length of the last chain, restorable backups, time of the last verification."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def standing(db: Database, name: str = "c") -> Standing:
 
 
 def report(db: Database, clock: ManualClock, level: Level, *restorable: bool) -> None:
-    """The backups were found so, oldest first, a second after what was known."""
+    """Record reports for all backups, oldest first, one second after the last ones."""
     clock.sleep(1)
     with db.runtime.catalog.write() as tx:
         found = {
@@ -29,7 +29,7 @@ def report(db: Database, clock: ManualClock, level: Level, *restorable: bool) ->
 
 
 def restorable(db: Database) -> int | None:
-    """The place of the last one that can be restored."""
+    """Return the number of the last restorable backup."""
     found = standing(db)
     names = [head.name for _, head in found.backups]
     return None if found.restorable is None else names.index(found.restorable.name)

@@ -1,4 +1,4 @@
-"""A collection that is attached becomes the one whose backups go to its repository."""
+"""An attached collection takes over its repository."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.world import ManualClock
 
 @pytest.fixture
 def other(tmp_path: Path, clock: ManualClock) -> Iterator[Database]:
-    """The warehouse that has to go on."""
+    """Open the warehouse that takes over."""
     with open_at(tmp_path / "other", clock=clock) as db:
         yield db
 
 
 @pytest.fixture
 def kept(db: Database, repository: Path) -> Database:
-    """The one whose backups are in the repository: a full one and an increment."""
+    """Open the warehouse that took the backups in the repository: a full one and an increment."""
     db.sql(TABLE)
     db.sql("UPSERT INTO t (k, v, n) VALUES (1, 'one', 1)")
     db.sql(collection(repository))
@@ -43,7 +43,7 @@ def attach(db: Database, place: Path) -> None:
 def test_a_rescued_warehouse_goes_all_the_way_back_to_nightly_backups(
     kept: Database, other: Database, repository: Path
 ) -> None:
-    """What the hint says can be done, and with it the backups go on."""
+    """The statement in the hint works, and backups continue."""
     attach(other, repository)
     pinned = backups(other)[0]
     other.sql(f"PIN BACKUP c '{pinned}'; RESTORE c")
@@ -65,7 +65,7 @@ def test_a_rescued_warehouse_goes_all_the_way_back_to_nightly_backups(
     assert sorted(content(other, "back")) == sorted(content(other, "t"))
     with pytest.raises(PreconditionFailed, match="belongs to the warehouse"):
         kept.sql("BACKUP c")
-    take_over(other, repository)  # Once more changes nothing.
+    take_over(other, repository)  # A second take-over changes nothing.
     assert len(backups(other)) == 4
 
 
@@ -129,7 +129,7 @@ def test_the_first_owner_takes_it_back(kept: Database, other: Database, reposito
     take_over(kept, repository)
     kept.sql("BACKUP c INCREMENTAL")
     assert all(record.stored for record in records(kept))
-    # What another one has added, only that one knows whole.
+    # Only the warehouse that added a backup knows it.
     other.sql("DROP BACKUP COLLECTION c")
     take_over(other, repository)
     other.sql("RESTORE c; BACKUP c INCREMENTAL")

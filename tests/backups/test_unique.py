@@ -1,4 +1,4 @@
-"""A unique index in backups: it comes back as one, with its entries, and goes on to refuse."""
+"""Unique indexes in backups: a restore brings them back, and they still refuse duplicates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TABLE = "CREATE TABLE t (k Int32, v Utf8, n Int32, PRIMARY KEY (k), INDEX by_v G
 
 
 def fill(db: Database, storage: Path | str, **settings: str) -> list[tuple[object, ...]]:
-    """A full backup and two increments, in the second of which rows have exchanged their keys."""
+    """Take a full backup and two increments. In the second one, rows have exchanged their keys."""
     said = "".join(f", {name} = '{value}'" for name, value in settings.items())
     db.sql(TABLE)
     db.sql(

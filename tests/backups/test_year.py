@@ -1,5 +1,8 @@
-"""A year of nightly backups in simulated time: no night without one, every one that is kept is what it was,
-and a repository that holds what the rules allow and nothing else."""
+"""A year of nightly backups in simulated time.
+
+Every night has a backup, every kept backup restores what it held, and the repository holds only what the
+rules allow.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,8 @@ def finish(year: Year, tmp_path: Path) -> None:
     (last,) = year.kept() - year.taken.keys()
     year.taken[last] = year.model
     for rules in (RULES, "KEEP WITHIN 3650d"):
-        # What the first sweep lists as trash is removed by the second one, a grace period later, with which
-        # no other backups go.
+        # The first garbage collection lists files as trash; the second one, a grace period later, deletes
+        # them. No backups are dropped in between.
         year.db.sql(f"PRUNE c {rules} CONFIRM")
         year.clock.sleep(2 * DAY)
     assert year.objects() == year.needed(), "nothing is there that no backup needs"

@@ -1,17 +1,16 @@
-"""A repository at the end of a line that fails: at a chosen request, in a chosen way, and for a while if a
-test says so.
+"""A repository behind a failing connection: a chosen request fails in a chosen way.
 
-A request is one call of ``Files`` that touches storage. The ways in which one fails:
+A request is one call of ``Files`` that touches storage. It can fail in these ways:
 
 - ``refused``: nothing was done;
-- ``cut``: a part was done. A part of a file has a name of its own, for nobody ever sees a part under the name
-  that was asked for. Of what is read, a part has come;
-- ``late``: nothing was done, and by the time at which that is known the lease on the repository is over;
-- ``unanswered``: it was done, and the answer was an error;
-- ``twice``: the same, and the client has asked again by itself, so that only the second answer is seen;
-- ``delayed``: it was not done when the error came, nor when somebody looked, and is done after that. If its
-  process has died, ``arrive`` says when;
-- ``away``: nothing was done, and from then on nothing is.
+- ``cut``: a part was done. A partly written file has a temporary name, never the requested one. A read
+  returns only a part;
+- ``late``: nothing was done, and the error comes when the lease on the repository has expired;
+- ``unanswered``: it was done, but the response is an error;
+- ``twice``: the same, but the client repeats the request itself, and only the second response is seen;
+- ``delayed``: it was not done when the error came, nor at the next request, and is done after that. If the
+  process has died, ``arrive`` does it;
+- ``away``: nothing was done, and nothing is from then on.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ from tests.world import Death
 T = TypeVar("T")
 
 _PARTS = itertools.count(1)
-"""For the names of parts: another process has others, also for the same content."""
+"""For names of temporary files: another process uses other names, also for the same content."""
 
 WAYS = ("refused", "cut", "late", "unanswered", "twice", "delayed", "away")
 READS = ("open", "look for", "measure", "read", "find", "check", "stream", "list")
-"""Requests that change nothing: whether one was carried out that failed is all the same."""
+"""Requests that change nothing: it does not matter whether a failed one was carried out."""
 
 
 def ways_of(request: str) -> tuple[str, ...]:
-    """The ways in which a request can fail that are not the same as another one."""
+    """Return the ways in which a request can fail that differ from each other."""
     if request not in READS:
         return WAYS
     told_in_pieces = request in ("stream", "list")
@@ -49,8 +48,13 @@ def ways_of(request: str) -> tuple[str, ...]:
 
 
 class Line:
-    """What requests go through. The ``at``-th of them fails in this ``way``; none if it is 0. ``fate``: the
-    process that asks dies of it."""
+    """A connection for requests.
+
+    Attributes:
+        at: Number of the request that fails; 0: none.
+        way: How it fails.
+        fate: Kills the process at that request.
+    """
 
     def __init__(self, clock: Clock, at: int = 0, way: str = "refused", fate: Fate | None = None) -> None:
         self.at, self.way, self.fate = at, way, fate
@@ -61,11 +65,11 @@ class Line:
 
     @property
     def failed(self) -> str | None:
-        """The request that failed, if one has."""
+        """The request that failed, or None."""
         return self.trail[self.at - 1] if 0 < self.at <= len(self.trail) else None
 
     def ask(self, what: str, do: Callable[[], T], part: Callable[[], object] = lambda: None) -> T:
-        """Do something at the other end, or a ``part`` of it."""
+        """Do something at the other end, or only a ``part`` of it."""
         if self.fate is not None:
             self.fate.meet(what)
         self.trail.append(what)
@@ -97,10 +101,10 @@ class Line:
         raise self._problem(what)
 
     def arrive(self) -> None:
-        """Let be done what is on its way."""
+        """Carry out the delayed request."""
         if (do := self._on_its_way) is not None:
             self._on_its_way = None
-            with suppress(StrandlineError):  # Nobody hears of it.
+            with suppress(StrandlineError):  # There is no process to receive the error.
                 do()
 
     def _problem(self, what: str) -> Unavailable:
@@ -108,7 +112,7 @@ class Line:
 
 
 class FarFiles:
-    """Files in a folder at the other end of a line."""
+    """Files in a folder behind the connection."""
 
     def __init__(self, root: str | Path, line: Line) -> None:
         self._there = QuickFiles(root)
@@ -151,7 +155,7 @@ class FarFiles:
         return self._told("list", lambda: list(self._there.names(folder)))
 
     def _told(self, what: str, tell: Callable[[], list[T]]) -> Iterator[T]:
-        """One after the other; of what is cut, the first half comes."""
+        """Yield one value after the other; only the first half if the request is cut."""
         came: list[T] = []
 
         def half() -> None:
@@ -219,11 +223,11 @@ class FarFiles:
         return lambda: self._there.store(part, [data[: len(data) // 2]])
 
     def _once(self, name: str, do: Callable[[], int]) -> Callable[[], int]:
-        """Names of files that are not shared are never used twice: a client that asks again sees its own."""
+        """Files that are not shared have unique names: a client that repeats a request sees its own file."""
         return lambda: self._there.size(name) if self._there.exists(name) else do()
 
 
 def go_through(db: Any, line: Line) -> None:
-    """Let a connection reach its repositories through a line only."""
+    """Let a database reach its repositories through the connection only."""
     db.runtime.files.opener = lambda root: FarFiles(root, line)
     db.runtime.files._opened.clear()

@@ -1,6 +1,8 @@
-"""A warehouse whose database is backed up each night into a repository, and a plain dictionary of what it
-holds. By day tables come, go, change and are restored; some nights the repository is away, some nights the
-process dies in the middle of its backup and another one goes on."""
+"""A warehouse with nightly backups into a repository, and a plain dictionary of its rows.
+
+By day tables are created, dropped, changed and restored. On some nights the repository is unavailable; on
+others the process dies in the middle of its backup, and another one continues.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,12 @@ MAX_CHAIN = 5
 COLUMNS = ("v", "n")
 KEYS = 40
 MOST = 3
-"""So many tables there are at most."""
+"""Maximum number of tables."""
 
 
 @dataclass
 class Table:
-    """What a table holds: its columns after the key, and its rows by key."""
+    """The content of a table: its columns after the key, and its rows by key."""
 
     columns: list[str] = field(default_factory=lambda: list(COLUMNS))
     rows: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -50,7 +52,7 @@ Model = dict[str, Table]
 
 
 class Year:
-    """The nights, one after the other. ``taken``: what the database held when each backup was taken."""
+    """The nights, one after the other. ``taken``: the content of the database at each backup."""
 
     def __init__(self, folder: Path, repository: Path, seed: int) -> None:
         self.folder, self.repository = folder, repository
@@ -62,7 +64,7 @@ class Year:
         self.since: dict[str, float] = {}
         """When each object was first seen in the repository."""
         self.left: set[str] = set()
-        """The backups that the rules would not have kept after the last night."""
+        """Backups that the rules would not have kept after the last night."""
         self.counts: dict[str, int] = {}
         self.names = 0
         self.db = self._open()
@@ -81,10 +83,10 @@ class Year:
     def _count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
 
-    # --- by day --------------------------------------------------------------------------------------------
+    # --- day -----------------------------------------------------------------------------------------------
 
     def day(self) -> None:
-        """What users do until the next night."""
+        """Do what users do until the next night."""
         likely = {
             self._create: 0.08,
             self._drop: 0.05,
@@ -167,7 +169,7 @@ class Year:
             self._replaced(f"RESTORE c AT '{backup}' TABLE `{there[0]}`", backup, there[:1])
 
     def _replace_all(self) -> None:
-        """All that the last backup holds, after which increments go on."""
+        """Restore all that the last backup holds, in place; increments continue."""
         backup = max(self.kept())
         self._replaced(f"RESTORE c AT '{backup}'", backup, sorted(self.taken[backup]))
 
@@ -180,10 +182,10 @@ class Year:
         drop_below(self.db, "/.replaced")
         self._count("replace")
 
-    # --- by night ------------------------------------------------------------------------------------------
+    # --- night ---------------------------------------------------------------------------------------------
 
     def night(self, number: int) -> None:
-        """The next night: a backup, whatever happens, and a look at a part of what there is."""
+        """Take a backup, whatever happens, and verify a part of the repository."""
         self.clock.sleep(BEGIN + number * DAY - self.clock.now())
         earlier = {record.name: record for record in records(self.db)}
         before = set(earlier)
@@ -210,7 +212,7 @@ class Year:
         assert self._states(max(new)) == self._states_then(max(new))
 
     def _merge(self) -> None:
-        """Increments that no rule keeps for their time become one."""
+        """Merge increments that no time rule keeps."""
         there = records(self.db)
         kept = chosen(there, self.clock.now())
         some = [r.name for r in there if r.kind == "incremental" and r.parent not in kept] or [there[-1].name]
@@ -222,7 +224,7 @@ class Year:
         self.counts["swallowed"] = self.counts.get("swallowed", 0) + len(gone)
 
     def _is_done(self, before: set[str]) -> bool:
-        """Whether what went on after a death has taken this night's backup, and sent it."""
+        """Return whether the backup of this night is taken and uploaded, after a death."""
         there = records(self.db)
         return bool({r.name for r in there} - before) and all(r.stored for r in there)
 
@@ -253,11 +255,11 @@ class Year:
         self.db.resume()
 
     def _settled(self, *, is_well: bool) -> None:
-        """What is true after each night on which the repository was there."""
+        """Check what is true after each night on which the repository was available."""
         there = records(self.db)
         assert all(record.stored for record in there), "what waited in the warehouse was sent"
         self.db.sql("VERIFY c WITH (SAMPLE = 4)")
-        # The rules are applied before a chain is folded, and by the next backup if a process dies.
+        # The rules are applied before a chain is compacted, and by the next backup if a process dies.
         left = unneeded(there, self.clock.now())
         assert not is_well or not left & self.left, f"{left & self.left} should be gone"
         self.left = left
@@ -274,13 +276,13 @@ class Year:
         all_, used = self.bytes(), self.bytes(needed)
         assert all_ <= 3 * used, f"the repository has {all_} bytes, and its backups need {used}"
 
-    # --- what there is -------------------------------------------------------------------------------------
+    # --- state ---------------------------------------------------------------------------------------------
 
     def kept(self) -> set[str]:
         return set(backups(self.db))
 
     def needed(self) -> set[str]:
-        """The objects that manifests name."""
+        """Return the objects that manifests name."""
         there = Repository(LocalFiles(self.repository), str(self.repository))
         return {name for file in there.manifests() for name in there.manifest_at(file).objects()}
 
@@ -293,7 +295,7 @@ class Year:
         return sum((self.repository / name).stat().st_size for name in known)
 
     def _looked_at(self, seconds: float) -> set[str]:
-        """The objects that were verified within the last so many seconds."""
+        """Return the objects that were verified within the last ``seconds``."""
         keys = {key_of_name(f"{self.repository}/{name}"): name for name in self.since}
         with self.db.runtime.catalog.read() as conn:
             found = looked(conn, require_collection(conn, "c").id)
@@ -312,17 +314,17 @@ class Year:
         return {path: rows for path, rows in found.items() if not path.endswith("/by_n")}
 
     def compare(self, db: Database) -> None:
-        """Every backup holds what the database held that night."""
+        """Assert that every backup holds the content of the database on its night."""
         for name in backups(db):
             assert self._states(name, db) == self._states_then(name), name
 
     def restore_one(self) -> None:
-        """A backup of those that are kept, beside the tables."""
+        """Restore one of the kept backups next to the tables."""
         self._restore(self.db, self.rng.choice(sorted(self.kept())))
         self._count("restored beside")
 
     def restore_all(self, db: Database) -> None:
-        """Every backup comes back as what the database held that night."""
+        """Restore every backup, and compare it with the content of the database on its night."""
         for backup in backups(db):
             self._restore(db, backup)
 
@@ -352,7 +354,7 @@ def key_of_name(name: str) -> str:
 
 
 def chosen(there: list[BackupRecord], now: float) -> set[str]:
-    """The backups that a rule keeps for their time."""
+    """Return the backups that a time rule keeps."""
     wanted = {record.name for record in there if record.time >= now - 14 * DAY}
     for number, bucket in ((7, "%Y-%m-%d"), (4, "%G-%V"), (12, "%Y-%m")):
         last = {datetime.fromtimestamp(r.time, timezone.utc).strftime(bucket): r.name for r in there}
@@ -361,7 +363,7 @@ def chosen(there: list[BackupRecord], now: float) -> set[str]:
 
 
 def unneeded(there: list[BackupRecord], now: float) -> set[str]:
-    """The backups that no rule keeps, and nothing builds on that one keeps."""
+    """Return the backups that no rule keeps, and that no kept backup needs."""
     wanted = chosen(there, now)
     newest = max(place for place, record in enumerate(there) if record.kind == "full")
     wanted |= {record.name for record in there[newest:]}

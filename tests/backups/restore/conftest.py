@@ -1,4 +1,4 @@
-"""The story is told once for each catalog; every test that asks for it gets a copy of its own."""
+"""The story is created once for each catalog; every test gets its own copy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.world import ManualClock
 
 @pytest.fixture(scope="session")
 def in_catalog(tmp_path_factory: pytest.TempPathFactory) -> Told:
-    """On SQLite, all rows kept in the catalog."""
+    """Return a story on SQLite, with all rows inline in the catalog."""
     folder = tmp_path_factory.mktemp("in_catalog") / "w"
     with open_at(folder, clock=ManualClock(TOLD_AT)) as db:
         return Told(folder, tell(db))
@@ -26,7 +26,7 @@ def in_catalog(tmp_path_factory: pytest.TempPathFactory) -> Told:
 
 @pytest.fixture(scope="session")
 def in_files(tmp_path_factory: pytest.TempPathFactory) -> Told:
-    """On SQLite, every segment a file."""
+    """Return a story on SQLite, with every segment a file."""
     folder = tmp_path_factory.mktemp("in_files") / "w"
     with open_at(folder, clock=ManualClock(TOLD_AT), inline_rows=0) as db:
         return Told(folder, tell(db))
@@ -34,7 +34,7 @@ def in_files(tmp_path_factory: pytest.TempPathFactory) -> Told:
 
 @pytest.fixture(scope="session")
 def on_postgres(tmp_path_factory: pytest.TempPathFactory, postgres_url: str) -> Told:
-    """On PostgreSQL, every segment a file."""
+    """Return a story on PostgreSQL, with every segment a file."""
     folder = tmp_path_factory.mktemp("on_postgres") / "w"
     url = _new_database(postgres_url)
     with open_at(folder, url, clock=ManualClock(TOLD_AT), inline_rows=0) as db:
@@ -43,7 +43,7 @@ def on_postgres(tmp_path_factory: pytest.TempPathFactory, postgres_url: str) -> 
 
 @pytest.fixture
 def copy_of(tmp_path: Path) -> Iterator[Callable[[Told], Told]]:
-    """Makes copies that are gone after the test."""
+    """Return a function that makes copies, which are removed after the test."""
     urls: list[str] = []
 
     def copy(told: Told) -> Told:
@@ -61,7 +61,7 @@ def copy_of(tmp_path: Path) -> Iterator[Callable[[Told], Told]]:
 
 @pytest.fixture(params=["in_catalog", "in_files", pytest.param("on_postgres", marks=pytest.mark.slow)])
 def anywhere(request: pytest.FixtureRequest, copy_of: Callable[[Told], Told]) -> Told:
-    """A copy of the story, in each of the forms."""
+    """Return a copy of the story, in each of the forms."""
     return copy_of(request.getfixturevalue(request.param))
 
 
@@ -85,7 +85,7 @@ def _new_database(url: str, options: str = "") -> str:
 
 
 def _run(url: str, statement: str) -> None:
-    """From a database of the server's own, because none can be copied or dropped while somebody is in it."""
+    """Run a statement in the server's own database: one that is in use cannot be copied or dropped."""
     engine = create_engine(make_url(url).set(database="postgres"), isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.execute(text(statement))

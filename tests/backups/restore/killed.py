@@ -1,5 +1,4 @@
-"""Points of a restore at which something has just become durable, and a process that kills itself at one of
-them."""
+"""Points of a restore at which something has just become durable, and a process that kills itself there."""
 
 from __future__ import annotations
 
@@ -16,8 +15,10 @@ TRANSACTION, MIDDLE, FILE = "a transaction", "half a file", "a file"
 
 
 class WatchedFiles(QuickFiles):
-    """Tells of every file that is copied, when half of it is there and when all of it is. Before a file is
-    after something else."""
+    """Calls ``meet`` for every copied file, when half of it and when all of it is written.
+
+    The point before a file is the one after the previous write.
+    """
 
     def __init__(self, root: Path, meet: Callable[[str], None]) -> None:
         super().__init__(root)
@@ -35,14 +36,13 @@ class WatchedFiles(QuickFiles):
 
 
 def restore(folder: Path, url: str | None, statement: str, last: int, workers: int) -> None:
-    """Restore in the usual way, and die for real, without any chance to clean up, at the ``last`` point
-    (never, if it is 0)."""
+    """Restore, and kill this process at the point number ``last`` (0: never), without any cleanup."""
     lock = threading.Lock()
     met = 0
 
     def meet(_: str) -> None:
         nonlocal met
-        with lock:  # Others may be in the middle of anything.
+        with lock:  # Other threads may be in the middle of anything.
             met += 1
             if met == last:
                 os.kill(os.getpid(), signal.SIGKILL)

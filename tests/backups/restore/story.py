@@ -1,5 +1,7 @@
-"""A collection with a history: two tables, two synchronous indexes, four shards, one full backup and three
-increments; and what each backup must bring back."""
+"""A collection with a history, and what each of its backups must bring back.
+
+It has two tables, two synchronous indexes, four shards, one full backup and three increments.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,17 @@ INDEXES = ("/orders/by_customer", "/dir/items/by_name")
 
 
 TOLD_AT = 1_750_000_000.0
-"""When the copies of the story that tests get were told."""
+"""Time at which the story was created that tests get copies of."""
 
 
 @dataclass
 class Story:
-    """``states``: for each backup, every table and index as rows, and the digests that were recorded.
-    ``versions``: what each of them was published with when the backup had ended."""
+    """What the backups must bring back.
+
+    Attributes:
+        states: For each backup, the rows of every table and index, and the digests that were recorded.
+        versions: The versions of each of them when the backup had ended.
+    """
 
     backups: list[str] = field(default_factory=list)
     states: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -67,8 +73,10 @@ def open_at(
     files: Files | None = None,
     **settings: Any,
 ) -> Database:
-    """A connection for tests that make many: no thread but the caller's works on an operation, and nothing
-    waits for the disk."""
+    """Open a database for tests that open many.
+
+    Operations run in the caller's thread only, and nothing waits for the disk.
+    """
     db = strandline.connect(
         folder,
         catalog=url,
@@ -86,7 +94,7 @@ def open_at(
 
 
 def started(db: Database, request: RestoreRequest, **options: Any) -> tuple[Engine, str]:
-    """A restore that is planned and waits for somebody to carry it out."""
+    """Plan a restore, and return an engine and the operation that it has not run yet."""
     engine = Engine(
         db.runtime.catalog,
         db.runtime.session,
@@ -98,14 +106,14 @@ def started(db: Database, request: RestoreRequest, **options: Any) -> tuple[Engi
 
 
 def unknown_files(db: Database) -> set[str]:
-    """Files that no segment refers to."""
+    """Return files that no segment refers to."""
     with db.runtime.catalog.read() as conn:
         known = set(conn.execute(select(sqltables.segments.c.file)).scalars())
     return set(db.runtime.files.names("data")) - known
 
 
 def tell(db: Database) -> Story:
-    """Make the history."""
+    """Create the history."""
     story = Story()
     db.sql(
         """CREATE TABLE orders (id Uint32 NOT NULL, customer Utf8, total Int64, PRIMARY KEY (id),
@@ -135,7 +143,7 @@ def tell(db: Database) -> Story:
 
 
 def state(db: Database, prefix: str = "") -> dict[str, Any]:
-    """Rows and digests of all tables and indexes below a prefix."""
+    """Return rows and digests of all tables and indexes below a prefix."""
     found: dict[str, Any] = {}
     for table in TABLES:
         described = db.describe(prefix + table)
@@ -151,12 +159,12 @@ def state(db: Database, prefix: str = "") -> dict[str, Any]:
 
 
 def content(db: Database, path: str) -> list[tuple[Any, ...]]:
-    """The rows that are read from a table."""
+    """Return the rows of a table."""
     return sorted((tuple(r) for r in db.sql(f"SELECT * FROM `{path}`").rows()), key=repr)
 
 
 def versions(db: Database, prefix: str = "") -> dict[str, int]:
-    """Of all tables and indexes below a prefix."""
+    """Return the versions of all tables and indexes below a prefix."""
     return {path: db.describe(prefix + path)["version"] for path in (*TABLES, *INDEXES)}
 
 

@@ -1,9 +1,8 @@
-"""The law: whatever was done to tables between backups, each backup brings back exactly what was there when
-it was taken.
+"""The law: each backup brings back exactly what existed when it was taken.
 
-A script of random changes runs against a collection: rows written, replaced, deleted and written again,
-columns and indexes added, dropped and added again under the same name, compaction and collection, full and
-incremental backups, also with nothing in them. A plain dictionary says what the tables must hold.
+A script of random changes runs against a collection: rows are written, replaced, deleted and written again;
+columns and indexes are added, dropped and added again under the same name; compaction, collection, full and
+incremental backups, also empty ones. A plain dictionary knows what the tables must hold.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ Key: TypeAlias = tuple[Any, Any]
 
 @dataclass
 class Model:
-    """What ``t`` must hold, and which of its columns and indexes there are. ``u`` has no columns to play
-    with."""
+    """Expected content of ``t``, with its present columns and indexes. The columns of ``u`` never change."""
 
     columns: dict[str, str] = field(default_factory=lambda: {"v": "Int64", "w": "Utf8"})
     indexes: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = field(
@@ -50,7 +48,7 @@ class Model:
         return any(column in (*on, *cover) for on, cover in self.indexes.values())
 
     def images(self, columns: list[str], numbers: dict[Key, int | None]) -> dict[Key, dict[str, Any]]:
-        """Values for the columns that there are now, of the types that they have now."""
+        """Return values for the present columns, of their present types."""
         there = [name for name in columns if name in self.columns]
         return {
             key: {name: TYPES[self.columns[name]](number) for name in there}
@@ -90,7 +88,7 @@ SCRIPTS = st.lists(st.one_of(CHANGES, CHANGES, SHAPES, CARE, BACKUPS), min_size=
 
 
 def run(db: Database, model: Model, step: Step) -> None:
-    """Do the same to the database and to the model; what does not make sense at the moment is left out."""
+    """Apply a step to the database and to the model. Skip it if it is not possible now."""
     table = db.table("t")
     match step:
         case ("upsert" | "replace" as how, columns, numbers):
@@ -152,7 +150,7 @@ def rows_of(db: Database, what: str) -> list[tuple[tuple[str, Any], ...]]:
 
 
 def recorded(db: Database, prefix: str = "") -> dict[str, Any]:
-    """Rows, digests and shape of both tables and of every index."""
+    """Return rows, digests and description of both tables and of every index."""
     found: dict[str, Any] = {}
     for table in ("/t", "/dir/u"):
         described = db.describe(prefix + table)
@@ -177,7 +175,7 @@ def recorded(db: Database, prefix: str = "") -> dict[str, Any]:
 
 
 def agrees(model: Model, found: dict[str, Any]) -> None:
-    """The live tables hold what the dictionary holds, and each index is the projection of its table."""
+    """Assert that the tables hold what the model holds, and that each index fits its table."""
     wanted = [tuple(sorted({"a": a, "b": b, **row}.items())) for (a, b), row in model.rows.items()]
     assert found["/t"][3] == sorted(wanted, key=repr)
     assert found["/dir/u"][3] == sorted(
@@ -205,8 +203,10 @@ def a_collection() -> Iterator[tuple[Path, Database]]:
 def tell(
     db: Database, backing_up: Database, script: list[Step], max_backups: int = MAX_BACKUPS
 ) -> dict[str, dict[str, Any]]:
-    """Run a script; answers each backup with what was there when it was taken. The last thing that happens is
-    a backup."""
+    """Run a script, and return each backup with the content of the database at that time.
+
+    A backup is added at the end.
+    """
     model = Model()
     taken: dict[str, dict[str, Any]] = {}
     for step in [*script, ("incremental",)]:
@@ -278,11 +278,11 @@ SPARKLING: list[Step] = [
     ("add index", "i", (("w", "v"), ())),
     ("collect",),
 ]
-"""A bit of everything."""
+"""Steps of each kind."""
 
 
 def test_the_spark_way_brings_back_the_same(spark: SparkSession) -> None:
-    """Slices folded and restored tables verified on Spark; rows written and compared in the process."""
+    """Restore and verify on Spark; write and compare rows in the process."""
     with a_collection() as (folder, db), open_at(folder, bulk_rows=0, scan_rows=0) as other:
         other.runtime._spark = spark
         taken = tell(db, other, SPARKLING)

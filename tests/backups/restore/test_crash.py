@@ -1,10 +1,9 @@
-"""A process dies in the middle of a restore, at every point where something becomes durable, and another one
-carries on or cancels.
+"""A process dies in the middle of a restore, at every point where something becomes durable.
 
-A dead process leaves what it has written and nothing else. So the restore runs once, undisturbed, and the
-whole warehouse is copied at each such point: after every catalog transaction (each shard's report is one), in
-the middle of and after every file. Every copy is then what one death left behind. Real ``kill -9`` at a
-sample of points, on both catalogs, shows that the copies tell the truth.
+Another process then resumes or cancels it. A dead process leaves only what it has written. So the restore
+runs once, undisturbed, and the whole warehouse is copied at each such point: after every catalog transaction
+(each shard's report is one), in the middle of and after every file. Each copy is what one death left behind.
+A real ``kill -9`` at a sample of points, on both catalogs, confirms that the copies are realistic.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ MODES = {
 
 @dataclass
 class Deaths:
-    """What deaths left behind: a folder for each point, and what the end must look like."""
+    """What the deaths left: a folder for each point, and the expected end state."""
 
     points: list[tuple[str, Path]] = field(default_factory=list)
     initial: dict[str, Any] = field(default_factory=dict)
@@ -51,7 +50,7 @@ class Deaths:
 
 
 def deaths_of(told: Told, tmp_path: Path, request: RestoreRequest) -> Deaths:
-    """Carry out a restore, and copy the warehouse whenever something has become durable."""
+    """Run a restore, and copy the warehouse whenever something has become durable."""
     deaths = Deaths()
     live = tmp_path / "live"
     shutil.copytree(told.folder, live)
@@ -79,13 +78,12 @@ def deaths_of(told: Told, tmp_path: Path, request: RestoreRequest) -> Deaths:
 
 
 def prefix_of(request: RestoreRequest) -> str:
-    """Where the restored tables are."""
+    """Return the path below which the tables are restored."""
     return "" if request.into is None else f"/{request.into}"
 
 
 def evidence(db: Database) -> dict[str, Any]:
-    """All that is in a warehouse: the catalog, without what only tells one history from another, and the
-    files."""
+    """Return the content of a warehouse: catalog and files, without what differs between equal runs."""
     with db.runtime.catalog.read() as conn:
         found = dump(conn)
         segments = {s.id: s for s in conn.execute(select(sqltables.segments))}
@@ -110,17 +108,17 @@ def evidence(db: Database) -> dict[str, Any]:
 
 
 def _without_session(file: str | None) -> str:
-    """Files are named after the session that wrote them and a number that it counts."""
+    """Remove the session and the counter from a file name."""
     return re.sub(r"/[0-9a-f]{16}-\d+", "/", file or "")
 
 
 def the_restore(db: Database) -> OperationInfo | None:
-    """The operation, if it was durable when its process died."""
+    """Return the restore, if it was durable when its process died."""
     return next((o for o in db.operations() if o.kind == "restore"), None)
 
 
 def carried_on(db: Database) -> None:
-    """Another process finds the dead one's restore, if there is one, and does what is left of it."""
+    """Let another process find and finish the dead one's restore, if there is one."""
     found = the_restore(db)
     assert db.resume() == ([] if found is None or found.is_over else [found.id])
     db.collect()
@@ -135,7 +133,7 @@ def carried_on(db: Database) -> None:
 
 
 def cancelled(db: Database) -> None:
-    """Another process finds the dead one's restore, if there is one, and undoes it."""
+    """Let another process find and undo the dead one's restore, if there is one."""
     found = the_restore(db)
     if found is not None and not found.is_over:
         assert db.cancel(found.id).state == "cancelled"
@@ -162,7 +160,7 @@ def test_death_at_every_point(in_files: Told, tmp_path: Path, mode: str) -> None
     for number, (what, folder) in enumerate(deaths.points):
         stride = 3 if what == TRANSACTION else 13
         if number % stride and number != len(deaths.points) - 1 and not EVERY:
-            continue  # One file is like another; transactions are more of a kind of their own.
+            continue  # Files are alike; transactions differ from each other.
         spare = folder.with_name(f"{folder.name}-cancelled")
         shutil.copytree(folder, spare)
         has_begun, is_over = number > 0, number == len(deaths.points) - 1
@@ -194,8 +192,7 @@ def test_death_at_every_point(in_files: Told, tmp_path: Path, mode: str) -> None
 def test_kill_9(
     request: pytest.FixtureRequest, copy_of: Callable[[Told], Told], form: str, workers: int, prefix: str
 ) -> None:
-    """Dead in the middle of it, among them once with other threads that were in the middle of something
-    else."""
+    """Deaths in the middle of a restore, once while other threads were working."""
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload(["tests.backups.restore.killed"])
     where, replace = ("INTO 'r'", "false") if prefix else ("", "true")

@@ -1,5 +1,4 @@
-"""Storage that fails, lies or hangs: a restore comes back whole, or it fails with a reason and nothing is
-there."""
+"""Storage that fails, returns wrong data or hangs: a restore succeeds, or fails and leaves nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ WAYS = {"MODE = 'copy'": "copied", "VERIFY = 'data'": "verified"}
 
 
 class RecordingClock(ManualClock):
-    """A clock that remembers how long it was slept on."""
+    """A clock that records its sleeps."""
 
     def __init__(self) -> None:
         super().__init__(TOLD_AT)
@@ -64,11 +63,12 @@ def warehouse(in_files: Told, copy_of: Callable[[Told], Told]) -> tuple[Path, St
 
 
 class Unreliable(QuickFiles):
-    """A share of all operations fails. Some reads and writes seem to succeed, with a byte flipped or the end
-    missing.
+    """Storage on which a share of all operations fails.
 
-    Whether an operation fails depends on how many there were before it and on nothing else: however threads
-    take turns, the same number of operations has the same number of faults."""
+    Some reads and writes seem to succeed, with a flipped byte or a truncated end. Whether an operation fails
+    depends only on the number of operations before it. So in any order of threads, the same number of
+    operations has the same number of faults.
+    """
 
     def __init__(self, root: Path, seed: int, faults: float, lies: float) -> None:
         super().__init__(root)
@@ -148,8 +148,10 @@ def attempt(db: Database, target: str) -> StrandlineError | None:
 def test_unreliable_storage(
     warehouse: tuple[Path, Story], faults: float, lies: float, workers: int, seeds: int
 ) -> None:
-    """Restores, each with other faults: the first many as often as storage might have them, then more than
-    attempts overcome, the last ones with ten times as many lies."""
+    """Restores with different faults: first at a realistic rate, then more than retries overcome.
+
+    The last ones have ten times as many wrong results.
+    """
     folder, story = warehouse
     outcomes: dict[str, int] = {"restored": 0, "CORRUPTED": 0}
     failed = lied = 0
@@ -188,7 +190,7 @@ def test_unreliable_storage(
         assert outcomes["CORRUPTED"] >= seeds // 5
 
 
-# --- storage that has gone bad ----------------------------------------------------------------------------
+# --- damaged storage --------------------------------------------------------------------------------------
 
 
 def flip(file: Path, place: int) -> None:
@@ -198,7 +200,7 @@ def flip(file: Path, place: int) -> None:
 
 
 def refused(db: Database, ways: dict[str, str] = WAYS) -> None:
-    """A restore that would bring damaged rows back is stopped before anybody sees them."""
+    """Assert that a restore of damaged rows fails, and publishes nothing."""
     for settings, how in ways.items():
         with pytest.raises(Corrupted):
             db.sql(f"RESTORE c INTO '{how}' WITH ({settings})")
@@ -209,13 +211,15 @@ def refused(db: Database, ways: dict[str, str] = WAYS) -> None:
 
 
 def damage(db: Database) -> set[str]:
-    """What a check of the tables in /before finds."""
+    """Return the kinds of problems that a check of the tables in /before finds."""
     return {problem.kind for table in TABLES for problem in db.check(f"/before{table}").problems}
 
 
 def test_a_flipped_byte_in_any_file(warehouse: tuple[Path, Story]) -> None:
-    """The process has read all of the files before and remembers what was in them; that must not blind it.
-    One file in three, unless everything is tried."""
+    """The process has read all files before, and must not use cached content.
+
+    One file in three, unless everything is tried.
+    """
     folder, story = warehouse
     with open_at(folder) as db:
         db.sql("RESTORE c INTO 'before' WITH (VERIFY = 'data')")
@@ -261,8 +265,7 @@ def test_a_flipped_byte_in_any_segment_that_the_catalog_keeps(
 
 
 def test_what_this_process_remembers_does_not_count(on_sqlite: tuple[Database, Story]) -> None:
-    """Rows that the catalog keeps go bad while the process that restores still has the good ones in
-    memory."""
+    """Inline rows are damaged while the restoring process still has the good ones in memory."""
     db, _ = on_sqlite
     db.sql("RESTORE c INTO 'before' WITH (VERIFY = 'data')")
     first = segments_of_backups(db)[0]
@@ -285,7 +288,7 @@ def test_a_file_that_is_gone_or_cut_is_found_without_reading_it(
 
 
 def test_a_segment_that_the_catalog_lost_is_missed(warehouse: tuple[Path, Story]) -> None:
-    """The records of a backup say how much it holds."""
+    """The record of a backup knows how many bytes it holds."""
     folder, story = warehouse
     with open_at(folder) as db:
         with db.runtime.catalog.write() as tx:
@@ -306,7 +309,7 @@ def test_a_segment_that_the_catalog_lost_is_missed(warehouse: tuple[Path, Story]
 
 
 def test_an_index_that_is_as_recorded_but_not_what_its_table_says_is_refused(tmp_path: Path) -> None:
-    """Two tables alike, whose indexes were mistaken for each other: every byte and every digest is right."""
+    """Two equal tables whose indexes were exchanged: every byte and every digest is right."""
     with open_at(tmp_path / "w") as db:
         for number, table in enumerate("tu"):
             db.sql(
@@ -328,7 +331,7 @@ def test_an_index_that_is_as_recorded_but_not_what_its_table_says_is_refused(tmp
 
 
 def segments_of_backups(db: Database) -> list[Any]:
-    """Everything that the last backup of the chain needs."""
+    """Return all segments that the last backup of the chain needs."""
     with db.runtime.catalog.read() as conn:
         backups = [db.describe(e.path) for e in db.ls("/.backups/collections/c")]
         slices = [t["slice"] for b in backups for t in b["tables"].values()]
@@ -352,11 +355,11 @@ def rewrite(db: Database, segment_id: int, data: bytes) -> None:
         )
 
 
-# --- storage that comes back, and storage that does not answer --------------------------------------------
+# --- storage that recovers, and storage that hangs --------------------------------------------------------
 
 
 class Failing(QuickFiles):
-    """Fails the first few times that something is copied."""
+    """Fails the first copies."""
 
     def __init__(self, root: Path, times: int) -> None:
         super().__init__(root)
@@ -386,7 +389,7 @@ def test_a_shard_is_tried_again_with_growing_pauses(warehouse: tuple[Path, Story
             assert isinstance(ended.failure(), Unavailable)
             with pytest.raises(PathNotFound):
                 db.describe("/r")
-        # A pause is slept in pieces, so that whoever cancels does not wait for its end.
+        # A pause is slept in pieces, so that a cancel need not wait for its end.
         pauses = RETRY_SECONDS[:times]
         assert sum(clock.pauses) == pytest.approx(sum(pauses))
         assert counted(db.runtime.metrics, "part_retries_total", kind="shard") == len(pauses)
@@ -394,7 +397,7 @@ def test_a_shard_is_tried_again_with_growing_pauses(warehouse: tuple[Path, Story
 
 
 class Hanging(QuickFiles):
-    """Does not answer when the given file is first copied, until it is let go."""
+    """The first copy of the given file does not answer until it is released."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -419,7 +422,7 @@ def when(happened: threading.Event, act: Callable[[], None]) -> threading.Thread
 
 
 def let_go(files: Hanging, operation_id: str) -> None:
-    """What was given up comes to its end, and leaves no file."""
+    """Release the hanging copy: it ends, and leaves no file."""
     given_up = [t for t in threading.enumerate() if t.name.startswith(f"strandline-{operation_id}-")]
     files.let_go.set()
     for thread in given_up:
@@ -437,7 +440,7 @@ def test_a_shard_that_hangs_is_tried_again_and_its_late_report_is_ignored(
         engine, operation = started(db, COPY)
 
         def pass_by() -> None:
-            until_alone(engine.catalog, operation)  # Whoever is slow has not answered either.
+            until_alone(engine.catalog, operation)  # A slow call has not answered either.
             clock.sleep(11)
 
         later = when(files.hangs, pass_by)

@@ -1,4 +1,4 @@
-"""What begins with the end of a restore: the users' changefeeds, and the streams of the next increment."""
+"""Streams that begin at the end of a restore: the users' changefeeds, and those for the next increment."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DROP = "DROP TABLE t; DROP TABLE `d/u`"
 
 @pytest.fixture
 def backed_up(on_both: Database, tmp_path: Path) -> Database:
-    """A full backup and an increment of two tables."""
+    """Create two tables, a full backup and an increment."""
     db = on_both
     storage = f"WITH (STORAGE = '{tmp_path / 'repository'}', INCREMENTAL_BACKUP_ENABLED = 'true')"
     db.sql(f"{TABLES}; CREATE BACKUP COLLECTION c (TABLE t, TABLE `d/u`) {storage}; BACKUP c")
@@ -41,7 +41,7 @@ def rows(db: Database, path: str) -> list[tuple[object, ...]]:
 
 
 def assert_chain(db: Database, collection: str = "c") -> None:
-    """The last backup adds up to the tables as they are, folded by a dictionary and by a restore."""
+    """Assert that the last backup adds up to the present tables, folded by a dictionary and by a restore."""
     found = contents(db, collection=collection)
     for path in last(db, collection).tables:
         assert sorted(found[path].values(), key=repr) == rows(db, path)
@@ -70,7 +70,7 @@ def test_increments_go_on_after_the_last_backup_was_restored(backed_up: Database
     assert (index.continues, index.rows) == (earlier.source_id, 2)
     assert record.tables["/d/u"].slice.rows == 0
     assert_chain(db)
-    # The one after it needs no such note.
+    # The increment after it needs no ``continues``.
     db.sql("UPSERT INTO `d/u` (a, b) VALUES ('new', 5); BACKUP c INCREMENTAL")
     assert {s.continues for s in last(db).slices} == {None}
     assert_chain(db)
@@ -94,7 +94,7 @@ def test_they_go_on_after_one_restore_upon_another(backed_up: Database) -> None:
 def test_a_copy_elsewhere_says_nothing_of_the_restore_that_continued_the_backup(
     backed_up: Database, tmp_path: Path
 ) -> None:
-    """What is there now is this warehouse's business: whoever attaches the copy has other tables."""
+    """The note is local to this warehouse: one that attaches the copy has other tables."""
     db = backed_up
     db.sql(f"{DROP}; RESTORE c")
     continued = last(db)
@@ -182,7 +182,7 @@ def test_a_warehouse_that_takes_a_repository_over_goes_on_with_its_chain(
     first.sql(f"{TABLES}; CREATE BACKUP COLLECTION c (TABLE t, TABLE `d/u`) {storage}; BACKUP c")
     first.sql("DELETE FROM t WHERE k = 3; BACKUP c INCREMENTAL")
     second = elsewhere("second")
-    # Ids that are those of the first one's tables by chance must not be taken for them.
+    # By chance the ids may equal those of the first warehouse's tables; they must not be confused.
     second.sql("CREATE TABLE other (k Int32, PRIMARY KEY (k))")
     second.sql(f"ATTACH BACKUP COLLECTION c FROM '{place}' WITH (TAKE_OVER = 'true')")
     with pytest.raises(PreconditionFailed):
@@ -196,7 +196,7 @@ def test_a_warehouse_that_takes_a_repository_over_goes_on_with_its_chain(
     assert db_rows(third) == db_rows(second)
     assert len(backups(third)) == 3
     assert third.verify("c") == []
-    # This one may only read.
+    # This warehouse may only read.
     with pytest.raises(PreconditionFailed, match="belongs to another warehouse"):
         third.sql("BACKUP c INCREMENTAL")
     assert streams(third, "/t") == []
@@ -229,14 +229,14 @@ def test_changefeeds_begin_anew_where_it_is_asked_for(backed_up: Database) -> No
     assert operation.result["changefeeds"] == ["/t/f", "/t/keys"]
     assert db.describe("/t")["version"] == version
     assert db.describe("/t/f")["mode"] == "NEW_AND_OLD_IMAGES"
-    assert db.stream("/t/f").records() == []  # What was restored is no change.
+    assert db.stream("/t/f").records() == []  # Restored rows are not changes.
     db.sql("UPSERT INTO t (k, v) VALUES (2, 'changed'); DELETE FROM t WHERE k = 1")
     assert [(r["k"], r["v"], r["old_v"]) for r in db.stream("/t/f").records()] == [
         (1, None, "a"),
         (2, "changed", "z"),
     ]
     assert [r["k"] for r in db.stream("/t/keys").records()] == [1, 2]
-    # They are changefeeds like others.
+    # They are ordinary changefeeds.
     db.maintain()
     db.sql("ALTER TABLE t DROP CHANGEFEED f; BACKUP c INCREMENTAL")
     assert [f.name for f in last(db).tables["/t"].changefeeds] == ["keys"]

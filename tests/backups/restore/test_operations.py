@@ -1,4 +1,4 @@
-"""A restore as an operation: begun here and carried on there, watched, cancelled, forgotten."""
+"""A restore as an operation: started in one process and resumed in another, watched, cancelled, forgotten."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def world(anywhere: Told, clock: ManualClock) -> Iterator[tuple[Database, Database, Story]]:
-    """Two processes on one warehouse, and what they should bring back."""
+    """Open two databases on one warehouse, and return what they should bring back."""
     first, second = (
         open_at(anywhere.folder, anywhere.url, clock=clock, session_seconds=LEASE) for _ in range(2)
     )
@@ -122,7 +122,7 @@ def test_who_carries_on_in_time_has_all_the_time_that_is_left(
 
 def test_one_carries_out_and_another_waits(anywhere: Told, clock: ManualClock) -> None:
     def connect() -> Database:
-        # Who waits moves the clock, and the slower the other one is, the further: its lease has no end.
+        # A waiting process advances the clock, further if the other one is slow. So leases do not expire.
         return open_at(anywhere.folder, anywhere.url, clock=clock, session_seconds=1e9)
 
     with connect() as first, connect() as second:
@@ -136,7 +136,7 @@ def test_one_carries_out_and_another_waits(anywhere: Told, clock: ManualClock) -
 
 
 class Slow(QuickFiles):
-    """Stops in the middle of the n-th file until it is let go."""
+    """Stops in the middle of the n-th file until it is released."""
 
     def __init__(self, root: Path, number: int) -> None:
         super().__init__(root)
@@ -152,7 +152,7 @@ class Slow(QuickFiles):
 
 
 def test_one_is_thought_dead_and_comes_back(of_files: Told, clock: ManualClock) -> None:
-    """It finds its operation in other hands, touches nothing, and waits for the end like everybody else."""
+    """The process finds that another one has its operation. It changes nothing, and waits for the end."""
     folder, story = of_files.folder, of_files.story
     files = Slow(folder, 1)
     first, second = open_at(folder, clock=clock, files=files), open_at(folder, clock=clock)
@@ -223,7 +223,7 @@ def test_what_is_closed_in_the_middle_is_carried_on_by_the_next(of_files: Told) 
     engine = first._running.engine
     closing = threading.Thread(target=first.close)
     closing.start()
-    assert engine.stopping.wait(300)  # Else it might be done before that.
+    assert engine.stopping.wait(300)  # Otherwise it might be done before that.
     files.let_go.set()
     closing.join(300)
     with open_at(folder) as second:
@@ -268,7 +268,7 @@ def test_nowait_then_cancel(of_files: Told) -> None:
         assert db.operation(operation).state == "cancelled"
         for thread in threading.enumerate():
             if thread.name.startswith(f"strandline-{operation}-"):
-                thread.join(300)  # What was interrupted comes to its end, and discards what it made.
+                thread.join(300)  # An interrupted thread ends, and discards what it made.
         with pytest.raises(PathNotFound):
             db.describe("/r")
         with db.runtime.catalog.read() as conn:

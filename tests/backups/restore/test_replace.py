@@ -1,5 +1,7 @@
-"""RESTORE ... WITH (REPLACE = 'true'): the restored tables take the places of the old ones all at once, and
-the old ones are kept, with every write that came before."""
+"""RESTORE ... WITH (REPLACE = 'true'): restored tables replace the old ones in one transaction.
+
+The old ones are kept, with every earlier write.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ REPLACE = RestoreRequest(collection="c", replace=True)
 
 
 def replaced(db: Database, statement: str) -> dict[str, str]:
-    """Where the tables are kept that the statement has replaced."""
+    """Run a restore, and return where the replaced tables are kept."""
     operation = db.sql(statement).operation_id
     assert operation is not None
     result = db.operation(operation).result
@@ -57,13 +59,13 @@ def kept_in(kept: dict[str, str]) -> str:
 
 
 def spoil(db: Database) -> None:
-    """What somebody would like to undo."""
+    """Make changes that a user would like to undo."""
     db.sql("DELETE FROM orders WHERE id > 3; UPSERT INTO `dir/items` (a, b, name) VALUES ('oh', 1, 'no')")
 
 
 @pytest.fixture
 def two(anywhere: Told) -> Iterator[tuple[Database, Database, Story]]:
-    """Two processes on one warehouse."""
+    """Open two databases on one warehouse."""
     one, other = (open_at(anywhere.folder, anywhere.url) for _ in range(2))
     yield one, other, anywhere.story
     one.close()
@@ -162,7 +164,7 @@ def kept_at(db: Database, path: str) -> str:
     return f"{only.path}{path}"
 
 
-# --- while it runs, and what comes between ---------------------------------------------------------------
+# --- concurrent operations -------------------------------------------------------------------------------
 
 
 def test_the_old_tables_are_read_and_written_until_the_end(two: tuple[Database, Database, Story]) -> None:
@@ -293,7 +295,7 @@ def test_what_is_kept_is_in_no_collection(on_sqlite: tuple[Database, Story]) -> 
     ]
 
 
-# --- the kept ones ---------------------------------------------------------------------------------------
+# --- the replaced tables ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -360,13 +362,13 @@ def test_the_past_of_the_old_table_is_read_where_it_is_kept(
 def test_each_restore_keeps_in_a_directory_of_its_own(
     in_catalog: Told, copy_of: Callable[[Told], Told]
 ) -> None:
-    """Also if there is more than one in a second."""
+    """Also with more than one restore in a second."""
     with open_at(copy_of(in_catalog).folder, clock=ManualClock(TOLD_AT)) as db:
         places = [kept_in(replaced(db, "RESTORE c TABLE orders WITH (REPLACE = 'true')")) for _ in range(3)]
         assert places == [f"/.replaced/2025061515064{second}Z" for second in range(3)]
 
 
-# --- what goes wrong -------------------------------------------------------------------------------------
+# --- failures --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""RESTORE: any backup of a chain, some tables, other names; refused whole or done whole."""
+"""RESTORE: any backup of a chain, some tables, other names; all or nothing."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_every_backup_of_the_chain_comes_back_as_it_was(told: tuple[Database, St
 def test_what_comes_back_has_the_versions_that_the_backup_captured(
     on_sqlite: tuple[Database, Story],
 ) -> None:
-    """Whoever compares it with the backup, or goes on from it, finds the descriptions of that time."""
+    """A reader that compares it with the backup finds the versions of that time."""
     db, story = on_sqlite
     for number, backup in enumerate(story.backups):
         db.sql(f"RESTORE c AT '{backup}' INTO 'r{number}'")
@@ -338,7 +338,7 @@ def test_late_and_duplicate_reports_are_ignored(on_sqlite: tuple[Database, Story
 
 @pytest.mark.slow
 def test_shuffled_shards_give_one_result(on_sqlite: tuple[Database, Story]) -> None:
-    """All orders, of fewer shards: tests/backups/test_orders.py."""
+    """All orders, with fewer shards: tests/backups/test_orders.py."""
     db, story = on_sqlite
     for seed in range(60 if EVERY else 10):
         engine, operation = started(db, RestoreRequest(collection="c", into=f"s{seed}"))
@@ -348,7 +348,7 @@ def test_shuffled_shards_give_one_result(on_sqlite: tuple[Database, Story]) -> N
 
 
 class Meeting(QuickFiles):
-    """Who copies waits until so many do it at the same time, and a little longer for one too many."""
+    """A copy waits until ``number`` copies run at the same time, and a little longer for one too many."""
 
     def __init__(self, root: Path, number: int) -> None:
         super().__init__(root)
@@ -364,7 +364,7 @@ class Meeting(QuickFiles):
             time.sleep(0.2)
             self._met.set()
         self._met.wait(300)
-        self._met.set()  # Whoever waited in vain is told by how many there were.
+        self._met.set()  # If it waited in vain, the number of copies shows it.
         try:
             return super().copy(source, source_name, name, checksum)
         finally:

@@ -1,4 +1,4 @@
-"""Backups in a repository, and the same in the warehouse itself."""
+"""Backups in a repository, and the same backups in the warehouse."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def kept(request: pytest.FixtureRequest, prepared: Prepared, tmp_path: Path, clo
 
 @pytest.fixture
 def stored(prepared: Prepared, tmp_path: Path, clock: ManualClock) -> Kept:
-    """In a repository."""
+    """Return backups in a repository."""
     return _copied("stored", prepared, tmp_path / "w", clock)
 
 

@@ -1,5 +1,4 @@
-"""A small repository: two tables, an index, a full backup and two increments; and what each of them must
-bring back."""
+"""A small repository: two tables, an index, a full backup and two increments; and their expected content."""
 
 from __future__ import annotations
 
@@ -21,8 +20,12 @@ TABLES = """
 
 @dataclass
 class Kept:
-    """A warehouse with a collection ``c``. ``root``: where that keeps its backups, None: in the warehouse.
-    ``states``: the rows of all tables and indexes at each backup."""
+    """A warehouse with a collection ``c``.
+
+    Attributes:
+        root: Repository of the collection. None: backups are in the warehouse.
+        states: Rows of all tables and indexes at each backup.
+    """
 
     folder: Path
     root: Path | None
@@ -33,15 +36,14 @@ class Kept:
         return list(self.states)
 
     def files(self) -> list[str]:
-        """The names of the repository's files, without those that say who is writing to it now, and without
-        what only people read."""
+        """Return the names of the repository's files, without leases and README."""
         assert self.root is not None
         names = sorted(p.relative_to(self.root).as_posix() for p in self.root.rglob("*") if p.is_file())
         return [name for name in names if not name.startswith("leases/") and name != README]
 
 
 def state(db: Database, prefix: str = "") -> State:
-    """The rows of the tables and of the index."""
+    """Return the rows of the tables and of the index."""
     found = {path: db.sql(f"SELECT * FROM `{prefix}{path}`").rows() for path in ("/t", "/u")}
     found["/t/by_v"] = db.sql(f"SELECT * FROM `{prefix}/t/by_v/indexImplTable`").rows()
     return {path: sorted(map(tuple, rows), key=repr) for path, rows in found.items()}
@@ -66,7 +68,7 @@ def keep(db: Database, folder: Path, root: Path | None, *, encrypted: bool = Fal
 
 
 def more(db: Database, kept: Kept, number: int) -> None:
-    """One increment more."""
+    """Take another increment."""
     db.sql(
         f"""UPSERT INTO t (k, v) VALUES ({number}, 'moved {number}'), ({100 + number}, 'new');
             DELETE FROM t WHERE k = {10 + number};

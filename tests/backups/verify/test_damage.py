@@ -1,5 +1,6 @@
-"""Whatever happens to a file of a repository, the level of verification that promises to find it finds it,
-and neither RESTORE nor ATTACH and RESTORE publish anything but what was backed up.
+"""Damage of any file of a repository is found at the expected level of verification.
+
+RESTORE, also after ATTACH, publishes nothing but what was backed up.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from tests.backups.verify.repository import Kept, keep, opened, state
 from tests.effort import EVERY
 
 ATTACHED = 16
-"""Where every byte of a text is changed, it is attached after so many of them: whoever attaches reads it as
-whoever verifies does, and takes ten times as long."""
+"""If every byte of a text is changed, ATTACH is tried once for this many bytes.
+
+It reads the text as the verification does, and takes ten times as long.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +38,7 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Kept:
 
 
 class Bench:
-    """A repository to be damaged, the warehouse that it belongs to, and one to attach it to."""
+    """A repository to damage, the warehouse that owns it, and one to attach it to."""
 
     def __init__(self, kept: Kept, db: Database, other: Database) -> None:
         self.kept, self.db, self.other = kept, db, other
@@ -57,7 +60,7 @@ class Bench:
 
     @contextmanager
     def damaged(self, name: str, content: bytes | None) -> Iterator[None]:
-        """The file has another content, or is not there, for a while."""
+        """Replace or remove the content of a file for a while."""
         before = self.path(name).read_bytes()
         assert content != before
         try:
@@ -72,8 +75,12 @@ class Bench:
     def try_case(
         self, what: str, name: str, content: bytes | None, *, level: str, publish: bool, attach: bool = False
     ) -> None:
-        """Damage a file, and see who finds it. ``publish``: also try to get damaged rows out; ``attach``: at
-        least see what is attached."""
+        """Damage a file, and check that the damage is found.
+
+        Args:
+            publish: Also try to restore the damaged rows.
+            attach: Also compare what is attached.
+        """
         self.cases[what] += 1
         with self.damaged(name, content):
             self._judge(f"{what} of {name}", level=level, publish=publish, attach=attach)
@@ -88,7 +95,7 @@ class Bench:
             self._attach(what, publish=publish)
 
     def _attach(self, what: str, *, publish: bool) -> None:
-        """What is attached is what was taken, and so is what comes of it."""
+        """Assert that the attached backups, and what they restore, are those that were taken."""
         self._number += 1
         name = f"c{self._number}"
         try:
@@ -101,13 +108,13 @@ class Bench:
         self.other.sql(f"DROP BACKUP COLLECTION {name}")
 
     def _publish(self, what: str, db: Database, collection: str) -> None:
-        """The last backup that there is comes back as it was, or nothing does."""
+        """Assert that the last backup is restored as it was, or that nothing is."""
         self._number += 1
         place = f"r{self._number}"
         backup = db.ls(f"/.backups/collections/{collection}")[-1].name
         try:
             db.sql(f"RESTORE {collection} INTO `{place}`")
-        except (Corrupted, PreconditionFailed):  # The latter, if it has another repository's id.
+        except (Corrupted, PreconditionFailed):  # The latter if it has another repository's id.
             assert place not in [entry.name for entry in db.ls("/")], what
             return
         assert state(db, f"/{place}") == self.kept.states[backup], what
@@ -115,7 +122,7 @@ class Bench:
 
 
 def shown(db: Database, collection: str) -> dict[str, Any]:
-    """What the catalog says of each backup: how it is to be folded, to what, and of which bytes."""
+    """Return how the catalog describes each backup: schemas, digests, and segments."""
     found: dict[str, Any] = {}
     for record in records(db, collection):
         with db.runtime.catalog.read() as conn:
@@ -133,7 +140,7 @@ def shown(db: Database, collection: str) -> dict[str, Any]:
 
 @pytest.fixture
 def bench(intact: Kept, tmp_path: Path) -> Iterator[Bench]:
-    """The repository stays where it is, for the catalog knows it by its place, and is intact in the end."""
+    """Return an intact repository at its place, which the catalog knows, and check it at the end."""
     shutil.copytree(intact.folder, tmp_path / "w")
     with opened(tmp_path / "w") as db, opened(tmp_path / "other") as other:
         made = Bench(intact, db, other)
@@ -144,7 +151,7 @@ def bench(intact: Kept, tmp_path: Path) -> Iterator[Bench]:
 
 
 def cut(content: bytes) -> dict[str, bytes | None]:
-    """A file that is not as long as it was."""
+    """Return truncated variants of a file."""
     return {
         "removal": None,
         "loss of the last byte": content[:-1],
@@ -163,7 +170,7 @@ TEXTS = ("repository.json", "owners/", "backups/")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TEXTS)
 def test_texts(bench: Bench, kind: str) -> None:
-    """The marker, the owner and the manifests: the records of a chain are all that it takes to see it."""
+    """The marker, the owner and the manifests: the level "chain" is enough to find the damage."""
     names = bench.of_kind(kind)
     assert len(names) == (3 if kind == "backups/" else 1)
     for name in names:
@@ -192,7 +199,7 @@ def test_manifests_that_change_places(bench: Bench) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TEXTS)
 def test_texts_of_another_repository(bench: Bench, kind: str, tmp_path: Path) -> None:
-    """They are right in themselves, and do not belong here."""
+    """They are valid, but belong to another repository."""
     with opened(tmp_path / "stranger") as db:
         stranger = keep(db, tmp_path / "stranger", tmp_path / "strange")
     assert stranger.root is not None
@@ -205,7 +212,7 @@ def test_texts_of_another_repository(bench: Bench, kind: str, tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_objects_that_are_not_whole(bench: Bench) -> None:
-    """It takes a look, and no reading, to see it."""
+    """The level "files" finds it without reading them."""
     names = bench.of_kind("objects/")
     assert len(names) == 9
     for name in names:
@@ -224,7 +231,7 @@ def test_objects_that_change_places(bench: Bench) -> None:
 
 
 def places(path: Path) -> Iterator[tuple[str, int]]:
-    """Bytes of each kind that a Parquet file has."""
+    """Yield positions of bytes of each kind in a Parquet file."""
     content = path.read_bytes()
     footer = int.from_bytes(content[-8:-4], "little")
     yield from (("first magic", at) for at in (0, 3))
@@ -248,7 +255,7 @@ PLACES = {"first magic", "page header", "page data", "footer", "footer length", 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(3 if EVERY else 1))
 def test_bits_of_objects(bench: Bench, part: int) -> None:
-    """Of a third of the objects, unless everything is tried."""
+    """A third of the objects, unless everything is tried."""
     for name in bench.of_kind("objects/")[part::3]:
         content = bench.path(name).read_bytes()
         for number, (what, at) in enumerate(places(bench.path(name))):
@@ -260,7 +267,7 @@ def test_bits_of_objects(bench: Bench, part: int) -> None:
 
 
 def test_a_bit_of_each_kind(bench: Bench) -> None:
-    """As many as there is time for when not everything is tried."""
+    """A sample, if not everything is tried."""
     name = bench.of_kind("objects/")[0]
     content = bench.path(name).read_bytes()
     for what, at in dict(places(bench.path(name))).items():
@@ -270,7 +277,7 @@ def test_a_bit_of_each_kind(bench: Bench) -> None:
 
 @pytest.mark.slow
 def test_an_encrypted_repository(tmp_path: Path) -> None:
-    """Its keys as well. Whoever finds it verifies with a process that has read all of it before."""
+    """Also its keys. The verifying process has read all files before."""
     (tmp_path / "key").write_text("ab" * 32)
     options = {"settings": {"repository_key_file": str(tmp_path / "key")}}
     with opened(tmp_path / "w", **options) as db, opened(tmp_path / "other", **options) as other:

@@ -1,5 +1,8 @@
-"""A process dies in the middle of a verification that restores backups, at its writes in turn. Whatever it
-left is gone when another one has carried on and collected, and the next verification finds all well."""
+"""A process dies in the middle of a verification that restores backups, at each of its writes in turn.
+
+When another process has resumed and collected, nothing is left of it, and the next verification finds no
+problem.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ ALONE = Settings(workers=1, parts_together=1, history_seconds=0.0, grace_seconds
 
 
 class Places(Fate):
-    """After every catalog transaction, and in the middle of and after every file."""
+    """Places to die: after every catalog transaction, and in the middle of and after every file."""
 
     def meet(self, boundary: str) -> None:
         if self.dead or boundary in ("after the catalog committed", "middle of append", "flush"):

@@ -1,4 +1,4 @@
-"""Which objects are looked at, and which first; and how old what is known of them is."""
+"""Which objects a verification checks, in which order, and how old earlier results are."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def key(name: str) -> str:
 
 
 def known(**damaged: set[str]) -> Looked:
-    """One object was looked at long ago, one lately, one was seen and left out."""
+    """Return results: one object was checked long ago, one recently, one was listed but not checked."""
     times = {
         "checksums": {key(OLD): 1.0, key(NEW): 5.0},
         "files": {key(NEVER): 7.0},
@@ -39,7 +39,7 @@ def known(**damaged: set[str]) -> Looked:
 
 
 def due(looked: Looked, level: Level = "checksums", **options: Any) -> list[str]:
-    # Nothing is looked at, so that no runtime is needed.
+    # Nothing is read, so no runtime is needed.
     objects = Objects(cast(Any, None), 1, looked, level)
     objects.add("b", [segment(name) for name in (NEW, SEEN, OLD, NEVER)], SCHEMA)
     found = objects.due(**{"sample": None, "again": False, **options})
@@ -61,7 +61,7 @@ def test_all_of_it_again_begins_with_what_has_waited_longest() -> None:
     [(1, [OLD]), (25, [OLD]), (26, [OLD, SEEN]), (75, [OLD, SEEN, NEW]), (100, [OLD, SEEN, NEW, NEVER])],
 )
 def test_a_sample_is_of_what_has_waited_longest(sample: int, expected: list[str]) -> None:
-    """What nobody has seen yet waits from now on."""
+    """An object that was never listed waits from now on."""
     assert due(known(), sample=sample) == expected
 
 

@@ -1,5 +1,4 @@
-"""What is said of backups by their records alone, and by what is known of the objects that each of them
-needs."""
+"""Verdicts on backups, from their records and from the state of the objects that they need."""
 
 from __future__ import annotations
 
@@ -13,11 +12,11 @@ from strandline.model import Digest
 from tests.backups.test_records import FULL, ONE, TWO, digest, table
 
 TABLE, INDEX = 100, 101
-"""By which place in the chain the ids of what holds a table or an index grow."""
+"""Base ids of the paths that hold a table and an index; the position in the chain is added."""
 
 
 def held_at(record: BackupRecord, place: int, path: str = "/t", **changes: Any) -> BackupRecord:
-    """The record with ids of its own for what it holds of a table and its index."""
+    """Return the record with its own path ids for a table and its index."""
     found = record.tables[path]
     assert found.indexes[0].slice is not None
     index = replace(found.indexes[0], slice=replace(found.indexes[0].slice, target_id=INDEX + 10 * place))

@@ -1,4 +1,4 @@
-"""The levels of verification: what each looks at, what is kept of it, and what is said of each backup."""
+"""Levels of verification: what each checks, what is recorded, and the report on each backup."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LEVELS = ("chain", "files", "checksums", "restore")
 
 
 def objects_of(db: Database) -> dict[str, list[Path]]:
-    """The files of each backup."""
+    """Return the files of each backup."""
     found: dict[str, list[Path]] = {}
     with db.runtime.catalog.read() as conn:
         for record in records(db):
@@ -44,7 +44,7 @@ def objects_of(db: Database) -> dict[str, list[Path]]:
 
 
 def keys_of(db: Database) -> dict[str, set[str]]:
-    """The keys of the objects of each backup."""
+    """Return the keys of the objects of each backup."""
     found = {}
     with db.runtime.catalog.read() as conn:
         for record in records(db):
@@ -61,7 +61,7 @@ def flip(path: Path) -> None:
 
 
 def rows(db: Database, options: str = "") -> list[tuple[object, ...]]:
-    """Backup, objects, problems and whether it can be restored, of VERIFY."""
+    """Run VERIFY, and return backup, objects, problems and whether it is restorable."""
     result = db.sql(f"VERIFY c {options}")
     shown = ("backup", "level", "objects", "bytes", "problems", "restorable", "verified_at", "because")
     assert tuple(result.columns) == shown
@@ -74,7 +74,7 @@ def test_what_is_well_is_found_well(db: Database, kept: Kept, level: str) -> Non
     assert report == []
     assert [b.backup for b in report.backups] == kept.backups
     assert report.newest_restorable == kept.backups[-1]
-    # The ends of chains are what is restored.
+    # Only the ends of chains are restored.
     ends = [b.verified_at is not None for b in report.backups]
     assert ends == ([False, False, True] if level == "restore" else [True] * 3)
 
@@ -130,7 +130,7 @@ def test_only_what_is_new_is_looked_at(db: Database, kept: Kept, level: str, clo
     assert found[-1][1]
     again = rows(db, f"WITH (LEVEL = '{level}', AGAIN = 'true')")
     assert [objects for _, objects, _, _ in again] == [*seen, found[-1][1]]
-    if closer == "checksums":  # It was not looked at as closely as that.
+    if closer == "checksums":  # It was not checked at that level.
         assert [objects for _, objects, _, _ in rows(db, "WITH (LEVEL = 'checksums')")] == [
             objects for _, objects, _, _ in again
         ]
@@ -157,7 +157,7 @@ def test_the_chain_reads_no_object(db: Database, kept: Kept) -> None:
 
 @pytest.mark.parametrize("percent", [10, 34, 50, 100])
 def test_a_sample_comes_to_everything(db: Database, clock: ManualClock, percent: int) -> None:
-    """In as many runs as the percentage says, and then it begins with the oldest again."""
+    """After as many runs as the percentage requires; then the oldest come again."""
     seen: list[Sequence[str]] = []
 
     def look(runs: int) -> Counter[str]:
@@ -212,7 +212,7 @@ def test_a_damaged_object_spoils_the_backups_that_need_it(db: Database, kept: Ke
         assert damaged.name in backup.because
         assert middle in backup.because
         assert backup.verified_at is None
-    # It is looked at each time until it is well, and counts as damaged for those who look less closely, too.
+    # It is checked each time until it is intact, and also counts as damaged at lower levels.
     assert [b.objects for b in db.verify("c", level="checksums").backups] == [0, 1, 0]
     assert db.verify("c", level="files") == []
     assert [b.objects for b in db.verify("c", level="checksums", sample=1).backups][1] == 1
@@ -229,7 +229,7 @@ def test_a_table_that_begins_anew_needs_nothing_of_before(db: Database, kept: Ke
             flip(file)
     report = db.verify("c", level="checksums", again=True)
     assert report.newest_restorable == backups(db)[-1]
-    if report:  # A full backup in the warehouse shares what has not changed since.
+    if report:  # A full backup in the warehouse shares unchanged segments.
         assert [b.restorable for b in report.backups] == [False, False, False, True]
 
 
@@ -274,7 +274,7 @@ def test_settings_that_mean_nothing(stored: Kept, options: str, message: str) ->
 
 
 def test_a_chain_that_does_not_add_up(db: Database, kept: Kept) -> None:
-    """Only in the catalog, so that a repository says something else."""
+    """Only in the catalog, so a repository differs from it."""
     with db.runtime.catalog.write() as tx:
         path = paths.require(tx.conn, f"/.backups/collections/c/{kept.backups[1]}")
         record = path.record(BackupRecord)
@@ -330,7 +330,7 @@ def test_a_repository_as_a_whole_is_told_by_itself(stored: Kept) -> None:
 
 
 def test_a_backup_that_became_a_full_one(stored: Kept) -> None:
-    """What it was taken as may still be there, and is not what counts."""
+    """The manifest of the increment may still exist, but is not in effect."""
     assert stored.root is not None
     last = stored.backups[-1]
     with opened(stored.folder) as db:
@@ -366,7 +366,7 @@ def test_a_folder_with_any_name(tmp_path: Path) -> None:
 
 
 def test_an_attached_repository(stored: Kept, tmp_path: Path) -> None:
-    """From where it is only read, and from where it was taken over."""
+    """Both the reading warehouse and the one that took it over can verify."""
     with opened(tmp_path / "reader") as reader, opened(stored.folder) as owner:
         reader.sql(f"ATTACH BACKUP COLLECTION c FROM '{stored.root}'")
         for level in LEVELS:
@@ -391,7 +391,7 @@ def test_a_trial_leaves_nothing(db: Database, kept: Kept) -> None:
 
 
 def everything(db: Database) -> dict[str, object]:
-    """What is in the warehouse, but for operations and what is kept of verifications."""
+    """Return the content of the warehouse, without operations and results of verifications."""
     tables = ("paths", "tables", "segments", "chains", "commits", "pins", "holds", "claims", "descriptions")
     with db.runtime.catalog.read() as conn:
         rows: dict[str, object] = {
@@ -401,7 +401,7 @@ def everything(db: Database) -> dict[str, object]:
 
 
 def test_rows_that_are_not_those_that_were_recorded(db: Database, kept: Kept) -> None:
-    """Right in every byte and in all sums of the records, and wrong in themselves: only a restore tells."""
+    """The rows are wrong, but all checksums and recorded digests are right: only a restore finds it."""
     last = kept.backups[-1]
     segment = _forge(db, last)
     if kept.root is not None:
@@ -418,7 +418,7 @@ def test_rows_that_are_not_those_that_were_recorded(db: Database, kept: Kept) ->
 
 
 def _forge(db: Database, backup: str) -> Segment:
-    """The last increment of /u says that its changes are those of the one before."""
+    """Give the last increment of /u the changes of the one before."""
     earlier, later = records(db)[1:]
     with db.runtime.catalog.write() as tx:
         target = later.tables["/u"].slice.target_id
@@ -447,7 +447,7 @@ def _forge(db: Database, backup: str) -> Segment:
 
 
 class Away(QuickFiles):
-    """Storage of which one file cannot be read."""
+    """Storage on which one file cannot be read."""
 
     bad = ""
 
@@ -470,7 +470,7 @@ def test_storage_that_does_not_answer_is_no_damage_and_what_was_seen_is_kept(
             held = conn.execute(select(sqltables.segments.c.id).where(sqltables.segments.c.file.is_not(None)))
             segments = chains.segments(conn, held.scalars())
         backed_up = [s for s in segments if Path(files.path(s.file or "")) in ordered]
-        files.bad = max(backed_up, key=key_of).file or ""  # The last one that is looked at.
+        files.bad = max(backed_up, key=key_of).file or ""  # The last file that is checked.
         with pytest.raises(Unavailable):
             db.verify("c", level="checksums")
         files.bad = ""
@@ -479,7 +479,7 @@ def test_storage_that_does_not_answer_is_no_damage_and_what_was_seen_is_kept(
         assert db.verify("c", level="checksums").newest_restorable == kept.backups[-1]
 
 
-# --- what a restore says ----------------------------------------------------------------------------------
+# --- reports of a restore ---------------------------------------------------------------------------------
 
 
 def test_a_restore_says_what_was_verified(db: Database, kept: Kept, clock: ManualClock) -> None:
@@ -500,7 +500,7 @@ def test_a_restore_says_what_was_verified(db: Database, kept: Kept, clock: Manua
     assert restored("d") == (usual, pytest.approx(first))
     assert restored("e", "WITH (VERIFY = 'data')")[0] == "data"
     assert restored("f", "WITH (MODE = 'copy')")[0] == "data"
-    if kept.root is None:  # What was found damaged since is not known to be right, whatever was found before.
+    if kept.root is None:  # An object that was found damaged later does not count as verified.
         flip(objects_of(db)[kept.backups[-1]][0])
         assert db.verify("c", level="checksums", again=True) != []
         operation = db.operation(str(db.sql("RESTORE c INTO g").operation_id))
@@ -517,7 +517,7 @@ def test_dropped_backups_leave_no_reports(db: Database, kept: Kept) -> None:
 
 
 def test_copies_that_are_written_wrong_are_not_published(stored: Kept, tmp_path: Path) -> None:
-    """The bytes were right on their way; the disk has kept others."""
+    """The bytes were right when they were copied; the disk has stored others."""
 
     class Forgetful(QuickFiles):
         def copy(self, source: object, source_name: str, name: str, checksum: str) -> int:
@@ -534,7 +534,7 @@ def test_copies_that_are_written_wrong_are_not_published(stored: Kept, tmp_path:
 def test_what_comes_each_night_does_not_keep_the_rest_from_being_looked_at(
     db: Database, kept: Kept, clock: ManualClock
 ) -> None:
-    """A sample is not used up by what is new: its turn comes when all that waits for longer had theirs."""
+    """New objects do not use up the sample: objects that wait longer come first."""
     first = {key for keys in keys_of(db).values() for key in keys}
     for number in range(12):
         clock.sleep(10)
