@@ -132,7 +132,7 @@ class Attacked:
                 step()
             except StrandlineError as error:
                 self.told.append(error.code)
-                # So many rows as some claim are a matter for Spark, and there is none here.
+                # A forged row count may be too large for this process; there is no Spark here.
                 is_for_spark = "Spark was used" in error.message
                 assert error.code in BY_CODE and (error.code != "INTERNAL" or is_for_spark), repr(error)
             except IndexError:

@@ -123,7 +123,7 @@ def test_what_hangs_is_given_up_and_tried_again(
         assert files.hangs.is_set()
         if operation_id is not None:
             tried = [shard for shard in db.operation(operation_id).shards if shard.errors]
-            # Other calls that ran while so much time passed have not answered either.
+            # Other calls that ran during that time have not answered either.
             assert {(s.state, s.attempt, *(e.code for e in s.errors)) for s in tried} == {
                 ("done", 2, "TIMEOUT")
             }

@@ -24,7 +24,7 @@ BACKUP = CollectionRequest(collection="c")
 FIRST: dict[str, tuple[str, Record, int]] = {
     "first backup": ("backup", CollectionRequest(collection="first"), 10)
 }
-"""A backup without streams to drop has so few parts that all orders can be followed."""
+"""A backup without streams to drop has few parts, so all orders can be followed."""
 REQUESTS: dict[str, tuple[str, Record, int]] = {
     "backup": ("backup", BACKUP, 10),
     "incremental backup": ("incremental backup", BACKUP, 12),

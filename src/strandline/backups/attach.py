@@ -89,7 +89,7 @@ def attach(
         here = warehouse.require(conn).id
         _check_free(conn, path, root, take_over=take_over)
         other = writer_of(conn, name, root) if take_over else None
-        if other is not None:  # Refused before the repository is taken from anybody.
+        if other is not None:  # Refuse before the repository gets a new owner.
             raise of_another(root, other)
     listed = set(repository.manifests())
     found, usable = _all(repository, runtime.clock.now())
@@ -151,7 +151,7 @@ def _check_free(conn: Connection, path: str, root: str, *, take_over: bool) -> N
 
 
 class _Upgrade:
-    """What a collection that already exists needs in order to have the backups of its repository.
+    """Changes to an existing collection, after which it has all backups of its repository.
 
     Refused if it has backups that the repository does not have, or has in another form.
 

@@ -1,14 +1,14 @@
 """Repair of the damaged objects of a collection (``REPAIR c``).
 
-1. The plan takes the objects that verifications have found damaged and that a backup needs.
-2. Each part writes some of them anew. The content of an object is told by its checksum, so it may come from
-   any file of the warehouse or of another collection's repository that has the same checksum, from rows that
-   the catalog still keeps, or from another repository that the caller names.
-3. What was written is read again. Only then is the object no longer known to be damaged.
+1. The plan lists the objects that verifications have found damaged and that a backup needs.
+2. Each part rewrites some of them. The checksum of an object identifies its content. So the content may come
+   from any file of the warehouse or of another collection's repository with the same checksum, from rows that
+   the catalog still holds inline, or from another repository that the caller names.
+3. Each rewritten object is read again. Only then is it removed from the list of damaged objects.
 
-The new content takes the place of the damaged one in a single step. So a crash at any point leaves the old
-file or the right one, and two repairs of the same object do not disturb each other. The manifests stay as
-they are: every backup that names the object is healed, for readers of every version.
+The new content replaces the damaged one atomically. So a crash at any point leaves the old file or the right
+one, and two repairs of the same object do not disturb each other. The manifests do not change: every backup
+that names the object is healed, for readers of every version.
 """
 
 from __future__ import annotations
