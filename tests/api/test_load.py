@@ -108,7 +108,7 @@ MISFITS: list[tuple[str, dict[str, Any], str]] = [
     ("id,id\n1,2\n", {}, "bad.csv, line 1: id, id is not a valid header"),
     ("id,total\n1,5\n", {"mode": "INSERT"}, "is already in the table"),
     ("id,total\n1,5\n", {"wanted": NewTable(key=["total"])}, "its key is id, not total"),
-    ("id,total\n1,5\n", {"wanted": NewTable(types={"total": "Utf8"})}, "is there as Int64, not as Utf8"),
+    ("id,total\n1,5\n", {"wanted": NewTable(types={"total": "Utf8"})}, "exists as Int64, not as Utf8"),
     ("id,total\n1,5\n", {"delimiter": "ab"}, "is not a valid delimiter"),
     ("1;5\n", {"delimiter": ";", "header": False}, "line 1: there are 2 values for the 3 columns"),
     ('{"id": 1}\n{"id": }\n', {"kind": "jsonl"}, "bad.csv, line 2, column 8: it is not JSON"),

@@ -159,7 +159,7 @@ def test_damage_is_found(db: Database, s3: S3, bucket: str) -> None:
     "catalog", [None, "s3://bucket/w/catalog.sqlite", "sqlite:///s3://bucket/catalog.sqlite"]
 )
 def test_a_catalog_in_a_bucket_is_refused(catalog: str | None) -> None:
-    with pytest.raises(PreconditionFailed, match="cannot lie in an object store") as caught:
+    with pytest.raises(PreconditionFailed, match="cannot be in an object store") as caught:
         strandline.connect("s3://bucket/w", catalog=catalog)
     assert "postgresql" in caught.value.hint
 

@@ -133,7 +133,7 @@ def test_what_is_not_in_the_repository_is_not_restorable_from_it(
     )
     assert unsent.level == "warning" and unsent.message.startswith("3 backups, the last ")
     assert "is missing: it has no repository.json" in unsent.message, "and why"
-    assert unsent.hint.endswith("the next backup sends them: BACKUP c INCREMENTAL OR FULL.")
+    assert unsent.hint.endswith("The next backup uploads them: BACKUP c INCREMENTAL OR FULL.")
     away.rename(place)
     db.sql("BACKUP c INCREMENTAL OR FULL")
     assert attention(db) == []
@@ -192,7 +192,7 @@ def test_a_collection_that_names_a_table_which_is_gone(opened: Callable[..., Dat
         db.sql("BACKUP c")
     (one,) = db.status().attention
     assert (one.level, one.about) == ("warning", "c")
-    assert one.message == "it cannot take a backup without 1 table: /u, which it names"
+    assert one.message == "it cannot be backed up, because members are missing: 1 table: /u"
     db.sql(one.hint.split(": ", 1)[1].removesuffix(".") + "; BACKUP c")
     assert db.status().level == "fine"
 
@@ -229,11 +229,11 @@ def test_what_works_and_could_be_better(opened: Callable[..., Database], tmp_pat
     assert (found.level, found.attention) == ("fine", ())
     kept, full = found.suggestions
     assert (kept.message, full.message) == (
-        "its backups are kept in the warehouse, and are lost with it",
+        "its backups are stored in the warehouse, and would be lost with it",
         "each of its backups is a full one",
     )
-    db.sql(full.hint.removeprefix("Let it take increments: ").removesuffix("."))
-    statement = kept.hint.removeprefix("Keep them in a repository: ").split(". A folder")[0]
+    db.sql(full.hint.removeprefix("Allow incremental backups: ").removesuffix("."))
+    statement = kept.hint.removeprefix("Store them in a repository: ").split(". A folder")[0]
     db.sql(statement.replace("s3://bucket/folder", str(tmp_path / "repository")))
     assert db.status().suggestions == ()
 

@@ -453,7 +453,7 @@ def test_a_window_that_others_let_go_of_and_collect_meanwhile_is_no_damage(
 
     db.runtime.session.close()  # Nobody says what it reads.
     files.before_read = let_go
-    with pytest.raises(PreconditionFailed, match="has let go of what came before"):
+    with pytest.raises(PreconditionFailed, match="no longer has changes before"):
         db.stream(path).records(after=db.stream(path).position)
 
 
@@ -529,7 +529,7 @@ def test_what_cannot_be_altered_of_a_feed_is_refused(db: Database) -> None:
         alter(db, "UPDATES", "g")
     with refused(db, "INVALID_ARGUMENT", "not a stream"):
         alter(db, "UPDATES", "by_v")
-    with refused(db, "UNSUPPORTED", "statement of its own"):
+    with refused(db, "UNSUPPORTED", "can be combined"):
         db.sql("ALTER TABLE t ALTER CHANGEFEED f SET (MODE = 'UPDATES'), ADD COLUMN x Int32")
     with refused(db, "SYNTAX_ERROR", "SET"):
         db.sql("ALTER TABLE t ALTER CHANGEFEED f (MODE = 'UPDATES')")

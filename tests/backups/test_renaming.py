@@ -160,7 +160,7 @@ def test_what_is_refused_changes_nothing(filled: Database) -> None:
         ("ALTER TABLE nope RENAME TO v", PathNotFound, "there is no table /nope"),
         ("ALTER TABLE dir RENAME TO v", InvalidArgument, "not a table"),
         ("ALTER TABLE `t/by_v/indexImplTable` RENAME TO v", InvalidArgument, "belongs to an index"),
-        ("ALTER TABLE t RENAME TO v, ADD COLUMN c Int32", StrandlineError, "statement of its own"),
+        ("ALTER TABLE t RENAME TO v, ADD COLUMN c Int32", StrandlineError, "can be combined"),
     ):
         with pytest.raises(error, match=message) as fault:
             db.sql(statement)

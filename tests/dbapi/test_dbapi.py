@@ -137,7 +137,7 @@ def test_errors_are_those_of_the_standard(
     assert caught.value.code == code and (caught.value.hint or code == "ALREADY_EXISTS")
     with pytest.raises(dbapi.DataError, match="SQL is text, not bytes"):
         connection.cursor().execute(b"SELECT 1")  # type: ignore[arg-type]
-    with pytest.raises(dbapi.ProgrammingError, match="-1 is no number of rows"):
+    with pytest.raises(dbapi.ProgrammingError, match="-1 is not a number of rows"):
         connection.cursor().execute("SHOW TABLES").fetchmany(-1)
     with pytest.raises(connection.ProgrammingError, match="executemany"):
         connection.cursor().executemany("SELECT k FROM t WHERE k = ?", [(1,)])

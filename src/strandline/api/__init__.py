@@ -1,5 +1,4 @@
-"""The public API: connect, sql, table, stream, ls, describe, operations. A statement's way to what carries it
-out is here, and nothing else."""
+"""The public API: ``connect`` and ``Database``. It dispatches statements and calls to the packages below."""
 
 import sys
 from zipimport import zipimporter
@@ -12,9 +11,9 @@ try:
 except ModuleNotFoundError as error:
     if not isinstance(errors.__loader__, zipimporter):
         raise
-    # Spark was sent this package, and runs it with a Python that has not what it depends on.
+    # Spark received this package, but its Python lacks a dependency.
     raise errors.Unavailable(
-        f"Spark runs {sys.executable}, where there is no module {error.name}",
+        f"Spark runs {sys.executable}, where the module {error.name} is missing",
         errors.PYTHON_HINT,
     ) from None
 

@@ -1,4 +1,4 @@
-"""Rows that are here, and tables that come one by one, as streams of Arrow batches."""
+"""Convert rows and streams of Arrow tables to streams of Arrow batches and to tuples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TIME = parse_type("Timestamp")
 
 
 class Tables(Protocol):
-    """Rows that come some at a time."""
+    """A stream of Arrow tables with a schema."""
 
     @property
     def schema(self) -> pa.Schema: ...
@@ -31,7 +31,7 @@ class Tables(Protocol):
 
 @dataclass(frozen=True)
 class WholeTable:
-    """Rows that are here."""
+    """Rows in memory."""
 
     table: pa.Table
 
@@ -44,8 +44,11 @@ class WholeTable:
 
 
 def guarded(source: Tables, guard: Guard) -> Iterator[pa.Table]:
-    """Yield the tables, each taken under ``guard``. What is done between two of them is the caller's, Ctrl-C
-    included, and so is the thread that takes the next one."""
+    """Yield the tables, with ``guard`` held only while one is read.
+
+    The guard does not cover code of the caller between two tables, nor Ctrl-C there. Each table may be read
+    by another thread.
+    """
     with guard():
         tables = iter(source.tables())
     while True:
@@ -57,14 +60,13 @@ def guarded(source: Tables, guard: Guard) -> Iterator[pa.Table]:
 
 
 def reader_of(source: Tables, batch_rows: int, guard: Guard) -> pa.RecordBatchReader:
-    """Return a stream of batches with at most so many rows. What goes wrong while it is read is said as
-    ``guard`` says it."""
+    """Return a stream of batches of at most ``batch_rows`` rows. ``guard`` translates errors of reading."""
     if not isinstance(batch_rows, int) or isinstance(batch_rows, bool) or batch_rows < 1:
-        raise InvalidArgument(f"a batch cannot have {batch_rows!r} rows", "Give a number from 1 on.")
+        raise InvalidArgument(f"a batch cannot have {batch_rows!r} rows", "Give a number of at least 1.")
 
     def batches() -> Iterator[pa.RecordBatch]:
         for table in guarded(source, guard):
-            # A table may be of many small parts, some of them empty.
+            # A table may consist of many small chunks, some of them empty.
             yield from table.combine_chunks().to_batches(max_chunksize=batch_rows)
 
     return pa.RecordBatchReader.from_batches(source.schema, batches())
@@ -84,7 +86,7 @@ def _values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
 
 
 def table_of(names: Sequence[str], rows: Sequence[tuple[Any, ...]], types: Sequence[Type] | None) -> pa.Table:
-    """Return rows that are here as a table. Without ``types`` these follow from the values."""
+    """Return rows in memory as a table. Without ``types``, these are inferred from the values."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
     arrays = [
         _inferred(column) if types is None else pa.array(column, outgoing_type(types[place]))
@@ -94,8 +96,7 @@ def table_of(names: Sequence[str], rows: Sequence[tuple[Any, ...]], types: Seque
 
 
 def _inferred(column: Sequence[Any]) -> pa.Array:
-    """What a statement tells of the catalog has no types of its own; a column without a value is one of
-    texts, as most are."""
+    """Return a column with inferred type: text if the values have no common type, or if all are None."""
     try:
         found = pa.array(column)
     except (pa.ArrowException, OverflowError):

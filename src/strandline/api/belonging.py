@@ -1,10 +1,11 @@
-"""Which folder and which catalog belong together. If the wrong ones came together, each would miss the
-other's files. A URL of an object store counts as a folder here.
+"""Check that a folder and a catalog belong to the same warehouse. A URL of an object store is a folder here.
 
-The catalog records where its warehouse is, and a marker in the folder says which warehouse it is. A folder
-without the marker joins a catalog that exists only when the record names this very folder, when the catalog
-lies in it, or when it is asked to. A folder with the marker may have been moved, copied or mounted elsewhere:
-it is the right one if the files are there.
+The catalog records the location of its warehouse. A marker file in the folder has the id of the warehouse.
+
+- A folder without a marker is accepted for an existing catalog only if the catalog records this location, if
+  the catalog is a file in this folder, or with ``adopt``.
+- A folder with a matching marker may have been moved, copied or mounted elsewhere. It is accepted if a sample
+  of the catalog's files exists in it.
 """
 
 from __future__ import annotations
@@ -30,8 +31,11 @@ FORMAT = 1
 def join(
     catalog: Catalog, files: Files, folder: str, settings: Settings, *, create: bool, adopt: bool
 ) -> None:
-    """Open the catalog for a folder that exists, as the user calls it; refuses those that do not belong
-    together, and then changes neither."""
+    """Open the catalog for an existing folder; create a warehouse with ``create``.
+
+    A folder and a catalog that do not belong together are refused, and both stay unchanged. ``folder`` is the
+    name for messages.
+    """
     marked = read_marker(files)
     here = files.location
     is_embedded = catalog.is_inside(here)
@@ -56,9 +60,8 @@ def join(
         if marked is None and not is_recorded and not adopt:
             raise PreconditionFailed(
                 f"the folder {folder} is not a warehouse, and the catalog {catalog.address} {_holds(found)}",
-                "Open that folder, or give this one a catalog of its own. If the warehouse's files are in "
-                "this folder now, say so with"
-                " connect(..., adopt=True) or strandline init --adopt.",
+                "Open that folder, or give this one its own catalog. If the warehouse's files were moved to "
+                "this folder, use connect(..., adopt=True) or strandline init --adopt.",
             )
         _check_files(catalog, files, folder, found)
 
@@ -67,16 +70,16 @@ def join(
         with catalog.write() as tx:
             warehouse.move(tx, here)
     if marked is None:
-        # After the catalog: if we die here, its record lets this folder in again.
+        # Write the marker last: after a crash before this, the record in the catalog admits the folder.
         marker = json.dumps({"format": FORMAT, "warehouse": joined.id}).encode() + b"\n"
         if files.write_if_absent(MARKER, marker):
             log.info("%s is now the folder of the warehouse %s", folder, joined.id)
         marked = read_marker(files)
-        admit(joined)  # Another process may have made it the warehouse of another catalog.
+        admit(joined)  # Another process may have marked the folder for another catalog.
 
 
 def read_marker(files: Files) -> str | None:
-    """Return the id of the warehouse that a folder is; None if it is none."""
+    """Return the id of the warehouse in a folder; None if the folder is not a warehouse."""
     text = files.find(MARKER)
     if text is None:
         return None
@@ -103,14 +106,13 @@ def read_marker(files: Files) -> str | None:
 def _check_files(catalog: Catalog, files: Files, folder: str, found: Warehouse) -> None:
     missing = {name for name in _some_files(catalog) if not files.exists(name)}
     if missing:
-        missing &= _some_files(
-            catalog
-        )  # A file may have been collected just now; the catalog forgets it before that.
+        # Check again: the garbage collector removes files from the catalog before it deletes them.
+        missing &= _some_files(catalog)
     if missing:
         raise PreconditionFailed(
-            f"the catalog {catalog.address} {_holds(found)}, and {folder} lacks files of it, such as "
+            f"the catalog {catalog.address} {_holds(found)}, but {folder} lacks files of it, such as "
             f"{min(missing)}",
-            "Open the folder that holds them, or bring all of them here first.",
+            "Open the folder with all files, or copy the missing files here first.",
         )
 
 
@@ -126,7 +128,7 @@ def _holds(found: Warehouse | None) -> str:
 
 
 def _is_same(location: str | None, here: str) -> bool:
-    """One folder may have two real paths: a bind mount, a file system that ignores case."""
+    """Compare locations. Bind mounts and case-insensitive file systems give one folder several paths."""
     if location is None or location == here:
         return location == here
     try:

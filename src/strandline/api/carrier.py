@@ -1,8 +1,8 @@
-"""Carries on, in the background, what processes left unfinished that died.
+"""Resume operations of dead processes in the background.
 
-A process that has changed something, or that met such operations when it connected, looks now and then for
-those whose owner is dead. A command that is over before the first look does nothing of the kind. What a live
-process carries out is never taken from it, and what a newer version began is left to that.
+A process starts this thread when it has changed something, or if it found such operations when it connected.
+A command that ends within ``carry_on_seconds`` resumes nothing. Operations of live processes, and of newer
+versions of Strandline, are left alone.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ log = logging.getLogger("strandline")
 
 
 class Carrier:
-    """A thread that looks every ``carry_on_seconds``. ``running`` is asked for only if there is something to
-    carry on: it takes long to load."""
+    """A thread that checks for orphaned operations every ``carry_on_seconds``.
+
+    ``running`` is called only if there are any, because loading its modules takes long.
+    """
 
     def __init__(self, runtime: Runtime, running: Callable[[], Operations]) -> None:
         self._runtime = runtime
@@ -38,17 +40,17 @@ class Carrier:
         while not self._is_over.wait(self._seconds):
             try:
                 self.look()
-            except Exception as error:  # What cannot be reached now may be reached the next time.
-                log.warning("operations of dead processes could not be carried on: %s", error)
+            except Exception as error:  # Retry at the next check.
+                log.warning("operations of dead processes could not be resumed: %s", error)
 
     def look(self) -> list[str]:
-        """Carry on what is there to be carried on, and return the ids."""
+        """Resume orphaned operations; return their ids."""
         with self._runtime.catalog.read() as conn:
             found = orphans(conn, self._runtime.clock.now())
         return [i for i in found if not self._is_over.is_set() and self._running().engine.carry_on(i)]
 
     def stop(self) -> None:
-        """Look no more. What it carries on at the moment ends as that of other threads does."""
+        """Stop checking. Wait up to 30 seconds for the thread."""
         self._is_over.set()
         if self._thread.is_alive():
             self._thread.join(timeout=30)

@@ -1,4 +1,4 @@
-"""The way to a warehouse: its folder or URL, and its catalog."""
+"""Connect to a warehouse: check the folder or URL, and open the catalog."""
 
 from __future__ import annotations
 
@@ -46,11 +46,18 @@ def connect(
 ) -> Database:
     """Open a warehouse; with ``create``, create it if the folder is missing or empty.
 
-    ``warehouse`` is a folder, or a URL such as ``s3://bucket/folder``. A folder that holds other files, or
-    that lies inside a backup repository, is refused. ``catalog`` is a URL such as
-    ``postgresql+psycopg://user@host/database``; without it the catalog is a SQLite file in the folder. A
-    catalog is of one folder, and refuses another one unless ``adopt`` says that its files are there now.
-    ``spark`` is a session of yours; without it one is started by the first statement that needs Spark."""
+    Args:
+        warehouse: a folder, or a URL such as ``s3://bucket/folder``. A folder with other files, or inside a
+            backup repository, is refused.
+        catalog: a URL such as ``postgresql+psycopg://user@host/database`` (default: a SQLite file in the
+            folder). A catalog belongs to one folder and refuses another one, except with ``adopt``.
+        spark: your Spark session (default: the first statement that needs Spark starts one).
+        settings: settings of this process.
+        clock: the clock (default: the system clock).
+        files: access to the files (default: by the kind of location).
+        create: create the warehouse if the folder is missing or empty.
+        adopt: accept the folder for a catalog of another folder, after its files were moved here.
+    """
     if settings is not None and not isinstance(settings, Settings):
         raise InvalidArgument(
             f"settings must be Settings, not {type(settings).__name__}", "Pass strandline.Settings(...)."
@@ -80,8 +87,7 @@ def connect(
 
 
 def _agree(catalog: Catalog, settings: Settings) -> Settings:
-    """Raise the stored settings of the warehouse to what this process asks for, and return its settings with
-    the values that hold."""
+    """Raise stored settings of the warehouse to the requested values; return the effective settings."""
     with catalog.read() as conn:
         present = asdict(settings_at(conn, catalog.clock.now()))
     if any(value > present[name] for name, value in settings.shared.items()):
@@ -92,25 +98,24 @@ def _agree(catalog: Catalog, settings: Settings) -> Settings:
             log.warning("the settings of the warehouse could not be raised: %s", error.message)
             raised = {}
         for name, value in raised.items():
-            log.info("%s of the warehouse is %g now, which this process asks for", name, value)
+            log.info("%s of the warehouse is now %g, as requested by this process", name, value)
         present |= raised
     return replace(settings, **present)
 
 
 def _let_know(spark: SparkSession) -> None:
-    """Let a session of the caller's know ``format("strandline")``; it serves as well if it cannot."""
+    """Register ``format("strandline")`` with a session of the caller; log a warning if that fails."""
     from strandline.api.source.register import register_once
 
     if type(spark).__module__.startswith("pyspark."):
         try:
             register_once(spark)
         except StrandlineError as error:
-            log.warning("the session does not know the format strandline: %s", error.message)
+            log.warning("the format strandline could not be registered with the session: %s", error.message)
 
 
 def place_of(warehouse: str | os.PathLike[str]) -> str:
-    """Return the absolute path of a folder that is there, or could be made, or a URL of an object store in
-    its one form; refuses what can never be either."""
+    """Return a folder as an absolute path, or an object store URL in its normal form; refuse other names."""
     if isinstance(warehouse, str) and is_url(warehouse):
         return bucket_of(warehouse).url
     return str(folder_of(warehouse))
@@ -124,14 +129,14 @@ def _check_catalog(where: str, catalog: str | None) -> None:
         or (not catalog and is_url(where))
     ):
         raise PreconditionFailed(
-            "a catalog cannot lie in an object store, which has no transactions",
-            "Name a catalog elsewhere, such as postgresql+psycopg://user@host/database or "
+            "a catalog cannot be in an object store, which has no transactions",
+            "Use another catalog, such as postgresql+psycopg://user@host/database or "
             "sqlite:////folder/catalog.sqlite (connect(..., catalog=URL), --catalog URL).",
         )
 
 
 def folder_of(warehouse: str | os.PathLike[str]) -> Path:
-    """Return the absolute path of a folder that is there, or could be made; refuses what can never be one."""
+    """Return the absolute path of a folder, which may be missing; refuse names that cannot be folders."""
     text = os.fspath(warehouse) if isinstance(warehouse, os.PathLike) else warehouse
     if isinstance(text, str):
         text = _path_of_url(text) if text.startswith("file:") else _in_home(text)
@@ -145,7 +150,7 @@ def folder_of(warehouse: str | os.PathLike[str]) -> Path:
     except UnicodeError:
         # The catalog, Arrow and Spark take names as text.
         raise InvalidArgument(
-            f"{text!r} is not text in UTF-8", "Choose a folder whose whole path is."
+            f"{text!r} is not text in UTF-8", "Choose a folder whose full path is UTF-8."
         ) from None
     except FileNotFoundError as error:
         if error.filename is None:
@@ -155,7 +160,7 @@ def folder_of(warehouse: str | os.PathLike[str]) -> Path:
             ) from None
     except NotADirectoryError:
         raise InvalidArgument(
-            f"{folder} would be inside a file", "Name a folder of the warehouse that is in folders only."
+            f"{folder} would be inside a file", "Choose a path without a file in it."
         ) from None
     except OSError as error:
         raise _fault(text, error) from None
@@ -177,13 +182,13 @@ def _path_of_url(url: str) -> str:
 def _in_home(text: str) -> str:
     try:
         found = os.path.expanduser(text)
-    except ValueError:  # No user's name has such characters.
+    except ValueError:  # The user name has invalid characters.
         found = text
     if found.startswith("~"):
         user = text.split("/", 1)[0]
         raise InvalidArgument(
-            f"{user!r} is nobody's home folder",
-            f"Name another folder; for one that is called so, write ./{user}.",
+            f"there is no user for the home folder {user!r}",
+            f"Name another folder. If the folder has this name, write ./{user}.",
         )
     return found
 
@@ -199,7 +204,7 @@ def _fault(folder: str, error: OSError) -> StrandlineError:
 
 @contextlib.contextmanager
 def _made(where: str, files: Files) -> Iterator[None]:
-    """Make a folder, and take it away again if the block fails and has put nothing into it."""
+    """Create a folder; remove it again if the block fails and the folder is empty."""
     folder = Path(where)
     missing = (
         [] if is_url(where) else [path for path in (folder, *folder.parents) if not os.path.exists(path)]

@@ -1,8 +1,7 @@
-"""The public API: one object per warehouse.
+"""The class ``Database``: the public API of a warehouse.
 
-What is answered from the catalog alone is answered by this module. What moves data needs Arrow, the
-operations and the SQL parser, which together take longer to load than a look at the catalog takes; the
-methods that need them load them.
+Importing this module loads only what reads of the catalog need. Arrow, the operations and the SQL parser take
+longer to load than such a read, so the methods that need them import them.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ T = TypeVar("T")
 
 
 class Entry(NamedTuple):
-    """One line of ``ls``. ``type`` is directory, table, index, stream, backup_collection or backup."""
+    """An entry of ``ls``. ``type`` is directory, table, index, stream, backup_collection or backup."""
 
     name: str
     type: str
@@ -70,8 +69,10 @@ class Entry(NamedTuple):
 
 
 class Database:
-    """A connection to a warehouse. May be used from several threads; each has its own transactions. Close it
-    when done. A process that is forked from this one needs a connection of its own."""
+    """A connection to a warehouse.
+
+    Thread-safe; each thread has its own transaction. Close it when done. A forked process must connect again.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -90,30 +91,37 @@ class Database:
     # --- statements ----------------------------------------------------------------------------------------
 
     def sql(self, text: str, params: Params = None) -> Result:
-        """Run one or more statements, ``;`` between them, and return the result of the last one. Consecutive
-        statements that change rows are one commit at one step; what it changed is durable when this
-        returns.
+        """Run one or more statements, separated by ``;``; return the result of the last one.
 
-        ``params`` are values for the markers of the text: a list for ``?``, in their order, or a dict for
-        ``:name``. They may be None, bool, int, float, Decimal, str, bytes, date or datetime (in UTC unless it
-        has a zone), and are never made part of the text."""
+        Consecutive statements that change rows are one commit at one step. It is durable when this returns.
+
+        Args:
+            text: the statements.
+            params: values of parameters: a list for ``?``, or a dict for ``:name``. Values may be None, bool,
+                int, float, Decimal, str, bytes, date or datetime (in UTC unless it has a zone). They never
+                become part of the text.
+        """
         with self.guard():
             from strandline.api.execute import execute
 
             return execute(self, text, params)
 
     def table(self, path: str) -> Table:
-        """Return a table by its path, such as ``/t``, to write rows into it and to read them without SQL.
-        That it exists is only looked at when it is used."""
+        """Return a table by its path, such as ``/t``, to read and write rows without SQL.
+
+        Whether the table exists is checked when it is used.
+        """
         from strandline.api.table import Table
 
         return Table(self, names.normalize(path))
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Database]:
-        """Make all changes inside a ``with`` block, by this thread, one commit at one step; an exception
-        discards them. If others change the same rows meanwhile, the end of the block raises CONFLICT and
-        nothing is committed. In SQL the same is BEGIN, COMMIT and ROLLBACK, over several calls."""
+        """Run all changes of this thread inside a ``with`` block as one commit at one step.
+
+        An exception discards them. If others change the same rows meanwhile, the end of the block raises
+        CONFLICT and nothing is committed. In SQL, use BEGIN, COMMIT and ROLLBACK.
+        """
         self.begin(in_block=True)
         try:
             yield self
@@ -125,29 +133,29 @@ class Database:
     # --- looking around ------------------------------------------------------------------------------------
 
     def ls(self, path: str = "/", depth: int | None = 1) -> list[Entry]:
-        """Return what is below a path, by name: directly, or down to ``depth`` levels (None: all), parents
-        first."""
+        """List what is below a path by name, down to ``depth`` levels (None: all), parents first."""
         with self.guard(), self.runtime.catalog.read() as conn:
             if depth is not None and (not isinstance(depth, int) or isinstance(depth, bool) or depth < 1):
                 raise InvalidArgument(
-                    f"depth cannot be {depth!r}", "Give a number of levels from 1 on, or None for all."
+                    f"depth cannot be {depth!r}", "Give a number of levels of at least 1, or None for all."
                 )
             found = paths.entries(conn, paths.require(conn, path), depth)
             return [Entry(path.rsplit("/", 1)[1], type_, path) for path, type_ in found]
 
     def overview(self, path: str = "/") -> list[dict[str, Any]]:
-        """Return what is directly below a path, by name: each with its version, its state, and the rows and
-        bytes of a table."""
+        """List what is directly below a path, with version and state, and with rows and bytes of tables."""
         with self.guard(), self.runtime.catalog.read() as conn:
             return describe.overview(conn, paths.require(conn, path))
 
     def describe(self, path: str) -> dict[str, Any]:
-        """Return what there is to know about a path: ``path``, ``type``, ``version`` and ``state``; for a
-        table also ``columns``, ``key``, ``step``, ``rows``, ``digest`` and ``indexes``, each with its name,
-        kind, columns, covered columns, version and whether it is unique. If an operation works on it,
-        ``owner`` says whose that is: ``process`` (``host:pid``), ``is_alive`` and ``seen``, when that one was
-        last heard of. It is what the catalog says now, whatever this process remembers. The name of a backup
-        collection stands for its path, unless something else has it."""
+        """Describe a path: ``path``, ``type``, ``version`` and ``state``.
+
+        A table also has ``columns``, ``key``, ``step``, ``rows``, ``digest`` and ``indexes``, each with its
+        name, kind, columns, covered columns, version and whether it is unique. If an operation works on the
+        path, ``owner`` is its process: ``process`` (``host:pid``), ``is_alive`` and ``seen``, the time of its
+        last heartbeat. The answer is always read from the catalog, without caches. Backup collections can be
+        given by name instead of path, if no table has the name.
+        """
         with self.guard(), self.runtime.catalog.read() as conn:
             found = paths.find(conn, path)
             if found is None and "/" not in path:
@@ -162,11 +170,18 @@ class Database:
         backup: str | None = None,
         pack: str | os.PathLike[str] | None = None,
     ) -> Recipe:
-        """Return which files make up a table, and how they are folded: now, at a step or a time (a datetime,
-        or ISO text), or in a backup (``collection`` or ``collection/backup``). ``before``, ``changes`` and
-        ``after`` are its parts, oldest first. Small commits lie in the catalog and come along as Arrow tables
-        (``part.data``), unless ``pack`` names a folder or a URL to write them to. The files stay for
-        ``read_seconds``, whatever becomes of this process; a pin keeps a step for longer."""
+        """Return the files of a table, and how to merge them.
+
+        ``before``, ``changes`` and ``after`` of the result are its parts, oldest first. The files stay for
+        ``read_seconds``, even if this process ends; a pin keeps a step for longer.
+
+        Args:
+            path: the table.
+            at: a step, a datetime, or a time as ISO text (default: now).
+            backup: read a backup: ``collection`` or ``collection/backup``.
+            pack: a folder or a URL for small commits, which are stored in the catalog (default: they are
+                returned as Arrow tables in ``part.data``).
+        """
         with self.guard():
             from strandline.storage import recipe
             from strandline.storage.location import files_at, is_url
@@ -180,16 +195,20 @@ class Database:
             return recipe.pack(found, files_at(place, self.runtime.settings))
 
     def busy(self, path: str = "/") -> dict[str, dict[str, Any]]:
-        """Return what is directly below a path and under operation, by name: its ``state`` and the
-        ``owner``, as ``describe`` says it."""
+        """Return the paths directly below a path that operations work on, by name.
+
+        Each has its ``state`` and its ``owner``, as in ``describe``.
+        """
         with self.guard(), self.runtime.catalog.read() as conn:
             found = owners.busy_below(conn, paths.require(conn, path), self.runtime.clock.now())
             return {name: {"state": state, "owner": asdict(owner)} for name, (state, owner) in found.items()}
 
     def versions(self, path: str) -> list[VersionEvent]:
-        """Return what happened to the version of a path, and of those that had its name before it, oldest
-        first: who claimed one, when it was published, refused claims, plans that did not fit. It is kept for
-        ``version_history_seconds``."""
+        """Return the version history of a path, and of earlier paths of the same name, oldest first.
+
+        Events are claims, publications, refused claims and plans with a wrong version. They are kept for
+        ``version_history_seconds``.
+        """
         with self.guard(), self.runtime.catalog.read() as conn:
             from strandline.catalog.history import story
 
@@ -203,7 +222,7 @@ class Database:
 
     @property
     def spark(self) -> SparkSession:
-        """The Spark session: your own, or one that is started. It knows ``format("strandline")``."""
+        """The Spark session: yours, or a new one. ``format("strandline")`` is registered with it."""
         with self.guard():
             from strandline.api.source.register import register_once
 
@@ -227,17 +246,22 @@ class Database:
         since: datetime | float | None = None,
         limit: int | None = None,
     ) -> list[OperationInfo]:
-        """Return the operations that are not forgotten, oldest first: all, or those in a ``state`` (such as
-        ``failed``), of a ``kind`` (such as ``backup``), that began at ``since`` or later (a datetime, in UTC
-        unless it has a zone, or seconds since the epoch); of these the last ``limit``."""
+        """List the operations that are not forgotten, oldest first.
+
+        Args:
+            state: only operations in this state, such as ``failed``.
+            kind: only operations of this kind, such as ``backup``.
+            since: only operations that started at this time or later: a datetime (in UTC unless it has a
+                zone), or seconds since the epoch.
+            limit: only the last ``limit`` of these.
+        """
         with self.guard():
             from strandline.api.progress import wanted_operations
 
             return wanted_operations(self.runtime, state=state, kind=kind, since=since, limit=limit)
 
     def operation(self, operation_id: str) -> OperationInfo:
-        """Return one operation as it is now. Its ``shards`` and ``stages`` are read when they are asked
-        for."""
+        """Return one operation in its present state. Its ``shards`` and ``stages`` are read on access."""
         with self.guard():
             from strandline.api.progress import one_operation
 
@@ -249,23 +273,27 @@ class Database:
         timeout: float | None = None,
         on_progress: Callable[[OperationInfo], None] | None = None,
     ) -> OperationInfo:
-        """Wait until an operation has ended, whoever runs it, and raise its error if it failed. One whose
-        process died is carried on here."""
+        """Wait until an operation has ended, in whatever process; raise its error if it failed.
+
+        An operation whose process has died is continued by this process.
+        """
         with self.guard():
             return self._running.wait(operation_id, timeout, on_progress)
 
     def cancel(self, operation_id: str) -> OperationInfo:
-        """Cancel an operation that is still running: what it had made is undone."""
+        """Cancel a running operation and undo what it has done."""
         with self.guard():
             return self._running.cancel(operation_id)
 
     def forget(self, operation_id: str | None = None, *, failed: bool = False) -> int:
-        """Remove the record of an operation that has ended, or with ``failed`` those of all that have failed.
-        Return how many were removed. What operations made stays."""
+        """Remove the record of an ended operation, or with ``failed`` of all failed operations.
+
+        Return the number of removed records. Tables and backups made by the operations stay.
+        """
         with self.guard():
             if failed is (operation_id is not None):
                 raise InvalidArgument(
-                    "one operation is forgotten, or all that have failed",
+                    "either one operation or all failed operations can be forgotten",
                     "Give the id of an operation, or failed=True (--failed).",
                 )
             if operation_id is None:
@@ -275,7 +303,7 @@ class Database:
             return 1
 
     def resume(self) -> list[str]:
-        """Carry on the operations of processes that died, and return their ids."""
+        """Continue the operations of dead processes; return their ids."""
         with self.guard():
             return self._running.engine.resume()
 
@@ -289,17 +317,21 @@ class Database:
         again: bool | None = None,
         repair: bool = False,
     ) -> VerifyReport:
-        """Verify a collection's backups, or the one named ``at`` with those that it builds on. Return what is
-        wrong; an empty list means that all is well.
+        """Verify the backups of a collection; return the problems found, or an empty report.
 
-        ``level``: ``chain`` reads what is recorded of backups, ``files`` also looks whether every object is
-        there in its size, ``checksums`` also reads every byte, ``restore`` also restores the ends of chains
-        to a place that nobody sees. Only what is new since the last time is looked at, or ``sample`` percent
-        of the objects, those first that were not looked at for the longest time, or with ``again`` all.
-        Without a level and a sample every byte of all objects is read.
+        Without ``level`` and ``sample``, every byte of all objects is read.
 
-        ``repair``: write damaged objects anew as far as possible (see ``repair``), verify them again, and
-        return what is wrong then."""
+        Args:
+            collection: the backup collection.
+            at: verify only this backup and the backups that it builds on.
+            level: ``chain`` reads records and manifests; ``files`` also checks existence and size of objects;
+                ``checksums`` also reads every byte; ``restore`` also makes a trial restore of the end of each
+                chain.
+            sample: check this percentage of objects, least recently checked first.
+            again: also check what was verified before. By default, only what is new is checked.
+            repair: repair damaged objects (see ``repair``), verify them again, and return the remaining
+                problems.
+        """
         with self.guard():
             from strandline.backups.trial import trial_request
             from strandline.backups.verify import verify_backups
@@ -317,13 +349,17 @@ class Database:
             return report if repaired is None else repaired  # A report without problems is false.
 
     def repair(self, collection: str, *, source: str | None = None) -> VerifyReport:
-        """Write the damaged objects of a collection's backups anew, and return how the backups are then. What
-        earlier verifications have found damaged is repaired, and what is missing, cut short or was never
-        verified is looked for. ``repaired`` of the report says of each object where its content came from, or
-        why it could not be healed.
+        """Replace damaged objects of a collection's backups; return a report of the backups afterwards.
 
-        The content comes from the warehouse, from other collections, or from ``source``, the URL or the full
-        path of another repository that has the same objects, such as a copy."""
+        Repairs the damage that earlier verifications found, and checks for missing, truncated and unverified
+        objects. ``repaired`` of the report says for each object where its content came from, or why it could
+        not be repaired.
+
+        Args:
+            collection: the backup collection.
+            source: URL or full path of another repository with the same objects, such as a copy. Content is
+                also taken from the warehouse and from other collections.
+        """
         with self.guard():
             from strandline.backups.collection import repository_of
 
@@ -337,7 +373,7 @@ class Database:
     def _repair(
         self, collection: str, source: str | None, verify: Callable[[], VerifyReport]
     ) -> VerifyReport | None:
-        """Repair what is known to be damaged, and verify it. Return None if there is no damage."""
+        """Repair known damage and verify the result. Return None if there is no damage."""
         from strandline.backups.repair import RepairBackups, RepairBatch, RepairRequest, is_damaged
         from strandline.catalog import operations
         from strandline.records import from_text
@@ -359,26 +395,32 @@ class Database:
         return report
 
     def verified(self, collection: str) -> dict[str, list[dict[str, Any]]]:
-        """Return how the backups of a collection were found when they were last verified, by their names: for
-        each level a dict with ``level``, ``time``, ``restorable``, ``because``, ``problems`` and
-        ``verified_at``."""
+        """Return the last verification results of a collection's backups, by backup name.
+
+        Each is a list with a dict per level: ``level``, ``time``, ``restorable``, ``because``, ``problems``
+        and ``verified_at``.
+        """
         with self.guard(), self.runtime.catalog.read() as conn:
             from strandline.backups.damage import list_reports
 
             return list_reports(conn, collection)
 
     def metrics(self) -> str:
-        """Return what there is to watch in the warehouse, in Prometheus' text format: what all processes have
-        counted, and how operations, backups and streams are now."""
+        """Return the metrics of the warehouse in the Prometheus text format.
+
+        Counters are summed over all processes. Gauges show operations, backups and streams as they are now.
+        """
         with self.guard():
             from strandline.api.gauges import render
 
             return render(self.runtime)
 
     def status(self, **thresholds: float) -> Status:
-        """Return how the warehouse is: of each backup collection whether and up to when it can be restored,
-        and what needs attention. ``level`` is ``fine``, ``warning`` or ``critical``. From when on something
-        does can be given by name, as ``Thresholds`` of ``strandline.api.status`` has it."""
+        """Return the status: up to when collections can be restored, and what needs attention.
+
+        ``level`` of the result is ``fine``, ``warning`` or ``critical``. ``thresholds`` are fields of
+        ``Thresholds`` in ``strandline.api.status``.
+        """
         with self.guard():
             from strandline.api.status import Thresholds, look
 
@@ -387,16 +429,18 @@ class Database:
     # --- care ----------------------------------------------------------------------------------------------
 
     def check(self, path: str) -> CheckReport:
-        """Recompute a table's digest and indexes from its data and compare them with what was recorded; prove
-        that rows are in order and each key is there once."""
+        """Check a table: files, order of rows, unique keys, recorded digests, and indexes."""
         with self.guard():
             from strandline.tables.check import check
 
             return check(self.runtime, names.normalize(path))
 
     def maintain(self, path: str | None = None) -> Report:
-        """Do one round of housekeeping, of one table or directory or of all: carry on operations of dead
-        processes, follow asynchronous indexes, merge, compact, collect. Return what was done."""
+        """Run housekeeping once for all tables, or for the tables at and below ``path``; return a report.
+
+        It continues operations of dead processes, updates asynchronous indexes, merges, compacts and collects
+        garbage.
+        """
         with self.guard(), self.runtime.catalog.freeing_space():
             from strandline.tables import housekeeping
 
@@ -404,22 +448,21 @@ class Database:
             return housekeeping.maintain(self.runtime, path)
 
     def compact(self, path: str) -> bool:
-        """Fold a table's changes (and its indexes') into sorted base segments now. Return whether there was
-        anything to fold."""
+        """Compact a table and its indexes now. Return whether there was anything to compact."""
         with self.guard():
             from strandline.tables import housekeeping
 
             return housekeeping.compact_all(self.runtime, names.normalize(path))
 
     def collect(self) -> Report:
-        """Remove segments that nothing refers to, and files without a commit whose writer is gone."""
+        """Collect garbage: unreferenced segments, and files without a commit whose writer has ended."""
         with self.guard(), self.runtime.catalog.freeing_space():
             from strandline.tables import housekeeping
 
             return housekeeping.collect_garbage(self.runtime)
 
     def pin(self, name: str, step: int | None = None) -> int:
-        """Keep the state at a step (default: now) readable until ``unpin(name)``, and return the step."""
+        """Keep the state at a step (default: now) readable until ``unpin(name)``; return the step."""
         with self.guard(), self.runtime.catalog.write() as tx:
             names.check_name(name)
             now = current_step(tx.conn)
@@ -437,19 +480,21 @@ class Database:
             return wanted
 
     def unpin(self, name: str) -> None:
-        """Remove a pin: the step that it kept may be collected."""
+        """Remove a pin, so that its step may be garbage-collected."""
         with self.guard(), self.runtime.catalog.write() as tx:
             names.check_name(name)
             sessions.remove_pin(tx, name)
 
     def pins(self) -> dict[str, int]:
-        """Return the named pins and the steps that they keep."""
+        """Return the steps of all pins by name."""
         with self.guard(), self.runtime.catalog.read() as conn:
             return sessions.named_pins(conn)
 
     def close(self) -> None:
-        """Give back what this connection holds. Data frames that it made may stop working. Nothing is done in
-        a fork of the process that connected: all of it is the other's."""
+        """Close the connection. Its data frames may stop working.
+
+        In a forked process this does nothing: the connection belongs to the parent.
+        """
         if self._is_inherited:
             return
         with self._lock:
@@ -484,31 +529,32 @@ class Database:
             return self._operations
 
     def start(self, kind: str, request: Record) -> str:
+        """Start an operation in the background; return its id."""
         self.note_change()
         return self._running.start(kind, request)
 
     def kind(self, name: str) -> Kind[Any, Any, Any]:
-        """Return what carries out operations of a kind."""
+        """Return the implementation of a kind of operations."""
         return self._running.engine.kind_of(name)
 
     def run_operation(self, kind: str, request: Record) -> str:
+        """Run an operation to its end; return its id."""
         self.note_change()
         return self._running.engine.execute(kind, request)
 
     def attend(
         self, operation_id: str, on_progress: Callable[[OperationInfo], None] | None = None
     ) -> OperationInfo:
-        """Wait for an operation that was begun without waiting, as if its caller had waited all the time."""
+        """Wait for an operation that this process has started in the background."""
         with self.guard():
             return self._running.attend(operation_id, on_progress)
 
     def let_go(self) -> None:
-        """What threads of this process do for operations is left at once, so that another process carries it
-        on when this one has closed."""
+        """Stop working on operations at once, so that another process continues them after ``close``."""
         self._running.engine.let_go()
 
     def note_change(self) -> None:
-        """Something is changed by this process, which from now on carries on what others left unfinished."""
+        """Start to resume operations of dead processes in the background: this process changes things."""
         if self._carrier is None:
             from strandline.api.carrier import Carrier
 
@@ -517,15 +563,14 @@ class Database:
                     self._carrier = Carrier(self.runtime, lambda: self._running)
 
     def note_orphans(self) -> None:
-        """If a dead process has left something unfinished, this one carries it on, in a while."""
+        """Start to resume operations in the background if dead processes have left any."""
         with self.runtime.catalog.read() as conn:
             found = owners.orphans(conn, self.runtime.clock.now())
         if found:
             self.note_change()
 
     def persist(self, act: Callable[[], T]) -> T:
-        """Return what ``act`` returns. If it is refused because of an operation whose process died, that is
-        carried to its end first."""
+        """Call ``act``; if an operation of a dead process blocks it, complete that and retry."""
         while True:
             try:
                 return act()
@@ -544,7 +589,7 @@ class Database:
         return Transaction(self.runtime, named)
 
     def begin(self, *, in_block: bool = False) -> None:
-        """Open a transaction of this thread. ``in_block``: it ends with a ``with`` block and no other way."""
+        """Open a transaction of this thread. ``in_block``: only the end of a ``with`` block ends it."""
         with self.guard():
             if self.current_transaction() is not None:
                 raise PreconditionFailed(
@@ -556,8 +601,10 @@ class Database:
             self._local.transaction, self._local.in_block = tx, in_block
 
     def commit(self, *, in_block: bool = False) -> tuple[int | None, int]:
-        """Commit the open transaction, and return its step (None if nothing changed) and how many rows it has
-        changed. It has ended also if this fails."""
+        """Commit the open transaction; return its step (None if nothing changed) and the rows changed.
+
+        The transaction has ended even if this fails.
+        """
         from strandline.tables.snapshot import once
 
         with self.guard():
@@ -565,12 +612,12 @@ class Database:
             try:
                 with once(self.runtime, tx.snapshot.mark):
                     return tx.commit(), tx.rows_changed
-            except (Exception, Interrupted):  # Any other interruption may have come after it was decided.
+            except (Exception, Interrupted):  # Another interruption may come after the commit.
                 tx.abort()
                 raise
 
     def rollback(self) -> None:
-        """Discard what the open transaction has changed."""
+        """Discard the changes of the open transaction."""
         with self.guard():
             self._end(in_block=False).abort()
 
@@ -595,10 +642,16 @@ class Database:
         named: Sequence[Named] = (),
         before_abort: Callable[[Transaction], None] = lambda tx: None,
     ) -> tuple[int | None, int]:
-        """Run changes in the open transaction, or in one of their own that is repeated when it is stale
-        (``before_abort`` is then called while what it wrote is still there). ``named``: the tables it is
-        about. Return the step of the commit (None inside an open transaction, or if nothing changed) and the
-        number of rows changed."""
+        """Run changes in the open transaction, or in a new one that is retried when it is stale.
+
+        Args:
+            run: makes the changes.
+            named: the tables that it uses, to be read at once.
+            before_abort: called before the files of a stale transaction are removed.
+
+        Return the step of the commit (None inside an open transaction, or if nothing changed) and the number
+        of rows changed.
+        """
         from strandline.tables.snapshot import once, repeat
 
         open_one = self.current_transaction()
@@ -627,8 +680,10 @@ class Database:
         return done
 
     def look(self, run: Callable[[Reader], T], named: Sequence[Named] = ()) -> T:
-        """Read in the open transaction, or from a snapshot of its own, which is taken anew when it is stale.
-        ``named``: the tables it is about."""
+        """Read in the open transaction, or from a new snapshot, with retries when it is stale.
+
+        ``named``: the tables that ``run`` uses, to be read at once.
+        """
         from strandline.tables.snapshot import Reader, Snapshot, once, repeat
 
         open_one = self.current_transaction()
@@ -643,14 +698,15 @@ class Database:
 
     @property
     def _is_inherited(self) -> bool:
-        """Whether this process is a fork of the one that connected. All that is here is the other's, down to
-        the files it writes."""
+        """Whether this process was forked from the one that connected, which owns everything here."""
         return os.getpid() != self._process
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
-        """Only Strandline's own errors reach a caller, and only the process that connected gets further than
-        this. What the main thread does here can be looked at, and ends with Ctrl-C."""
+        """Wrap each public call: refuse forked processes, and translate all errors to Strandline's.
+
+        Work of the main thread is shown by the status line, and can be interrupted with Ctrl-C.
+        """
         if self._is_inherited:
             raise PreconditionFailed(
                 "this connection belongs to the process that this one was forked from",

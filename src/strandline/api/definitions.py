@@ -1,4 +1,4 @@
-"""Statements that change which tables, indexes and changefeeds there are."""
+"""Handlers of CREATE, ALTER and DROP TABLE, with indexes and changefeeds."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Statements, one after the other; consecutive ones that change rows are one commit. The one table from a
-statement to its handler."""
+"""Run statements one after the other, each with its handler from ``HANDLERS``.
+
+Consecutive statements that change rows are one commit.
+"""
 
 from __future__ import annotations
 
@@ -58,9 +60,11 @@ HANDLERS: Mapping[type[st.Statement], str] = {
     st.Verify: "backups.verify",
     st.Repair: "backups.repair",
 }
-"""A module of this package and a function in it. The module is loaded by the first statement that needs it: a
-look at the catalog should not wait for Arrow, nor a query for the operations. Statements that change rows are
-not here: ``_change`` takes all of one commit."""
+"""The handler of each statement: a module of this package, and a function in it.
+
+Modules are imported by the first statement that needs them: reading the catalog must not wait for Arrow, nor
+a query for the modules of operations. Statements that change rows are handled by ``_change``.
+"""
 
 _FREE_SPACE = (st.DropTable, st.DropBackupCollection, st.DropBackup, st.Prune)
 """Statements that work on a full disk."""
@@ -68,13 +72,12 @@ _CHANGE_WHAT_EXISTS = ("definitions", "backups", "removal", "warehouse")
 
 
 def execute(db: Database, text: str, params: Params = None) -> Result:
-    """Run all statements of a text with values bound to its markers, and return the result of the last
-    one."""
+    """Run all statements of a text with ``params``; return the result of the last one."""
     return run(db, parse(text, params))
 
 
 def run(db: Database, statements: Sequence[st.Statement]) -> Result:
-    """Run statements, and return the result of the last one."""
+    """Run statements; return the result of the last one."""
     result = Result()
     begun = False
     try:
@@ -82,7 +85,7 @@ def run(db: Database, statements: Sequence[st.Statement]) -> Result:
             result = _run(db, group)
             begun = isinstance(group[0], st.Begin) or (begun and db.current_transaction() is not None)
     except BaseException:
-        # Whoever has sent BEGIN and COMMIT together has no use for what is left between them.
+        # A transaction that began in the same text is rolled back with it.
         if begun and db.current_transaction() is not None:
             db.rollback()
         raise
@@ -90,8 +93,7 @@ def run(db: Database, statements: Sequence[st.Statement]) -> Result:
 
 
 def groups(statements: Sequence[st.Statement]) -> Iterator[list[st.Statement]]:
-    """Return statements as they run: consecutive changes are one commit, so they stay together; everything
-    else runs by itself."""
+    """Group statements: consecutive changes form one commit, every other statement is its own group."""
     for changes, found in itertools.groupby(statements, key=lambda s: isinstance(s, st.Change)):
         if changes:
             yield list(found)
@@ -106,7 +108,7 @@ def _run(db: Database, group: list[st.Statement]) -> Result:
     (statement,) = group
     handler = HANDLERS.get(type(statement))
     if handler is None:
-        raise Unsupported(f"{type(statement).__name__} is not something that can be run")
+        raise Unsupported(f"{type(statement).__name__} cannot be run")
     module, _, name = handler.partition(".")
     if module in _CHANGE_WHAT_EXISTS and db.current_transaction() is not None:
         raise PreconditionFailed(
@@ -123,7 +125,7 @@ def _run(db: Database, group: list[st.Statement]) -> Result:
 
 
 def _change(db: Database, statements: Sequence[st.Change]) -> Result:
-    """Carry out changes of rows as one commit."""
+    """Run statements that change rows as one commit."""
     from strandline.tables import write
 
     def run(tx: Transaction) -> None:

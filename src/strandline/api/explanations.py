@@ -1,4 +1,4 @@
-"""EXPLAIN of statements that are no queries: what they would do. Nothing is changed."""
+"""EXPLAIN of statements other than queries: show what they would do, without doing it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _COLUMNS = ("what", "name", "details")
 
 
 def run(db: Database, statement: st.ExplainStatement) -> Result:
-    """Return a tree of what is done with rows, and lines of what is done with backups."""
+    """Return a plan: a tree for changes of rows, lines for backup statements."""
     match statement.statement:
         case st.Change() as change:
             return _change(db, change)
@@ -51,7 +51,7 @@ def _export(db: Database, statement: st.Export) -> Result:
     target.check()
     found = db.look(lambda reader: explain.explain(reader, statement.query), read.named(statement.query))
     what = f"{target.format} {'file' if target.is_file else 'table' if target.is_lake else 'folder'}"
-    taken = "what is there is replaced" if target.overwrite else "refused if something is there"
+    taken = "replaces what is there" if target.overwrite else "refused if something is there"
     steps = [step._replace(level=step.level + 1) for step in found]
     return Result(explain.Step._fields, [explain.Step(0, "export", target.place, f"{what}, {taken}"), *steps])
 

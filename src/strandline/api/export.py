@@ -1,4 +1,4 @@
-"""EXPORT: the rows of a query, as a stream, into files of others."""
+"""EXPORT: stream the rows of a query to files in common formats."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(db: Database, statement: st.Export) -> Result:
 
 
 def target_of(db: Database, statement: st.Export) -> ExportTarget:
-    """Return where the rows go; what cannot be is refused."""
+    """Return the target of the export; refuse invalid settings and places."""
     given = options_of("EXPORT", statement.settings, ("FORMAT", "OVERWRITE"))
     kind = str(given["FORMAT"]).lower() if "FORMAT" in given else None
     if kind is not None and kind not in FORMATS:
@@ -48,7 +48,7 @@ def target_of(db: Database, statement: st.Export) -> ExportTarget:
         )
     overwrite = str(given.get("OVERWRITE", "false")).lower()
     if overwrite not in ("true", "false"):
-        raise InvalidArgument(f"OVERWRITE cannot be {given['OVERWRITE']!r}", "Say 'true' or 'false'.")
+        raise InvalidArgument(f"OVERWRITE cannot be {given['OVERWRITE']!r}", "Use 'true' or 'false'.")
     _refuse_inside(db, statement.place)
     return ExportTarget(
         place=statement.place,
@@ -69,7 +69,7 @@ def _looked_on(rows: pa.RecordBatchReader, exporting: Phase) -> pa.RecordBatchRe
 
 
 def _rows(db: Database, statement: st.Export) -> pa.RecordBatchReader:
-    """Return the rows, and what a load needs to make the same table of them again."""
+    """Return the rows, with metadata from which a load creates the same table."""
     reader = select(db, st.Select(statement.query)).to_reader(BATCH_ROWS)
     if statement.table is None:
         return reader
@@ -83,7 +83,7 @@ def _rows(db: Database, statement: st.Export) -> pa.RecordBatchReader:
 
 
 def _refuse_inside(db: Database, place: str) -> None:
-    """Nobody should find files in the warehouse that the catalog does not know."""
+    """Refuse a place inside the warehouse, which has only files that the catalog knows."""
     own = db.runtime.files.own
     inside = (
         os.path.realpath(os.path.expanduser(place)).startswith(f"{own.location}{os.sep}")

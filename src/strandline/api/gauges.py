@@ -1,6 +1,7 @@
-"""What there is to watch in a warehouse, in the text format of Prometheus: what all its processes have
-counted together, and how its operations, backups and streams are now. All of it comes from the catalog, so
-every process gives the same answer; what this one has not told yet is added.
+"""The metrics of a warehouse in the Prometheus text format.
+
+Counters of all processes are stored in the catalog; gauges are computed from it. So every process gives the
+same answer. Counts that this process has not stored yet are added.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from strandline.runtime import Runtime
 
 @dataclass(frozen=True)
 class Gauge:
-    """A number that goes up and down."""
+    """The definition of a gauge metric."""
 
     name: str
     meaning: str
@@ -35,71 +36,70 @@ OPERATIONS = Gauge(
 )
 UNFINISHED = Gauge(
     "strandline_operations_unfinished_since_timestamp_seconds",
-    "When the oldest unfinished operation of a kind began.",
+    "Start time of the oldest unfinished operation of a kind.",
     ("kind",),
 )
 BACKUPS = Gauge("strandline_backups", "Finished backups of a collection.", ("collection",))
-LAST = Gauge("strandline_backup_timestamp_seconds", "When the last backup was taken.", ("collection",))
-BYTES = Gauge("strandline_backup_bytes", "How many bytes the last backup holds.", ("collection",))
+LAST = Gauge("strandline_backup_timestamp_seconds", "Time of the last backup.", ("collection",))
+BYTES = Gauge("strandline_backup_bytes", "Size of the last backup in bytes.", ("collection",))
 CHAIN = Gauge(
     "strandline_backup_chain_length",
-    "How many backups a restore of the last one needs, it and its full one included.",
+    "Number of backups that a restore of the last backup needs, including itself and the full backup.",
     ("collection",),
 )
 RESTORABLE = Gauge(
     "strandline_backup_restorable_until_timestamp_seconds",
-    "Up to when the collection can be restored after this machine is lost: the time of the last backup that "
-    "is in the repository with all that it builds on, and that no verification has found not to be "
-    "restorable.",
+    "Up to when the collection can be restored after the loss of this machine: the time of the last backup "
+    "that is in the repository with its whole chain, and that no verification has found unrestorable.",
     ("collection",),
 )
 RESTORABLE_HERE = Gauge(
     "strandline_backup_restorable_here_until_timestamp_seconds",
-    "Up to when the collection can be restored on this machine: the time of the last backup that no "
-    "verification has found not to be restorable, wherever it is.",
+    "Up to when the collection can be restored on this machine: the time of the last backup, at any "
+    "location, that no verification has found unrestorable.",
     ("collection",),
 )
 UNSENT = Gauge(
     "strandline_backups_unsent",
-    "Backups that are not in the repository of their collection; of a collection that has a repository.",
+    "Backups that are not uploaded to the repository of their collection, if it has one.",
     ("collection",),
 )
 UNSENT_SINCE = Gauge(
     "strandline_backup_unsent_since_timestamp_seconds",
-    "When the oldest backup was taken that is not in the repository of its collection.",
+    "Time of the oldest backup that is not uploaded to the repository of its collection.",
     ("collection",),
 )
 UNPROTECTED = Gauge(
     "strandline_tables_unprotected",
-    "Tables that no backup is taken of, without those that the setting scratch_tables names.",
+    "Tables in no backup collection, except those in the setting scratch_tables.",
     (),
 )
 VERIFIED = Gauge(
     "strandline_backup_verified_timestamp_seconds",
-    "When backups of the collection were last verified at a level.",
+    "Time of the last verification of the collection at a level.",
     ("collection", "level"),
 )
 BROKEN = Gauge(
     "strandline_backups_not_restorable",
-    "How many backups the last verification at a level has found not to be restorable.",
+    "Number of backups that the last verification at a level has found unrestorable.",
     ("collection", "level"),
 )
 HELD = Gauge(
     "strandline_backup_held_bytes",
-    "Bytes that tables do not need any more, kept by the streams of the collection for its next increment.",
+    "Bytes that only the streams of the collection keep, for its next incremental backup.",
     ("collection",),
 )
 STREAM_HELD = Gauge(
     "strandline_stream_held_bytes",
-    "Bytes that the table does not need any more, kept by a changefeed.",
+    "Bytes that only a changefeed keeps, and its table no longer needs.",
     ("stream",),
 )
 LAG_STEPS = Gauge(
-    "strandline_stream_lag_steps", "How many steps a changefeed is behind its table.", ("stream",)
+    "strandline_stream_lag_steps", "Number of steps that a changefeed is behind its table.", ("stream",)
 )
 LAG_SECONDS = Gauge(
     "strandline_stream_lag_seconds",
-    "How old the first change is that the reader of a changefeed has not dealt with; 0: there is none.",
+    "Age of the oldest change that the reader of a changefeed has not committed; 0 without one.",
     ("stream",),
 )
 GAUGES = (
@@ -127,7 +127,7 @@ Sample = tuple[Gauge, tuple[str, ...], float]
 
 
 def render(runtime: Runtime) -> str:
-    """Return everything that is to be watched, from one snapshot of the catalog."""
+    """Return all metrics as text, from one snapshot of the catalog."""
     untold = runtime.catalog.ledger
     with untold.lock, runtime.catalog.read() as conn:
         counts = ledger.counts(conn)
@@ -148,7 +148,7 @@ def render(runtime: Runtime) -> str:
 
 
 class _Collected(Collector):
-    """Families that are known already."""
+    """A collector of given metric families."""
 
     def __init__(self, families: list[Metric]) -> None:
         self._families = families
@@ -158,7 +158,7 @@ class _Collected(Collector):
 
 
 def _counted(runtime: Runtime, counts: Mapping[Count, float]) -> Iterator[Metric]:
-    """Yield the counters and histograms of a process, with what all have counted."""
+    """Yield the counters and histograms, with the counts of all processes."""
     of: dict[str, list[Count]] = {}
     for count in counts:
         of.setdefault(count.name, []).append(count)

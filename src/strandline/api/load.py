@@ -1,4 +1,4 @@
-"""Files of others into a table, in one commit. However much they hold, some of it at a time is in memory."""
+"""Load files in common formats into a table, in one commit, with bounded memory."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """What came of it. ``read``: how many rows the files have; None if nobody counted them. ``before``: how
-    many the table had."""
+    """The result of a load.
+
+    ``read`` is the number of rows in the files, or None if Spark has read them without counting. ``before``
+    is the number of rows that the table had.
+    """
 
     table: str
     created: bool
@@ -41,7 +44,7 @@ class Loaded:
 
 @dataclass(frozen=True, kw_only=True)
 class NewTable:
-    """How a table is made if it is missing: its key, and types of columns that are not to be guessed."""
+    """How to create a missing table: its key, and types of columns that should not be inferred."""
 
     key: Sequence[str] | None = None
     types: Mapping[str, str] | None = None
@@ -50,8 +53,10 @@ class NewTable:
 def load(
     db: Database, path: str, source: External, mode: Mode = "UPSERT", wanted: NewTable | None = None
 ) -> Loaded:
-    """Write the rows of files to a table, which is made if it is missing and its key is known. If anything
-    fails nothing was written, and a table that was made is gone again."""
+    """Write the rows of files to a table. Create the table if it is missing and its key is known.
+
+    On failure nothing is written, and a created table is dropped again.
+    """
     with db.guard():
         path, wanted = names.normalize(path), wanted or NewTable()
         incoming = open_source(source)
@@ -73,7 +78,7 @@ def load(
 
 
 def _rows(db: Database, path: str) -> int | None:
-    """Return how many rows the table has; None if there is no such table."""
+    """Return the number of rows of a table; None if it does not exist."""
     try:
         found = db.describe(path)
     except PathNotFound:
@@ -89,17 +94,17 @@ def _target(db: Database, path: str) -> tuple[int, TableSchema]:
 
 
 def _compare(path: str, schema: TableSchema, wanted: NewTable) -> None:
-    """Nothing that is there is changed by what a table should have been made with."""
+    """Refuse a key or types that differ from those of the existing table."""
     if wanted.key is not None and tuple(wanted.key) != schema.key:
         raise InvalidArgument(
-            f"{path} is there, and its key is {', '.join(schema.key)}, not {', '.join(wanted.key)}",
+            f"{path} exists with the key {', '.join(schema.key)}, not {', '.join(wanted.key)}",
             "Leave the key out, or load into another table.",
         )
     for name, said in (wanted.types or {}).items():
         now = schema[names.column(name, schema.names, path)].type
         if parse_type(said) != now:
             raise InvalidArgument(
-                f"column {name} of {path} is there as {now.name}, not as {parse_type(said).name}",
+                f"column {name} of {path} exists as {now.name}, not as {parse_type(said).name}",
                 "Leave the type out, or load into another table.",
             )
 
@@ -110,7 +115,7 @@ def _create(db: Database, path: str, incoming: Incoming, wanted: NewTable) -> No
     if key is None:
         raise PathNotFound(
             f"there is no table {path}",
-            f"Create it, or name its key: --key {columns[0] if columns else 'id'}",
+            f"Create it, or give its key: --key {columns[0] if columns else 'id'}",
         )
     given = {name: parse_type(said) for name, said in (wanted.types or {}).items()}
     for name in (*key, *given):
@@ -129,11 +134,11 @@ def _create(db: Database, path: str, incoming: Incoming, wanted: NewTable) -> No
 
 
 def _of_key(name: str, type_: Type) -> Type:
-    """Keys grow: a number in one has 64 bits."""
+    """Return the type of a key column: integers get 64 bits, because keys grow."""
     if not type_.orderable:
         raise InvalidArgument(
             f"column {name} looks like {type_.name}, which cannot be part of a key",
-            f"Say what it is, for example --type '{name}=Decimal(22,9)' or --type {name}=Utf8, or choose "
+            f"Give its type, for example --type '{name}=Decimal(22,9)' or --type {name}=Utf8, or choose "
             "another key.",
         )
     if type_.kind != "int":
@@ -142,7 +147,7 @@ def _of_key(name: str, type_: Type) -> Type:
 
 
 def _write(db: Database, path: str, mode: Mode, incoming: Incoming) -> tuple[int | None, int | None]:
-    """Return how many rows were read, and the step of the commit."""
+    """Return the number of rows read (None if unknown) and the step of the commit."""
     table_id, schema = _target(db, path)
     columns = _matched(incoming.names(schema.names), schema, path)
     types = {given: schema[name].type for given, name in columns.items()}
@@ -177,7 +182,7 @@ def _write(db: Database, path: str, mode: Mode, incoming: Incoming) -> tuple[int
 
 
 def _matched(given: Sequence[str], schema: TableSchema, path: str) -> dict[str, str]:
-    """Return the columns of the files with those of the table that they mean, in the order of the files."""
+    """Map the columns of the files, in their order, to columns of the table."""
     exact = {name.lower(): name for name in schema.names}
     for name in given:
         if name.lower() not in exact:
@@ -190,7 +195,7 @@ def _matched(given: Sequence[str], schema: TableSchema, path: str) -> dict[str, 
     found = {name: name if name in schema else exact[name.lower()] for name in given}
     doubled = [name for name in found.values() if list(found.values()).count(name) > 1]
     if doubled:
-        raise InvalidArgument(f"two columns of the files mean {doubled[0]}", "Leave one of them out.")
+        raise InvalidArgument(f"two columns of the files match {doubled[0]}", "Leave one of them out.")
     missing = [name for name in schema.key if name not in found.values()]
     if missing:
         raise InvalidArgument(
@@ -201,8 +206,8 @@ def _matched(given: Sequence[str], schema: TableSchema, path: str) -> dict[str, 
 
 
 def _other_delimiter(columns: Sequence[str]) -> str | None:
-    """Return a hint if all names of a header were taken for one."""
+    """Return a hint if a wrong delimiter made one name of the whole header."""
     for sign, typed in ((";", "';'"), ("\t", "$'\\t'"), ("|", "'|'"), (",", "','")):
         if len(columns) == 1 and sign in columns[0]:
-            return f"If {typed} stands between their values, say --delimiter {typed}."
+            return f"If {typed} separates their values, use --delimiter {typed}."
     return None

@@ -1,7 +1,7 @@
-"""Where a new warehouse may be created: in a folder that is missing or empty, outside of every repository and
-of the data of every other warehouse. A typo in a folder's name must not fill a folder of others' files.
+"""Check where a new warehouse may be created.
 
-A URL of an object store counts as a folder here.
+The folder must be missing or empty, and outside of repositories and of the data of other warehouses. So a
+typo in a name never puts files into a foreign folder. A URL of an object store is a folder here.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from strandline.storage.files import Files
 from strandline.storage.location import files_at, is_url
 
 _OURS = re.compile(rf"{re.escape(MARKER)}\.[0-9a-f]{{32}}|strandline\.toml|lost\+found")
-"""Files that a folder may hold: what a crash leaves of the marker, a configuration, what a new disk has."""
+"""Files that are allowed: temporary markers left by a crash, a configuration, ``lost+found``."""
 _SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal", "-reserve")
 NEIGHBOURS = 1000
-"""Maximum number of folders that are searched for a warehouse to suggest."""
+"""Maximum number of neighbour folders that are searched for a warehouse to suggest."""
 
 
 def check_place(files: Files, folder: str, catalog_file: str | None, settings: Settings) -> None:
-    """Refuse a folder that holds files of others, or lies where others would take its files for theirs.
+    """Refuse a folder with foreign files, or inside a repository or the data of another warehouse.
 
-    ``catalog_file`` is the name of the catalog if it lies in the folder: a process that died while it created
-    the warehouse leaves the catalog there without a marker, and the next one completes it."""
+    ``catalog_file`` is the name of the catalog if it is in the folder. A process that died while it created
+    the warehouse leaves the catalog without a marker; the next process completes the creation.
+    """
     own = {f"{catalog_file}{suffix}" for suffix in _SQLITE_SUFFIXES} if catalog_file else set()
     foreign = _foreign_name(files, own)
     if foreign is not None and files.find(MARKER) is None:  # Another process may have created it just now.
         raise PreconditionFailed(
-            f"{folder} is not a warehouse, and no empty folder to create one in: it holds {foreign}",
+            f"{folder} is not a warehouse, and not an empty folder to create one in: it holds {foreign}",
             _suggestion(folder) or "Name the folder of a warehouse, or a new or empty folder.",
         )
     for above, inner in _folders_above(files.location):
@@ -52,7 +53,7 @@ def check_place(files: Files, folder: str, catalog_file: str | None, settings: S
 
 
 def not_a_warehouse(files: Files, folder: str, catalog_file: str, settings: Settings) -> PathNotFound:
-    """Return the error of a caller that creates no warehouse; it suggests to create one where it may be."""
+    """Build the error of a missing warehouse, with a hint how to create it if that is possible."""
     try:
         check_place(files, folder, catalog_file, settings)
         create = f"Create it with: strandline init -w {shlex.quote(folder)}"
@@ -62,7 +63,7 @@ def not_a_warehouse(files: Files, folder: str, catalog_file: str, settings: Sett
 
 
 def _foreign_name(files: Files, own: Collection[str]) -> str | None:
-    """Return a name in the folder that no unfinished creation of a warehouse explains."""
+    """Return a name in the folder that does not come from an unfinished creation of a warehouse."""
     names: Iterator[str]
     if is_url(files.location):
         names = files.names()
@@ -71,12 +72,12 @@ def _foreign_name(files: Files, own: Collection[str]) -> str | None:
             with os.scandir(files.location) as entries:
                 names = iter(sorted(entry.name for entry in entries))
         except OSError:
-            return None  # The folder is missing, or the next step says what is wrong with it.
+            return None  # The folder is missing, or the next step reports the error.
     return next((name for name in names if name not in own and not _OURS.fullmatch(name)), None)
 
 
 def _folders_above(location: str) -> Iterator[tuple[str, str]]:
-    """Yield the places that a place lies in, each with the name in it that leads there."""
+    """Yield the folders above a location, each with the next name on the path to the location."""
     scheme, mark, path = location.rpartition("://")
     names = path.split("/")
     for number, name in enumerate(names[1:], start=1):
@@ -84,13 +85,13 @@ def _folders_above(location: str) -> Iterator[tuple[str, str]]:
 
 
 def _has(files: Files, name: str) -> bool:
-    with suppress(StrandlineError):  # What this process may not read is not its own.
+    with suppress(StrandlineError):  # An unreadable folder is not one of this process.
         return files.exists(name)
     return False
 
 
 def _suggestion(folder: str) -> str | None:
-    """Return a hint if a neighbour of the folder, or a folder in it, is a warehouse."""
+    """Return a hint if a similar neighbour of the folder, or a folder in it, is a warehouse."""
     if is_url(folder):
         return None
     here = Path(folder)

@@ -1,5 +1,4 @@
-"""The operations of this process: all kinds there are, those that nobody waits for on threads of their own,
-and how people see them."""
+"""Run operations in this process: all kinds of operations, and threads for those in the background."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ log = logging.getLogger("strandline")
 
 
 class Operations:
-    """What the public API does with operations; the ``engine`` carries them out. Safe to use from any
-    thread."""
+    """Starts, awaits and cancels operations for the public API, on top of ``engine``. Thread-safe."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -68,12 +66,12 @@ class Operations:
         self._threads: list[threading.Thread] = []
 
     def start(self, kind: str, request: Record) -> str:
-        """Plan an operation and let a thread of this process carry it out."""
+        """Plan an operation and run it in a background thread; return its id."""
         operation_id = self.engine.begin(kind, request)
         try:
             check()
         except Interrupted:
-            self.engine.cancel(operation_id)  # The caller has not heard of it, and never will.
+            self.engine.cancel(operation_id)  # The caller will not learn its id.
             raise
         thread = threading.Thread(
             target=self._run, args=(operation_id,), name=f"strandline-{operation_id}", daemon=True
@@ -85,14 +83,16 @@ class Operations:
     def _run(self, operation_id: str) -> None:
         try:
             self.engine.run(operation_id, self.engine.workers)
-        except StrandlineError as error:  # The engine goes on with it when the catalog can be reached.
+        except StrandlineError as error:  # The engine continues when the catalog is reachable.
             log.info("operation %s has to wait: %s", operation_id, error.message)
 
     def attend(
         self, operation_id: str, on_progress: Callable[[OperationInfo], None] | None = None
     ) -> OperationInfo:
-        """Wait for an operation that this process has begun, for the caller that wanted it: an error means
-        that it is undone, unless the error says otherwise."""
+        """Wait for an operation that this process has started.
+
+        An error means that the operation is undone, unless its ``outcome`` says otherwise.
+        """
         ended = self.engine.attend(operation_id, on_progress=self._telling(on_progress))
         return info_of(self._runtime, ended)
 
@@ -102,7 +102,7 @@ class Operations:
         timeout: float | None = None,
         on_progress: Callable[[OperationInfo], None] | None = None,
     ) -> OperationInfo:
-        """Wait for the end, whoever carries it out; the error of a failed operation is raised."""
+        """Wait for the end of an operation, in any process; raise its error if it failed."""
         try:
             ended = self.engine.outcome(operation_id, timeout, self._telling(on_progress))
         except Unavailable as error:

@@ -1,4 +1,4 @@
-"""Operations as users see them: what the catalog says about each of them at one moment."""
+"""The state and progress of operations, as returned by the public API."""
 
 from __future__ import annotations
 
@@ -24,10 +24,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class OperationInfo:
-    """An operation at one moment. ``percent`` counts parts done of all that are expected and only grows;
-    ``progress`` has what its kind tells beyond that (current increment, bytes). ``seconds_left`` is a guess
-    from the pace so far, None when there is none. ``owner``: who carries it out, and ``slowest``: the shard
-    that is in progress for the longest time; None if it has ended, or was not asked for by itself."""
+    """The state of an operation.
+
+    ``percent`` is the share of expected parts that are done; it never decreases. ``progress`` has further
+    values of its kind, such as the current increment and bytes. ``seconds_left`` is estimated from the speed
+    so far; None without an estimate. ``owner`` is the process that carries it out, and ``slowest`` the shard
+    in progress for the longest time. Both are None if the operation has ended, or comes from a list.
+    """
 
     id: str
     kind: str
@@ -47,18 +50,16 @@ class OperationInfo:
 
     @cached_property
     def shards(self) -> list[ShardInfo]:
-        """All of its parts, in the order in which they are carried out; read when they are first asked
-        for."""
+        """All parts, in the order of their execution; read at the first access."""
         return self._look(shown_parts)
 
     @cached_property
     def stages(self) -> list[StageInfo]:
-        """How long each of its stages took, with bytes and retries; read when they are first asked for."""
+        """Duration, bytes and retries of each stage; read at the first access."""
         return self._look(stages)
 
     def first_shards(self, most: int) -> list[ShardInfo]:
-        """Return no more than so many of its parts, those first that matter most to whoever waits: what is in
-        progress, what has failed, what is waiting."""
+        """Return at most ``most`` parts: first those in progress, then failed ones, then waiting ones."""
         return self._look(partial(shown_parts, most=most))
 
     def _look(self, at: Callable[[Connection, Operation], list[T]]) -> list[T]:
@@ -67,20 +68,20 @@ class OperationInfo:
             return at(conn, operation)
 
     def _from(self, runtime: Runtime, operation: Operation) -> OperationInfo:
-        """Return it, with where its shards are read."""
+        """Store the source of ``shards`` and ``stages``; return self."""
         self.__dict__["_source"] = runtime, operation
         return self
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended: well, with an error, or cancelled."""
+        """Whether the operation is done, failed or cancelled."""
         return self.ended is not None
 
     @staticmethod
     def of(operation: Operation, now: float) -> OperationInfo:
         what = f"what is recorded of operation {operation.id}"
         progress = records.shown(operation.progress, what)
-        # Some are decided on the way, and the share that is done must not fall then.
+        # Some parts are added later. Use the expected number, so that the percentage does not fall.
         coming = max(operation.parts, progress.pop("parts", None) or 0, 1)
         is_done = operation.state == "done"
         percent = 100.0 if is_done else min(99.0, 100.0 * operation.parts_done / coming)
@@ -102,7 +103,7 @@ class OperationInfo:
 
 
 def _seconds_left(operation: Operation, progress: dict[str, Any], now: float) -> float | None:
-    """Bytes tell it where they are counted: parts may be of any size."""
+    """Estimate the remaining time, from bytes if they are counted: parts differ in size."""
     done, of = operation.parts_done, operation.parts
     if progress.get("bytes_total"):
         if progress.get("ends") is not None:
@@ -126,7 +127,7 @@ KINDS = (
     "sweep repository",
     "try restore",
 )
-"""The kinds of operations; ``api/operations.py`` has what carries them out, which takes longer to load."""
+"""The kinds of operations. Listed here because their classes in ``api/operations.py`` load slowly."""
 
 
 def wanted_operations(
@@ -137,7 +138,7 @@ def wanted_operations(
     since: datetime | float | None,
     limit: int | None,
 ) -> list[OperationInfo]:
-    """Return those that are wanted and not forgotten, oldest first."""
+    """List operations with these filters, oldest first."""
     _check("state", state, operations.STATES)
     _check("kind", kind, KINDS)
     if isinstance(since, datetime):
@@ -147,7 +148,7 @@ def wanted_operations(
             f"since cannot be {since!r}", "Give a datetime, or a number of seconds since the epoch."
         )
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise InvalidArgument(f"limit cannot be {limit!r}", "Give a number of operations from 1 on.")
+        raise InvalidArgument(f"limit cannot be {limit!r}", "Give a number of at least 1.")
     wanted = operations.OperationFilter(state=state, kind=kind, since=since, limit=limit)
     with runtime.catalog.read() as conn:
         found = operations.listed(conn, wanted)
@@ -158,7 +159,7 @@ def _check(what: str, given: str | None, known: Sequence[str]) -> None:
     if given is not None and given not in known:
         hint = did_you_mean(given, known) if isinstance(given, str) else ""
         raise InvalidArgument(
-            f"operations have no {what} {given!r}", hint or f"Those that they have: {', '.join(known)}."
+            f"operations have no {what} {given!r}", hint or f"Known values: {', '.join(known)}."
         )
 
 
@@ -173,5 +174,5 @@ def one_operation(runtime: Runtime, operation_id: str) -> OperationInfo:
 
 
 def info_of(runtime: Runtime, operation: Operation) -> OperationInfo:
-    """Return an operation as users see it, who may ask for its shards."""
+    """Return the state of an operation, from which shards and stages can be read."""
     return OperationInfo.of(operation, runtime.clock.now())._from(runtime, operation)

@@ -1,4 +1,4 @@
-"""DROP BACKUP, PRUNE, PIN and UNPIN. The first two only say what they would do, unless CONFIRM is there."""
+"""DROP BACKUP, PRUNE, PIN and UNPIN. Without CONFIRM, the first two are dry runs."""
 
 from __future__ import annotations
 

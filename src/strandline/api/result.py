@@ -1,4 +1,4 @@
-"""What ``sql()`` answers."""
+"""The result of ``Database.sql``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAST = datetime(9999, 12, 31, tzinfo=timezone.utc).timestamp()
 
 
 def moment(epoch: float | None) -> datetime | None:
-    """Return a time of the catalog as a value of a row; the last one there is for what never comes."""
+    """Return a time of the catalog as a datetime; later times than year 9999 become that."""
     if epoch is None:
         return None
     return datetime.fromtimestamp(min(epoch, LAST), timezone.utc)
@@ -35,17 +35,20 @@ def moment(epoch: float | None) -> datetime | None:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(Tabular):
-    """The outcome of the last statement of a text: rows of a query, or the step of a commit.
+    """The result of the last statement: rows of a query, or the step of a commit.
 
-    Rows that were found in this process are here already (``is_here``); those of a query on Spark are
-    computed by ``collect()``, or by whatever is done with ``df``. To iterate over them holds only a part of
-    them in memory at a time. Times in them are aware datetimes in UTC, whichever zone the machine or the
-    Spark session is in; a TIMESTAMP_NTZ of a query stays naive. ``step`` is the commit's step (None if
-    nothing was changed), ``rows_changed`` how many rows it changed, ``operation_id`` that of a BACKUP or
-    RESTORE, ``warnings`` sentences about what was done and may not be what was meant. ``names``, ``here``,
-    ``frame``, ``types``, ``plain`` and ``guard`` are what it is made of; ask for ``columns``, ``rows()``,
-    ``df`` and Arrow data instead, which streams through this process, without Spark, if the query is a plain
-    one: columns of one table, perhaps with a condition and a limit."""
+    Rows that were found in this process are in memory (``is_here``). Rows of a query on Spark are computed by
+    ``collect()`` or by uses of ``df``. Iteration keeps only a part of the rows in memory. Columns of one
+    table, with an optional condition and limit, are streamed without Spark.
+
+    Times are aware datetimes in UTC, independent of the time zones of the machine and of the Spark session. A
+    TIMESTAMP_NTZ of a query stays naive.
+
+    ``step`` is the step of the commit (None if nothing was changed), ``rows_changed`` the number of changed
+    rows, and ``operation_id`` the id of a BACKUP or RESTORE. ``warnings`` describe likely mistakes.
+    ``names``, ``here``, ``frame``, ``types``, ``plain`` and ``guard`` are internal: use ``columns``,
+    ``rows()``, ``df`` and the Arrow methods.
+    """
 
     names: Sequence[str] = ()
     here: Sequence[tuple[Any, ...]] | None = None
@@ -60,26 +63,25 @@ class Result(Tabular):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the columns; none for a statement without rows."""
+        """The names of the columns; empty for a statement without rows."""
         return tuple(self.names if self.is_here or self.plain is not None else self.df.columns)
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns with Arrow's types of them."""
+        """The columns with their Arrow types."""
         if self.plain is not None:
             return self.plain.schema
         return self._table.schema if self.is_here else self._batches.schema
 
     def to_reader(self, batch_rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
-        """Return the rows as a stream of batches, of which only some are in memory at a time. One thread
-        reads it."""
+        """Return the rows as a stream of batches for one thread, with bounded memory."""
         from strandline.api.batches import WholeTable, reader_of
 
         source = WholeTable(self._table) if self.is_here else self.plain or self._batches
         return reader_of(source, batch_rows, self.guard)
 
     def to_arrow(self) -> pa.Table:
-        """Return the rows as an Arrow table. It has the same types when it is empty."""
+        """Return the rows as an Arrow table. The types do not depend on the rows."""
         if self.is_here:
             return self._table
         with self.guard():
@@ -90,7 +92,7 @@ class Result(Tabular):
         from strandline.api.batches import table_of
 
         if not self.names:
-            raise PreconditionFailed("this statement has no rows", "Ask for the rows of a SELECT or a SHOW.")
+            raise PreconditionFailed("this statement has no rows", "Use the result of a SELECT or a SHOW.")
         return table_of(self.names, self.here or (), self.types)
 
     @cached_property
@@ -99,22 +101,18 @@ class Result(Tabular):
 
     @cached_property
     def df(self) -> DataFrame:
-        """The rows as a Spark DataFrame. What its own ``collect()`` makes of times is PySpark's way: naive
-        ones in local time."""
+        """The rows as a Spark DataFrame. Its own ``collect()`` returns naive datetimes in local time."""
         if self.frame is None:
-            raise PreconditionFailed(
-                "this statement has no rows to make a DataFrame of", "Ask for .df of a SELECT."
-            )
+            raise PreconditionFailed("this statement has no rows for a DataFrame", "Use .df of a SELECT.")
         return self.frame()
 
     @property
     def is_here(self) -> bool:
-        """Whether the rows are in this process already."""
+        """Whether the rows are in memory already."""
         return self.frame is None or self.here is not None
 
     def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
-        """Return the rows as plain tuples; at most the first ``limit`` of them, and then no more than those
-        are computed."""
+        """Return the rows as plain tuples. With ``limit``, compute and return only the first ones."""
         if limit is not None:
             check_limit(limit)
         if self.is_here:
@@ -124,7 +122,7 @@ class Result(Tabular):
         return [tuple(row) for row in self._collector.rows(limit)]
 
     def collect(self) -> list[Row]:
-        """Return the rows as Spark's ``Row``."""
+        """Return the rows as Spark ``Row`` objects."""
         return as_rows(self.names, self.here or ()) if self.is_here else self._collector.rows()
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:

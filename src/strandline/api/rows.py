@@ -1,4 +1,4 @@
-"""Statements that read rows."""
+"""Handlers of SELECT, EXPLAIN and CHECK TABLE."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def select(db: Database, statement: st.Select) -> Result:
 
 
 def explain(db: Database, statement: st.Explain) -> Result:
-    """Return the plan as Strandline makes it; with a word of Spark's after EXPLAIN, as Spark does."""
+    """Return Strandline's plan of a query, or with a mode such as FORMATTED, Spark's plan."""
     if not statement.mode:
         steps = db.look(lambda reader: plan.explain(reader, statement.query), read.named(statement.query))
         return Result(plan.Step._fields, steps)

@@ -29,11 +29,12 @@ T = TypeVar("T")
 
 
 class Scan(Tabular):
-    """Columns of a table's rows that satisfy a condition. It is a question: each call looks at the table as
-    it is then, and what it gives shows one moment. May be used from any thread.
+    """Columns of the rows of a table that satisfy a condition. Thread-safe.
 
-    Rows come through this process, without Spark, a part at a time, in no particular order; through Spark
-    only if the condition is beyond the process, or if it has to look through more rows than are worth it."""
+    A scan holds no rows: each call reads the table at that moment, from one snapshot. Rows are streamed
+    through this process without Spark, in no particular order. Spark is used only if the process cannot
+    evaluate the condition, or if it would have to filter too many rows.
+    """
 
     def __init__(
         self, database: Database, table: TableRef, columns: Sequence[str] | None, where: Expression | None
@@ -45,12 +46,11 @@ class Scan(Tabular):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns with Arrow's types of them."""
+        """The columns with their Arrow types."""
         return self._planned().schema
 
     def to_reader(self, batch_rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
-        """Return the rows as a stream of batches, of which only some are in memory at a time. One thread
-        reads it. It shows the moment of this call."""
+        """Return the rows at this moment as a stream of batches for one thread, with bounded memory."""
         return reader_of(self._planned(), batch_rows, self._database.guard)
 
     @property
@@ -59,11 +59,11 @@ class Scan(Tabular):
         return self._looked(lambda reader: scan_frame(reader, self._table, self._columns, self._where))
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows as plain tuples, of which only some are in memory at a time."""
+        """Yield the rows as plain tuples, with bounded memory."""
         yield from rows_of(guarded(self._planned(), self._database.guard))
 
     def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
-        """Return the rows as plain tuples, or some ``limit`` of them."""
+        """Return the rows as plain tuples; with ``limit``, at most that many of them."""
         if limit is not None:
             check_limit(limit)
         return list(itertools.islice(self, limit))

@@ -1,4 +1,4 @@
-"""SHOW and DESCRIBE: statements that only look at the catalog. They need no Arrow."""
+"""Handlers of SHOW and DESCRIBE, which read only the catalog and need no Arrow."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def operations(db: Database, statement: st.ShowOperations) -> Result:
 
 
 SHOWN = 100
-"""So many shards of an operation are shown if not all are asked for."""
+"""Maximum number of shards of an operation that are shown without ALL."""
 
 
 def operation(db: Database, statement: st.ShowOperation) -> Result:
@@ -164,7 +164,7 @@ def create_backup_collection(db: Database, statement: st.ShowCreateBackupCollect
 
 
 def _create_collection_statement(name: str, collection: Collection) -> str:
-    """Return the statement that makes an empty collection like this one, or attaches its repository again."""
+    """Return the statement that creates an empty collection like this, or attaches its repository."""
     storage = collection.settings.storage
     if collection.attached:
         return f"ATTACH BACKUP COLLECTION {quote(name)} FROM {constant(storage)}"

@@ -1,4 +1,4 @@
-"""Rows that are staged in files, and become a commit to a table."""
+"""Commit rows that were staged in files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StagedWrite:
-    """Of which table, and how its rows are staged."""
+    """A table, and the staging of its new rows."""
 
     path: str
     table_id: int
@@ -30,8 +30,11 @@ class StagedWrite:
         staged: Sequence[Staged],
         before: Callable[[Transaction, TableView], None] = lambda tx, view: None,
     ) -> int | None:
-        """Write rows that are staged, in one commit, and return its step. ``before``: what the transaction
-        does first. CONFLICT if the table is not the one any more that they were staged for."""
+        """Write staged rows in one commit; return its step.
+
+        ``before`` runs first in the transaction. Raises CONFLICT if the table was replaced or altered after
+        the rows were staged.
+        """
         schema = self.staging.schema
 
         def run(tx: Transaction) -> None:

@@ -1,5 +1,7 @@
-"""How a warehouse is: what can be restored, up to when, and what needs attention. All of it comes from one
-snapshot of the catalog, without a JVM."""
+"""The status of a warehouse: what can be restored, up to when, and what needs attention.
+
+It is computed from one snapshot of the catalog, without a JVM.
+"""
 
 from __future__ import annotations
 
@@ -33,20 +35,20 @@ LISTED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:
-    """From when on something needs attention. All but the length of a chain are seconds."""
+    """Limits above which something needs attention, in seconds except ``chain_warning``."""
 
     backup_warning: float = 26 * HOUR
-    """The last backup that can be restored from where its collection keeps backups is older than this ..."""
+    """Age of the last backup that can be restored from the collection's storage: warning ..."""
     backup_critical: float = 50 * HOUR
-    """... and this is too old."""
+    """... and critical."""
     verified_warning: float = 8 * DAY
-    """For so long the backups of a collection were not verified at any level."""
+    """Age of the last verification of a collection, at any level."""
     chain_warning: float = 100
-    """A restore of the last backup needs more backups than this."""
+    """Number of backups that a restore of the last backup needs."""
     operation_warning: float = HOUR
-    """For so long nothing has happened in an operation that has not ended."""
+    """Time without progress of an operation that has not ended."""
     stream_warning: float = DAY
-    """The first change that the reader of a changefeed has not dealt with is older than this."""
+    """Age of the oldest change that the reader of a changefeed has not committed."""
 
     @staticmethod
     def of(given: Mapping[str, float]) -> Thresholds:
@@ -54,19 +56,19 @@ class Thresholds:
         for name, value in given.items():
             if name not in known:
                 raise InvalidArgument(
-                    f"there is no threshold {name!r}",
-                    names.did_you_mean(name, known) or f"There are {', '.join(known)}.",
+                    f"unknown threshold {name!r}",
+                    names.did_you_mean(name, known) or f"Known thresholds: {', '.join(known)}.",
                 )
             if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
                 raise InvalidArgument(
-                    f"the threshold {name} cannot be {value!r}", "Give a number that is at least 0."
+                    f"the threshold {name} cannot be {value!r}", "Give a number of at least 0."
                 )
         return Thresholds(**given)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LastBackup:
-    """A backup, with its age in seconds."""
+    """A backup and its age in seconds."""
 
     name: str
     time: float
@@ -75,8 +77,7 @@ class LastBackup:
 
 @dataclass(frozen=True, kw_only=True)
 class LastVerification:
-    """When backups of a collection were last verified, at which level, and how many were found not to be
-    restorable."""
+    """The last verification of a collection. ``broken`` is the number of unrestorable backups it found."""
 
     level: str
     time: float
@@ -86,13 +87,18 @@ class LastVerification:
 
 @dataclass(frozen=True, kw_only=True)
 class CollectionStatus:
-    """``restorable_until``: the time of the last backup that can be restored after this machine is lost, as
-    far as is known: it and all that it builds on are in the repository. None: there is no such backup; this
-    is always so with STORAGE = 'cluster'. ``restorable_here_until``: the time of the last one that can be
-    restored here. ``restorable``: whether there is one of either kind. ``storage``: where the backups are
-    kept. ``unsent``: number of backups that are not in the repository where they should be;
-    ``unsent_since``: the time of the oldest of them. ``chain_length``: number of backups that a restore of
-    the last one needs."""
+    """The status of a backup collection.
+
+    - ``restorable_until``: time of the last backup that can be restored after the loss of this machine, as
+      far as known: it is in the repository with its whole chain. None if there is no such backup, and always
+      with STORAGE = 'cluster'.
+    - ``restorable_here_until``: time of the last backup that can be restored here.
+    - ``restorable``: whether any backup can be restored.
+    - ``storage``: the location of the backups.
+    - ``unsent``: number of backups that are not uploaded to the repository yet.
+    - ``unsent_since``: time of the oldest of them.
+    - ``chain_length``: number of backups that a restore of the last backup needs.
+    """
 
     name: str
     restorable_until: float | None
@@ -110,8 +116,11 @@ class CollectionStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class OperationStatus:
-    """An operation that has not ended. ``state``: running or cancelling. ``changed``: when something last
-    happened in it. ``orphan``: its process is dead."""
+    """An operation that has not ended.
+
+    ``state`` is running or cancelling, ``changed`` the time of its last progress, and ``orphan`` whether its
+    process is dead.
+    """
 
     id: str
     kind: str
@@ -123,8 +132,7 @@ class OperationStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamStatus:
-    """How far a changefeed's reader is behind: in steps, and the age of the first change that was not dealt
-    with."""
+    """The lag of a changefeed's reader: in steps, and as the age of the oldest uncommitted change."""
 
     path: str
     steps: int
@@ -133,7 +141,7 @@ class StreamStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:
-    """One thing that needs attention. ``about`` is a collection, an operation, a stream, or ``tables``."""
+    """A problem that needs attention. ``about`` is a collection, an operation, a stream, or ``tables``."""
 
     level: Grade
     about: str
@@ -143,7 +151,7 @@ class Attention:
 
 @dataclass(frozen=True, kw_only=True)
 class Suggestion:
-    """One thing that works and could be better. It does not change the level."""
+    """A possible improvement. It does not change the level."""
 
     about: str
     message: str
@@ -152,8 +160,11 @@ class Suggestion:
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """A warehouse at one moment. ``level`` is that of the worst of ``attention``. ``unprotected_tables``:
-    those that no backup is taken of, without those that the setting ``scratch_tables`` names."""
+    """The status of a warehouse.
+
+    ``level`` is the worst level in ``attention``. ``unprotected_tables`` are the tables in no backup
+    collection, except those in the setting ``scratch_tables``.
+    """
 
     level: Grade
     time: float
@@ -166,6 +177,7 @@ class Status:
 
 
 def look(runtime: Runtime, thresholds: Thresholds) -> Status:
+    """Compute the status of the warehouse."""
     now = runtime.clock.now()
     with runtime.catalog.read() as conn:
         found = list(standings(conn))
@@ -175,8 +187,8 @@ def look(runtime: Runtime, thresholds: Thresholds) -> Status:
         left_out = unprotected(
             conn, [standing.collection for standing in found], runtime.settings.scratch_tables
         )
-    # A send that failed is the reason why backups are not in their repository; without such backups it is of
-    # no interest any more.
+    # A failed upload is reported as the reason of missing backups in the repository. Once all backups are
+    # uploaded, it is not reported at all.
     sends = {each.collection: each for each in failed if _brings_home(each)}
     there = {None, *(standing.collection.name for standing in found)}
     attention = [
@@ -222,7 +234,7 @@ def _last(head: BackupHead | None, now: float) -> LastBackup | None:
 
 
 def _verification(standing: Standing, now: float) -> LastVerification | None:
-    """Return the last one; of two at the same time the higher level, which says more."""
+    """Return the last verification; of two at the same time, the one of the higher level."""
     if not standing.verified:
         return None
     level, found = max(enumerate(standing.verified.items()), key=lambda at: (at[1][1].time, at[0]))[1]
@@ -273,7 +285,7 @@ def _of_collection(
     if standing.restorable.name != last.name:
         yield say(
             "critical",
-            f"{last.name} cannot be restored, only {standing.restorable.name} and what is older",
+            f"{last.name} cannot be restored, only {standing.restorable.name} and older backups",
             f"See why: strandline verify {shlex.quote(name)}. Repair it: REPAIR {word(name)}; or take a new "
             f"full one: BACKUP {word(name)}.",
         )
@@ -283,11 +295,12 @@ def _of_collection(
             "warning",
             f"{older[-1].name}{others} cannot be restored",
             f"See why: strandline verify {shlex.quote(name)}. Repair it: REPAIR {word(name)}; or "
-            f"drop it with what builds on it: DROP BACKUP {word(name)} {constant(older[-1].name)} CONFIRM.",
+            "drop it with the backups that build on it: "
+            f"DROP BACKUP {word(name)} {constant(older[-1].name)} CONFIRM.",
         )
     if standing.waiting:
         yield _of_unsent(standing, failed_send)
-    # Backups of an attached collection are taken elsewhere, and are as old as their owner lets them be.
+    # Backups of an attached collection are taken by another warehouse, which decides about their age.
     if not standing.collection.record(Collection).attached:
         yield from _of_age(standing, thresholds, now)
     if standing.chain_length > thresholds.chain_warning:
@@ -304,8 +317,7 @@ def _of_collection(
 
 
 def _of_age(standing: Standing, thresholds: Thresholds, now: float) -> Iterator[Attention]:
-    """Yield what is said if the last backup is old that can be restored from where the collection keeps its
-    backups."""
+    """Yield a problem if the last backup that can be restored from the collection's storage is too old."""
     name, is_here = standing.collection.name, standing.storage == CLUSTER
     kept = standing.restorable if is_here else standing.restorable_elsewhere
     where = "" if is_here else " after losing this machine"
@@ -322,13 +334,15 @@ def _of_age(standing: Standing, thresholds: Thresholds, now: float) -> Iterator[
 
 
 def _how(standing: Standing) -> str:
-    """Return how the next backup is to be taken, as a statement says it."""
+    """Return the clause of BACKUP for the next backup of a collection."""
     return " INCREMENTAL OR FULL" if standing.collection.record(Collection).settings.incremental else ""
 
 
 def _of_unsent(standing: Standing, failed_send: Failed | None) -> Attention:
-    """Return what is said of backups that nobody is sending: critical if the repository has none that can be
-    restored."""
+    """Build the problem of backups that are not being uploaded.
+
+    It is critical if the repository has no backup that can be restored.
+    """
     name, waiting = standing.collection.name, standing.waiting
     why = None if failed_send is None else _failure(failed_send)
     retry = f"BACKUP {word(name)}{_how(standing)}."
@@ -342,14 +356,14 @@ def _of_unsent(standing: Standing, failed_send: Failed | None) -> Attention:
         level="critical" if standing.restorable_elsewhere is None else "warning",
         about=name,
         message=message if why is None else f"{message} ({why.message})",
-        hint=f"Check that it can be reached; the next backup sends them: {retry}"
+        hint=f"Check that it can be reached. The next backup uploads them: {retry}"
         if why is None
-        else f"{why.hint} Then the next backup sends them: {retry}",
+        else f"{why.hint} Then the next backup uploads them: {retry}",
     )
 
 
 def _of_tables(left_out: Unprotected, found: Sequence[Standing]) -> Iterator[Attention]:
-    """Yield what is said of tables that no backup is taken of."""
+    """Yield the problems of tables without a backup."""
     here = {standing.collection.name: standing for standing in found}
     for name, tables in left_out.attached.items():
         storage = here[name].storage
@@ -358,17 +372,17 @@ def _of_tables(left_out: Unprotected, found: Sequence[Standing]) -> Iterator[Att
             about=name,
             message=f"no backup is taken of {_listed(tables)}: the repository {storage} belongs to another "
             "warehouse or collection",
-            hint=f"If that one is lost, take it over: ATTACH BACKUP COLLECTION {word(name)} FROM "
+            hint=f"If that one is lost, take the repository over: ATTACH BACKUP COLLECTION {word(name)} FROM "
             f"{constant(storage)} WITH (TAKE_OVER = 'true'); BACKUP {word(name)}. Otherwise create a "
-            "collection with a repository of its own.",
+            "collection with its own repository.",
         )
     for name, tables in left_out.missing.items():
         drops = ", ".join(f"DROP TABLE {word(path.lstrip('/'))}" for path in tables[:LISTED])
         yield Attention(
             level="warning",
             about=name,
-            message=f"it cannot take a backup without {_listed(tables)}, which it names",
-            hint="Create or restore what is missing; or take it out: ALTER BACKUP COLLECTION "
+            message=f"it cannot be backed up, because members are missing: {_listed(tables)}",
+            hint="Create or restore the missing tables, or remove them: ALTER BACKUP COLLECTION "
             f"{word(name)} {drops}.",
         )
     if not left_out.others:
@@ -388,7 +402,7 @@ def _of_tables(left_out: Unprotected, found: Sequence[Standing]) -> Iterator[Att
         level="warning",
         about="tables",
         message=f"no backup collection has {_listed(left_out.others)}",
-        hint=f"{remedy} Name those that need no backup in the setting scratch_tables.",
+        hint=f"{remedy} Add tables that need no backup to the setting scratch_tables.",
     )
 
 
@@ -404,15 +418,15 @@ def _suggestions(standing: Standing) -> Iterator[Suggestion]:
     if standing.storage == CLUSTER:
         yield Suggestion(
             about=name,
-            message="its backups are kept in the warehouse, and are lost with it",
-            hint=f"Keep them in a repository: ALTER BACKUP COLLECTION {word(name)} SET (STORAGE = "
-            f"'s3://bucket/folder'); BACKUP {word(name)}. A folder on another machine will do as well.",
+            message="its backups are stored in the warehouse, and would be lost with it",
+            hint=f"Store them in a repository: ALTER BACKUP COLLECTION {word(name)} SET (STORAGE = "
+            f"'s3://bucket/folder'); BACKUP {word(name)}. A folder on another machine works as well.",
         )
     if not collection.settings.incremental:
         yield Suggestion(
             about=name,
             message="each of its backups is a full one",
-            hint="Let it take increments: ALTER BACKUP COLLECTION "
+            hint="Allow incremental backups: ALTER BACKUP COLLECTION "
             f"{word(name)} SET (INCREMENTAL_BACKUP_ENABLED = 'true'); BACKUP {word(name)}.",
         )
 
@@ -420,21 +434,21 @@ def _suggestions(standing: Standing) -> Iterator[Suggestion]:
 def _of_operation(
     operation: Unfinished, orphans: set[str], thresholds: Thresholds, now: float
 ) -> Iterator[Attention]:
-    hint = f"Carry it on with db.wait({operation.id!r}), or undo it with db.cancel({operation.id!r})."
+    hint = f"Continue it with db.wait({operation.id!r}), or undo it with db.cancel({operation.id!r})."
     if operation.state == "cancelling":
         hint = f"It is being undone. Complete that with db.wait({operation.id!r})."
     silent = _age(operation.changed, now)
     if operation.id in orphans:
         message = f"the process of this {operation.kind} has died"
     elif silent > thresholds.operation_warning:
-        message = f"nothing has happened in this {operation.kind} for {hours(silent)}"
+        message = f"this {operation.kind} has made no progress for {hours(silent)}"
     else:
         return
     yield Attention(level="warning", about=operation.id, message=message, hint=hint)
 
 
 def _brings_home(failed: Failed) -> bool:
-    """Return whether it has failed to send backups to the repository of their collection."""
+    """Return whether a failed operation was an upload to the repository of its collection."""
     return failed.kind == "send backup" and failed.elsewhere is None
 
 
@@ -461,12 +475,12 @@ def _of_stream(lag: Lag, thresholds: Thresholds, now: float) -> Iterator[Attenti
             level="warning",
             about=lag.stream,
             message=f"its reader is {lag.steps} steps and {hours(age)} behind",
-            hint="See whether its reader runs, or drop it: ALTER TABLE ... DROP CHANGEFEED.",
+            hint="Check that the reader runs, or drop it: ALTER TABLE ... DROP CHANGEFEED.",
         )
 
 
 def hours(seconds: float) -> str:
-    """Return a long time in words, in one unit."""
+    """Return a period as text in one unit, such as ``3 days``."""
     for unit, size in (("day", DAY), ("hour", HOUR), ("minute", 60.0)):
         if seconds >= 2 * size:
             return f"{int(seconds // size)} {unit}s"

@@ -1,7 +1,7 @@
-"""``db.stream(path)``: reading a change stream, and user changefeeds as statements.
+"""``db.stream(path)``: read a change stream; and the statements about changefeeds.
 
-A stream's position is its hold: everything after it is kept. ``commit`` moves it forward; whoever reads again
-after a crash begins there, so no record is lost, and none that was committed is seen again.
+Everything after a stream's position is kept. ``commit`` moves the position forward. After a crash, a reader
+starts at the position again: it loses no record, and sees no committed record twice.
 """
 
 from __future__ import annotations
@@ -36,15 +36,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Batch:
-    """Records of whole commits, in their order. ``step`` is the last of them: commit it when they are dealt
-    with."""
+    """Records of whole commits, in order. Commit ``step``, the last one, when they are processed."""
 
     step: int
     records: list[dict[str, Any]]
 
 
 class Stream:
-    """A stream by path. Holds no state; may be used from any thread."""
+    """A stream by path. It has no state. Thread-safe."""
 
     def __init__(self, database: Database, path: str) -> None:
         self._database = database
@@ -55,22 +54,24 @@ class Stream:
 
     @property
     def position(self) -> int:
-        """The step up to which the stream's records are dealt with."""
+        """The step up to which records were committed."""
         with self._database.guard(), self._database.runtime.catalog.read() as conn:
             return position(conn, _open_stream(conn, self.path))
 
     @property
     def head(self) -> int:
-        """The step of the last record that there is; the position, if there is none after it."""
+        """The step of the last record, or the position if no record follows it."""
         with self._database.guard(), self._database.runtime.catalog.read() as conn:
             stream = _open_stream(conn, self.path)
             return max(position(conn, stream), chains.state(conn, stream.parent_id or 0).step)
 
     def read(self, after: int | None = None, upto: int | None = None) -> DataFrame:
-        """Return the changes in ``(after, upto]`` as a DataFrame: step, op (U upsert, R replace, E erase),
-        key columns and what the stream's mode shows of the values. From the stream's position and up to now
-        by default. Reading changes nothing, and what was read stays readable until it is committed. A name
-        that a column of the table has already gets an underscore in front."""
+        """Return the changes in ``(after, upto]`` as a DataFrame (default: from the position to now).
+
+        Columns are step, op (U upsert, R replace, E erase), the key columns, and values according to the mode
+        of the stream. If a column of the table has one of these names, the name gets an underscore in front.
+        Reading changes nothing; the changes stay readable until they are committed.
+        """
         runtime = self._database.runtime
 
         def frame(feed: Feed) -> DataFrame:
@@ -80,14 +81,18 @@ class Stream:
         return self._read(after, upto, frame)
 
     def records(self, after: int | None = None, upto: int | None = None) -> list[dict[str, Any]]:
-        """Return the same as dicts, in the order of step, then key. Times are aware datetimes in UTC. Needs
-        no Spark; meant for windows that fit into memory."""
+        """Return the changes of ``read`` as dicts, ordered by step and key, without Spark.
+
+        Times are aware datetimes in UTC. The changes must fit into memory.
+        """
         return self._read(after, upto, lambda feed: list(self._database.runtime.store.records(feed)))
 
     def poll(self, timeout: float = 0.0, max_commits: int = 100) -> Iterator[Batch]:
-        """Yield batches of records from the stream's position on, of about ``max_commits`` commits each, and
-        wait up to ``timeout`` seconds for new ones. Call ``commit(batch.step)`` when a batch is dealt with;
-        what is not committed comes again with the next ``poll``."""
+        """Yield batches of records from the stream's position on, of about ``max_commits`` commits each.
+
+        Waits up to ``timeout`` seconds for new records. Call ``commit(batch.step)`` when a batch is
+        processed. The next ``poll`` returns uncommitted records again.
+        """
         if not isinstance(max_commits, int) or max_commits < 1:
             raise InvalidArgument(f"a batch cannot have {max_commits!r} commits", "Ask for at least one.")
         runtime = self._database.runtime
@@ -108,7 +113,7 @@ class Stream:
                 runtime.clock.sleep(min(0.05, timeout))
 
     def commit(self, step: int) -> None:
-        """Let go of everything up to ``step``. Durable when it returns."""
+        """Move the position to ``step``, durably. Earlier changes may be garbage-collected."""
         with self._database.guard(), self._database.runtime.catalog.write() as tx:
             stream = _open_stream(tx.conn, self.path)
             _own_stream(tx.conn, self.path, "Add a changefeed of your own.")
@@ -121,14 +126,12 @@ class Stream:
             tables.move_hold(tx, stream.id, step)
 
     def _next_stop(self, after: int, count: int) -> int:
-        """Return where a batch that begins after ``after`` ends: at the last of the next few commits to the
-        table; ``after`` if there is none."""
+        """Return the step of the last of the next ``count`` commits after ``after``, or ``after``."""
         with self._database.runtime.catalog.read() as conn:
             return commits.stop_after(conn, _open_stream(conn, self.path).parent_id, after, count)
 
     def _read(self, after: int | None, upto: int | None, give: Callable[[Feed], T]) -> T:
-        """Return what ``give`` makes of a window; again, if the window was let go of and collected
-        meanwhile."""
+        """Call ``give`` with a window of changes; retry if files were garbage-collected meanwhile."""
         runtime = self._database.runtime
 
         def attempt() -> T:
@@ -142,7 +145,7 @@ class Stream:
 
 
 def window_of(database: Database, path: str, after: int | None, upto: int | None) -> Feed:
-    """Return the changes in ``(after, upto]`` of a stream, as the store takes them."""
+    """Return the changes in ``(after, upto]`` of a stream, for the store."""
     with database.runtime.catalog.read() as conn:
         stream = _open_stream(conn, path)
         held, now = position(conn, stream), current_step(conn)
@@ -152,7 +155,7 @@ def window_of(database: Database, path: str, after: int | None, upto: int | None
         _check_step(end)
         if begin < held:
             raise PreconditionFailed(
-                f"{path} has let go of what came before step {held}",
+                f"{path} no longer has changes before step {held}",
                 f"Read from step {held} on, or add another changefeed.",
             )
         if end > now or end < begin:
@@ -171,7 +174,7 @@ def window_of(database: Database, path: str, after: int | None, upto: int | None
 
 
 def _open_stream(conn: Connection, path: str) -> Path:
-    """Return a stream that is there, and not only about to be: until then it holds nothing."""
+    """Return a stream; refuse one that is still being created, which holds nothing yet."""
     stream = paths.require(conn, path, "stream")
     if stream.state in CREATED_STATES:
         paths.check_ready(stream)
@@ -181,7 +184,7 @@ def _open_stream(conn: Connection, path: str) -> Path:
 def position(conn: Connection, stream: Path) -> int:
     hold = tables.find_hold(conn, stream.id)
     if hold is None:
-        raise Internal(f"the stream {stream.path} holds nothing")
+        raise Internal(f"the stream {stream.path} has no position")
     return hold.step
 
 
@@ -197,19 +200,19 @@ def add_changefeed(database: Database, path: str, action: st.AddChangefeed) -> N
 def alter_changefeed(database: Database, path: str, action: st.AlterChangefeed) -> None:
     settings = _settings(action)
     with database.runtime.catalog.write() as tx:
-        stream = _own_stream(tx.conn, f"{path}/{action.name}", "It is for the collection to use.")
+        stream = _own_stream(tx.conn, f"{path}/{action.name}", "Only its collection uses it.")
         alter_stream(tx, stream, mode=settings.get("MODE"))
 
 
 def drop_changefeed(database: Database, path: str, name: str) -> None:
     with database.runtime.catalog.read() as conn:
-        hint = "It goes with the collection: DROP BACKUP COLLECTION."
+        hint = "It is dropped with its collection: DROP BACKUP COLLECTION."
         stream = _own_stream(conn, f"{path}/{name}", hint)
     database.run_operation("drop streams", StreamPaths(streams=(stream.path,)))
 
 
 def _own_stream(conn: Connection, path: str, hint: str) -> Path:
-    """Return a stream that belongs to no collection."""
+    """Return a stream; refuse one that belongs to a backup collection."""
     stream = paths.require(conn, path, "stream")
     if stream.record(StreamBody).owner is not None:
         raise PreconditionFailed(f"{stream.path} belongs to a backup collection", hint)

@@ -1,4 +1,4 @@
-"""``db.table(path)``: rows in and out of one table without SQL."""
+"""``db.table(path)``: read and write the rows of a table without SQL."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 
 
 class Table:
-    """A table by path. Holds no state: each call looks at the table as it is then. May be used from any
-    thread."""
+    """A table by path. It has no state: each call uses the table at that moment. Thread-safe."""
 
     def __init__(self, database: Database, path: str) -> None:
         self._database = database
@@ -39,29 +38,33 @@ class Table:
         return f"<Table {self.path}>"
 
     def upsert(self, data: Any) -> int | None:
-        """Set the named columns of the rows with these keys, and add rows that are missing. ``data`` is a
-        DataFrame of Spark, pandas or polars, an Arrow table, batch or stream, a relation of DuckDB, whatever
-        else has ``__arrow_c_stream__``, or dicts. A time without a zone is in UTC; dates and times may also
-        be ISO text, with or without an offset. Return the step of the commit, which is durable then; None
-        inside ``db.transaction()``, where it is durable with the end of the block."""
+        """Update columns of rows by key, and add missing rows; return the step of the commit.
+
+        ``data`` is a DataFrame of Spark, pandas or polars, an Arrow table, batch or stream, a DuckDB relation,
+        another object with ``__arrow_c_stream__``, or dicts. Times without a zone are in UTC. Dates and times
+        may be ISO text, with or without an offset. The commit is durable when this returns. Inside
+        ``db.transaction()``, None is returned, and the end of the block commits.
+        """
         return self._write("UPSERT", data)
 
     def insert(self, data: Any) -> int | None:
-        """Like ``upsert``, but a key that is there already is an error."""
+        """Add rows, as ``upsert`` does; an existing key is an error."""
         return self._write("INSERT", data)
 
     def replace(self, data: Any) -> int | None:
-        """Like ``upsert``, but columns that are not named become NULL."""
+        """Write whole rows, as ``upsert`` does; columns that are not given become NULL."""
         return self._write("REPLACE", data)
 
     def delete(self, keys: Any) -> int | None:
-        """Erase the rows with these keys: a list of keys (plain values, or tuples for a composite key),
-        dicts, an Arrow table or a DataFrame of the key columns. An erase is recorded for every key, whether
-        or not it is there."""
+        """Delete the rows with these keys; return the step of the commit, as ``upsert`` does.
+
+        ``keys`` is a list of keys (plain values, or tuples for a composite key), dicts, an Arrow table or a
+        DataFrame of the key columns. An erase is recorded for each key, even if the row does not exist.
+        """
         return self._write("DELETE ON", keys)
 
     def df(self, at: int | None = None) -> DataFrame:
-        """Return the rows as a DataFrame: now, or as they were at a step."""
+        """Return the rows as a Spark DataFrame: now, or at a step."""
         runtime = self._database.runtime
 
         def frame(reader: Reader) -> DataFrame:
@@ -76,7 +79,7 @@ class Table:
             return repeat(runtime, lambda: frame(Reader(runtime, Snapshot(runtime, at))))
 
     def get(self, *key: Any) -> dict[str, Any] | None:
-        """Return one row by its key, or None. Times are aware datetimes in UTC. Needs no Spark."""
+        """Return a row by its key, or None, without Spark. Times are aware datetimes in UTC."""
 
         def row(reader: Reader) -> dict[str, Any] | None:
             view = reader.view(self.path)
@@ -97,11 +100,17 @@ class Table:
         view: str | None = None,
         params: Any = None,
     ) -> Scan:
-        """Return a scan of rows for Arrow, pandas, polars and DuckDB: ``columns`` by name (None: all) of
-        those that satisfy a condition, in which ``params`` are bound as in ``db.sql``; now, or ``at`` a step
-        or a time (a datetime or ISO text; UTC unless it says otherwise); ``view``: through an index. Nothing
-        is read before the scan is asked for rows. Needs no Spark for any number of rows, unless the condition
-        does."""
+        """Return a scan of rows for Arrow, pandas, polars and DuckDB. Rows are read when it is used.
+
+        No number of rows needs Spark, but some conditions do.
+
+        Args:
+            columns: names of columns (default: all).
+            where: a SQL condition.
+            at: a step, or a time as datetime or ISO text, in UTC unless it has a zone (default: now).
+            view: the name of an index to read through.
+            params: values of parameters in the condition, as in ``db.sql``.
+        """
         from strandline.api.scan import Scan
 
         with self._database.guard():
@@ -114,7 +123,7 @@ class Table:
             return Scan(self._database, ref, None if columns is None else tuple(columns), condition)
 
     def describe(self) -> dict[str, Any]:
-        """Return what ``db.describe`` returns of this table."""
+        """Return ``db.describe`` of this table."""
         return self._database.describe(self.path)
 
     def _write(self, mode: Mode, data: Any) -> int | None:
@@ -139,8 +148,10 @@ class Table:
 
 
 class _Frame:
-    """A DataFrame that is evaluated once. Its source may change, and a commit may have to be repeated: then
-    the rows are taken from what the first try had written of them."""
+    """A DataFrame that is evaluated only once, because its source may change.
+
+    If the commit is retried, the rows are read from the files of the first try.
+    """
 
     def __init__(self, frame: DataFrame) -> None:
         self._rows: DataFrame | pa.Table = frame
@@ -154,7 +165,7 @@ class _Frame:
         self._written = view.info.schema, columns, tx.write(view, mode, self._rows.toDF(*columns))
 
     def keep(self, tx: Transaction) -> None:
-        """Called before the files of a try that came to nothing are removed."""
+        """Take over the written rows, before the files of a failed try are removed."""
         if self._written is None:
             return
         self._rows = tx.runtime.store.given(*self._written)
@@ -162,8 +173,7 @@ class _Frame:
 
 
 def _rows(mode: Mode, data: Any) -> _Frame | pa.Table | list[Any]:
-    """Return what a caller brings, taken once: a commit that has to be repeated must not find an iterator
-    that is used up."""
+    """Return the data of a caller. Read iterators only once: a retry of the commit needs the same rows."""
     if type(data).__module__.startswith("pyspark.sql") and hasattr(data, "sparkSession"):
         return _Frame(data)
     if isinstance(data, pa.RecordBatch):
@@ -181,14 +191,13 @@ def _rows(mode: Mode, data: Any) -> _Frame | pa.Table | list[Any]:
     if mode == "DELETE ON":
         return [data]
     raise InvalidArgument(
-        f"rows cannot be made of a {type(data).__name__}",
+        f"a {type(data).__name__} cannot be converted to rows",
         "Pass a DataFrame of Spark, pandas or polars, Arrow data, a relation of DuckDB, or a list of dicts.",
     )
 
 
 def _streamed(data: Any) -> pa.Table:
-    """Return the rows of whatever knows Arrow's interface for streams: a frame of polars, a relation of
-    DuckDB, a reader of Arrow batches, a result of ours."""
+    """Read an Arrow stream: of a polars frame, a DuckDB relation, an Arrow reader, or a ``Result``."""
     try:
         return pa.RecordBatchReader.from_stream(data).read_all()
     except pa.ArrowInvalid as error:

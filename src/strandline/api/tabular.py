@@ -1,4 +1,4 @@
-"""Rows as data of Arrow, pandas and polars: what a query and a scan have in common."""
+"""The base class of results and scans: rows as Arrow, pandas and polars data."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ if TYPE_CHECKING:
 __all__ = ["BATCH_ROWS", "Tabular", "check_limit"]
 
 BATCH_ROWS = 65_536
-"""So many rows a batch has at most, unless the caller says otherwise."""
+"""Default maximum number of rows in a batch."""
 SHOWN_ROWS = 10
-"""So many rows a notebook shows."""
+"""Number of rows shown in a notebook."""
 
 
 class Tabular(ABC):
-    """Rows that others can take as Arrow data. Unsigned types are unsigned in it, times are in UTC. Whatever
-    knows Arrow's PyCapsule interface (``__arrow_c_stream__``: pyarrow, polars, DuckDB, pandas) takes it as it
-    is."""
+    """Rows that can be read as Arrow data.
+
+    Unsigned types stay unsigned, times are in UTC. Libraries with Arrow's PyCapsule interface
+    (``__arrow_c_stream__``: pyarrow, polars, DuckDB, pandas) accept the object itself.
+    """
 
     @property
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """The columns with their types."""
+        """The columns with their Arrow types."""
 
     @abstractmethod
     def to_reader(self, batch_rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
-        """Return the rows as a stream of batches, of which only some are in memory at a time. One thread
-        reads it."""
+        """Return the rows as a stream of batches for one thread, with bounded memory."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -43,12 +44,11 @@ class Tabular(ABC):
         return tuple(self.schema.names)
 
     def to_arrow(self) -> pa.Table:
-        """Return the rows as an Arrow table. It has the same types when it is empty."""
+        """Return the rows as an Arrow table. The types do not depend on the rows."""
         return self.to_reader().read_all()
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the rows as a pandas DataFrame. Whole numbers stay such where a column has NULLs: it has one
-        of pandas' nullable types then."""
+        """Return the rows as a pandas DataFrame. Integer columns with NULLs get a nullable integer type."""
         pandas = _needed("pandas")
         table = self.to_arrow()
         nullable = {
@@ -69,14 +69,14 @@ class Tabular(ABC):
 
     @abstractmethod
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows as plain tuples, of which only some are in memory at a time."""
+        """Yield the rows as plain tuples, with bounded memory."""
 
     @abstractmethod
     def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
-        """Return the rows as plain tuples, or the first ``limit`` of them."""
+        """Return the rows as plain tuples; with ``limit``, the first ones."""
 
     def _shown(self) -> str:
-        """Return the first rows as a table of HTML."""
+        """Return the first rows as an HTML table."""
         rows = self.rows(SHOWN_ROWS + 1)
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
         body = "".join(
@@ -93,9 +93,11 @@ _NULLABLE = {
 
 
 def check_limit(limit: int) -> None:
-    """Refuse what is no number of rows to be given at most."""
+    """Refuse an invalid maximum number of rows."""
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
-        raise InvalidArgument(f"{limit!r} is no number of rows", "Give a number from 0 on, or None for all.")
+        raise InvalidArgument(
+            f"{limit!r} is not a number of rows", "Give a number of at least 0, or None for all."
+        )
 
 
 def _text(value: Any) -> str:
@@ -109,6 +111,6 @@ def _needed(package: str) -> Any:
         return importlib.import_module(package)
     except ImportError:
         raise Unavailable(
-            f"the package {package} is not installed, which this answer is made with",
+            f"the package {package} is needed for this and not installed",
             f"Install it: pip install {package}.",
         ) from None

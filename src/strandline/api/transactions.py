@@ -1,4 +1,4 @@
-"""BEGIN, COMMIT and ROLLBACK."""
+"""Handlers of BEGIN, COMMIT and ROLLBACK."""
 
 from __future__ import annotations
 

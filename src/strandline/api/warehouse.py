@@ -1,4 +1,4 @@
-"""ALTER WAREHOUSE: the settings that are stored in the warehouse."""
+"""ALTER WAREHOUSE: change settings that are stored in the warehouse."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def alter(db: Database, statement: st.AlterWarehouse) -> Result:
 
 
 def change_settings(db: Database, changes: Iterable[tuple[str, float | None]]) -> None:
-    """Store values of settings of the warehouse; None: the default."""
+    """Store settings of the warehouse; None removes a setting, so that its default applies."""
     with db.guard(), db.runtime.catalog.write() as tx:
         for name, value in changes:
             if value is None:

@@ -1,4 +1,4 @@
-"""Python's common interface to databases (PEP 249) over a warehouse.
+"""The Python database interface (PEP 249) of a warehouse.
 
     from strandline import dbapi
 
@@ -7,9 +7,9 @@
     cursor.execute("UPSERT INTO t (k, v) VALUES (?, ?)", (1, "x"))
     connection.commit()
 
-The first statement that changes rows begins a transaction, which ``commit`` makes one commit at one step and
-``rollback`` discards. Statements that are not about rows (CREATE, BACKUP, ...) commit what is open and then
-run by themselves. Threads may share the module, not a connection.
+The first statement that changes rows begins a transaction. ``commit`` commits it at one step, ``rollback``
+discards it. Other statements (CREATE, BACKUP, ...) first commit the open transaction and then run on their
+own. Threads may share the module, but not a connection.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ __all__ = [
 apilevel = "2.0"
 threadsafety = 1
 paramstyle = "qmark"
-"""``:name`` with a dict is taken as well."""
+"""``:name`` with a dict works as well."""
 
 Date = date
 Time = _time
@@ -76,15 +76,15 @@ Binary = bytes
 
 
 def DateFromTicks(ticks: float) -> date:
-    """Return the day, in local time, of seconds since 1970."""
+    """Return the local date of a number of seconds since 1970."""
     return date(*time.localtime(ticks)[:3])
 
 
 def TimeFromTicks(ticks: float) -> _time:
-    """Return the time of day, in local time, of seconds since 1970."""
+    """Return the local time of day of a number of seconds since 1970."""
     return _time(*time.localtime(ticks)[3:6])
 
 
 def TimestampFromTicks(ticks: float) -> datetime:
-    """Return the moment of seconds since 1970."""
+    """Return the UTC date and time of a number of seconds since 1970."""
     return datetime.fromtimestamp(ticks, timezone.utc)

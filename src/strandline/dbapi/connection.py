@@ -1,4 +1,4 @@
-"""A connection: one warehouse, and the transaction that is open."""
+"""Connections (PEP 249): one warehouse and its open transaction."""
 
 from __future__ import annotations
 
@@ -19,20 +19,26 @@ __all__ = ["Connection", "connect"]
 
 
 _IN_TRANSACTIONS = (st.Change, st.Select, st.Explain, st.ExplainStatement, st.Begin, st.Commit, st.Rollback)
-"""What does not end a transaction by being run."""
+"""Statements that do not commit the open transaction before they run."""
 
 
 def connect(
     warehouse: str = "warehouse", *, autocommit: bool = False, create: bool = False, **options: Any
 ) -> Connection:
-    """Open a warehouse; with ``create``, create it if the folder is missing or empty. ``options`` are those
-    of ``strandline.connect``. With ``autocommit`` each ``execute`` is a commit of its own."""
+    """Open a warehouse.
+
+    Args:
+        warehouse: a folder or a URL.
+        autocommit: commit after each ``execute``.
+        create: create the warehouse if the folder is missing or empty.
+        options: other arguments of ``strandline.connect``.
+    """
     with translated():
         return Connection(open_database(warehouse, create=create, **options), autocommit=autocommit)
 
 
 class Connection:
-    """Used by one thread at a time. Closing it discards what is not committed."""
+    """A connection for one thread at a time. Closing it discards uncommitted changes."""
 
     Warning = exceptions.Warning
     Error = exceptions.Error
@@ -48,12 +54,12 @@ class Connection:
     def __init__(self, database: Database, *, autocommit: bool = False) -> None:
         self._database: Database | None = database
         self._thread: int | None = None
-        """The thread whose transaction is open."""
+        """The thread with the open transaction."""
         self.autocommit = autocommit
 
     @property
     def database(self) -> Database:
-        """The connection that this one is made of, for all that PEP 249 does not know."""
+        """The underlying ``Database``, for features outside PEP 249."""
         if self._database is None:
             raise InterfaceError("the connection is closed")
         return self._database
@@ -64,7 +70,7 @@ class Connection:
         return Cursor(self)
 
     def run(self, statements: Sequence[st.Statement]) -> Result:
-        """Run statements for a cursor, and return the result of the last one."""
+        """Run statements for a cursor; return the result of the last one."""
         changes = [isinstance(statement, st.Change) for statement in statements]
         if not all(isinstance(statement, _IN_TRANSACTIONS) for statement in statements):
             self.commit()
@@ -78,8 +84,11 @@ class Connection:
                 self._thread = get_ident() if is_open else None
 
     def commit(self) -> None:
-        """Make all changes since the last one durable, as one commit at one step. If others have changed the
-        same rows meanwhile, this is an OperationalError with the code CONFLICT, and nothing is committed."""
+        """Commit all changes since the last commit at one step.
+
+        Raises OperationalError with the code CONFLICT, and commits nothing, if others have changed the same
+        rows meanwhile.
+        """
         if self._is_open():
             self._thread = None
             with translated(changing=True):
@@ -93,15 +102,14 @@ class Connection:
                 self.database.rollback()
 
     def _is_open(self) -> bool:
-        """Return whether a transaction is open. A thread knows only its own, so no other must be asked to end
-        it."""
+        """Return whether a transaction is open. Refuse a transaction of another thread."""
         self.database  # noqa: B018
         if self._thread not in (None, get_ident()):
-            raise ProgrammingError("the transaction that is open is of another thread")
+            raise ProgrammingError("the open transaction belongs to another thread")
         return self._thread is not None
 
     def close(self) -> None:
-        """Discard what is not committed, and close the warehouse."""
+        """Discard uncommitted changes and close the warehouse."""
         if self._database is not None:
             if self._thread == get_ident():
                 self.rollback()
@@ -113,5 +121,5 @@ class Connection:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        """Commit if the block has ended well, else roll back; the connection stays open."""
+        """Commit after success, roll back after an exception; the connection stays open."""
         self.commit() if kind is None else self.rollback()

@@ -1,4 +1,4 @@
-"""A cursor: statements in, rows out."""
+"""Cursors (PEP 249): run statements and fetch rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["BINARY", "DATETIME", "NUMBER", "ROWID", "STRING", "Cursor"]
 
 
 class _Kind(frozenset[str]):
-    """Types of columns that are alike. Equal to each of them, as PEP 249 wants it."""
+    """A set of column types that compares equal to each of them, as PEP 249 requires."""
 
     def __eq__(self, other: object) -> bool:
         return other in self if isinstance(other, str) else frozenset.__eq__(self, other)
@@ -54,7 +54,7 @@ def _type_code(type_: pa.DataType) -> str:
 
 
 class Cursor:
-    """Made by ``connection.cursor()``. The rows of a query come while they are fetched."""
+    """A cursor from ``connection.cursor()``. Rows are streamed while they are fetched."""
 
     arraysize = 1
     lastrowid = None
@@ -67,7 +67,7 @@ class Cursor:
 
     @property
     def description(self) -> list[tuple[Any, ...]] | None:
-        """Name and type of each column, and five things that nobody knows; None without rows."""
+        """Name, type and five times None for each column; None if the statement has no rows."""
         if self._rows is None or self._result is None:
             return None
         with translated():
@@ -75,7 +75,7 @@ class Cursor:
 
     @property
     def rowcount(self) -> int:
-        """How many rows the last statement has changed or given; -1 if that is not known yet."""
+        """Number of rows that the last statement changed or returned; -1 if not known yet."""
         result = self._result
         if result is None:
             return -1
@@ -84,19 +84,19 @@ class Cursor:
         return len(result.here) if result.here is not None else -1
 
     def execute(self, operation: str, parameters: Params = None) -> Cursor:
-        """Run a statement, or several with ``;`` between them, with values for ``?`` or ``:name``."""
+        """Run one or more statements, separated by ``;``, with values for ``?`` or ``:name``."""
         self._check()
         with translated():
             self._run(parse(operation, parameters or None))
         return self
 
     def executemany(self, operation: str, seq_of_parameters: Iterable[Params]) -> Cursor:
-        """Run a statement with each of the values. Rows for the same table are written together."""
+        """Run a statement with each set of values. Rows of the same table are written together."""
         self._check()
         with translated():
             statements = [s for values in seq_of_parameters for s in parse(operation, values)]
             if any(not isinstance(statement, st.Change) for statement in statements):
-                raise ProgrammingError("executemany() is for statements that change rows")
+                raise ProgrammingError("executemany() accepts only statements that change rows")
             self._run(list(_together(statements)))
         return self
 
@@ -108,24 +108,24 @@ class Cursor:
         self._rows = iter(result) if has_rows else None
 
     def fetchone(self) -> tuple[Any, ...] | None:
-        """Return the next row, or None behind the last one."""
+        """Return the next row, or None after the last one."""
         return next(iter(self.fetchmany(1)), None)
 
     def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
-        """Return the next rows: so many, or ``arraysize``."""
+        """Return the next ``size`` rows (default: ``arraysize``)."""
         rows, most = self._open_rows(), self.arraysize if size is None else size
         if not isinstance(most, int) or most < 0:
-            raise ProgrammingError(f"{most!r} is no number of rows to fetch")
+            raise ProgrammingError(f"{most!r} is not a number of rows")
         with translated():
             return list(islice(rows, most))
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """Return all rows that are left."""
+        """Return all remaining rows."""
         with translated():
             return list(self._open_rows())
 
     def fetch_arrow_table(self) -> pa.Table:
-        """Return all rows of the last statement as an Arrow table, those that were fetched among them."""
+        """Return all rows of the last statement as an Arrow table, including fetched ones."""
         self._open_rows()
         assert self._result is not None
         with translated():
@@ -142,14 +142,14 @@ class Cursor:
         return self._rows
 
     def close(self) -> None:
-        """Let go of the rows. The cursor cannot be used any more."""
+        """Close the cursor and free its rows."""
         self._is_closed, self._result, self._rows = True, None, None
 
     def setinputsizes(self, sizes: Any) -> None:
-        """Do nothing: values have their types."""
+        """Do nothing: types of values are known."""
 
     def setoutputsize(self, size: int, column: int | None = None) -> None:
-        """Do nothing: no value is cut."""
+        """Do nothing: values are never truncated."""
 
     def __enter__(self) -> Cursor:
         return self
@@ -163,7 +163,7 @@ class Cursor:
 
 
 def _together(statements: Sequence[st.Statement]) -> Iterator[st.Statement]:
-    """Yield the same statements, consecutive ones that write values alike as one."""
+    """Yield the statements, with consecutive writes to the same columns combined into one."""
     last: st.Write | None = None
     rows: list[Any] = []
     for statement in statements:

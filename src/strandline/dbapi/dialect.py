@@ -1,6 +1,6 @@
-"""SQLAlchemy's dialect ``strandline://``, by the interface of PEP 249.
+"""The SQLAlchemy dialect ``strandline://``, on top of the PEP 249 interface.
 
-create_engine("strandline:////data/warehouse?catalog=postgresql%2Bpsycopg://host/database")
+    create_engine("strandline:////data/warehouse?catalog=postgresql%2Bpsycopg://host/database")
 
 ``?create=true`` creates the warehouse if the folder is missing or empty.
 """
@@ -31,7 +31,7 @@ _TYPES: dict[str, Any] = {
     "date": types.Date,
     "float": types.Float,
 }
-"""SQLAlchemy's types of our kinds, those of them that need no sizes."""
+"""SQLAlchemy types of the kinds that have no size or precision."""
 
 
 class _Names(IdentifierPreparer):
@@ -40,7 +40,7 @@ class _Names(IdentifierPreparer):
 
 
 class _Types(GenericTypeCompiler):
-    """What the columns of a new table are called here."""
+    """Compiles SQLAlchemy types to types of Strandline."""
 
     def visit_BOOLEAN(self, type_: Any, **_: Any) -> str:
         return "Bool"
@@ -84,7 +84,7 @@ class _Types(GenericTypeCompiler):
 
 
 class StrandlineDialect(DefaultDialect):
-    """Tables by their paths, without schemas. Times have a zone."""
+    """The dialect. Table names are paths; there are no schemas. Times have a zone."""
 
     name = "strandline"
     driver = "dbapi"

@@ -1,4 +1,4 @@
-"""PEP 249's exceptions, and which of them an error of ours is."""
+"""The exceptions of PEP 249, and their mapping from Strandline's errors."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = [
 
 
 class Warning(Exception):
-    """Something important that is no error. There is none so far."""
+    """An important warning. Not used so far."""
 
 
 class Error(Exception):
-    """What all errors have in common. ``code`` and ``hint`` are those of the error that it stands for."""
+    """Base class of all errors. ``code`` and ``hint`` come from the original error."""
 
     def __init__(self, message: str, code: str = "", hint: str | None = None) -> None:
         super().__init__(message)
@@ -36,35 +36,35 @@ class Error(Exception):
 
 
 class InterfaceError(Error):
-    """The interface was used in a wrong way, such as a cursor that is closed."""
+    """The interface was misused, for example a closed cursor."""
 
 
 class DatabaseError(Error):
-    """The database has refused something, or failed."""
+    """The database refused a request, or failed."""
 
 
 class DataError(DatabaseError):
-    """A value does not fit."""
+    """A value is invalid for its column or parameter."""
 
 
 class OperationalError(DatabaseError):
-    """Nothing is wrong with the statement: try again, or look at what is not available."""
+    """The statement is valid: retry it, or check what is not available."""
 
 
 class IntegrityError(DatabaseError):
-    """A key is there already."""
+    """A key exists already, or a unique index has it already."""
 
 
 class InternalError(DatabaseError):
-    """A mistake of the database itself, or damage."""
+    """A bug of the database, or damaged data."""
 
 
 class ProgrammingError(DatabaseError):
-    """The statement is wrong, or about something that is not there."""
+    """The statement is wrong, or names something that does not exist."""
 
 
 class NotSupportedError(DatabaseError):
-    """There is no such thing here."""
+    """The feature is not supported."""
 
 
 _BY_CODE: dict[str, type[DatabaseError]] = {
@@ -78,13 +78,15 @@ _BY_CODE: dict[str, type[DatabaseError]] = {
     "CORRUPTED": InternalError,
     "INTERNAL": InternalError,
 }
-"""All others are OperationalError."""
+"""Exceptions by error code; all other codes become OperationalError."""
 
 
 @contextmanager
 def translated(*, changing: bool = False) -> Iterator[None]:
-    """Errors of ours leave the block as PEP 249's. ``changing``: rows are changed, so that what is not as it
-    should be is a key."""
+    """Translate Strandline's errors in the block to exceptions of PEP 249.
+
+    ``changing``: the statement changes rows, so PRECONDITION_FAILED is about keys and becomes IntegrityError.
+    """
     try:
         yield
     except StrandlineError as error:

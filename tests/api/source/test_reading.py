@@ -76,7 +76,7 @@ def test_a_python_without_what_it_depends_on_is_told(tmp_path: Any) -> None:
     archive.write_bytes(shipping._zipped())
     take = f"import sys; sys.path.insert(0, {str(archive)!r}); import strandline.api.source.source"
     said = subprocess.run([sys.executable, "-I", "-S", "-c", take], capture_output=True, text=True)
-    assert f"Spark runs {sys.executable}, where there is no module " in said.stderr
+    assert f"Spark runs {sys.executable}, where the module " in said.stderr
     assert "PYSPARK_PYTHON" in said.stderr
     assert "ModuleNotFoundError" not in said.stderr
 
@@ -246,7 +246,7 @@ def test_a_namespace_has_all_tables(spark_db: Database, spark: SparkSession) -> 
         plain("DROP TABLE shop.t")
         assert spark_db.describe("/t")["rows"] == 2
         plain("CREATE TABLE shop.t (mine INT) USING parquet")
-        with pytest.raises(InvalidArgument, match=r"shop\.t is there already, and is not /t"):
+        with pytest.raises(InvalidArgument, match=r"shop\.t already exists and is not /t"):
             strandline.register(spark, where, namespace="shop")
         assert spark.table("shop.t").columns == ["mine"]
         with pytest.raises(InvalidArgument, match="cannot be a namespace"):

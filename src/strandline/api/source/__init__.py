@@ -1,6 +1,6 @@
-"""``format("strandline")``: tables and changefeeds for Spark, by its Python data source API.
+"""``format("strandline")``: tables and changefeeds for Spark, with its Python data source API.
 
-Spark runs all of it in processes of its own: what plans and commits where its driver is, what reads and
-writes rows on executors. So nothing here has the connection of the process that asked, and every process
-opens the warehouse that the options name, or none.
+Spark runs this code in its own processes: planning and commits on the driver's machine, reads and writes on
+executors. So nothing here has the connection of the calling process. Processes on the driver's machine open
+the warehouse named by the options; executors open none.
 """

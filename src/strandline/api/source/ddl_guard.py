@@ -1,8 +1,8 @@
-"""Spark's DDL on registered tables, refused with the statement that does it.
+"""Refuse Spark DDL on registered tables, with a hint at the right statement.
 
-A table of a namespace is an entry of Spark's catalog that names a table of a warehouse. Spark carries out
+A table of a namespace is an entry in Spark's catalog that refers to a table of a warehouse. Spark executes
 ALTER TABLE, DROP TABLE and CREATE TABLE on its own entry, reports success, and never asks the data source. So
-``spark.sql`` of a session that has registered tables looks at such statements first.
+``spark.sql`` of a session with registered tables checks such statements first.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ _STATEMENT = re.compile(
 _CREATES = re.compile("CREATE|REPLACE")
 _USING = re.compile(r"\bUSING\s+`?(\w+)`?", re.IGNORECASE)
 _UNSAID = re.compile(r"""--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
-"""Comments and texts of a statement."""
+"""Comments and string literals of a statement."""
 _IDENTIFIER = re.compile(r"""\bIDENTIFIER\s*\(\s*(['"])([^'"]+)\1\s*\)""", re.IGNORECASE)
 
 
 class _GuardedSql:
-    """``spark.sql`` of one session. ``tables``: the path behind each name, ``database.table`` or that of a
-    view."""
+    """A replacement of ``spark.sql`` of one session that refuses DDL on registered tables."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -43,7 +42,7 @@ class _GuardedSql:
         self._namespaces: set[str] = set()
 
     def add(self, namespace: str | None, tables: Mapping[str, str]) -> None:
-        """Refuse DDL on these tables from now on, in the place of those that the namespace had."""
+        """Refuse DDL on these tables (name to path); replace the former tables of the namespace."""
         if namespace is not None:
             prefix = f"{namespace.lower()}."
             self._namespaces.add(namespace.lower())
@@ -85,8 +84,10 @@ class _GuardedSql:
         raise _refusal(f"{verb} TABLE {'.'.join(parts)}", instead)
 
     def _would_create(self, verb: str, namespace: str, text: str) -> bool:
-        """Return whether a statement is one that seems to create a table of a warehouse. One that names
-        another format does what it says."""
+        """Return whether a statement looks like the creation of a table of a warehouse.
+
+        A statement with another format after USING is let through.
+        """
         using = _USING.search(text)
         return bool(_CREATES.match(verb)) and (
             namespace in self._namespaces if using is None else using[1].lower().startswith("strandline")
@@ -101,8 +102,10 @@ def _refusal(statement: str, instead: str) -> Unsupported:
 
 
 def guard_ddl(spark: SparkSession, namespace: str | None, tables: Mapping[str, str]) -> None:
-    """Let ``spark.sql`` of this session refuse DDL on tables, by their names in a namespace of Spark's
-    catalog, or without one as temporary views."""
+    """Make ``spark.sql`` of a session refuse DDL on tables.
+
+    ``tables`` maps names in ``namespace`` of Spark's catalog, or names of temporary views, to paths.
+    """
     guarded: Any = spark.sql
     if not isinstance(guarded, _GuardedSql):
         guarded = _GuardedSql(spark)

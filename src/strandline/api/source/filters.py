@@ -1,4 +1,4 @@
-"""What Spark's filters say about the key of a table."""
+"""Translate Spark's filters to constraints on the key of a table."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _SIGNS = {
     "LessThan": "<",
     "LessThanOrEqual": "<=",
 }
-"""By the names of the classes: PySpark has them since 4.1."""
+"""Signs by class name, because PySpark has the classes only since 4.1."""
 
 
 def constraints(filters: Iterable[Filter], types: Mapping[str, Type]) -> Constraints:
-    """Return constraints that all rows satisfy that pass the filters, and perhaps others."""
+    """Return constraints that all rows matching the filters satisfy; other rows may satisfy them too."""
     found: dict[str, Allowed] = {}
     for each in filters:
         path: tuple[str, ...] = getattr(each, "attribute", ())
@@ -38,7 +38,7 @@ def constraints(filters: Iterable[Filter], types: Mapping[str, Type]) -> Constra
 
 
 def _left(each: Any, type_: Type) -> Allowed | None:
-    """Return what a filter leaves of a column's values; None if that cannot be told."""
+    """Return the values of a column that a filter allows; None if unknown."""
     kind = type(each).__name__
     if kind == "IsNull":
         return frozenset({None})

@@ -1,4 +1,4 @@
-"""The warehouses that this process of Spark's has opened: it serves many queries, one after the other."""
+"""Warehouses opened by this Spark worker process, which serves many queries."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ T = TypeVar("T")
 
 _lock = threading.Lock()
 _opened: dict[tuple[Place, int], Database] = {}
-"""By place and process: one that was forked has connections of another, and opens its own."""
+"""Connections by place and process id: a forked process must open its own."""
 
 
 class NoSession:
-    """In the place of a Spark session: a process of Spark's has none, and must not start another Spark."""
+    """Stands in for the Spark session: a Spark worker process must not start another Spark."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise Unsupported(
-            "this is too much for a process of Spark's own, which has no session",
-            "Use db.table(path) or db.sql for it, or write in smaller parts.",
+            "this needs a Spark session, which a Spark worker process does not have",
+            "Use db.table(path) or db.sql, or write in smaller parts.",
         )
 
 
 @contextmanager
 def opened(place: Place) -> Iterator[Database]:
-    """The warehouse at a place, which must be there. It stays open for the next query."""
+    """Open an existing warehouse, and keep it open for later queries."""
     with _lock:
         known = (place, os.getpid())
         if known not in _opened:
@@ -46,7 +46,7 @@ def opened(place: Place) -> Iterator[Database]:
 
 
 def plainly(call: Callable[P, T]) -> Callable[P, T]:
-    """Let errors of ours out without the way that they took: Spark shows all of it to the caller."""
+    """Raise Strandline's errors without traceback, because Spark shows the traceback to the caller."""
 
     @wraps(call)
     def called(*args: P.args, **options: P.kwargs) -> T:

@@ -1,4 +1,4 @@
-"""What ``option(...)`` may say to ``format("strandline")``, read and checked."""
+"""Read and check the options of ``format("strandline")``."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ NAMES = (
     *("mode", "txnId", "txnVersion", "changefeed"),
 )
 SPARKS = frozenset({"checkpointlocation", "queryname"})
-"""Options of Spark's own, which it shows to the source as well."""
+"""Options for Spark itself, which it also passes to the source."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a warehouse is, as the processes of Spark see it."""
+    """The location of a warehouse, as Spark's processes see it."""
 
     warehouse: str
     catalog: str | None = None
@@ -36,14 +36,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Application:
-    """A write that is done once, however often it is asked for: ``version`` of those of one ``writer``."""
+    """An idempotent write: number ``version`` of ``writer``."""
 
     writer: str
     version: int
 
 
 class Options:
-    """``given``: what the caller says; ``default``: the place that counts if he names none."""
+    """Options of the caller. ``default`` is the warehouse if they name none."""
 
     def __init__(self, given: Mapping[str, str], default: Place | None = None) -> None:
         known = {name.lower(): name for name in NAMES}
@@ -66,7 +66,7 @@ class Options:
         if self._default is None:
             raise InvalidArgument(
                 "the option warehouse is missing",
-                'Name the folder or URL: option("warehouse", ...), or register(spark, warehouse).',
+                'Set the folder or URL: option("warehouse", ...), or register(spark, warehouse).',
             )
         return self._default
 
@@ -83,7 +83,7 @@ class Options:
 
     @property
     def table(self) -> TableRef:
-        """What is to be read."""
+        """The table to read."""
         self._refuse(
             "mode", "txnId", "txnVersion", "changefeed", because="says how rows are written or followed"
         )
@@ -98,7 +98,7 @@ class Options:
 
     @property
     def mode(self) -> Mode:
-        """What is to be done with rows."""
+        """How rows are written."""
         self._refuse("at", "view", "backup", "columns", "changefeed", because="does not say what is written")
         text = self._given.get("mode", "upsert")
         if text.lower() not in MODES:
@@ -110,37 +110,35 @@ class Options:
 
     @property
     def application(self) -> Application | None:
-        """Which write it is, if the caller counts them."""
+        """The number of the write, if txnId and txnVersion are given."""
         writer, version = self._given.get("txnId"), self._given.get("txnVersion")
         if writer is None and version is None:
             return None
         if not writer or version is None or not (version.isascii() and version.isdigit()):
             raise InvalidArgument(
-                "a write that is to be done once needs the options txnId and txnVersion",
-                "Give the writer a name in txnId, and a whole number that grows in txnVersion.",
+                "an idempotent write needs both options txnId and txnVersion",
+                "Set a name of the writer in txnId, and a growing whole number in txnVersion.",
             )
         return Application(writer, int(version))
 
     @property
     def writer(self) -> str | None:
-        """The name by which batches of a stream are known, if not by the id of the query."""
+        """The name of the writer of a stream's batches; None: the id of the query."""
         if "txnVersion" in self._given:
-            raise InvalidArgument(
-                "the batches of a stream are counted by Spark", "Leave the option txnVersion out."
-            )
+            raise InvalidArgument("Spark numbers the batches of a stream", "Leave the option txnVersion out.")
         return self._given.get("txnId")
 
     @property
     def is_changefeed(self) -> bool:
-        """Whether a changefeed is named."""
+        """Whether the option changefeed is given."""
         return "changefeed" in self._given
 
     @property
     def changefeed(self) -> str:
-        """The path of the changefeed that is followed."""
+        """The path of the changefeed to read."""
         if not self._given.get("changefeed"):
             raise InvalidArgument(
-                "a table is followed by one of its changefeeds",
+                "a stream is read from a changefeed of a table",
                 'Name it by its path: option("changefeed", "/orders/feed").',
             )
         others = ("path", "table", "mode", "txnId", "txnVersion", "at", "view", "backup", "columns")

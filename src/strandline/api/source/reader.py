@@ -1,4 +1,4 @@
-"""Reading a table: planned where Spark's driver is, carried out on executors."""
+"""Read a table: planned on the machine of Spark's driver, executed on executors."""
 
 from __future__ import annotations
 
@@ -24,15 +24,17 @@ if TYPE_CHECKING:
 
 
 class Partition(InputPartition):
-    """One portion of what is read. It can be read without the catalog."""
+    """A portion of the rows. An executor reads it without the catalog."""
 
     def __init__(self, portion: Portion) -> None:
         self.portion = portion
 
 
 class TableReader(DataSourceReader):
-    """``schema``: the columns that are read, and the key. Every query is planned by itself, and sees the
-    moment at which it is."""
+    """Plans reads of a table. Each query sees the table at the moment of its planning.
+
+    ``schema`` has the columns to read, and the key.
+    """
 
     def __init__(self, place: Place, table: TableRef, schema: TableSchema) -> None:
         self._place = place
@@ -46,24 +48,24 @@ class TableReader(DataSourceReader):
             found = portions(db.runtime, self._table, self._schema, self._constraints)
         return [Partition(portion) for portion in found]
 
-    # PySpark says "tuples or batches" of an iterator that gives either.
+    # Any: PySpark's type is a union of iterators of tuples and of batches.
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         if isinstance(partition, Partition):
             yield from rows_of(partition.portion)
 
 
 class FilteringReader(TableReader):
-    """One that is told of conditions. Spark refuses it in a session that is not set up for that."""
+    """A reader with filter pushdown. Spark refuses it in a session without that setting."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Remember what they say of keys. Spark looks at each row again: what is read may have others."""
+        """Use the filters on keys to read fewer rows. Return all: Spark filters the rows again."""
         types = {c.name: c.type for c in self._schema.columns}
         self._constraints = constraints(filters, types)
         return filters
 
 
 def rows_of(portion: Portion) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a portion where an executor reads it."""
+    """Yield the rows of a portion on an executor."""
     try:
         for table in portion.tables():
             yield from batches(table)
@@ -72,5 +74,5 @@ def rows_of(portion: Portion) -> Iterator[pa.RecordBatch]:
 
 
 def batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in batches that Spark takes: not more than it takes at a time by default."""
+    """Yield the rows in batches of Spark's default size."""
     yield from table.combine_chunks().to_batches(max_chunksize=10_000)

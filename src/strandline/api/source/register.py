@@ -1,4 +1,4 @@
-"""``strandline.register``: let a Spark session know ``format("strandline")``, and tables by their names."""
+"""``strandline.register``: register ``format("strandline")`` and tables with a Spark session."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _known: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 _NAME = re.compile(r"\w+", re.ASCII)
-"""What a view or a table may be called without quotes."""
+"""Names of views and tables that need no quotes."""
 
 
 def register(
@@ -29,17 +29,24 @@ def register(
     views: str | None = None,
     namespace: str | None = None,
 ) -> None:
-    """Let a session, classic or of Spark Connect, know ``format("strandline")``. ``warehouse`` and
-    ``catalog`` count from now on where the options of a query name none. With ``views``, the beginning of
-    their names, each table of the warehouse is also a temporary view: with ``"shop_"`` the table ``/orders``
-    is ``shop_orders``, and ``/2026/orders`` is ``shop_2026_orders``. With ``namespace``, the name of a
-    database of Spark's, which is made if it is missing, each is a table in it: ``shop.orders``,
-    ``shop.2026_orders``. A query sees their rows as they are when it is first carried out, but their columns
-    as they are now. May be called again, from any thread."""
+    """Register ``format("strandline")`` with a Spark session, classic or Spark Connect.
+
+    Views and tables keep the columns that they have now. A query sees the rows at the time when it is first
+    executed. May be called again, from any thread.
+
+    Args:
+        spark: the session.
+        warehouse: default for the option ``warehouse`` of queries.
+        catalog: default for the option ``catalog``.
+        views: create a temporary view for each table, with this prefix. With ``"shop_"``, the table
+            ``/orders`` becomes ``shop_orders``, and ``/2026/orders`` becomes ``shop_2026_orders``.
+        namespace: create a table for each table in this Spark database, such as ``shop.orders`` and
+            ``shop.2026_orders``. The database is created if it is missing.
+    """
     from strandline.api.source.source import StrandlineSource, with_default
 
     if warehouse is None and (catalog, views, namespace) != (None, None, None):
-        raise InvalidArgument("there is no warehouse to register", "Name it: register(spark, warehouse).")
+        raise InvalidArgument("no warehouse is given", "Write register(spark, warehouse).")
     place = None if warehouse is None else Place(place_of(warehouse), catalog)
     frames.register_source(spark, StrandlineSource if place is None else with_default(place))
     _known.add(spark)
@@ -50,7 +57,7 @@ def register(
 
 
 def register_once(spark: SparkSession) -> None:
-    """Do so, unless the session knows it already."""
+    """Register the format with a session, unless that is done already."""
     if spark not in _known:
         register(spark)
 
@@ -66,8 +73,10 @@ def _make_views(spark: SparkSession, place: Place, prefix: str) -> None:
 
 
 def _make_tables(spark: SparkSession, place: Place, namespace: str) -> None:
-    """Make tables of Spark's catalog, in the place of those that were made before. Spark gives the source of
-    such a table no options, so that each has one of its own, which knows them."""
+    """Replace the tables of a namespace in Spark's catalog.
+
+    Spark passes no options to the source of such a table, so each table gets its own source class.
+    """
     from strandline.api.source.source import of_table
 
     if not _NAME.fullmatch(namespace):
@@ -80,7 +89,7 @@ def _make_tables(spark: SparkSession, place: Place, namespace: str) -> None:
     for name, path in sources.values():
         if not before.get(name.lower(), "strandline_").startswith("strandline_"):
             raise InvalidArgument(
-                f"{namespace}.{name} is there already, and is not {path}", "Choose another namespace."
+                f"{namespace}.{name} already exists and is not {path}", "Choose another namespace."
             )
     gone = [name for name, provider in before.items() if provider.startswith("strandline_")]
     frames.run(spark, [f"DROP TABLE `{namespace}`.`{name}`" for name in gone])
@@ -91,7 +100,7 @@ def _make_tables(spark: SparkSession, place: Place, namespace: str) -> None:
 
 
 def _named(place: Place, prefix: str) -> dict[str, str]:
-    """Return what tables are called where there are no paths, those of them that can be called anything."""
+    """Return paths by names for Spark, of the tables whose name needs no quotes."""
     with connect(place.warehouse, catalog=place.catalog, create=False) as db:
         entries = db.ls("/", depth=None)
     named: dict[str, str] = {}
@@ -103,7 +112,7 @@ def _named(place: Place, prefix: str) -> dict[str, str]:
         name = (prefix + entry.path[1:].replace("/", "_")).lower()
         if name in named:
             raise InvalidArgument(
-                f"{named[name]} and {entry.path} would both be called {name}",
+                f"{named[name]} and {entry.path} would both have the name {name}",
                 'Read them by their paths: format("strandline").load("/orders").',
             )
         if _NAME.fullmatch(name):
@@ -112,5 +121,5 @@ def _named(place: Place, prefix: str) -> dict[str, str]:
 
 
 def _text(value: str) -> str:
-    """Return a text as Spark reads it."""
+    """Return a string literal for Spark."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,4 +1,4 @@
-"""The data source that Spark makes of ``format("strandline")``."""
+"""The data source behind ``format("strandline")``."""
 
 from __future__ import annotations
 
@@ -28,13 +28,12 @@ from strandline.tables.portions import described
 
 
 class StrandlineSource(DataSource):
-    """One for each ``load`` and ``save``. Spark makes it in a process of its own, and sends copies of it to
-    others."""
+    """The data source of one ``load`` or ``save``. Spark creates it in a worker process and pickles it."""
 
     default: ClassVar[Place | None] = None
-    """The warehouse that counts where the options name none."""
+    """The warehouse if the options name none."""
     only: ClassVar[str | None] = None
-    """The one table that it is for, of those in a namespace: what Spark shows it there are no options."""
+    """The only table of this source, in a namespace; Spark's options are then ignored."""
     known_as: ClassVar[str] = "strandline"
     reads_with: ClassVar[type[TableReader]] = FilteringReader
 
@@ -49,7 +48,7 @@ class StrandlineSource(DataSource):
         return cls.known_as
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The place as plain values: it is read before the package is found.
+        # Plain values: they are unpickled before the package can be imported.
         default = None if self.default is None else (self.default.warehouse, self.default.catalog)
         return travelling(_made_again), (archive(), dict(self.options), default)
 
@@ -61,18 +60,18 @@ class StrandlineSource(DataSource):
 
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
-        """``schema``: that of this source, or one that the caller gave, which may leave columns out."""
+        """Return a reader. ``schema`` is the own schema, or a given one, perhaps with fewer columns."""
         try:
             described = self._described(schema.names)
         except InvalidArgument as error:
             raise InvalidArgument(
                 error.message,
-                f'{error.hint} Columns of a table are changed with db.sql("ALTER TABLE ..."); Spark\'s '
-                "own catalog knows them when strandline.register has been called again.",
+                f'{error.hint} Change columns with db.sql("ALTER TABLE ..."), then call '
+                "strandline.register again.",
             ) from None
         if _types(spark_schema(described)) != _types(schema):
             raise InvalidArgument(
-                "the schema that was given does not have the types of the table",
+                "the given schema does not match the types of the table",
                 f"Leave it out, or give {spark_schema(described).simpleString()}.",
             )
         return self.reads_with(self._options.place, self._options.table, described)
@@ -82,7 +81,7 @@ class StrandlineSource(DataSource):
         found = FeedReader(self._options.place, self._options.changefeed)
         if _types(schema) != _types(found.schema()):
             raise InvalidArgument(
-                "the schema that was given is not that of the changefeed",
+                "the given schema does not match the changefeed",
                 f"Leave it out, or give {found.schema().simpleString()}.",
             )
         return found
@@ -108,8 +107,10 @@ class StrandlineSource(DataSource):
 
 
 class FoundSource(StrandlineSource):
-    """The source of a session that it was not registered with: Spark has found the package, which so is there
-    wherever the source goes, and has not been set up to tell it of conditions."""
+    """The source of a session without ``register``: Spark has found the package by its name.
+
+    The package is installed everywhere then, and filter pushdown is not enabled.
+    """
 
     reads_with = TableReader
 
@@ -118,8 +119,10 @@ class FoundSource(StrandlineSource):
 
 
 def _made_again(archive: str | None, options: dict[str, str], default: Any) -> Any:
-    """Return the source that another process has sent. It runs where the package may not be found yet: Spark
-    does not let the process that follows a stream know what was shipped."""
+    """Unpickle a source. The package may not be importable yet, so add its archive to ``sys.path`` first.
+
+    Spark does not add shipped archives in the process that reads a stream.
+    """
     import sys
 
     if archive is not None and archive not in sys.path:
@@ -130,23 +133,23 @@ def _made_again(archive: str | None, options: dict[str, str], default: Any) -> A
 
 
 def source_of(options: dict[str, str], default: tuple[str, str | None] | None) -> StrandlineSource:
-    """Return the source with these options, and with the place that counts if they name none."""
+    """Return a source with these options and this default warehouse."""
     kind = StrandlineSource if default is None else with_default(Place(*default))
     return kind(CaseInsensitiveDict(options))
 
 
 def with_default(place: Place) -> type[StrandlineSource]:
-    """Return the source with a warehouse for those who name none."""
+    """Return a source class with a default warehouse."""
     return _kind({"default": place})
 
 
 def of_table(place: Place, path: str, name: str) -> type[StrandlineSource]:
-    """Return the source of one table, which has a name of its own."""
+    """Return a source class for one table, with its own format name."""
     return _kind({"default": place, "only": path, "known_as": name})
 
 
 def _kind(made: dict[str, Any]) -> type[StrandlineSource]:
-    """Return a class of no module that could be imported, and which so travels whole."""
+    """Return a class in ``__main__``, so that it is pickled by value instead of by name."""
     kind: type[StrandlineSource] = type(
         StrandlineSource.__name__, (StrandlineSource,), {**made, "__module__": "__main__"}
     )
@@ -154,7 +157,7 @@ def _kind(made: dict[str, Any]) -> type[StrandlineSource]:
 
 
 def spark_schema(schema: TableSchema) -> StructType:
-    """Return the columns of a table as Spark sees them."""
+    """Return the Spark schema of a table."""
     return from_arrow_schema(pa.schema([(c.name, c.type.arrow) for c in schema.columns]))
 
 

@@ -1,4 +1,4 @@
-"""Following a changefeed: steps are the offsets of a streaming query."""
+"""Read a changefeed in a streaming query. Its offsets are steps."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ _STEP = "step"
 
 
 class FeedReader(DataSourceStreamReader):
-    """Of one streaming query. The changefeed keeps what comes after its position, which moves when Spark has
-    noted that it is done with a batch: what a batch is made of can be read again until then."""
+    """The reader of one streaming query.
+
+    The changefeed keeps all changes after its position. The position moves when Spark has recorded that a
+    batch is done; until then, the batch can be read again.
+    """
 
     def __init__(self, place: Place, path: str) -> None:
         self._place = place
@@ -50,7 +53,7 @@ class FeedReader(DataSourceStreamReader):
             window = window_of(db, self._path, start[_STEP], end[_STEP])
             return [Partition(portion) for portion in db.runtime.store.feed_portions(window)]
 
-    # PySpark says "tuples or batches" of an iterator that gives either.
+    # Any: PySpark's type is a union of iterators of tuples and of batches.
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         if isinstance(partition, Partition):
             yield from rows_of(partition.portion)
@@ -63,4 +66,4 @@ class FeedReader(DataSourceStreamReader):
                 stream.commit(end[_STEP])
 
     def stop(self) -> None:
-        """Nothing is held that would have to be given back."""
+        """Do nothing: the reader holds no resources."""

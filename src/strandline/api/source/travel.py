@@ -1,4 +1,4 @@
-"""How the source comes into a process in which Spark has not made the package known."""
+"""Pickle the source for processes in which the package cannot be imported yet."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ __all__ = ["archive", "travelling"]
 
 
 def archive() -> str | None:
-    """Return the archive that this process has the package from; None if it is in a folder."""
+    """Return the zip archive from which the package was imported; None if it is in a folder."""
     loader = somewhere.__loader__
     return loader.archive if isinstance(loader, zipimport.zipimporter) else None
 
 
 def travelling(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that is pickled whole, and not as the name of one that could be imported. It has
-    nothing but what it imports itself."""
+    """Return a copy of a function that is pickled by value. It can use only what it imports itself."""
     assert isinstance(function, FunctionType)
     made = FunctionType(function.__code__, {"__builtins__": builtins}, function.__name__)
     made.__module__ = "__main__"

@@ -1,5 +1,7 @@
-"""Writing to a table: tasks stage rows on executors, and a commit takes those of the attempts that count, all
-at one step."""
+"""Write to a table: tasks stage rows on executors, then one commit publishes them at one step.
+
+The commit uses only the rows of the task attempts that Spark reports as successful.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,16 @@ from strandline.tables.write import frame_columns
 from strandline.types.arrays import check_source
 
 _QUERY = "sql.streaming.queryId"
-"""The property by which a task knows of which streaming query it is."""
+"""The Spark property with the id of the streaming query of a task."""
 
 
 @dataclass
 class Message(WriterCommitMessage):
-    """What a task tells the commit. ``fault``: why it wrote nothing; it does not fail by itself, for then
-    Spark would try it again, and tell the caller of the tries."""
+    """The message of a task to the commit.
+
+    ``fault`` is the error of a task. The task itself does not fail: Spark would retry it, and report the
+    tries instead of the error.
+    """
 
     staged: Staged | None = None
     fault: tuple[str, str, str] | None = None
@@ -47,7 +52,7 @@ class Message(WriterCommitMessage):
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """What is written where. Made where Spark's driver is, and sent to tasks."""
+    """The target and the staging of a write. Created on the driver's machine and sent to tasks."""
 
     place: Place
     path: str
@@ -79,7 +84,7 @@ class Job:
             return replace(made, fault=(error.code, error.message, error.hint))
 
     def commit(self, messages: Sequence[Any], application: Application | None) -> None:
-        """Write what tasks have staged, unless that was done before."""
+        """Commit the staged rows of tasks, unless this write was committed before."""
         told = [message for message in messages if isinstance(message, Message)]
         with opened(self.place) as db:
             for message in told:
@@ -92,7 +97,7 @@ class Job:
             self.clear(messages)
 
     def apply(self, db: Database, staged: Sequence[Staged], application: Application | None) -> None:
-        """Write rows that are staged, in one commit."""
+        """Write staged rows in one commit."""
 
         def once(tx: Transaction, view: TableView) -> None:
             if application is not None:
@@ -104,14 +109,14 @@ class Job:
             return
 
     def clear(self, messages: Sequence[Any]) -> None:
-        """Remove what was staged. What tasks write that come too late is removed by the collector."""
+        """Remove staged files. The garbage collector removes files of late tasks."""
         folders = {message.folder for message in messages if isinstance(message, Message)}
         for folder in folders | {self.staging.folder}:
             self.staging.files.remove_tree(folder)
 
 
 class TableWriter(DataSourceArrowWriter):
-    """Of one ``save``."""
+    """The writer of one ``save``."""
 
     def __init__(self, job: Job, application: Application | None) -> None:
         self._job = job
@@ -130,8 +135,11 @@ class TableWriter(DataSourceArrowWriter):
 
 
 class TableStreamWriter(getattr(datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)):  # type: ignore[misc]
-    """Of a streaming query. PySpark 4.0 gives its tasks rows, 4.1 batches of them. ``writer``: the name by
-    which its batches are known; that of the query by default, which stays when it is started again."""
+    """The writer of a streaming query.
+
+    Tasks get rows with PySpark 4.0, and batches with 4.1. ``writer`` is the name under which batches are
+    numbered (default: the id of the query, which survives a restart).
+    """
 
     def __init__(self, job: Job, schema: StructType, writer: str | None) -> None:
         self._job = job
@@ -144,7 +152,7 @@ class TableStreamWriter(getattr(datasource, "DataSourceStreamArrowWriter", DataS
     @plainly
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         if not messages:
-            return  # No task, no row.
+            return  # No task, so no rows.
         found = {message.query for message in messages if isinstance(message, Message)} - {None}
         writer = self._writer or next(iter(found), None)
         if writer is None:
