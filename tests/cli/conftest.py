@@ -1,4 +1,4 @@
-"""The command line in this process: fast, and with the Spark session of the test run where one is needed."""
+"""Run the command line in this process: fast, and with the Spark session of the test run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a command line in an empty folder."""
+    """Run command lines in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -64,8 +64,10 @@ def first_shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def shop(run: Run, first_shop: Path) -> Iterator[Run]:
-    """The same in a folder with a warehouse ``wh`` that has a table, an index and a collection; it is named
-    by the environment."""
+    """Run command lines in a folder with a warehouse ``wh``, which STRANDLINE_WAREHOUSE names.
+
+    It has a table, an index and a backup collection.
+    """
     shutil.copytree(first_shop, "wh")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STRANDLINE_WAREHOUSE", "wh")

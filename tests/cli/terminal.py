@@ -1,4 +1,4 @@
-"""A program on a real pseudo-terminal: what it writes is read, what a person would type is sent."""
+"""Run a program on a pseudo-terminal, read its output and send keys."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|\][^\x07]*\x07|[()][A-Z0-9]|[
 
 
 class Terminal:
-    """Start it with ``with``; the program is ended with the block, by its own id."""
+    """A context manager that starts the program and kills it at the end, by its process id."""
 
     def __init__(self, command: Sequence[str], env: dict[str, str]) -> None:
         self._command = list(command)
-        # The tests do not answer the question where the cursor is, as a terminal emulator would.
+        # Unlike a terminal emulator, the tests do not answer cursor position requests.
         self._env = {**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "NO_COLOR": "1", **env}
         self.text = ""
 
     def __enter__(self) -> Terminal:
         self._pid, self._fd = pty.fork()
         if self._pid == 0:
-            # A program that is started in the background inherits deaf ears; a person's terminal has none.
+            # A background job inherits an ignored SIGINT; a program on a terminal does not.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.execvpe(self._command[0], self._command, self._env)
         ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 140, 0, 0))
@@ -49,8 +49,7 @@ class Terminal:
         os.write(self._fd, keys.encode())
 
     def expect(self, text: str, seconds: float = 300.0) -> str:
-        """Wait until the program has written ``text``; and return everything before it since
-        the last ``expect``."""
+        """Wait until the program has written ``text``; return the output since the last ``expect``."""
         deadline = time.monotonic() + seconds
         while text not in self.text:
             left = deadline - time.monotonic()
@@ -60,7 +59,7 @@ class Terminal:
         return before
 
     def exit_code(self, seconds: float = 300.0) -> int:
-        """Wait for the program's own end."""
+        """Wait for the end of the program; return its exit code."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self._read(0.1)

@@ -1,4 +1,4 @@
-"""Bad input on every command: the right exit code, one sentence, one hint, and never a traceback."""
+"""Bad input of every command: exit code, one sentence, one hint, and no traceback."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_errors_are_json_when_answers_are(shop: Run) -> None:
 
 
 def test_who_reads_both_streams_gets_one_document(shop: Run) -> None:
-    """As ``$(strandline ... --json 2>&1)`` does, and a terminal."""
+    """As with ``$(strandline ... --json 2>&1)`` and on a terminal."""
     command = [sys.executable, "-m", "strandline.cli", "-w", "wh", "describe", "/nope", "--json"]
     both = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(), check=False

@@ -1,4 +1,4 @@
-"""What each command does, in words and in JSON."""
+"""The output of each command, as text and as JSON."""
 
 from __future__ import annotations
 

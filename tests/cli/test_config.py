@@ -1,4 +1,4 @@
-"""``strandline.toml``, profiles, the environment and flags; and where passwords are."""
+"""``strandline.toml``, profiles, environment variables and flags; and the sources of passwords."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ settings = { workers = 4 }
 
 @pytest.fixture
 def files(run: Run) -> Run:
-    """A file of the user, and one in the current folder."""
+    """Configuration files: of the user, and of the current folder."""
     Path("config/strandline").mkdir(parents=True)
     Path("config/strandline/strandline.toml").write_text(USER)
     Path("strandline.toml").write_text(HERE)

@@ -1,4 +1,4 @@
-"""Ctrl-C, and what is seen of work that takes long, on a real pseudo-terminal."""
+"""Ctrl-C and the status line of long work, on a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def held(self, *args):
 LocalFiles.checksum = held
 sys.exit(main())
 """
-"""The command line on a disk that reads no file to its end until there is a file ``go``."""
+"""The command line, with checksums of files that wait until the file ``go`` exists."""
 
 SLOW = """
 import sys, time
@@ -49,7 +49,7 @@ def forever(self, *args):
 Phase.advance, Store.entries = slow, forever
 sys.exit(main())
 """
-"""The command line where the first rows of a load, and the entries of an index, take hours."""
+"""The command line, with loads and index builds that take hours."""
 
 FOREVER = (
     "SELECT count(*) FROM orders a JOIN range(100000) r JOIN range(100000) s ON hash(r.id, s.id) = a.total"
@@ -96,7 +96,7 @@ def test_nothing_is_shown_to_programs(shop: Run, env: dict[str, str]) -> None:
 
 
 def test_ctrl_c_in_a_shell_with_spark(shop: Run, env: dict[str, str]) -> None:
-    """One session of Spark for all cases: while it starts, in a query, and in an index build."""
+    """Use one Spark session for all cases: its start, a query, and an index build."""
     seen = ""
     with Terminal([sys.executable, "-c", SLOW, "sql"], env) as shell:
         shell.expect("strandline>")
@@ -105,7 +105,7 @@ def test_ctrl_c_in_a_shell_with_spark(shop: Run, env: dict[str, str]) -> None:
         shell.send(CTRL_C)
         seen += shell.expect("error: interrupted [CANCELLED]")
         seen += shell.expect("strandline>")
-        # Spark has gone on starting, and is there.
+        # Spark continued to start, and is ready.
         shell.send(f"{FOREVER};{ENTER}")
         seen += shell.expect("querying ..., 0 %, 0 of")
         shell.send(CTRL_C)
@@ -116,7 +116,7 @@ def test_ctrl_c_in_a_shell_with_spark(shop: Run, env: dict[str, str]) -> None:
         shell.send(CTRL_C)
         seen += shell.expect("error: interrupted [CANCELLED]")
         seen += shell.expect("strandline>")
-        # The same session works on.
+        # The session still works.
         shell.send(f"SELECT sum(total) + 4000 AS n FROM orders;{ENTER}")
         seen += shell.expect("4030")
         seen += shell.expect("(1 row)")

@@ -1,4 +1,4 @@
-"""The demo tells its story to the end, and what it claims is so."""
+"""The demo runs to its end, and its claims are true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``export``, ``sql --format`` and ``describe --files``, as they would be typed."""
+"""``export``, ``sql --format`` and ``describe --files`` on the command line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_what_is_there_and_what_cannot_be_is_refused(shop: Run) -> None:
 
 
 def test_rows_are_written_in_the_format_that_is_asked_for(shop: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where there are so many that a table of them would be made on Spark."""
+    """Also with more rows than are processed without Spark."""
     with monkeypatch.context() as patch:
         for setting in ("SCAN_ROWS", "BULK_ROWS"):
             patch.setenv(f"STRANDLINE_{setting}", "0")

@@ -1,4 +1,4 @@
-"""No command loads what is slow to load and what it does not need, and none of these starts a JVM."""
+"""Commands import no slow modules that they do not need, and start no JVM."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.cli.conftest import Run
 
 DATA = ("pyarrow", "numpy", "pandas", "prometheus_client")
-"""What only those need who read or change rows, or run operations."""
+"""Modules that only reads, changes of rows and operations need."""
 HEAVY = (
     "pyspark", "sqlglot", "prompt_toolkit", "rich.progress", "alembic", "sqlalchemy.dialects.postgresql",
 )  # fmt: skip
@@ -28,8 +28,7 @@ for modules, args in json.loads(sys.argv[1]):
 
 
 def load_nothing_of(modules: tuple[str, ...], *commands: list[str]) -> None:
-    """Run the commands one after the other in a process of their own: after none of them is one of the
-    modules there."""
+    """Run the commands in one new process; assert that none of the modules is imported."""
     given = json.dumps([[modules, command] for command in commands])
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     done = subprocess.run(
@@ -56,7 +55,7 @@ def test_a_look_at_the_catalog_loads_nothing_that_handles_rows(shop: Run) -> Non
         ["sql", "DESCRIBE orders"],
         ["operations", "get", shop("backup", "nightly", "--json").json["id"]],
     )
-    # A catalog is made by its migrations, which are written for both databases.
+    # Creating a catalog runs migrations, which use SQLAlchemy.
     by_migrations = {"alembic", "sqlalchemy.dialects.postgresql"}
     load_nothing_of((*DATA, *(m for m in HEAVY if m not in by_migrations)), ["init", "another"])
 
@@ -81,7 +80,7 @@ def test_what_looks_at_no_warehouse_loads_no_database(shop: Run) -> None:
 @pytest.mark.slow
 def test_a_lookup_and_a_small_write_load_nothing_of_spark(shop: Run) -> None:
     load_nothing_of(HEAVY, ["sql", "UPSERT INTO orders (id, total) VALUES (3, 30)"])
-    # A condition is read by sqlglot, wherever it is evaluated.
+    # Conditions are always parsed with sqlglot.
     load_nothing_of(tuple(m for m in HEAVY if m != "sqlglot"), ["sql", "SELECT * FROM orders WHERE id = 1"])
 
 

@@ -1,4 +1,4 @@
-"""``load`` from each format, as it would be typed, and what it says about files that do not fit."""
+"""``load`` of each format on the command line, and errors of files that do not match."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_what_sql_writes_goes_into_load_by_the_same_name(
 
 
 def test_a_pipe_with_a_name_is_read_as_stdin_is(shop: Run) -> None:
-    """As ``strandline load orders <(command) --format csv`` of a shell gives it one."""
+    """As in ``strandline load orders <(command) --format csv``."""
     os.mkfifo("pipe")
     threading.Thread(target=lambda: Path("pipe").write_text(CSV), daemon=True).start()
     said = shop("load", "orders", "pipe", "--format", "csv")
@@ -132,7 +132,9 @@ def test_a_missing_table_without_a_key_is_refused(shop: Run) -> None:
     assert "looks like Double" in shop("load", "nope", "x.csv", "--key", "x").err
     Path("x.csv").write_text("id,v\n1,a\n1,\n")
     assert shop("load", "nope", "x.csv", "--key", "id", "--mode", "insert").code != 0
-    assert shop("describe", "nope").code == 3  # It was made for the rows, and is gone with them.
+    assert (
+        shop("describe", "nope").code == 3
+    )  # The table was created by the failed load, and is dropped with it.
 
 
 @pytest.mark.usefixtures("spark")

@@ -1,4 +1,4 @@
-"""``load`` from addresses of a web server, as they would be typed."""
+"""``load`` from URLs of a web server on the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.cli.conftest import Run
 
 
 class _Handler(SimpleHTTPRequestHandler):
-    """Files of a folder, without ranges; and answers that are none."""
+    """Serve files of a folder, without range requests; and broken answers."""
 
     def do_GET(self) -> None:
         if self.path.startswith("/moved"):
@@ -42,7 +42,7 @@ class _Handler(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    """Where the files of the folder ``there`` are."""
+    """The URL of the files of the folder ``there``."""
     (tmp_path / "there").mkdir()
     handler = functools.partial(_Handler, directory=str(tmp_path / "there"))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -91,7 +91,9 @@ def test_files_of_a_web_server(shop: Run, address: str, monkeypatch: pytest.Monk
         silent = f"http://127.0.0.1:{busy.getsockname()[1]}/x.csv"
         monkeypatch.setattr(web, "SILENT_SECONDS", 0.2)
         assert "no answer for" in shop("load", "orders", silent).err
-    with socket.socket() as taken:  # Nobody listens there, and nobody else can begin to.
+    with (
+        socket.socket() as taken
+    ):  # The port is reserved: no process listens on it, and no other process can bind it.
         taken.bind(("127.0.0.1", 0))
         closed = f"http://127.0.0.1:{taken.getsockname()[1]}/x.csv"
         assert "Connection refused" in shop("load", "orders", closed).err

@@ -1,4 +1,4 @@
-"""``--log-level`` and ``--log-format``: what happens while a command runs, on stderr, without secrets."""
+"""``--log-level`` and ``--log-format``: the log of a command on stderr, without secrets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def commands(group: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 def test_every_command_has_both_options() -> None:
     found = dict(commands(typer.main.get_command(app_with(COMMANDS))))
     assert {"backup", "operations list", "metrics"} <= set(found)
-    del found["help"]  # It does nothing.
+    del found["help"]  # ``help`` logs nothing.
     for name, command in found.items():
         options = {option for param in command.params for option in param.opts}
         assert {"--log-level", "--log-format"} <= options, name

@@ -1,4 +1,4 @@
-"""A command fails because the catalog cannot be written: what it says becomes of its operation is true."""
+"""A command fails because the catalog is not writable: its message about the operation is true."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BACKUP c; UPSERT INTO t (k) VALUES (2)
 
 @contextmanager
 def refusing(folder: Path) -> Iterator[None]:
-    """No operation, and no part of one, can be changed in the catalog."""
+    """Refuse changes of operations and parts in the catalog."""
     with closing(sqlite3.connect(folder / "catalog.sqlite")) as catalog, catalog:
         for table in ("operations", "parts"):
             catalog.execute(

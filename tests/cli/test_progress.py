@@ -1,4 +1,4 @@
-"""How far an operation has come, while somebody waits for it: lines, or a bar on a terminal."""
+"""The progress of an operation: lines, or a bar on a terminal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def db(shop: Run) -> Iterator[Database]:
 
 @pytest.fixture
 def operation(db: Database) -> Iterator[str]:
-    """A backup that stands still."""
+    """Create a backup that makes no progress."""
     started = db._running.engine.start("backup", CollectionRequest(collection="nightly"))
     yield started
     db.cancel(started)

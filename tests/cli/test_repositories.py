@@ -1,4 +1,4 @@
-"""Repositories from the command line: copied to, attached, taken over, and watched while they are filled."""
+"""Repositories on the command line: copy, attach, take over, and watch uploads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 
 def backed_up(shop: Run) -> list[str]:
-    """A full backup and an increment, by their names."""
+    """Take a full backup and an increment; return their names."""
     shop("backup", "nightly")
     shop("sql", "UPSERT INTO orders (id, customer, total) VALUES (3, 'ada', 30)")
     shop("backup", "nightly", "-i")
@@ -129,7 +129,7 @@ def test_the_tab_key_offers_the_backups_of_the_collection(shop: Run) -> None:
 def test_what_follows_a_backup_is_in_sight(
     shop: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The backup is done when its process dies; the next one that waits for it sends it, and says so."""
+    """The process dies after the backup. The next process that waits for it uploads it, and says so."""
     place = tmp_path / "repo"
     shop("sql", f"CREATE BACKUP COLLECTION away (TABLE orders) WITH (STORAGE = '{place}')")
     with strandline.connect("wh") as db:
@@ -154,7 +154,7 @@ def test_what_follows_a_backup_is_in_sight(
         return create(files, path)
 
     with monkeypatch.context() as patch:
-        # Else it might be sent before anybody has looked.
+        # Otherwise it might be uploaded before the check.
         patch.setattr(progress, "words", noted)
         patch.setattr(LocalFiles, "_create", held)
         said = shop("operations", "wait", operation)

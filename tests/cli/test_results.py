@@ -1,4 +1,4 @@
-"""Results of statements: all of them to a program, as much as helps to a person."""
+"""Results of statements: complete for programs, limited on terminals."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ def test_who_reads_only_the_first_lines_of_a_table_does_not_have_all_rows_read(
     assert portions == [500] * 10
     portions.clear()
     out, into = os.pipe()
-    if hasattr(fcntl, "F_SETPIPE_SZ"):  # Else all of it might go into the pipe before anybody has read.
+    if hasattr(
+        fcntl, "F_SETPIPE_SZ"
+    ):  # Otherwise all rows might fit into the pipe before the reader closes it.
         fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, 1 << 16)
 
     def head() -> list[str]:
@@ -146,7 +148,7 @@ def test_times_are_in_utc_and_say_so_unless_they_have_no_zone(shop: Run) -> None
     for query in (
         "SELECT t FROM t ORDER BY k",
         "SELECT t FROM t ORDER BY k + 0",
-    ):  # in the process, and on Spark
+    ):  # In the process, and on Spark.
         assert shop("sql", query, "--json").json["rows"] == [
             ["0001-01-01T00:00:00Z"],
             ["2024-11-03T05:30:00Z"],

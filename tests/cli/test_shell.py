@@ -1,4 +1,4 @@
-"""The shell on a real pseudo-terminal."""
+"""The shell on a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def held(self, *args):
 LocalFiles.copy = held
 sys.exit(main())
 """
-"""The command line on a disk that copies nothing until there is a file ``go``."""
+"""The command line, with copies of files that wait until the file ``go`` exists."""
 
 
 @pytest.fixture
@@ -45,12 +45,12 @@ def shell(shop: Run, env: dict[str, str]) -> Iterator[Terminal]:
 
 @pytest.mark.slow
 def test_a_session(shop: Run, shell: Terminal, tmp_path: Path) -> None:
-    # A statement goes on until its semicolon.
+    # A statement ends with a semicolon.
     shell.send(f"SELECT id, customer{ENTER}")
     shell.expect("...>")
     shell.send(f"FROM orders ORDER BY id;{ENTER}")
     assert "2 | bob" in shell.expect("(2 rows)")
-    # Tab completes names and keywords: the editor writes only what it adds.
+    # Tab completes names and keywords: the editor writes only the added text.
     shell.expect("strandline>")
     shell.send(f"SELECT total FROM ord{TAB}")
     shell.expect("FROM ord")
@@ -60,12 +60,12 @@ def test_a_session(shop: Run, shell: Terminal, tmp_path: Path) -> None:
     shell.expect("E")
     shell.send(f" id = 1;{ENTER}")
     assert "10" in shell.expect("(1 row)")
-    # An error has its hint, and the session goes on.
+    # An error is shown with its hint, and does not end the session.
     shell.expect("strandline>")
     shell.send(f"SELECT * FROM ordres;{ENTER}")
     shell.expect("error: ")
     shell.expect("hint: Did you mean 'orders'?")
-    # Ctrl-C drops what is typed.
+    # Ctrl-C discards the input.
     shell.expect("strandline>")
     shell.send(f"DELETE FROM orders{CTRL_C}")
     shell.expect("strandline>")
@@ -75,7 +75,7 @@ def test_a_session(shop: Run, shell: Terminal, tmp_path: Path) -> None:
     shell.send(f"\\d orders{ENTER}")
     shell.expect("GLOBAL SYNC")
     shell.expect("strandline>")
-    # Rows as lists of their columns.
+    # \x: rows as lists of their columns.
     shell.send(f"\\x{ENTER}")
     shell.expect("expanded display is on")
     shell.send(f"SELECT id, customer FROM orders WHERE id = 1;{ENTER}")
@@ -85,7 +85,7 @@ def test_a_session(shop: Run, shell: Terminal, tmp_path: Path) -> None:
     shell.expect("expanded display is off")
     shell.send(f"help{ENTER}")
     shell.expect("leave (so do exit, quit and Ctrl-D)")
-    # A transaction: the prompt shows it, what cannot be in it says so, and its end discards it.
+    # A transaction: the prompt shows it, other statements are refused in it, and leaving rolls it back.
     shell.expect("strandline>")
     shell.send(f"BEGIN; UPSERT INTO orders (id, customer) VALUES (3, 'eve');{ENTER}")
     shell.expect("a transaction is open")

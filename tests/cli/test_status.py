@@ -1,4 +1,4 @@
-"""``status``, ``--version`` and ``help``, as they are typed; and transactions in scripts."""
+"""``status``, ``--version`` and ``help``; and transactions in scripts."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_crontab_of_the_page_runs_and_is_silent(shop: Run) -> None:
     for command in (*commands, *commands):
         said = shop(*command)
         assert (said.code, said.out, said.err) == (0, "", ""), command
-        if command[0] == "backup":  # The tables are others from then on.
+        if command[0] == "backup":  # The restored tables replace the old ones.
             shop("restore", "nightly", "--replace")
     names = [line.split("=")[0] for line in crontab if line[0].isalpha()]
     assert {"PATH", "STRANDLINE_WAREHOUSE", "STRANDLINE_REPOSITORY_KEY_FILE"} <= set(names)

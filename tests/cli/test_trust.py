@@ -1,4 +1,4 @@
-"""Which strandline.toml of the current folder is used, and which of its settings."""
+"""Trust of the strandline.toml in the current folder, and of its settings."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.processes import environment
 
 ROOT_ONLY = pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() != 0, reason="chown needs root")
 OTHER = 4711
-"""A user that is neither this one nor root."""
+"""The id of a user other than this one and root."""
 FILE = Path("strandline.toml")
 
 
 @pytest.fixture
 def here(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A folder with a warehouse wh and a file that names it; the state is in a folder of the test."""
+    """Run in a folder with a warehouse ``wh`` and a configuration file, with separate user state."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (tmp_path / "project").mkdir(mode=0o755)
     monkeypatch.chdir(tmp_path / "project")
@@ -76,7 +76,7 @@ def test_a_file_or_a_folder_of_another_user_is_refused(here: Run) -> None:
 
 @ROOT_ONLY
 def test_a_link_of_another_user_is_refused(here: Run) -> None:
-    """In /tmp anybody may put a link that leads to a file of the user's own."""
+    """In /tmp, any user can create a link to a file of this user."""
     FILE.rename("other.toml")
     FILE.symlink_to("other.toml")
     Path().chmod(0o1777)
@@ -203,7 +203,7 @@ def test_trust_ends_with_a_change_and_can_be_listed_and_removed(here: Run, tmp_p
 
 @ROOT_ONLY
 def test_a_trusted_file_is_used_whoever_owns_it(here: Run) -> None:
-    """As in a container whose root works in a folder of a user's."""
+    """As in a container, where root works in a folder of another user."""
     FILE.write_text('warehouse = "wh"\ncatalog_password_command = "true"\n')
     os.chown(FILE, OTHER, -1)
     os.chown(".", OTHER, -1)
@@ -230,7 +230,7 @@ def test_damaged_records_are_told(here: Run, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_command_imports_nothing_from_the_current_folder(here: Run) -> None:
-    """Neither the process in the background nor those of Python that Spark starts."""
+    """Neither the background process nor Spark's Python workers do."""
     for name in ("typer", "sqlalchemy", "json", "strandline"):
         Path(f"{name}.py").write_text("open('ran', 'w').close()\n")
     from strandline.cli.progress import _RUN

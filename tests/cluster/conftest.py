@@ -1,4 +1,4 @@
-"""Where Spark runs: on this machine, on a cluster, and behind a Spark Connect server in front of that."""
+"""Fixtures for the three places of Spark: this machine, a cluster, and Spark Connect to a cluster."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from tests.cluster.driver import Driver
 from tests.cluster.machines import Cluster, connect_server, free_port, python_of_executors
 
 ALL = pytest.mark.skipif(not effort.CLUSTER, reason="a part of make cluster")
-"""What is no part of the smoke that make test runs."""
+"""Tests that are not in the smoke test of ``make test``."""
 PLACES = ("local", "standalone", "connect")
-"""Where Spark runs."""
+"""The places where Spark runs."""
 CLIENT = ("grpc", "grpc_status", "google.rpc", "zstandard", "pandas")
-"""What the client of Spark Connect imports: the extra ``connect``."""
+"""Modules of the Spark Connect client: the extra ``connect``."""
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have all tests of a place one after the other. Left to itself, pytest takes them by the number that the
-    place has among those of each test, and starts Spark anew a dozen times. Those who kill workers come last:
-    only they need to have them replaced."""
+    """Group the tests by place, so that Spark starts once per place.
+
+    By default, pytest orders them by parameter index, and starts Spark a dozen times. Tests that kill workers
+    come last, because only they need new workers.
+    """
     here = [(number, item) for number, item in enumerate(items) if Path(__file__).parent in item.path.parents]
     ordered = sorted((item for _, item in here), key=_place_of)
     for (number, _), item in zip(here, ordered, strict=True):
@@ -40,7 +42,7 @@ def _place_of(item: pytest.Item) -> tuple[int, bool]:
 
 @pytest.fixture(scope="session")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of executors."""
+    """The Python interpreter of executors."""
     return python_of_executors(tmp_path_factory.mktemp("executors"))
 
 
@@ -59,7 +61,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, python: Path) -> Iterator[
 def driver(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, python: Path
 ) -> Iterator[Driver]:
-    """A process whose Spark is where the parameter says."""
+    """A process with Spark at the place of the parameter."""
     folder = tmp_path_factory.mktemp(request.param)
     with ExitStack() as stack:
         options: dict[str, str] = {"spark.driver.memory": "1g"}
@@ -77,12 +79,12 @@ def driver(
                 place, options = {"SPARK_REMOTE": url}, {"spark.remote": url}
         made = Driver(folder / "driver", python, **place, STRANDLINE_CLUSTER_OPTIONS=json.dumps(options))
         stack.callback(made.stop)
-        made.places = made.run("shipping")  # The first thing of all: whatever else runs may ship the package.
+        made.places = made.run("shipping")  # Run this first: any other job may ship the package.
         yield made
 
 
 def _is_there(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # A package above it is missing.
+    except ModuleNotFoundError:  # A parent package is missing.
         return False

@@ -1,7 +1,9 @@
-"""The process that uses the library: it has a Spark session, and no other test's. ``python -m
-tests.cluster.driver`` reads what to do from its input, a line of JSON each time, and says how it went.
+"""A separate process that uses the library with its own Spark session.
 
-One process can have a classic session or one of Spark Connect, but not both; so tests have neither."""
+``python -m tests.cluster.driver`` reads commands from stdin, one line of JSON each, and writes the results.
+One process can have a classic session or a Spark Connect session, but not both. So the tests themselves have
+neither.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,11 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class Driver:
-    """The other side of the pipe: tests ask, one question at a time."""
+    """The test's side of the pipe: sends one command at a time."""
 
     def __init__(self, folder: Path, python: Path, **variables: str) -> None:
         sources = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-        # Only here: what runs on executors gets no path from the environment of those who ask.
+        # Set only here: executors must not inherit a path from this environment.
         mine = {"PYTHONPATH": sources, "SPARK_LOCAL_DIRS": str(folder / "scratch")}
         self._process = Process(
             [sys.executable, "-m", "tests.cluster.driver"],
@@ -36,18 +38,18 @@ class Driver:
             stdout=subprocess.PIPE,
         )
         self.variables = variables
-        """What its environment says beside that of all Spark's processes."""
+        """Additional environment variables of the process."""
         self.places: Mapping[str, list[str]] = {}
-        """Where executors found the package: before it was shipped, and later."""
+        """Where executors found the package: before and after it was shipped."""
 
     def ask(self, name: str, **arguments: Any) -> None:
-        """Let the process begin with ``name`` of ``tests.cluster.scenarios``."""
+        """Start the function ``name`` of ``tests.cluster.scenarios`` in the process."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps([name, arguments]).encode() + b"\n")
         self._process.stdin.flush()
 
     def result(self) -> Any:
-        """Return what the last question was answered with."""
+        """Return the result of the last command."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, f"the driver has ended: {self._process.said()}"
@@ -57,7 +59,7 @@ class Driver:
 
     @property
     def is_done(self) -> bool:
-        """Whether there is a result, of a success or of a failure."""
+        """Return whether the last command has a result or has failed."""
         assert self._process.stdout is not None
         return bool(select.select([self._process.stdout], [], [], 0)[0])
 
@@ -70,7 +72,7 @@ class Driver:
 
 
 def main() -> None:
-    # What anything prints goes where errors go, so that nothing but answers is in the pipe.
+    # Redirect stdout to stderr, so that the pipe has only results.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     scenarios = importlib.import_module("tests.cluster.scenarios")

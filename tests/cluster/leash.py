@@ -1,8 +1,8 @@
-"""Runs a command that must not outlive the tests, however these end: ``leash.py DESCRIPTOR COMMAND...``
+"""Run a command that must not outlive the tests: ``leash.py DESCRIPTOR COMMAND...``
 
-The descriptor is the end of a pipe whose other end only the tests have. A byte that comes out of it is a
-signal for the command and all that it started; when the pipe ends, because the tests closed it or are gone,
-the signal is SIGKILL."""
+The descriptor is the read end of a pipe from the tests. A byte from it is a signal number for the command and
+its children. When the pipe is closed, or the tests have died, the signal is SIGKILL.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ import threading
 
 
 def main(pipe: int, command: list[str]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Control-C reaches everyone; the pipe says when to end.
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ignore Ctrl-C, which all processes get: only the pipe ends the command.
     child = subprocess.Popen(command, start_new_session=True)
     threading.Thread(target=lambda: os._exit(abs(child.wait())), daemon=True).start()
     while said := os.read(pipe, 1):

@@ -1,5 +1,7 @@
-"""Spark's processes on this machine: a master with two workers, and a Spark Connect server. Each sees nothing
-of the tests but a Python without this package. All of them end with the tests."""
+"""Spark's processes on this machine: a master with two workers, and a Spark Connect server.
+
+They get a Python without this package, and nothing else of the tests. All of them end with the tests.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,10 @@ HOST = "127.0.0.1"
 SPARK_HOME = Path(pyspark.__file__).parent
 LEASH = Path(__file__).with_name("leash.py")
 PATIENCE = 120.0
-"""So many seconds a process may take to start, or a job to come to a place."""
+"""Maximum seconds for the start of a process, or for a job to reach a point."""
 
 JAVA_OPTIONS = os.environ.get("SPARK_SUBMIT_OPTS", "")
-"""What ``tests/conftest.py`` says to every JVM."""
+"""The JVM options of ``tests/conftest.py``."""
 EXECUTORS = {
     "spark.executor.extraJavaOptions": JAVA_OPTIONS,
     "spark.executor.memory": "1g",
@@ -41,20 +43,20 @@ EXECUTORS = {
     "spark.ui.enabled": "true",
     "spark.sql.shuffle.partitions": "4",
     "spark.locality.wait": "0s",
-    # Who asks a dead executor for its part of a shuffle need not ask for long.
+    # Give up soon on shuffle data of a dead executor.
     "spark.shuffle.io.maxRetries": "1",
     "spark.shuffle.io.retryWait": "1s",
 }
-"""What an application on the cluster is set to."""
+"""Spark settings of an application on the cluster."""
 
 APART = 'echo $$ > pid; exec "$@"'
-"""A command that says its number in its folder, as ``blind`` wants to know it."""
+"""A command that writes its process id to its folder, for ``blind``."""
 
 T = TypeVar("T")
 
 
 def until(look: Callable[[], T | None], what: str, seconds: float = PATIENCE) -> T:
-    """Return what ``look`` finds, as soon as it finds something."""
+    """Wait until ``look`` returns a result; return it."""
     end = time.monotonic() + seconds
     while True:
         if (found := look()) is not None:
@@ -70,7 +72,7 @@ def free_port() -> int:
 
 
 def answer(url: str) -> Any:
-    """Return what a server says in JSON, or None while it says nothing."""
+    """Return the JSON answer of a server; None without an answer."""
     with contextlib.suppress(OSError, ValueError):
         with urllib.request.urlopen(url, timeout=10) as said:
             return json.load(said)
@@ -78,7 +80,7 @@ def answer(url: str) -> Any:
 
 
 class Process:
-    """A command and all that it starts, in a folder and an environment of its own."""
+    """A command with its children, in its own folder and environment."""
 
     def __init__(
         self,
@@ -134,7 +136,7 @@ class Process:
         return self._log.read_text("utf-8", "replace")[-4000:]
 
     def answers(self, url: str) -> bool | None:
-        """Whether it answers as it should: the first time that may take a while."""
+        """Return whether it answers correctly. The first answer may take long."""
         self.must_live()
         with contextlib.suppress(Unavailable):
             reach(url, 0, "it")
@@ -143,8 +145,7 @@ class Process:
 
 
 def python_of_executors(folder: Path) -> Path:
-    """Return a Python that has what this package depends on, but not the package, neither in a folder nor as
-    something that is only pointed to."""
+    """Return a Python with the dependencies of this package, but without the package or a link to it."""
     packages = folder / "packages"
     packages.mkdir(parents=True)
     for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
@@ -158,7 +159,7 @@ def python_of_executors(folder: Path) -> Path:
 
 
 def environment(python: Path) -> dict[str, str]:
-    """Return the environment of Spark's processes: nothing of the tests' own."""
+    """Return the environment of Spark's processes, without variables of the tests."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME", "LANG") if name in os.environ}
     return {
         **kept,
@@ -179,10 +180,10 @@ class Cluster:
         self._port, self._page = free_port(), free_port()
         self.url = f"spark://{HOST}:{self._port}"
         self.ui = free_port()
-        """Where the one application tells of its executors."""
+        """URL with the executors of the application."""
         folder.mkdir(parents=True, exist_ok=True)
         self.never_blind = blind.why_not(folder)
-        """Why workers cannot be made blind; None if they can."""
+        """Why ``blinded`` is not possible; None if it is."""
         self._apart = () if self.never_blind else ("sh", "-c", APART, "sh", *blind.IN_A_NAMESPACE)
         self._master = self._start(
             "master.Master",
@@ -217,19 +218,19 @@ class Cluster:
 
     @contextlib.contextmanager
     def blinded(self, folder: Path, count: int) -> Iterator[None]:
-        """So many workers find a folder empty, and keep for themselves what they write there."""
+        """Hide a folder from ``count`` workers: they see an empty private folder in its place."""
         with contextlib.ExitStack() as stack:
             for worker in [worker for worker in self._workers if worker.lives][:count]:
                 stack.enter_context(blind.hidden(worker.folder, folder))
             yield
 
     def fill(self) -> None:
-        """Have two workers again, and wait until the master knows both and nobody else."""
+        """Restore two workers, and wait until the master knows exactly these."""
         self.hire()
         until(self._complete, "two workers")
 
     def hire(self) -> None:
-        """Start as many workers as are missing. An application that is started meanwhile waits for them."""
+        """Start the missing workers. Applications that start meanwhile wait for them."""
         alive = [worker for worker in self._workers if worker.lives]
         for number in range(len(self._workers), len(self._workers) + 2 - len(alive)):
             self._workers.append(
@@ -246,28 +247,27 @@ class Cluster:
         return True if said and said["aliveworkers"] == 2 else None
 
     def worker_at(self, folder: str) -> Process:
-        """Return the worker below whose folder an executor works in ``folder``."""
+        """Return the worker whose executor works in ``folder``."""
         return next(worker for worker in self._workers if Path(folder).is_relative_to(worker.folder))
 
     def a_worker(self) -> Process:
-        """Return a worker on which the application has an executor that has done something: one that is only
-        about to start is not given tasks."""
+        """Return a worker with an executor that has completed a task, so that it gets further tasks."""
         return until(
             lambda: next((worker for worker, said in self._executors() if said["completedTasks"] > 0), None),
             "an executor at work",
         )
 
     def busy(self, worker: Process) -> bool:
-        """Return whether the executor of a worker was given a task that it has not done."""
+        """Return whether the executor of a worker has an unfinished task."""
         return any(where is worker and said["activeTasks"] > 0 for where, said in self._executors())
 
     @property
     def is_idle(self) -> bool:
-        """Whether no executor has a task to do."""
+        """Return whether no executor has an unfinished task."""
         return all(said["activeTasks"] == 0 for _, said in self._executors())
 
     def _executors(self) -> Iterator[tuple[Process, dict[str, Any]]]:
-        """Yield for each executor of the application its worker and what Spark says of it."""
+        """Yield the worker and Spark's description of each executor."""
         page = f"http://{HOST}:{self.ui}/api/v1/applications"
         for application in answer(page) or []:
             for executor in answer(f"{page}/{application['id']}/executors") or []:
@@ -295,7 +295,7 @@ def connect_server(cluster: Cluster, folder: Path, python: Path) -> Iterator[str
     server = Process(
         [*submit, "org.apache.spark.sql.connect.service.SparkConnectServer", *options],
         folder,
-        # The server counts as one of Spark's daemons.
+        # The server is started as a Spark daemon.
         environment(python) | {"SPARK_DAEMON_MEMORY": "1g", "SPARK_LOCAL_DIRS": str(folder / "scratch")},
     )
     try:

@@ -1,5 +1,7 @@
-"""What is done where Spark runs, wherever that is. Called by name in the process of ``tests.cluster.driver``;
-arguments and results are plain values."""
+"""The scenarios that run at every place of Spark.
+
+The process of ``tests.cluster.driver`` calls them by name. Arguments and results are plain values.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +41,13 @@ Model = dict[int, tuple[Any, ...]]
 
 
 EVERYTHING = Settings(bulk_rows=0, bulk_bytes=0, scan_rows=0, inline_rows=0, workers=2)
-"""What can be done on Spark is, and what can be done with files on executors is done there."""
+"""Settings with which all work is done on Spark, and file work on executors."""
 MANY_ROWS = Settings(bulk_rows=100, scan_rows=100, workers=2)
-"""What is small stays in this process."""
+"""Settings with which small work stays in this process."""
 
 
 OPTIONS = json.loads(os.environ.get("STRANDLINE_CLUSTER_OPTIONS", "{}"))
-"""Settings of the session, beside where it is, which the environment says."""
+"""Settings of the session; its address comes from the environment."""
 
 
 @contextmanager
@@ -75,7 +77,7 @@ def _content(db: Database, path: str = "t") -> Model:
 
 
 def _assert_whole(db: Database, model: Model, path: str = "t") -> None:
-    """The table has these rows, its indexes too, and all of it is as it was recorded."""
+    """Assert that the table and its indexes have these rows and the recorded digests."""
     assert _content(db, path) == model
     through = db.sql(f"SELECT k, v, n FROM `{path}` VIEW by_v WHERE v = 'v3'").collect()
     assert {(r.k, r.n) for r in through} == {(k, n) for k, (v, n, _) in model.items() if v == "v3"}
@@ -85,7 +87,7 @@ def _assert_whole(db: Database, model: Model, path: str = "t") -> None:
 
 
 def _change(db: Database, model: Model) -> None:
-    """One DML statement of each kind, each over many rows."""
+    """Run one DML statement of each kind, each with many rows."""
     db.sql("UPSERT INTO t (k, v) SELECT k + 1000, 'up' FROM t WHERE k >= 900 AND k < 1200")
     for k in range(1900, 2200):
         model[k] = ("up", *model.get(k, (None, None, None))[1:])
@@ -105,7 +107,7 @@ def _change(db: Database, model: Model) -> None:
 
 
 def tables(folder: str) -> None:
-    """Load, DML, an index, a stream, compaction and a check."""
+    """Run a load, DML, an index build, a stream, compaction and a check."""
     with _opened(folder) as (db, spark):
         db.sql(f"{TABLE}; ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'NEW_AND_OLD_IMAGES', FORMAT = 'JSON')")
         assert db.table("t").upsert(_frame(spark))
@@ -124,11 +126,11 @@ def tables(folder: str) -> None:
         assert db.compact("/t")
         assert db.describe("/t")["digest"] == before
         _assert_whole(db, model)
-        assert spark.conf.get("spark.sql.caseSensitive") == "false"  # What was lent was given back.
+        assert spark.conf.get("spark.sql.caseSensitive") == "false"  # The session has its own settings again.
 
 
 def backups(folder: str) -> None:
-    """A full and an incremental backup, verified, restored by reference and by copy."""
+    """Take a full and an incremental backup, verify them, and restore them by reference and by copy."""
     with _opened(folder) as (db, spark):
         db.sql(f"{TABLE}; {COLLECTION}")
         db.table("t").upsert(_frame(spark))
@@ -147,8 +149,10 @@ def backups(folder: str) -> None:
 
 
 def smoke(folder: str, gate: str) -> None:
-    """The shortest way through all of it, with a session of the caller's: what is small stays in this
-    process. It begins with a load, of which a task stops half-way at the gate."""
+    """Run a short version of everything, with a session of the caller; small work stays in this process.
+
+    It starts with a load, of which a task waits half-way at the gate.
+    """
     spark = session.get_session(None, OPTIONS)
     with strandline.connect(folder, spark=spark, settings=MANY_ROWS) as db:
         db.sql(f"{TABLE}; {COLLECTION}")
@@ -162,7 +166,7 @@ def smoke(folder: str, gate: str) -> None:
 
 
 def load(folder: str) -> None:
-    """A load into a new warehouse, or into the one that is there."""
+    """Load rows into a new or an existing warehouse."""
     with _opened(folder) as (db, spark):
         if not db.ls("/"):
             db.sql(f"{TABLE}; {COLLECTION}")
@@ -171,7 +175,7 @@ def load(folder: str) -> None:
 
 
 def kinds_of_jobs() -> list[str]:
-    """Return which jobs ``says`` knows."""
+    """Return the kinds of jobs that ``says`` knows."""
     return list(_JOBS)
 
 
@@ -198,9 +202,9 @@ def _source_of(spark: SparkSession, db: Database) -> Any:
 
 
 def says(folder: str, job: str) -> str:
-    """Return what a job says that may be refused; nothing if it was not."""
+    """Return the error of a job; empty if it succeeds."""
     with _opened(folder) as (db, spark):
-        assert db.spark is spark  # And knows the data source.
+        assert db.spark is spark  # The session also knows the data source.
         before = db.describe("/t") if db.ls("/") else None
         if before is None:
             db.sql(f"{TABLE}; {COLLECTION}")
@@ -219,7 +223,7 @@ def says(folder: str, job: str) -> str:
 
 
 def source(folder: str) -> None:
-    """Tables and changefeeds as a data source: written, read, and followed from one table into another."""
+    """Use the data source: write and read tables, and follow a changefeed into another table."""
     spark = session.get_session(None, OPTIONS)
     with strandline.connect(f"{folder}/warehouse", spark=spark, settings=MANY_ROWS) as db:
         db.sql(f"{TABLE}; {TABLE.replace('TABLE t', 'TABLE u')}")
@@ -240,7 +244,7 @@ def source(folder: str) -> None:
 
 
 def _follow(spark: SparkSession, checkpoint: str) -> None:
-    """Bring to one table what has happened to the other."""
+    """Apply the changes of one table to another."""
     changes = spark.readStream.format("strandline").option("changefeed", "/t/f").load()
     writer = changes.select("k", "v", "n", "j").writeStream.format("strandline")
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start("/u")
@@ -248,7 +252,7 @@ def _follow(spark: SparkSession, checkpoint: str) -> None:
 
 
 def command_line(folder: str) -> None:
-    """The command line finds Spark where the environment says."""
+    """Run the command line with Spark as configured by the environment."""
     source = f"{folder}/orders.parquet"
     session.get_session(None, OPTIONS).range(0, 1000, 1, 2).write.parquet(source)
     warehouse = f"{folder}/warehouse"
@@ -259,8 +263,7 @@ def command_line(folder: str) -> None:
 
 
 def cancelled(folder: str) -> None:
-    """An operation that is cancelled leaves no job behind, whether the thread of its work has begun it or
-    another one; and a job beside it goes on."""
+    """Cancel an operation. None of its jobs keeps running, whichever thread started it; other jobs do."""
     spark = session.get_session(None, OPTIONS)
     ended = threading.Event()
 
@@ -282,7 +285,7 @@ def cancelled(folder: str) -> None:
     kind = Worked(handler, [PartPlan("work", Nothing(), 0)])
     catalog = open_catalog(Path(folder))
     with ThreadPoolExecutor() as threads, ExitStack() as stack:
-        stack.callback(Path(folder, "soon").touch)  # Whatever happens: nobody leaves while it runs.
+        stack.callback(Path(folder, "soon").touch)  # Wait for the jobs in any case.
         beside = threads.submit(job, spark, Path(folder, "soon"))
         _until_there(folder, "soon-begun")
         for handler.apart in (False, True):
@@ -308,7 +311,7 @@ def _until_there(folder: str, name: str) -> None:
 
 
 def shipping() -> dict[str, list[str]]:
-    """Return where executors find the package before it is shipped to them, after, and after once more."""
+    """Return where executors find the package: before shipping, after it, and after another shipping."""
     spark = session.get_session(None, OPTIONS)
     found = {"before": _places(spark)}
     session.ship(spark)
@@ -319,7 +322,7 @@ def shipping() -> dict[str, list[str]]:
 
 
 def _places(spark: SparkSession) -> list[str]:
-    """Where executors import the package from, or why they do not."""
+    """Return where executors import the package from, or their error."""
 
     def place(_: int) -> str:
         try:
@@ -333,13 +336,14 @@ def _places(spark: SparkSession) -> list[str]:
     return sorted(row["at"] for row in found)
 
 
-# --- work that waits until a machine is lost
-# -----------------------------------------------------------------
+# --- work that waits until a machine is lost ----------------------------------------------------------------
 
 
 def _waiting(gate: str) -> Column:
-    """The column v. Whoever computes it for a row in the middle for the second time says where it does that,
-    and waits for leave to go on. The first time is when Spark looks for the ranges of keys."""
+    """Return the column v, which waits at the gate when a middle row is computed for the second time.
+
+    The executor then reports its folder. The first computation is Spark's sampling of key ranges.
+    """
 
     def value(k: int) -> str:
         import os
@@ -358,8 +362,7 @@ def _waiting(gate: str) -> Column:
 
 
 class WaitingFiles(LocalFiles):
-    """Files whose first change that is to be durable waits at a gate: all are written, and nothing is
-    committed."""
+    """Files that wait at a gate before the first sync: all are written, and nothing is committed."""
 
     def __init__(self, root: str, gate: str) -> None:
         super().__init__(root)
@@ -376,8 +379,7 @@ class WaitingFiles(LocalFiles):
 
 
 def commit_that_waits(folder: str, gate: str) -> None:
-    """A load into a table with an index: the entries are derived, on executors, from files that are there
-    when one of these is lost."""
+    """Load into a table with an index. An executor is lost while entries are derived from written files."""
     files = WaitingFiles(folder, gate)
     with _opened(folder, MANY_ROWS, files) as (db, spark):
         db.sql(TABLE)
@@ -387,7 +389,7 @@ def commit_that_waits(folder: str, gate: str) -> None:
 
 
 def prepare(folder: str) -> None:
-    """A table of several files, with a full backup and an increment."""
+    """Create a table of several files, with a full backup and an increment."""
     with _opened(folder) as (db, spark):
         db.sql(f"{TABLE}; {COLLECTION}")
         db.table("t").upsert(_frame(spark))
@@ -406,6 +408,6 @@ def verification(folder: str) -> None:
 
 
 def is_whole(folder: str, path: str) -> None:
-    """What was prepared is at this path."""
+    """Assert that this path has the prepared rows."""
     with _opened(folder) as (db, _):
         _assert_whole(db, {k: row for k, row in _model().items() if k < 1900}, path)

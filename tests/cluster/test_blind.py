@@ -1,4 +1,4 @@
-"""Workers that have the path of the warehouse, but not its folder: no job takes what they write for done."""
+"""Workers on which the warehouse's folder is not shared: no job accepts what they write."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("clus
 PLACES = ["standalone", "connect"]
 PROBED = "UNAVAILABLE executors do not write to the warehouse's folder"
 TRIES = 30
-"""So often at most a job of one task is tried: at random it comes to one of two workers."""
+"""Maximum tries of a job with one task, which Spark places on one of two workers at random."""
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_the_first_job_is_refused_before_any_work_where_all_workers_are_blind(
 def test_no_row_is_lost_where_one_of_two_workers_is_blind(
     cluster: Cluster, driver: Driver, folder: Path
 ) -> None:
-    """By the probe, if it comes to both, and else by what the tasks of the load report."""
+    """The probe finds it if it reaches both workers; otherwise the reports of the load's tasks do."""
     refused = []
     with cluster.blinded(folder, 1):
         for number in range(TRIES):
@@ -65,7 +65,7 @@ def test_every_kind_of_job_is_refused_that_comes_when_the_folder_is_gone_from_wo
     cluster: Cluster, driver: Driver, folder: Path
 ) -> None:
     warehouse = str(folder / "warehouse")
-    driver.run("load", folder=warehouse)  # The probe finds nothing.
+    driver.run("load", folder=warehouse)  # The probe finds no problem.
     for job in driver.run("kinds_of_jobs"):
         with cluster.blinded(folder, 2):
             said = driver.run("says", folder=warehouse, job=job)

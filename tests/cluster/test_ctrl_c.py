@@ -1,4 +1,4 @@
-"""Ctrl-C on a terminal while a Spark Connect server works: the prompt is back, and nothing has happened."""
+"""Ctrl-C on a terminal while a Spark Connect server works: the prompt returns, and nothing is changed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def endless(function):
 entries.scan, external.rows_of = endless(entries.scan), endless(external.rows_of)
 sys.exit(main())
 """
-"""The command line where the rows that an index is built of, and those of a load, are there after hours."""
+"""The command line, with index builds and loads that take hours."""
 QUERY = "SELECT count(*) FROM t JOIN range(1000000) r JOIN range(1000000) s ON hash(r.id, s.id) = t.n"
 
 
@@ -53,7 +53,7 @@ def test_a_query_a_load_and_an_index_build(
         "XDG_STATE_HOME": str(tmp_path / "state"),
         "STRANDLINE_WAREHOUSE": "wh",
         "SPARK_REMOTE": driver.variables["SPARK_REMOTE"],
-        # All of it is much.
+        # Everything counts as large.
         "STRANDLINE_BULK_ROWS": "0",
         "STRANDLINE_BULK_BYTES": "0",
         "STRANDLINE_SCAN_ROWS": "0",
@@ -71,7 +71,7 @@ def test_a_query_a_load_and_an_index_build(
             shell.send(CTRL_C)
             seen += shell.expect("error: interrupted [CANCELLED]")
             seen += shell.expect("strandline>")
-        # The same session works on.
+        # The session still works.
         shell.send(f"SELECT sum(n) + 4000 AS n FROM t;{ENTER}")
         seen += shell.expect("4030")
         seen += shell.expect("strandline>")

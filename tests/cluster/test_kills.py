@@ -1,4 +1,4 @@
-"""A worker that is killed, with its executor, in the middle of something: it is done all the same."""
+"""A worker and its executor are killed in the middle of a job: the job succeeds all the same."""
 
 from __future__ import annotations
 
@@ -49,8 +49,7 @@ def test_an_operation(cluster: Cluster, driver: Driver, tmp_path: Path, work: st
     folder = str(tmp_path / "warehouse")
     driver.run("prepare", folder=folder)
     victim = cluster.a_worker()
-    # It is given tasks and does none of them, as if each of them took long; so it is in the middle of one
-    # when it is killed.
+    # The stopped executor gets tasks and completes none, so it is in the middle of a task when it is killed.
     victim.signal(signal.SIGSTOP)
     driver.ask(work, folder=folder)
     until(lambda: cluster.busy(victim) or driver.is_done or None, "a task on the worker that is to die")
@@ -62,5 +61,5 @@ def test_an_operation(cluster: Cluster, driver: Driver, tmp_path: Path, work: st
 
 
 def _text(path: Path) -> str | None:
-    """What a file says, as soon as it says something."""
+    """Return the content of a file as soon as it has any."""
     return path.read_text() or None if path.exists() else None

@@ -1,4 +1,4 @@
-"""What the tests start ends with them."""
+"""Processes that the tests start end with them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from tests.cluster.driver import ROOT
 from tests.cluster.machines import Process
 
 FAMILY = "sleep 600 & echo ready; wait"
-"""A command that starts another one, as a worker starts an executor. While one of them lives, what they print
-to is open."""
+"""A command that starts a child, as a worker starts an executor. While one of them lives, stdout is open."""
 TESTS = """
 import os, signal, sys
 from pathlib import Path

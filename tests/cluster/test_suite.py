@@ -1,4 +1,4 @@
-"""The same work gives the same result wherever Spark runs."""
+"""The same work gives the same result at every place of Spark."""
 
 from __future__ import annotations
 

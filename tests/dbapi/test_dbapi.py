@@ -1,4 +1,4 @@
-"""PEP 249: what drivers and tools expect of a database."""
+"""The PEP 249 interface, as drivers and tools use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SQLAlchemy over a warehouse."""
+"""The SQLAlchemy dialect."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Databases in fresh folders: one that must not start Spark, one that may, and as many more as a test asks
-for."""
+"""Fixtures that open databases in new folders, with and without Spark."""
 
 from __future__ import annotations
 
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def connect(tmp_path: Path) -> Iterator[Callable[..., Database]]:
-    """Opens a database, in ``tmp_path / folder``, and closes it in the end. Without a session Spark must not
-    be needed."""
+    """Open databases in ``tmp_path / folder``, and close them at the end. Without a session, Spark fails."""
     opened: list[Database] = []
     numbers = itertools.count(1)
 
@@ -43,11 +41,11 @@ def connect(tmp_path: Path) -> Iterator[Callable[..., Database]]:
 
 @pytest.fixture
 def db(connect: Callable[..., Database]) -> Database:
-    """A database that must do without Spark."""
+    """A database that fails if it needs Spark."""
     return connect()
 
 
 @pytest.fixture
 def spark_db(connect: Callable[..., Database], spark: SparkSession) -> Database:
-    """A database that uses Spark where it must."""
+    """A database that may use Spark."""
     return connect(spark=spark)

@@ -1,5 +1,4 @@
-"""What the tests of the database share: rows of a query, a picture of everything there is, and what an index
-must hold."""
+"""Helpers of database tests: settings, states to compare, and checks of indexes."""
 
 from __future__ import annotations
 
@@ -19,13 +18,13 @@ from strandline.settings import Settings
 from strandline.storage.files import LocalFiles
 
 ARROW = Settings(bulk_rows=10**9, scan_rows=10**9)
-"""Everything that can be done in the process is."""
+"""Settings with which all possible work is done in the process."""
 SPARK = Settings(bulk_rows=0, scan_rows=0)
-"""Everything that can be done on Spark is."""
+"""Settings with which all possible work is done on Spark."""
 
 
 class QuickFiles(LocalFiles):
-    """Without waiting for the disk: nothing in a test has to survive a power cut."""
+    """Local files without fsync: test data need not survive a power failure."""
 
     def _flush(self, descriptor: int) -> None:
         pass
@@ -35,7 +34,7 @@ class QuickFiles(LocalFiles):
 
 
 class NoSpark:
-    """A session for tests of what must not need one."""
+    """A session that fails at any use."""
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"Spark was used ({name})")
@@ -45,8 +44,7 @@ _readers: weakref.WeakKeyDictionary[Database, Database] = weakref.WeakKeyDiction
 
 
 def read_with(db: Database, reader: Database) -> None:
-    """Let another connection to the same warehouse do the reading: what one way has written, the other way
-    reads."""
+    """Make ``db`` read with another connection to the same warehouse, for example one with Spark."""
     _readers[db] = reader
 
 
@@ -63,8 +61,7 @@ def tree(db: Database, path: str = "/") -> list[tuple[str, str]]:
 
 
 def picture(db: Database) -> dict[str, Any]:
-    """Everything that a refused statement must leave as it was: tree, descriptions with digests, step,
-    generation, files."""
+    """Return everything that a refused statement must not change: tree, descriptions, step, files."""
     with db.runtime.catalog.read() as conn:
         clock = conn.execute(select(sqltables.clock)).one()
         counts = {
@@ -85,7 +82,7 @@ def data_files(db: Database) -> list[str]:
 
 @contextlib.contextmanager
 def refused(db: Database, code: str, match: str | None = None) -> Iterator[None]:
-    """What stands inside must be refused with this code and a hint, and change nothing."""
+    """Assert that the block is refused with this code and a hint, and changes nothing."""
     before = picture(db)
     with pytest.raises(StrandlineError, match=match) as caught:
         yield
@@ -98,7 +95,7 @@ def refused(db: Database, code: str, match: str | None = None) -> Iterator[None]
 
 
 def content(db: Database, path: str) -> list[tuple[Any, ...]]:
-    """All rows of a table, by key."""
+    """Return all rows of a table, ordered by key."""
     db = _readers.get(db, db)
     described = db.describe(path)
     names = [c["name"] for c in described["columns"]]
@@ -109,7 +106,7 @@ def content(db: Database, path: str) -> list[tuple[Any, ...]]:
 
 
 def assert_sound(db: Database, path: str) -> None:
-    """The table's digest is that of its rows, and every synchronous index is the projection of the table."""
+    """Assert that the digest matches the rows, and each synchronous index its projection."""
     db = _readers.get(db, db)
     report = db.check(path)
     assert report.ok, report.problems

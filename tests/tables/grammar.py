@@ -1,4 +1,4 @@
-"""Constants as SQL writes them: plain ones at the limits of every type, and casts of them."""
+"""Generate SQL constants: literals at the limits of every type, and casts."""
 
 from __future__ import annotations
 

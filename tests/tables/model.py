@@ -1,4 +1,4 @@
-"""A table as plain dictionaries, and the statements that can be done to it and to a database alike."""
+"""A model of a table as dictionaries, and random statements for the model and the database."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ POOL: dict[str, list[Any]] = {
         datetime(2024, 1, 1, tzinfo=UTC),
     ],
 }
-"""Few values of each type, extreme ones, so that keys meet again."""
+"""A few extreme values of each type, so that keys repeat."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ Key = tuple[Any, ...]
 
 
 class Refused(Exception):
-    """The statement must be refused, with one of these codes."""
+    """The model refuses a statement with one of these codes."""
 
     def __init__(self, *codes: str) -> None:
         self.codes = set(codes)
@@ -86,7 +86,7 @@ class Refused(Exception):
 
 @dataclass
 class Model:
-    """What the table and its indexes must hold."""
+    """The expected rows of the table and its indexes."""
 
     columns: list[Column]
     key: tuple[str, ...]
@@ -109,7 +109,7 @@ class Model:
         return f"CREATE TABLE t ({', '.join([*parts, *(i.definition for i in self.indexes)])})"
 
     def shown(self) -> list[tuple[Any, ...]]:
-        """All rows by key, as a query shows them."""
+        """Return all rows, ordered by key, as a query shows them."""
         return [
             self._shown(self.names, row)
             for _, row in sorted(self.rows.items(), key=lambda item: order(item[0]))
@@ -121,7 +121,7 @@ class Model:
         return [self._shown([*key, *index.cover], row) for row in found]
 
     def check_unique(self, *indexes: Index) -> None:
-        """What a commit, or the build of an index, is refused for when all else is done."""
+        """Refuse repeated keys in unique indexes, as the end of a commit and an index build do."""
         for index in indexes:
             keys = [tuple(row[n] for n in index.columns) for row in self.rows.values()]
             whole = [key for key in keys if None not in key]
@@ -131,7 +131,7 @@ class Model:
     def _shown(self, names: Sequence[str], row: Row) -> tuple[Any, ...]:
         return tuple(row[n] for n in names)
 
-    # --- what statements do --------------------------------------------------------------------------------
+    # --- statements --------------------------------------------------------------------------------------
 
     def write(self, mode: str, rows: Sequence[Row]) -> None:
         for names, group in itertools.groupby(rows, key=tuple):
@@ -175,7 +175,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Condition:
-    """``column sign value``; without a column, all rows."""
+    """The condition ``column sign value``; without a column, all rows."""
 
     column: str | None = None
     sign: Literal["=", ">=", "<", "IS NULL"] = "="
@@ -262,8 +262,7 @@ class DeleteOn:
 
 @dataclass(frozen=True)
 class Moved:
-    """UPSERT or REPLACE fed by a SELECT from the table itself, with one key column mapped to other values,
-    one to one."""
+    """UPSERT or REPLACE from a SELECT of the same table, with one key column mapped one to one."""
 
     mode: Literal["UPSERT", "REPLACE"]
     column: str
@@ -302,7 +301,7 @@ MOVES: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "bytes": ("concat({}, X'00')", lambda v: None if v is None else v + b"\0"),
     "decimal": ("-{}", lambda v: None if v is None else -v if v else v),
 }
-"""By kind of type: a one-to-one change of a value, in SQL and in Python."""
+"""One-to-one mappings of values by kind of type, in SQL and in Python."""
 
 
 def quoted(name: str) -> str:
@@ -327,10 +326,10 @@ def literal(value: Any) -> str:
 
 
 def has_literal(value: Any) -> bool:
-    """NaN and the infinities can only be written as casts, which need Spark."""
+    """Return whether SQL has a literal: NaN and infinities need a cast, and so Spark."""
     return not isinstance(value, float) or math.isfinite(value)
 
 
 def comparable(rows: Sequence[Sequence[Any]]) -> list[str]:
-    """NaN equals itself here, and the zeros are equal, as in SQL."""
+    """Return a value that compares as in SQL: NaN equals itself, and the zeros are equal."""
     return [repr(tuple(v + 0.0 if isinstance(v, float) else v for v in row)) for row in rows]

@@ -1,9 +1,7 @@
-"""Two connections to one warehouse, and everything that one of them can do in the middle of a statement of
-the other.
+"""Run events of one connection at each possible point of a statement of another connection.
 
-The law: whatever happens at whatever moment of a statement, its outcome and what the table holds afterwards
-are as if one of the two had come after the other. The two orders are carried out as well, so that no test has
-to say what they lead to.
+The law: the results of statement and event, and the table afterwards, are as if one of the two had run after
+the other. Both orders are executed as well, so tests need no expected results.
 """
 
 from __future__ import annotations
@@ -26,19 +24,20 @@ from tests.world import ManualClock, place_catalog
 FILES = Settings(
     bulk_rows=10**9, scan_rows=10**9, workers=1, history_seconds=0.0, inline_rows=0, inline_bytes=0
 )
-"""Everything in this process, every commit in files, nothing kept for its history. (What a commit keeps in
-the catalog has no file whose name tells its session, so ``a`` does that.)"""
+"""Settings: all work in this process, every commit in files, no history.
+
+Only connection ``a`` stores commits in the catalog, where no file name has the session.
+"""
 COLUMNS = "(k Int64 NOT NULL, v Utf8, n Int64, m Int64, PRIMARY KEY (k), INDEX by_n GLOBAL SYNC ON (n))"
 
 Reads = list[list[tuple[Any, ...]]]
 Statement = Callable[[Database, str, Reads], None]
-"""Does something to the table of this name, and adds what it read."""
+"""Runs something with the table of this name, and appends what it has read."""
 
 
 @dataclass
 class Pair:
-    """``a`` runs the statement, ``b`` does what happens meanwhile; ``c`` looks at what has become of the
-    table."""
+    """Three connections: ``a`` runs the statement, ``b`` the event, and ``c`` reads the result."""
 
     a: Database
     b: Database
@@ -47,8 +46,7 @@ class Pair:
     tables: int = 0
 
     def table(self, *, backed_up: bool = False) -> str:
-        """A new table; if wanted, with a backup of an earlier state of it in a collection of the same
-        name."""
+        """Create a table; optionally with a backup of an earlier state in a collection of the same name."""
         self.tables += 1
         name = f"t{self.tables}"
         self.c.sql(f"CREATE TABLE {name} {COLUMNS}")
@@ -78,8 +76,7 @@ def paired(folder: Path, url: str | None) -> Iterator[Pair]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a statement read, the code of its error, that of what happened beside it, and what the table holds
-    afterwards."""
+    """What a statement read, the error codes of statement and event, and the table afterwards."""
 
     reads: Reads
     error: str | None
@@ -88,8 +85,7 @@ class Outcome:
 
 
 def content(db: Database, name: str) -> dict[str, Any] | None:
-    """The table's columns and rows, its indexes with their entries, and what is wrong with it; None if it is
-    not there."""
+    """Return columns and rows of a table, its index entries, and its problems; None without the table."""
     try:
         described = db.describe(f"/{name}")
     except PathNotFound:
@@ -112,7 +108,7 @@ def run(db: Database, statement: Statement, name: str) -> Outcome:
 
 
 def code_of(act: Callable[[], None]) -> str | None:
-    """The code of the error that something ends with; None if it succeeds."""
+    """Return the code of the error that a call raises; None if it succeeds."""
     try:
         act()
     except StrandlineError as error:
@@ -122,8 +118,10 @@ def code_of(act: Callable[[], None]) -> str | None:
 
 @contextlib.contextmanager
 def interrupted(db: Database, at: int, happening: Callable[[], None]) -> Iterator[list[str]]:
-    """Something happens at the n-th moment of a connection: after it has looked at the catalog, or before it
-    changes it. Yields the moments that it came to."""
+    """Run an event at the n-th point of a connection: after it reads, or before it changes the catalog.
+
+    Yields the list of points that were reached.
+    """
     catalog, thread, came = db.runtime.catalog, threading.get_ident(), list[str]()
     read, write = catalog.read, catalog.write
 
@@ -155,10 +153,10 @@ def interrupted(db: Database, at: int, happening: Callable[[], None]) -> Iterato
 def at_every_moment(
     pair: Pair, statement: Statement, happening: Callable[[Pair, str], None], *, backed_up: bool = False
 ) -> int:
-    """Runs the statement once for each of its moments; answers how many there were."""
+    """Run the statement once for each of its points; return their number."""
 
     def outcome(at: int | None) -> tuple[Outcome, list[str]]:
-        """Of a statement in which it happens at a moment; None: after it."""
+        """Return the outcome with the event at a point of the statement; None: after it."""
         name = pair.table(backed_up=backed_up)
         happened: list[str | None] = []
 
@@ -193,7 +191,7 @@ def at_every_moment(
 
 
 def _without(pair: Pair, happening: Callable[[Pair, str], None], backed_up: bool) -> dict[str, Any] | None:
-    """What the table holds if only that happened."""
+    """Return the table after the event alone."""
     name = pair.table(backed_up=backed_up)
     happening(pair, name)
     return content(pair.c, name)

@@ -1,7 +1,7 @@
-"""Random tables with a past, and random queries on them that mean the same to Strandline and to DuckDB.
+"""Generate random tables with history, and random queries with the same meaning in Strandline and DuckDB.
 
-A query is one text in which a table stands as ``<<table|index|step>>``: Strandline reads ``table VIEW index
-VERSION AS OF step``, DuckDB a table with the rows that the table had at that step.
+A query has placeholders ``<<table|index|step>>`` for tables. Strandline gets ``table VIEW index VERSION AS OF
+step``, DuckDB a table with the rows of that step.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ IN_DUCKDB = {
 VALUES: dict[str, list[Any]] = {
     "int": [0, 1, 2, 3, 7, -1, -3],
     "text": ["a", "", "A", "ab", "b%", "a_b", "ä"],
-    # Multiples of powers of two, whose sums are exact in any order.
+    # Multiples of powers of two: their sums are exact in any order.
     "float": [0.0, 0.5, -1.5, 2.0, 1024.25, math.nan],
     "bool": [True, False],
     "date": [date(2024, 2, 29), date(1999, 12, 31), date(2024, 3, 1)],
@@ -74,7 +74,7 @@ class Table:
 class Query:
     text: str
     ordered: bool = False
-    """Whether the order of rows is part of the result: then it is a total one, up to rows that are equal."""
+    """Whether the result is ordered. The order is then total, except for equal rows."""
 
     def for_us(self) -> str:
         def reference(found: re.Match[str]) -> str:
@@ -90,13 +90,15 @@ class Query:
 _REFERENCE = re.compile(r"<<(\w+)\|(\w*)\|(\w*)>>")
 
 
-# --- tables and what happens to them ----------------------------------------------------------------------
+# --- tables and their changes ----------------------------------------------------------------------------
 
 
 class Choices:
-    """Where a random table or query comes from: a list of numbers, each of which chooses one of some options.
-    The first option is the simplest, so that fewer and smaller numbers make a simpler query, and one that
-    fails can be made simpler by trying."""
+    """The source of random choices: a list of numbers, each of which selects an option.
+
+    The first option is the simplest. So fewer and smaller numbers give a simpler query, and a failing query
+    can be simplified.
+    """
 
     def __init__(self, numbers: Sequence[int] = (), seed: int | None = None) -> None:
         self.taken: list[int] = []
@@ -115,7 +117,7 @@ class Choices:
         return bool(self.below(2))
 
     def some(self, options: Sequence[Any], least: int = 1, most: int = 3) -> list[Any]:
-        """Different ones, in any order."""
+        """Return different options in any order."""
         left = list(options)
         count = min(len(left), least + self.below(most - least + 1))
         return [left.pop(self.below(len(left))) for _ in range(count)]
@@ -125,7 +127,7 @@ class Choices:
 
 
 def simplest(numbers: Sequence[int], fails: Callable[[Sequence[int]], bool], tries: int) -> list[int]:
-    """Numbers that still fail, and no smaller or fewer that were tried do."""
+    """Return numbers that still fail, while no smaller or fewer ones that were tried do."""
     best = list(numbers)
     changed = True
     while changed and tries > 0:
@@ -163,7 +165,7 @@ def make_rows(choices: Choices, names: Sequence[str], least: int, most: int) -> 
 
 
 def make_change(choices: Choices, table: Table) -> tuple[str, list[dict[str, Any]]]:
-    """UPSERT or REPLACE of rows, or DELETE of keys, for ``db.table``."""
+    """Return an UPSERT or REPLACE of rows, or a DELETE of keys, for ``db.table``."""
     mode = choices.pick(["upsert", "upsert", "replace", "delete"])
     others = [c for c in table.columns if c not in table.key]
     named = [] if mode == "delete" else choices.some(others, 0, len(others))
@@ -171,7 +173,7 @@ def make_change(choices: Choices, table: Table) -> tuple[str, list[dict[str, Any
 
 
 def apply(table: Table, rows: Sequence[Row], mode: str, given: Sequence[dict[str, Any]]) -> list[Row]:
-    """The rows of a table after a change."""
+    """Return the rows of a table after a change."""
     state = {
         tuple(row[table.columns.index(name)] for name in table.key): dict(
             zip(table.columns, row, strict=True)
@@ -191,11 +193,11 @@ def apply(table: Table, rows: Sequence[Row], mode: str, given: Sequence[dict[str
 # --- queries ----------------------------------------------------------------------------------------------
 
 Scope = list[tuple[str, str]]
-"""Columns that an expression may name, each with its kind."""
+"""The columns that an expression may use, with their kinds."""
 
 
 class Writer:
-    """Writes queries on some tables. With ``plain`` only what the process answers without Spark."""
+    """Generates queries on tables; with ``plain``, only queries that need no Spark."""
 
     def __init__(self, choices: Choices, tables: Sequence[Table], *, plain: bool = False) -> None:
         self.tables, self.plain = tables, plain
@@ -207,14 +209,14 @@ class Writer:
         )
         self._aliases = itertools.count()
 
-    # --- what stands in FROM -------------------------------------------------------------------------------
+    # --- the FROM clause --------------------------------------------------------------------------------
 
     def table(self) -> tuple[str, str, Scope]:
-        """A reference to a table, its alias, and its columns."""
+        """Return a reference to a table, its alias, and its columns."""
         table = self.pick(self.tables)
         alias = f"a{next(self._aliases)}"
         index = self.pick(["", *table.indexes])
-        # The past too, though seldom before there were rows.
+        # Earlier steps too, though seldom from before the first rows.
         steps = [step for step, rows in table.states.items() if rows or not self.pick([1] * 9 + [0])]
         step = self.pick(["", *(["", *steps] if self.flip() else [])])
         return (
@@ -224,7 +226,7 @@ class Writer:
         )
 
     def source(self) -> tuple[str, Scope]:
-        """A table, a subquery, or a join of two of them."""
+        """Return a table, a subquery, or a join of two of them."""
         if self.pick([0, 0, 1]) == 0:
             text, _, scope = self.table()
             return text, scope
@@ -266,7 +268,7 @@ class Writer:
         return Query(f"SELECT * FROM ({text}) AS o ORDER BY {', '.join(by)}{cut}", ordered=True)
 
     def simple(self) -> Query:
-        """Columns of one table, filtered, ordered by all that it shows, limited; or their number."""
+        """Return a query of one table with filter, total order and limit, or with count."""
         text, _, scope = self.table()
         where = f" WHERE {self.condition(scope, self.pick([0, 1, 2]))}" if self.pick([0, 1, 1]) else ""
         what = self.pick(["columns", "columns", "*", "count(*)"])
@@ -389,7 +391,7 @@ class Writer:
         return f"DATE {text}" if kind == "date" else f"({text})" if text.startswith("-") else text
 
     def value(self, scope: Scope, kind: str, depth: int) -> str:
-        """An expression of a kind."""
+        """Return an expression of a kind."""
         leaves = self.columns(scope, kind)
         if depth <= 0 or not self.flip():
             if leaves and self.pick([0, 0, 0, 1]) == 0:
@@ -460,7 +462,7 @@ class Writer:
                     ]
                 )
             )
-        # Only columns of one type are compared without Spark, whole numbers of any size among themselves.
+        # Without Spark, only columns of the same type are compared, and integers of any size.
         other = self.pick([self.constant(kind), self.constant(kind), *self.columns(scope, kind)])
         if not self.plain and self.flip():
             name, other = self.value(scope, kind, 1), self.value(scope, kind, 1)

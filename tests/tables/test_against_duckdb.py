@@ -1,9 +1,8 @@
-"""SELECT means what it means to an engine that shares nothing with ours: the same random queries on the same
-rows, here and in DuckDB.
+"""Random queries return the same rows in Strandline and in DuckDB, an independent engine.
 
-Each query that the process can answer is answered by it and, forced, by Spark. ``STRANDLINE_EXAMPLES=10``
-runs ten times as many examples, and other ones each time. A failure prints the seed, the tables and the
-query, which is made as simple as it still fails.
+Queries that the process can answer are run there and, forced, on Spark. ``STRANDLINE_EXAMPLES=10`` runs ten
+times as many examples, with a new seed each time. A failure prints the seed, the tables and a simplified
+query.
 """
 
 from __future__ import annotations
@@ -56,12 +55,11 @@ LEFT_OUT = {
     "timestamps, bytes, Json, unsigned numbers": "other types in DuckDB; test_types_in_tables compares them with Python's own values",
     "TIMESTAMP AS OF, IN BACKUP": "they lead to a step, too, and have tests of their own",
 }
-"""Forms that are no part of the grammar, because the engines rightly differ or because nothing could be
-compared."""
+"""Forms outside of the grammar: the engines rightly differ, or the results cannot be compared."""
 
 
 class World:
-    """A database, and for each of its tables and steps a table in DuckDB with the rows of that step."""
+    """A database, and a DuckDB table with the same rows for each table and step."""
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder, self.seed = folder, seed
@@ -72,7 +70,7 @@ class World:
                 db.sql(table.create)
             state: dict[str, list[Any]] = {table.name: [] for table in self.tables}
             self._keep(db, state)
-            # Now and then a table stays empty.
+            # Some tables stay empty.
             todo = [
                 (table, "upsert", make_rows(choices, table.columns, 5, 16))
                 for table in self.tables
@@ -113,8 +111,7 @@ class World:
     def compare(
         self, answer: Callable[[Query], list[tuple[Any, ...]]], count: int, *, plain: bool, tries: int = 300
     ) -> None:
-        """The same rows as DuckDB has, for this many queries. One that fails is made simpler in at most so
-        many tries."""
+        """Compare random queries with DuckDB. Simplify a failing one in at most ``tries`` tries."""
 
         def differs(numbers: Sequence[int]) -> bool:
             query = Writer(Choices(numbers), self.tables, plain=plain).query()
@@ -141,7 +138,7 @@ class World:
 
 
 def comparable(rows: list[tuple[Any, ...]], ordered: bool) -> Any:
-    """Numbers by their value alone: the engines give sums and quotients other types."""
+    """Compare numbers by value: the engines use different types for sums and quotients."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, float) and math.isnan(value):
@@ -161,7 +158,7 @@ def in_process(db: Database, query: Query) -> list[tuple[Any, ...]]:
 
 
 def on_spark(db: Database, query: Query) -> list[tuple[Any, ...]]:
-    # A lookup by key is answered in the process however small scan_rows is; its DataFrame is not.
+    # Lookups by key always run in the process; their DataFrames run on Spark.
     found = db.sql(query.for_us()).df.toArrow()
     return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
@@ -173,7 +170,7 @@ def seeds(count: int) -> range:
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Callable[[], Path]:
-    """Warehouses that are there already: to copy one is faster than to make one."""
+    """Prepared warehouses: copying one is faster than creating one."""
     strandline.connect(tmp_path / "empty").close()
     numbers = itertools.count(1)
     return lambda: Path(shutil.copytree(tmp_path / "empty", tmp_path / str(next(numbers))))
@@ -196,7 +193,7 @@ def test_spark_answers_as_duckdb_does(folders: Callable[[], Path], spark: Any) -
             strandline.connect(world.folder, spark=NoSpark(), settings=ARROW) as here,  # type: ignore[arg-type]
             strandline.connect(world.folder, spark=spark, settings=Settings(scan_rows=-1)) as there,
         ):
-            # The first of them the process answers as well.
+            # The process can answer the first of them, too.
             world.compare(partial(in_process, here), 4, plain=True)
             world.compare(partial(on_spark, there), 4, plain=True, tries=60)
             world.compare(partial(on_spark, there), 16, plain=False, tries=60)

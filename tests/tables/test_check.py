@@ -1,4 +1,4 @@
-"""CHECK TABLE finds what is wrong with files, rows and indexes, and names it."""
+"""CHECK TABLE finds and names damage of files, rows and indexes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def filled(connect: Callable[..., Database]) -> Database:
 
 
 def file_of(db: Database, path: str) -> str:
-    """The absolute path of the one file of a table."""
+    """Return the absolute path of the only file of a table."""
     from strandline.catalog import paths
 
     with db.runtime.catalog.read() as conn:
@@ -43,8 +43,7 @@ def kinds(report: CheckReport) -> set[tuple[str, str]]:
 
 
 def rewrite(db: Database, path: str, change: Callable[[pa.Table], pa.Table], *, forge: bool = True) -> None:
-    """Replace a table's file; with ``forge`` the catalog is told the new checksum, as a defect (not a disk)
-    would do it."""
+    """Replace a table's file. With ``forge``, also its checksum in the catalog, as a bug would do."""
     from strandline.storage.digest import checksum_of
 
     file = file_of(db, path)
@@ -63,7 +62,7 @@ def rewrite(db: Database, path: str, change: Callable[[pa.Table], pa.Table], *, 
 
 
 def reopened(db: Database, connect: Callable[..., Database]) -> Database:
-    """As another process sees it, which has nothing in its caches."""
+    """Reopen the database, as another process with empty caches."""
     return connect(os.path.basename(db.runtime.files.path("data").rsplit("/data", 1)[0]))
 
 

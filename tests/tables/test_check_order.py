@@ -1,5 +1,4 @@
-"""CHECK TABLE finds keys that are there twice and rows out of order, though every number that was recorded
-fits them."""
+"""CHECK TABLE finds duplicate keys and unordered rows, even if all recorded numbers match them."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ FILES = Settings(inline_rows=0)
 
 @dataclass
 class Checked:
-    """A database that is written in the process, and the connection that checks it: in the process, or on
-    Spark."""
+    """A database written in the process, and a connection that checks it in the process or on Spark."""
 
     db: Database
     checker: Database
@@ -41,8 +39,7 @@ class Checked:
         forge: Callable[[Segment], Segment] = lambda s: s,
         **options: Any,
     ) -> None:
-        """What a broken writer does: it commits rows as they lie, and adds each to the digest and to the
-        number of rows."""
+        """Commit rows unsorted, as a broken writer would, with matching digest and row count."""
         with self.db.runtime.catalog.read() as conn:
             info = TableInfo.of(paths.require(conn, path))
         name = (
@@ -101,7 +98,7 @@ def test_ends_that_are_not_the_recorded_ones(filled: Checked) -> None:
     assert filled.problems() == [("unordered_rows", "/t", [(5,)])]
     assert (
         rows(filled.db, "SELECT v FROM t WHERE k = 5") == []
-    )  # It is in the table, and nobody who looks for it finds it.
+    )  # The row is in the table, but lookups do not find it.
 
 
 def test_steps_outside_the_window_of_their_segment(filled: Checked) -> None:
@@ -137,8 +134,7 @@ KEYS = [name for name in POOL if parse_type(name).orderable]
 
 @pytest.mark.parametrize("names", [KEYS[i : i + 4] for i in range(0, len(KEYS), 4)], ids=",".join)
 def test_nothing_is_wrong_with_keys_of_any_type(checked: Checked, names: list[str]) -> None:
-    """Composite keys with NULLs in every place, NaN among the values: after a load, a compaction and
-    changes."""
+    """Composite keys with NULLs in every position and NaN values: after a load, changes and compaction."""
     columns = ", ".join(f"c{i} {name}" for i, name in enumerate(names))
     checked.db.sql(
         f"CREATE TABLE t ({columns}, f Double, PRIMARY KEY (c0, c1, c2, c3), INDEX by_v GLOBAL SYNC ON (c3, c1) COVER (f))"

@@ -40,7 +40,7 @@ class Table:
     def upsert(self, data: Any) -> int | None:
         """Update columns of rows by key, and add missing rows; return the step of the commit.
 
-        ``data`` is a DataFrame of Spark, pandas or polars, an Arrow table, batch or stream, a DuckDB relation,
+        ``data`` is a Spark, pandas or polars DataFrame, an Arrow table, batch or stream, a DuckDB relation,
         another object with ``__arrow_c_stream__``, or dicts. Times without a zone are in UTC. Dates and times
         may be ISO text, with or without an offset. The commit is durable when this returns. Inside
         ``db.transaction()``, None is returned, and the end of the block commits.
