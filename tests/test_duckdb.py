@@ -153,7 +153,7 @@ def test_files_say_the_fold_and_where_small_commits_are(db: Database, tmp_path: 
         {"k": 1, "__strandline_op": "U", "__strandline_step": found.step - 1},
         {"k": 2, "__strandline_op": "E", "__strandline_step": found.step},
     ]
-    with pytest.raises(PreconditionFailed, match="lie in the catalog"):
+    with pytest.raises(PreconditionFailed, match="are in the catalog"):
         strandline.duckdb.query(found)
     packed = [db.files("/t", pack=tmp_path / "packed").changes[0].file for _ in range(2)]
     assert packed[0] == packed[1]

@@ -192,7 +192,7 @@ def test_what_a_newer_version_wrote_is_left_to_it(column: str) -> None:
 
 @pytest.mark.parametrize("number", [0, -1, "1", 1.0, True, None])
 def test_a_format_that_is_no_number_is_refused(number: Any) -> None:
-    with pytest.raises(Corrupted, match="is no number of a format"):
+    with pytest.raises(Corrupted, match="is not a format number"):
         read(Nothing, {NUMBER: number})
 
 
@@ -201,7 +201,7 @@ def test_a_text_that_holds_no_object_is_refused(text: str) -> None:
     for look in (records.shown, lambda text, what: records.from_text(Nothing, text, what)):
         with pytest.raises(Corrupted, match="the sample cannot be read") as refused:
             look(text, "the sample")
-        assert "bring back the catalog" in refused.value.hint
+        assert "restore the catalog" in refused.value.hint
 
 
 @dataclass(frozen=True, kw_only=True)

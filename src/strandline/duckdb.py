@@ -76,8 +76,8 @@ def query(recipe: Recipe) -> str:
     """Return the DuckDB query for the rows of a recipe whose parts are all files."""
     if any(part.data is not None for part in recipe.parts):
         raise PreconditionFailed(
-            f"some commits to {recipe.path} lie in the catalog, and not in files",
-            "Have them packed into files: --pack FOLDER, or db.files(path, pack=folder).",
+            f"some commits to {recipe.path} are in the catalog, not in files",
+            "Pack them into files: --pack FOLDER, or db.files(path, pack=folder).",
         )
     return _text(recipe, {})
 

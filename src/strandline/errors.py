@@ -72,9 +72,7 @@ class StrandlineError(Exception):
 
     code: ClassVar[str] = "ERROR"
     exit_code: ClassVar[int] = 1
-    default_hint: ClassVar[str] = (
-        "Run with --debug for the full story, and report it if the cause is not clear."
-    )
+    default_hint: ClassVar[str] = "Run with --debug for details, and report it if the cause is not clear."
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         self.message = masked(message)

@@ -453,14 +453,14 @@ def _encode(value: Any) -> Any:
 
 def _decode(value: Any) -> Any:
     if isinstance(value, list):
-        raise ValueError(f"{value!r} is no value of a key")
+        raise ValueError(f"{value!r} is not a value of a key")
     if not isinstance(value, dict):
         return value
     ((kind, text),) = value.items()
     try:
         return _DECODERS[kind](text)
     except (ArithmeticError, LookupError, TypeError) as error:
-        raise ValueError(f"{value!r} is no value of a key") from error
+        raise ValueError(f"{value!r} is not a value of a key") from error
 
 
 def order(key: Key) -> tuple[Any, ...]:

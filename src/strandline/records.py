@@ -109,7 +109,7 @@ def from_text(kind: type[R], text: str, what: str) -> R:
     value = _parsed(text, what)
     number = value.pop(NUMBER, 1)
     if type(number) is not int or number < 1:
-        raise _unreadable(what, f"{number!r} is no number of a format")
+        raise _unreadable(what, f"{number!r} is not a format number")
     if number > kind.FORMAT:
         raise Newer(
             f"{what} was written by a newer version: it has format {number}, and this version knows formats "
@@ -154,8 +154,8 @@ def _parsed(text: str, what: str) -> dict[str, Any]:
 def _unreadable(what: str, reason: str) -> Corrupted:
     return Corrupted(
         f"{what} cannot be read: {reason}",
-        "Something else has changed the catalog, or a later version wrote it. Use that version, or bring "
-        "back the catalog as it was.",
+        "Another program has changed the catalog, or a later version wrote it. Use that version, or "
+        "restore the catalog from a copy.",
     )
 
 
@@ -202,9 +202,9 @@ def _exactly(*kinds: type) -> Callable[[Any, Any], Any]:
         if type(value) not in kinds:
             raise _Misfit(f"{_short(value)} is not of type {kinds[0].__name__}")
         if kinds[0] is float and not isfinite(value):
-            raise _Misfit(f"{_short(value)} is no finite number")
+            raise _Misfit(f"{_short(value)} is not a finite number")
         if kinds[0] is str and not value.isascii() and any("\ud800" <= c <= "\udfff" for c in value):
-            raise _Misfit("a text has half of a character in it")
+            raise _Misfit("a text contains half of a character")
         return value
 
     return read

@@ -288,7 +288,7 @@ REFUSED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "no first key": (lambda b: objects_of(b)[0].update(min_key=None), "has rows, but no first or last key"),
     "a wide key": (lambda b: objects_of(b)[0].update(max_key=[1, 2]), "does not have the columns of the key"),
     "a key of text": (lambda b: objects_of(b)[0].update(min_key=["1"]), "cannot hold the str"),
-    "a key of lists": (lambda b: objects_of(b)[0].update(min_key=[[1]]), "is no value of a key"),
+    "a key of lists": (lambda b: objects_of(b)[0].update(min_key=[[1]]), "is not a value of a key"),
     "two columns of one name": (
         lambda b: b["backup"]["tables"]["/t"]["schema"]["columns"].append(
             {"id": 1, "name": "V", "type": "Utf8", "not_null": False, "physical": "w"}
@@ -309,7 +309,7 @@ REFUSED: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     ),
     "what only a catalog says": (lambda b: b["backup"].update(pinned=True), "only a catalog may set"),
     "half a character": (lambda b: b.update(engine="\ud800"), "half of a character"),
-    "no time": (lambda b: b["backup"].update(time=float("nan")), "is no finite number"),
+    "no time": (lambda b: b["backup"].update(time=float("nan")), "is not a finite number"),
 }
 
 

@@ -264,7 +264,7 @@ def test_a_stream_that_is_to_show_what_was_needs_it(orders: Catalog) -> None:
     keep_from(3)
     assert alter("UPDATES") == ("UPDATES", True, 3), "it has kept what it needs"
     assert alter("KEYS_ONLY") == ("KEYS_ONLY", False, 4)
-    with pytest.raises(PreconditionFailed, match="OLD_IMAGE needs what /orders was at step 2") as refused:
+    with pytest.raises(PreconditionFailed, match="OLD_IMAGE needs the state of /orders at step 2") as refused:
         alter("OLD_IMAGE")
     assert "commit step 3" in refused.value.hint
     for path in ("/orders", "/orders/feed"):
@@ -276,5 +276,5 @@ def test_a_stream_that_is_to_show_what_was_needs_it(orders: Catalog) -> None:
             paths.set_state(tx, [paths.require(tx.conn, path).id], paths.READY, None)
     with orders.write() as tx:
         tx.conn.execute(sqltables.holds.delete())
-    with pytest.raises(Internal, match="holds nothing"):
+    with pytest.raises(Internal, match="has no hold"):
         alter("NEW_IMAGE")

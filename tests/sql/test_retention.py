@@ -88,5 +88,5 @@ def test_rules_are_read_as_they_are_written(keep: Keep) -> None:
 
 @pytest.mark.parametrize("text", ["", "7", "KEEP", "KEEP DAILY 7 CONFIRM", "KEEP WITHIN 'x", "KEEP ALL"])
 def test_what_holds_no_rules_is_no_value(text: str) -> None:
-    with pytest.raises(InvalidArgument, match="no rule"):
+    with pytest.raises(InvalidArgument, match="not a retention rule"):
         parse_keep(text)

@@ -117,7 +117,7 @@ def check_readable(conn: Connection, table_id: int, path: str, step: int) -> Non
         if step < created:
             raise PathNotFound(
                 f"{path} did not exist at step {step}",
-                f"It is there since step {created}; ask for that or later.",
+                f"It exists since step {created}; ask for that step or a later one.",
             )
         raise PreconditionFailed(
             f"the state of {path} at step {step} is no longer kept",

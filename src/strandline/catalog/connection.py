@@ -194,13 +194,13 @@ def _engine(url: str | URL, wait_seconds: float) -> Engine:
             parsed = parsed.set(drivername="postgresql+psycopg")
         if parsed.get_backend_name() not in ("sqlite", "postgresql"):
             raise InvalidArgument(
-                f"a catalog cannot live in {parsed.get_backend_name()}",
+                f"a catalog in {parsed.get_backend_name()} is not supported",
                 "Use SQLite (the default) or a URL like postgresql+psycopg://user@host/database.",
             )
         if parsed.get_backend_name() == "sqlite":
             if parsed.database in (None, "", ":memory:"):
                 raise InvalidArgument(
-                    "a catalog in memory would be gone with this process",
+                    "a catalog in memory would be lost when this process ends",
                     "Name a file: sqlite:////folder/catalog.sqlite.",
                 )
             return _sqlite_engine(str(parsed.database), wait_seconds)

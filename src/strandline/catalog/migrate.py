@@ -41,7 +41,7 @@ def _config() -> Config:
     folder = Path(__file__).parent / "migrations"
     if not folder.is_dir():
         raise PreconditionFailed(
-            "this catalog is not of this version, and a process of Spark's cannot change that",
+            "the catalog has another schema version, and a Spark worker cannot migrate it",
             "Open the warehouse once with strandline.connect(...), then try again.",
         )
     config = Config()

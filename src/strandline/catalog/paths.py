@@ -325,7 +325,7 @@ def check_own_name(name: str, what: str) -> None:
     if name == IMPL_TABLE:
         raise InvalidArgument(
             f"the {what} name {name!r} is reserved",
-            "Only an index has something of this name; choose another one.",
+            "Only the implementation table of an index has this name; choose another one.",
         )
 
 

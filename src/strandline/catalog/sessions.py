@@ -189,8 +189,8 @@ class Session:
         if not self._is_warned:
             self._is_warned = True
             log.warning(
-                "the catalog is read-only here, so no other process knows what this one reads: files that "
-                "leave a table elsewhere stay readable for the grace period only, %g seconds",
+                "the catalog is read-only here, so other processes cannot see what this one reads: files "
+                "that they remove from a table stay readable for the grace period only, %g seconds",
                 self.grace,
             )
 

@@ -82,7 +82,7 @@ def check_unchanged(connection: Any) -> None:
     seen = getattr(connection, "seen", None)
     if seen is not None and _state(connection.file)[:2] != seen:
         raise Unavailable(
-            "the catalog was changed by another process while it was read where it cannot be written",
+            "another process changed the catalog during a read without write access",
             "Repeat the statement.",
         )
 

@@ -273,7 +273,7 @@ def at_step(conn: Connection, row: Path, step: int) -> TableInfo:
     if found is None:
         raise PathNotFound(
             f"{row.path} did not exist at step {step}",
-            f"It is there since step {row.created_step}; ask for that or later.",
+            f"It exists since step {row.created_step}; ask for that step or a later one.",
         )
     return TableInfo.of(row._replace(version=found.version, body=found.body), found.step)
 

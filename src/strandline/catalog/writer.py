@@ -105,7 +105,7 @@ class Writer:
         """
         if step > latest_step(self.now):
             raise PreconditionFailed(
-                f"the step {step} is later than any that a warehouse can have come to by now",
+                f"the step {step} is later than any step that a warehouse can have reached",
                 "Its backup was changed, or the clock of this machine is wrong.",
             )
         at = sqltables.clock.c

@@ -117,7 +117,7 @@ class Recovery:
 def refused_elsewhere(operation_id: str) -> StrandlineError:
     """Build the error of an operation that another process has marked as refused."""
     return Unavailable(
-        f"the catalog could not be reached, and the caller of operation {operation_id} was told so",
+        f"the catalog was unreachable, and the caller of operation {operation_id} was given this error",
         "Repeat the statement.",
     )
 

@@ -198,15 +198,15 @@ def alter_stream(tx: Writer, stream: Path, *, mode: str | None = None) -> None:
         paths.check_ready(path)
     body, hold = stream.record(StreamBody), tables.find_hold(tx.conn, stream.id)
     if hold is None:
-        raise Internal(f"the stream {stream.path} holds nothing")
+        raise Internal(f"the stream {stream.path} has no hold")
     if mode in (None, body.mode):
         return
     needs_state = mode in STATEFUL_MODES
     kept_from = chains.state(tx.conn, table.id).kept_from
     if needs_state and not hold.keeps_state and hold.step < kept_from:
         raise PreconditionFailed(
-            f"{mode} needs what {table.path} was at step {hold.step}, where {stream.path} is, and that is no "
-            "longer kept",
+            f"{mode} needs the state of {table.path} at step {hold.step}, the position of {stream.path}, "
+            "which is no longer kept",
             f"Read the stream and commit step {kept_from} or a later one first, or add another changefeed.",
         )
     tables.keep_held_state(tx, stream.id, needs_state)

@@ -172,8 +172,8 @@ def bound_value(value: Any, what: str) -> Any:
         if _fits(number):
             return number
         raise InvalidArgument(
-            f"{what} is a number of more than {_MOST_DIGITS} digits, or none at all",
-            "Numbers have 38 digits at most.",
+            f"{what} is not a finite number of at most {_MOST_DIGITS} digits",
+            "Round it, or bind it as text.",
         )
     raise InvalidArgument(
         f"{what} is a {type(value).__name__}, which cannot be bound",

@@ -102,7 +102,7 @@ class TokenCursor:
         if token.kind == STRING and not token.is_bound:
             raise self.fault(f"expected {what}", "Quotes make a string; put a name in `backticks`.")
         if not self.sees_name():
-            hint = "A bound value stands where a value stands, and is no name." if token.is_bound else None
+            hint = "A bound value can only replace a value, not a name." if token.is_bound else None
             raise self.fault(f"expected {what}", hint)
         self.at += 1
         found = unquote(token.text) if token.kind == NAME else token.text

@@ -52,9 +52,7 @@ def parse_keep(text: str) -> Keep:
         keep = read_keep(cursor)
         cursor.expect_end()
     except StrandlineError as error:
-        raise InvalidArgument(
-            f"{text!r} is no rule for keeping backups: {error.message}", error.hint
-        ) from None
+        raise InvalidArgument(f"{text!r} is not a retention rule: {error.message}", error.hint) from None
     return keep
 
 

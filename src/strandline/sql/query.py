@@ -210,7 +210,7 @@ def _tables(
             raise fault(
                 source,
                 tokens[place + 1].start,
-                "this clause does not stand behind a table",
+                "this clause does not follow a table",
                 f"The form is: {_FORM}",
             )
     return [tables[start] for start in sorted(tables)], tuple(files)
