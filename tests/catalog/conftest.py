@@ -1,4 +1,4 @@
-"""A catalog of either kind, and a clock that the test moves."""
+"""Fixtures: a catalog in SQLite and in PostgreSQL, and a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.world import place_catalog
 
 
 class Clock:
-    """Time stands still until a test moves it; waiting is moving."""
+    """A clock that stands still until a test moves it; sleeping moves it."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
         self.time = now
@@ -33,7 +33,7 @@ def clock() -> Clock:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where an empty catalog is, on SQLite and on PostgreSQL."""
+    """The URL of an empty catalog, in SQLite and in PostgreSQL."""
     if request.param == "sqlite":
         place_catalog(tmp_path / "catalog.sqlite")
         return f"sqlite:///{tmp_path / 'catalog.sqlite'}"
@@ -43,7 +43,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def open_catalog(url: str) -> Iterator[Callable[..., Catalog]]:
-    """Opens the catalog at ``url``, as another process would, as often as it is called."""
+    """Return a function that opens the catalog at ``url``, as another process would."""
     opened: list[Catalog] = []
 
     def make(clock: Clock | None = None) -> Catalog:
@@ -59,7 +59,7 @@ def open_catalog(url: str) -> Iterator[Callable[..., Catalog]]:
 
 @pytest.fixture(autouse=True)
 def closed_sessions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The thread of a session that a test leaves behind would write into the database of the next one."""
+    """Stop the threads of sessions, which would otherwise write into the database of the next test."""
     begin, made = Session.__init__, list[Session]()
 
     def noted(self: Session, *args: Any) -> None:

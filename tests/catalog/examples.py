@@ -1,4 +1,4 @@
-"""Tables, segments and commits for tests that never look into a file."""
+"""Tables, segments and commits for tests that never read a file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def segment(
     after: int = 0,
     upto: int = PENDING,
 ) -> Segment:
-    """A segment that is not in the catalog yet."""
+    """Return a segment that is not in the catalog yet."""
     number = next(_numbers)
     name = f"data/1/s-{number}.parquet" if file else None
     data = None if file else b"x" * number
@@ -63,7 +63,7 @@ def create(catalog: Catalog, path: str = "/t", indexes: Sequence[IndexDef] = ())
 def commit(
     catalog: Catalog, table: TableInfo, *new: Segment, read_step: int | None = None, value: int = 1
 ) -> int:
-    """One commit of segments to a table; answers its step."""
+    """Commit segments to a table, and return the step."""
     rows = sum(s.rows for s in new)
     with catalog.write() as tx:
         read = current_step(tx.conn) if read_step is None else read_step

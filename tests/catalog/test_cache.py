@@ -1,4 +1,4 @@
-"""The cache follows the board, however late and in whatever order publications arrive."""
+"""The cache follows the board, even if publications arrive late or in another order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.world import BY_V, counted, create, drop, engine_of, execute, stream_
 
 
 class Held:
-    """Publications wait here until a test lets them go."""
+    """A delivery that keeps publications until a test releases them."""
 
     def __init__(self) -> None:
         self.waiting: list[Publication] = []
@@ -40,7 +40,7 @@ class Held:
 
 
 def unit(cache: SchemeCache, path: str) -> Unit:
-    """What the cache says of a table, or learns of it."""
+    """Return a table from the cache; the cache loads it if needed."""
     with cache.looking() as look:
         return cache.unit(look, path)
 
@@ -51,7 +51,7 @@ def alter(catalog: Catalog, path: str) -> None:
 
 
 def touch_index(catalog: Catalog, name: str = "s") -> None:
-    """Moves the implementation table, its index and its table."""
+    """Change the versions of the implementation table, its index and its table."""
     execute(
         engine_of(catalog),
         "create stream",
@@ -77,7 +77,7 @@ def test_a_publication_is_seen_by_the_next_look(catalog: Catalog) -> None:
 
 
 def test_a_look_that_is_older_than_the_news_sees_what_it_may(catalog: Catalog) -> None:
-    """Two threads: one is still at an older snapshot when the other has heard of something newer."""
+    """One thread still has an older snapshot when another thread has seen newer publications."""
     create(catalog, "/orders", [BY_V])
     cache = SchemeCache(catalog)
     with cache.looking() as old:

@@ -74,8 +74,8 @@ def test_a_merge_serves_every_step_that_its_segments_served(catalog: Catalog) ->
         by_sum = {s.checksum: (s.after, s.upto) for s in chains.load(conn, table.id, 6).segments}
         assert list(by_sum.values()) == [(1, 2), (2, 4), (4, 5)]
         one, two, three = by_sum
-        # The merged segment holds the changes of steps 3 and 4, so whoever asks for either gets it and
-        # ignores what is later.
+        # The merged segment holds the changes of steps 3 and 4. A reader of either step gets it, and ignores
+        # the later changes.
         assert [checksums(conn, table, step) for step in range(1, 7)] == [
             [],
             [one],
@@ -190,7 +190,7 @@ def test_steps_that_cannot_be_read_are_refused(catalog: Catalog) -> None:
 
 
 def test_what_was_collected_is_not_asked(catalog: Catalog) -> None:
-    """Neither for a state nor for what has happened since: both would be wrong without a word."""
+    """Neither for a state nor for later changes: the answer would be wrong without an error."""
     table = create(catalog)
     for _ in range(4):
         commit(catalog, table, segment())
@@ -317,7 +317,7 @@ def test_a_pending_chain_has_its_changes_on_top() -> None:
 
 
 def test_segments_rolled_back_are_not_remembered(catalog: Catalog) -> None:
-    """The number of a segment that was rolled back may be given out again, to another one."""
+    """The database may use the id of a segment that was rolled back for another one."""
     table = create(catalog)
     with contextlib.suppress(ZeroDivisionError), catalog.write() as tx:
         chains.attach(tx, table.id, chains.insert_segments(tx, [segment()], 2), 2)

@@ -1,4 +1,4 @@
-"""Collection: what is kept, by whom, and what goes."""
+"""Garbage collection: which segments are kept, and which are removed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GRACE = 60.0
 
 
 def sweep(catalog: Catalog, history: float = 0.0) -> set[str]:
-    """Collects; answers the files that may be removed."""
+    """Collect, and return the files that may be removed."""
     with catalog.write() as tx:
         collect.sweep(tx, history_seconds=history, grace_seconds=GRACE)
     with catalog.read() as conn:
@@ -92,7 +92,7 @@ def test_young_steps_stay_readable(catalog: Catalog, clock: Clock) -> None:
     compact(catalog, table)
     assert sweep(catalog, history=1.5 * HOUR) == set()
     with catalog.read() as conn:
-        # The step that was current at the edge of the window, and all later ones.
+        # The step that was current at the beginning of the window, and all later ones.
         for step in (3, 4):
             chains.check_readable(conn, table.id, "/t", step)
             assert checksums(conn, table, step) == before[step]
@@ -114,7 +114,7 @@ def test_a_pin_keeps_its_step(catalog: Catalog, clock: Clock) -> None:
 
 
 def say(catalog: Catalog, step: int | None, session_id: str = "s", host: str = "elsewhere") -> None:
-    """A process that will live for an hour says which step it reads."""
+    """Record the step that a process reads which lives for an hour."""
     until = catalog.clock.now() + HOUR
     with catalog.write() as tx:
         sessions.end(tx, [session_id])
@@ -136,7 +136,7 @@ def test_what_was_just_removed_is_left_for_those_who_have_it_in_their_plan(
 
 
 def test_a_table_keeps_exactly_what_was_not_forgotten(catalog: Catalog, clock: Clock) -> None:
-    """Of two compactions only the older one is out of its grace period."""
+    """Of two compactions, only the older one is past its grace period."""
     table, logs = fill(catalog)
     first = compact(catalog, table)
     clock.sleep(GRACE)
@@ -153,7 +153,7 @@ def test_a_table_keeps_exactly_what_was_not_forgotten(catalog: Catalog, clock: C
 
 
 def compact_and_remember(catalog: Catalog, table: TableInfo) -> dict[int, list[str]]:
-    """The states that the table had at the steps since the last compaction."""
+    """Compact the table, and return its states at the steps since the last compaction."""
     with catalog.read() as conn:
         before = {step: checksums(conn, table, step) for step in (5, 6)}
     compact(catalog, table)
@@ -192,7 +192,7 @@ def test_the_oldest_of_several_readers_counts(catalog: Catalog, clock: Clock) ->
 
 
 def test_what_an_older_version_removed_counts_from_the_first_look(catalog: Catalog, clock: Clock) -> None:
-    """It did not note when that was."""
+    """Older versions did not note the time of the removal."""
     table, logs = fill(catalog)
     compact(catalog, table)
     with catalog.write() as tx:
@@ -218,7 +218,7 @@ def test_a_hold_on_changes_keeps_logs_but_not_bases(catalog: Catalog, clock: Clo
     commit(catalog, table, later)
     compact(catalog, table)
     clock.sleep(HOUR)
-    # The stream stands at step 3: it has read the first two logs, and needs no state.
+    # The stream is at step 3: it has read the first two logs, and needs no state.
     assert sweep(catalog) == files(*logs[:2], first)
     with catalog.read() as conn:
         found = chains.log_between(conn, table.id, 3, current_step(conn))
@@ -321,8 +321,7 @@ def test_a_dropped_table_leaves_no_rows_behind(catalog: Catalog, clock: Clock) -
 def test_a_dropped_table_is_freed_although_nothing_is_committed_after_it(
     catalog: Catalog, clock: Clock
 ) -> None:
-    """Nobody can ask for the past of a table that has no description any more, so no history is kept of
-    it."""
+    """Without a description the past of a table cannot be read, so its history is not kept."""
     _, logs = fill(catalog)
     with catalog.write() as tx:
         sessions.add_pin(tx, "reader", current_step(tx.conn))

@@ -1,4 +1,4 @@
-"""Commits: proved against the catalog as it is, published at one step, and recorded."""
+"""Commits: checked against the present catalog, published at one step, and recorded."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_commits_and_their_steps_are_counted_for_each_table(catalog: Catalog) ->
             compacted,
         ]
         assert commits.stop_after(conn, table.id, compacted, 1) == compacted, "there is none"
-    with catalog.write() as tx:  # The states are forgotten, the logs are held.
+    with catalog.write() as tx:  # the states are deleted, the logs are held
         tx.conn.execute(sqltables.commits.delete().where(sqltables.commits.c.table_id == table.id))
     with catalog.read() as conn:
         assert [commits.stop_after(conn, table.id, steps[0], count) for count in (1, 2, 9)] == [

@@ -21,7 +21,7 @@ from tests.processes import READY, run_at_once
 
 @pytest.fixture
 def url(new_catalog_url: str | None, tmp_path: Path) -> str:
-    """Where nothing is yet: these tests make and migrate catalogs."""
+    """The URL of a database without a catalog: these tests create and migrate catalogs."""
     return new_catalog_url or f"sqlite:///{tmp_path / 'catalog.sqlite'}"
 
 
@@ -67,7 +67,7 @@ def test_who_comes_second_to_a_new_catalog_is_asked_whether_it_is_the_right_one(
 
 
 def test_migrations_make_what_the_schema_says(catalog: Catalog) -> None:
-    """The tables that migrations have made beside those that SQLAlchemy makes of ``catalog.sqltables``."""
+    """Compare the tables that migrations create with those of ``catalog.sqltables``."""
     with catalog.engine.connect() as conn:
         conn.exec_driver_sql("ATTACH ':memory:' AS other" if catalog.is_sqlite else "CREATE SCHEMA other")
         other = conn.execution_options(schema_translate_map={None: "other"})
@@ -184,8 +184,7 @@ print(*steps)
 
 @pytest.mark.slow
 def test_many_writers_are_never_told_that_the_database_is_locked(catalog: Catalog, url: str) -> None:
-    """Four threads in each of three processes take steps as fast as they can: each step is given out once,
-    and none is left out."""
+    """Four threads in each of three processes take steps as fast as they can; each step is used once."""
     each = 20
     answers = run_at_once(COUNT, [[url, str(each)]] * 3)
     steps = sorted(int(step) for answer in answers for step in answer.split())
@@ -335,13 +334,13 @@ def test_what_the_database_refuses_is_an_error_of_ours(catalog: Catalog) -> None
 
 
 def test_a_writer_that_stops_in_a_transaction_does_not_stop_the_others(emptied_database: str) -> None:
-    """PostgreSQL cuts it off; what it had begun is undone, and it is told so."""
+    """PostgreSQL cuts it off; its transaction is rolled back, and it gets an error."""
     stopped, other = Catalog(emptied_database, wait_seconds=2.0), Catalog(emptied_database)
     stopped.open()
     try:
         with pytest.raises(Unavailable, match="cannot be used any more"), stopped.write() as tx:
             assert tx.step == 1
-            with other.write() as waiting:  # It waits for the first one, which does nothing meanwhile.
+            with other.write() as waiting:  # it waits for the first one, which is idle
                 assert waiting.step == 1
             tx.announce([])
         with other.read() as conn:

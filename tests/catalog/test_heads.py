@@ -1,5 +1,4 @@
-"""Heads of tables: what they begin with, what a rebuild or a restore says of them, and how far an
-asynchronous index has come."""
+"""Heads of tables: their initial values, after a rebuild or a restore, and of asynchronous indexes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What happened to versions is told by the catalog, whichever process saw it, until it is so old that it
-goes."""
+"""The history of versions: collected from all processes, and deleted when it is old."""
 
 from __future__ import annotations
 
@@ -158,7 +157,7 @@ def test_what_was_told_is_not_told_again_and_what_was_not_stays(catalog: Catalog
     def fail() -> None:
         raise ZeroDivisionError
 
-    with catalog.engine.connect():  # The catalog cannot be written: nothing is told, nothing is lost.
+    with catalog.engine.connect():  # the catalog cannot be written: nothing is reported, nothing is lost
         event.listen(catalog.engine, "commit", lambda _: fail(), once=True)
         with pytest.raises(ZeroDivisionError):
             session.tell()

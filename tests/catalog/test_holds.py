@@ -1,4 +1,4 @@
-"""Holds: what streams still need of their tables, and what that keeps from being collected."""
+"""Holds: what streams still need of their tables, and what is therefore not collected."""
 
 from __future__ import annotations
 

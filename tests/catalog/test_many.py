@@ -1,5 +1,4 @@
-"""Many tables: a database limits how many values one statement may bind, and no statement of ours comes
-near."""
+"""Many tables: no statement binds more values than a database allows."""
 
 from __future__ import annotations
 
@@ -22,12 +21,14 @@ from tests.effort import EVERY
 from tests.memory import forget_rows
 
 BINDS, BINDS_OF_ROWS = 1_000, 10_000
-"""So many values a statement may bind here, and so many one that inserts rows: fewer than there are tables,
-and than they have columns. SQLite takes 32,766, PostgreSQL 65,535."""
+"""Maximum number of values that a statement, and an INSERT, may bind in these tests.
+
+Both are less than the numbers of tables and of their columns. SQLite allows 32,766 values, PostgreSQL 65,535.
+"""
 
 
 def make_tables(catalog: Catalog, count: int) -> list[int]:
-    """Empty tables ``/many/t0`` and so on, as they are after their creation; answers their ids."""
+    """Add empty tables ``/many/t0`` and so on, and return their ids."""
     with catalog.write() as tx:
         step, now = tx.step, catalog.clock.now()
         above = many.make_parent(tx, "/many/t")
@@ -55,14 +56,14 @@ def make_tables(catalog: Catalog, count: int) -> list[int]:
         }
         for table, values in rows.items():
             tx.conn.execute(insert(table), [{**values, **keys[table](i)} for i in ids])
-        if not catalog.is_sqlite:  # Its sequence has to hear of ids that it did not give.
+        if not catalog.is_sqlite:  # its sequence did not generate these ids
             tx.conn.execute(text(f"SELECT setval(pg_get_serial_sequence('paths', 'id'), {ids[-1]})"))
     return list(ids)
 
 
 @pytest.fixture
 def db(tmp_path: Path, catalog_url: str | None) -> Iterator[Database]:
-    """A database that fails when a statement binds too much."""
+    """A database that fails when a statement binds too many values."""
     with strandline.connect(tmp_path, catalog=catalog_url) as db:
 
         @event.listens_for(db.runtime.catalog.engine, "before_cursor_execute")
@@ -76,7 +77,7 @@ def db(tmp_path: Path, catalog_url: str | None) -> Iterator[Database]:
 
 
 LARGEST = 100_000 if EVERY else 40_000
-"""More than SQLite takes as parameters of one statement; where everything is tried, than PostgreSQL does."""
+"""More values than SQLite allows in one statement; in the full test run, than PostgreSQL allows."""
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def test_many_tables_can_be_looked_at_and_their_directory_dropped(db: Database, 
 
 @pytest.mark.parametrize("count", [2_000, *([100_000] if EVERY else [])])
 def test_many_tables_can_be_worked_on_at_once(db: Database, count: int) -> None:
-    """As the operation that backs all of them up does it."""
+    """As the operation that backs all of them up does."""
     catalog = db.runtime.catalog
     ids = make_tables(catalog, count)
     with catalog.write() as tx:

@@ -1,5 +1,4 @@
-"""Moments: all that a statement reads is of one step, and what was collected behind its back is told apart
-from damage."""
+"""Snapshots: a statement reads everything at one step, and collected files are not reported as damage."""
 
 from __future__ import annotations
 

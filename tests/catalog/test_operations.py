@@ -1,4 +1,4 @@
-"""Operations in the catalog: locks that keep others off, and ends that leave nothing."""
+"""Operations in the catalog: locks against other operations, and ends that leave nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tree of paths, and the publications that tell others about it."""
+"""The tree of paths, and its publications."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ def test_a_path_is_found_however_deep_and_only_where_it_is(catalog: Catalog, dep
     with catalog.read() as conn:
         asked = _asked(conn)
         assert paths.find(conn, path) == made
-        assert len(asked) == -(-depth // 6)  # Six names a statement.
+        assert len(asked) == -(-depth // 6)  # six names per statement
         del asked[:]
         assert paths.by_id(conn, made.id) == made
         assert paths.by_ids(conn, [other.id, made.id]) == [other, made]
-        assert len(asked) == 4  # The rows, and what is above them.
+        assert len(asked) == 4  # the rows, and those above them
         assert paths.find(conn, f"{path}/same") is None
         assert paths.find(conn, f"{path}/other") is None
         assert paths.find(conn, f"/none{path}") is None
@@ -83,7 +83,7 @@ def test_a_path_is_found_however_deep_and_only_where_it_is(catalog: Catalog, dep
 
 
 def _asked(conn: Connection) -> list[str]:
-    """The statements from now on."""
+    """Return a list that collects the statements from now on."""
     said: list[str] = []
 
     @event.listens_for(conn, "before_cursor_execute")
@@ -276,7 +276,7 @@ ODD = ["plain", "a'b", 'a"b', "a\\b", "tab\tnew\nline", "ü € 語", "{1,2}", "
 
 @pytest.mark.parametrize("count", [1, FEW_ROWS - 1, FEW_ROWS, 3 * FEW_ROWS])
 def test_rows_by_the_thousand_are_what_they_were(catalog: Catalog, count: int) -> None:
-    """However the driver takes them: text of any kind, numbers, yes and no, nothing."""
+    """For every kind of value that drivers handle differently: text, numbers, booleans and NULL."""
     columns = ("generation", "path_id", "path", "version", "dropped", "time", "step", "operation_id")
     rows = [(7, i, ODD[i % len(ODD)], 2**40 + i, i % 2 == 0, i / 3, i, f"op{i}") for i in range(count)]
     states = [(i, 1, i, "00", 1, None if i % 2 else i) for i in range(count)]

@@ -1,4 +1,4 @@
-"""Plans fit together, or they are planned again, or the request fails with both versions in the error."""
+"""The versions in a plan fit; else it is planned again, or the request fails with both versions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IMPL = "/orders/by_v/indexImplTable"
 
 
 class Setup:
-    """A loader whose publications the test holds back."""
+    """A loader whose publications are held back by the test."""
 
     def __init__(self, catalog: Catalog, retries: int = 3) -> None:
         self.held = Held()
@@ -35,7 +35,7 @@ class Setup:
         return seen, cured, failed
 
     def news(self) -> None:
-        """Everything that was published so far arrives."""
+        """Deliver everything that was published so far."""
         poll(self.cache)
         self.held.release()
         poll(self.cache)
@@ -70,7 +70,7 @@ def test_a_mismatch_in_the_catalog_fails_after_the_retries_with_both_versions(
 ) -> None:
     create(catalog, "/orders", [BY_V])
     setup = Setup(catalog)
-    with catalog.write() as tx:  # as if a part had published what it did by itself
+    with catalog.write() as tx:  # as if a part had published its own change
         paths.set_version(tx, paths.require(tx.conn, IMPL).id, 2)
     before = clock.now()
     with pytest.raises(
@@ -126,9 +126,7 @@ def test_a_commit_with_an_old_plan_is_planned_again_and_never_half_applied(catal
         commit(catalog, again.table, [(again.impls[0].id, again.impls[0].version)], 1)
     setup.news()
     (fresh,) = planned(setup.loader, ["/orders"])
-    with pytest.raises(
-        Stale
-    ):  # the table's version is right, the index's is not: nothing of it may be there afterwards
+    with pytest.raises(Stale):  # the table's version is right, the index's is not: nothing may be committed
         commit(catalog, fresh.table, [(fresh.impls[0].id, 1)], 1)
     with catalog.read() as conn:
         assert [chains.state(conn, i) for i in (stale.table.id, stale.impls[0].id)] == before

@@ -1,4 +1,4 @@
-"""What is done every day looks at what it needs of the catalog, not at all that is in it."""
+"""Frequent statements use indexes and never scan a whole table of the catalog."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ GROWING = (
     "claimed",
     "board",
 )
-"""What has more rows the more tables, backups and commits there are."""
+"""Tables of the catalog that grow with the number of tables, backups and commits."""
 
 
 @contextmanager
 def scanned(engine: Engine) -> Iterator[dict[str, list[str]]]:
-    """The statements of which SQLite says that it reads all rows of a table for them."""
+    """Collect the statements for which SQLite scans a whole table."""
     asked: set[str] = set()
     found: dict[str, list[str]] = {}
 

@@ -1,4 +1,4 @@
-"""Sessions: who is alive, what it still reads, and who maintains what."""
+"""Sessions: which processes are alive, what they still read, and which one maintains a table."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def live(catalog: Catalog) -> set[str]:
 
 
 def said(catalog: Catalog) -> list[int | None]:
-    """What the sessions say that they read."""
+    """Return the steps that sessions have recorded as read."""
     with catalog.read() as conn:
         return list(conn.execute(select(sqltables.sessions.c.reads_from)).scalars())
 
@@ -150,7 +150,7 @@ def test_a_session_renews_its_lease(open_catalog: Callable[..., Catalog]) -> Non
             return conn.execute(select(sqltables.sessions.c.expires)).scalar_one()
 
     session.ensure()
-    first = expires()  # It may have been renewed before this already.
+    first = expires()  # it may have been renewed already
     for _ in range(30_000):
         if expires() != first:
             break
@@ -160,7 +160,7 @@ def test_a_session_renews_its_lease(open_catalog: Callable[..., Catalog]) -> Non
 
 
 def renew(session: Session) -> None:
-    """What its thread does now and then."""
+    """Do what the session's thread does regularly."""
     with session._lock:
         if session._is_due():
             session._extend()
@@ -224,7 +224,7 @@ def test_a_reader_does_not_wait_for_a_writer(open_catalog: Callable[..., Catalog
 
 
 def test_a_session_that_others_ended_is_not_used_again(catalog: Catalog) -> None:
-    """Its own clock may say that it has time left: what counts is what others think."""
+    """Its own clock may say that the lease has not expired; the catalog decides."""
     session = Session(catalog, LEASE, GRACE)
     session.readers = lambda: [Reading(2, 0.0)]
     before = session.ensure()

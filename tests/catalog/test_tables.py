@@ -1,4 +1,4 @@
-"""Descriptions of tables and indexes: created, altered, dropped, and read as they were."""
+"""Descriptions of tables and indexes: created, altered, dropped, and read at past steps."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Claims: the first of an operation fixes a version from the published one, siblings join it, others are kept
-out."""
+"""Claims: the first fixes a version, siblings join it, and other operations are refused."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ def path(conn: Connection, name: str = "/orders") -> Path:
 
 
 def claimed(conn: Connection) -> dict[str, int]:
-    """The versions that are claimed, by the paths of what the test has made."""
+    """Return the claimed versions of the test's paths."""
     known = {path(conn, name).id: name for name in ("/orders", "/orders/by_v", IMPL)}
     return {known[held.path_id]: held.version for held in registry.held(conn, known).values()}
 

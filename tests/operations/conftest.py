@@ -1,4 +1,4 @@
-"""A catalog for each test, on both databases, with a clock that the test moves."""
+"""A catalog for each test, in both databases, with a clock that the test moves."""
 
 from __future__ import annotations
 

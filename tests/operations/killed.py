@@ -1,6 +1,6 @@
-"""A process that carries out a copy and kills itself, without any chance to clean up, after its n-th
-transaction. There are 19: its session, the plan, 3 for each of 4 tables, 2 for each of 2 indexes, and the
-end.
+"""A process that runs a copy and kills itself, without cleaning up, after its n-th transaction.
+
+The transactions are its session, the plan, 3 for each of 4 tables, 2 for each of 2 indexes, and the end.
 
 python -m tests.operations.killed CATALOG_URL N
 """

@@ -1,5 +1,4 @@
-"""Consistent copies: every order of the parts gives one result, and no reader ever sees versions that do not
-fit."""
+"""Consistent copies: the order of the parts does not matter, and readers never see unfitting versions."""
 
 from __future__ import annotations
 
@@ -68,8 +67,10 @@ def make_two_tables(catalog: Catalog) -> None:
 
 
 def watched(catalog: Catalog) -> list[str]:
-    """Whatever disagrees after any transaction from now on. What a reader can see changes only with a
-    transaction, so this is every moment at which one can look."""
+    """Collect all disagreements after each transaction from now on.
+
+    What a reader can see changes only with a transaction, so no state is missed.
+    """
     seen: list[str] = []
 
     def look() -> None:
@@ -116,11 +117,12 @@ def test_all_orders_of_the_three_parts_of_an_indexed_table(catalog: Catalog) -> 
 
 
 class Orders:
-    """The orders in which the parts of one operation can come, as a graph: a node is a set of parts that are
-    done, in a catalog of its own, and an edge carries out one part more.
+    """The possible orders of an operation's parts, as a graph.
 
-    ``merged``: all ways to a node must lead to the same catalog, so one of them is followed further.
-    Otherwise each way is followed to its end, which takes minutes."""
+    A node is a set of parts that are done, in a catalog of its own. An edge runs one more part. ``merged``:
+    all ways to a node must lead to the same catalog, so only one of them is continued. Otherwise each way is
+    followed to its end, which takes minutes.
+    """
 
     def __init__(self, folder: Path, request: Record, *, merged: bool) -> None:
         self.template = Template(folder, make_two_tables)
@@ -160,7 +162,7 @@ class Orders:
 
 
 def canonical(catalog: Catalog) -> str:
-    """All that matters of a catalog, with what its operations have claimed (not which sibling was first)."""
+    """Return the content of a catalog that matters, with the claims, but not which sibling was first."""
     with catalog.read() as conn:
         assert disagreements(conn) == []
         named = {p.id: p.path for p in paths.subtree(conn, paths.require(conn, "/"))}
@@ -178,8 +180,7 @@ def canonical(catalog: Catalog) -> str:
 
 @pytest.mark.slow
 def test_all_720_orders_of_the_parts_of_two_indexed_tables_give_one_result(tmp_path: Path) -> None:
-    """Wherever two orders have done the same parts, they have led to the same catalog: so all of them lead to
-    the same end."""
+    """If two orders have run the same parts, the catalogs are equal: so all orders have the same end."""
     orders = Orders(tmp_path, TWO, merged=True)
     assert orders.edges == 6 * 2**5
     (end,) = orders.ends
@@ -195,8 +196,7 @@ def test_all_720_orders_one_by_one(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_orders_and_interleavings_of_two_tables(catalog: Catalog) -> None:
-    """Whole runs, in random orders and with the phases of the parts mixed, watched after every
-    transaction."""
+    """Complete runs in random orders, with the phases of the parts mixed, checked after each transaction."""
     make_two_tables(catalog)
     random_ = random.Random(1)
     for number in range(24 if catalog.is_sqlite else 4):
@@ -417,7 +417,7 @@ def test_a_copy_that_does_not_hold_what_its_source_holds_fails(catalog: Catalog)
 
 
 def shards_of(catalog: Catalog, shard_bytes: int) -> list[tuple[Any, ...]]:
-    """Copy /orders in shards, prove the copy, and return what its parts are about."""
+    """Copy /orders in shards, check the copy, and return the shards of its parts."""
     engine = engine_of(catalog)
     target = f"/copies/by{shard_bytes}"
     operation_id = engine.start("copy", copy_request(("/orders", target), shard_bytes=shard_bytes))

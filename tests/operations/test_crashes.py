@@ -1,5 +1,4 @@
-"""A process may die after any of its transactions: another one brings the operation to the same end, or to
-the same beginning."""
+"""A process may die after any transaction: another one completes the operation, or undoes it."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ def make_tables(catalog: Catalog) -> None:
 
 
 def nobody(catalog: Catalog) -> None:
-    """Let the leases of all processes that were there run out."""
+    """Let the leases of all previous processes expire."""
     catalog.after_commit = lambda: None
     catalog.clock.sleep(2 * LEASE_SECONDS)
 
@@ -91,7 +90,7 @@ def count_transactions(catalog: Catalog, act: Callable[[], object]) -> int:
 
 
 TOGETHER = pytest.mark.parametrize("together", [1, 2, 100] if EVERY else [1, 2])
-"""How many parts make a transition in one transaction: what comes of it must be the same."""
+"""Maximum numbers of parts in one transaction; the result must be the same for each."""
 
 
 @pytest.mark.slow
@@ -128,7 +127,7 @@ def test_a_death_after_every_transaction_changes_nothing_in_the_end(
 
 
 def test_the_one_who_takes_over_may_die_as_well(tmp_path: Path) -> None:
-    """One after the other, each process manages two transactions: one to take over, one of work."""
+    """Each process in turn makes two transactions: one to take over, one of work."""
     template = Template(tmp_path, make_tables)
     plain = template.fresh()
     execute(engine_of(plain), "copy", REPLACE)
@@ -139,7 +138,7 @@ def test_the_one_who_takes_over_may_die_as_well(tmp_path: Path) -> None:
     deaths = 1
     while True:
         nobody(catalog)
-        die_after(catalog, 3)  # its session, the lease of the operation, one transition
+        die_after(catalog, 3)  # its session, taking over the operation, one transition
         try:
             resume(engine_of(catalog))
             break
@@ -178,7 +177,7 @@ def test_a_cancelled_operation_is_undone_wherever_its_process_died(
 def test_a_death_while_undoing(tmp_path: Path) -> None:
     template = Template(tmp_path, make_tables)
     before = state(template.fresh())
-    for number in (1, 2):  # after cancelling is asked for, and after all is undone
+    for number in (1, 2):  # after the cancel request, and after the rollback
         catalog = template.fresh()
         engine = engine_of(catalog)
         operation_id = engine.start("copy", COPY)
@@ -202,7 +201,7 @@ def test_kill_9_and_another_process_finishes(tmp_path: Path, catalog_url: str | 
     run = run_python("-m", "tests.operations.killed", url, str(number), env=environment(killed.ROOT))
     assert run.returncode == -9, run.stderr
     engine = engine_of(catalog)
-    resumed = resume(engine)  # at once: the process was on this machine, and its number is free again
+    resumed = resume(engine)  # at once: the process was on this machine, and its process id is gone
     (operation,) = [o for o in listed(engine) if o.kind == "copy"]
     assert operation.state == DONE
     assert [o.id for o in resumed] == [operation.id]

@@ -1,5 +1,4 @@
-"""What happens when an operation ends well: what its kind does with it, what begins then, what is measured,
-and that nothing of it stays in memory."""
+"""The end of an operation: the hooks of its kind, followers, metrics, and released memory."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ def orders(catalog: Catalog) -> None:
 
 
 class Leading(Worked):
-    """Moves a table at its end, and lets a stream on it be created then."""
+    """Changes the version of a table at its end, then lets a stream on it be created."""
 
     name = "leading"
 

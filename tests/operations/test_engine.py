@@ -1,5 +1,4 @@
-"""The engine: leases, refusals, failures, cancelling, waiting, retries, stages, and what it counts and
-logs."""
+"""The engine: leases, refusals, failures, cancelling, waiting, retries, stages, metrics and logs."""
 
 from __future__ import annotations
 
@@ -152,7 +151,7 @@ class Told(Record):
 
 
 class Trouble(Handler[AnyRun, Told]):
-    """Does what it is told to, and fails where it is told to."""
+    """A handler that does and fails as a test tells it."""
 
     record = Told
     phases: ClassVar[tuple[str, ...]] = ("propose", "configure")
@@ -628,7 +627,7 @@ def test_two_threads_that_run_one_operation_run_it_once(tmp_path: Path) -> None:
 
 
 class Slow(Trouble):
-    """Parts meet at a barrier in their work, so they come to their end only if they run at the same time."""
+    """Parts wait for each other at a barrier, so they only end if they run at the same time."""
 
     phases: ClassVar[tuple[str, ...]] = ("configure",)
 
@@ -683,8 +682,10 @@ def test_a_part_that_hangs_is_given_up_and_tried_again(tmp_path: Path, workers: 
 
 
 class Sharing(Trouble):
-    """Up to three parts have their work done together. ``fails``: for these parts it fails, if it is shared;
-    ``breaks``: it fails as a whole."""
+    """Up to three parts share their work.
+
+    ``fails``: the shared work fails for these parts. ``breaks``: it fails for all parts.
+    """
 
     phases: ClassVar[tuple[str, ...]] = ("configure",)
 
@@ -796,7 +797,7 @@ def test_of_parts_that_share_a_transaction_only_what_came_too_late_is_discarded(
 
 
 class Numbered(Sharing):
-    """Says what was made by which piece of work."""
+    """Adds the number of the piece of work to each result."""
 
     def work(self, run: AnyRun, part: Part[Told]) -> Any:
         return super().work(run, part), len(self.works)

@@ -1,5 +1,4 @@
-"""Operations as calls that wait: what dead processes left comes first, what begins with the end belongs to
-it, errors are raised, and who is interrupted undoes it."""
+"""Operations as blocking calls: orphans run first, followers count, errors are raised, Ctrl-C undoes."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ pytestmark = on_sqlite
 
 
 class First(Worked):
-    """Another operation begins with its end."""
+    """An operation that starts another one when it ends."""
 
     name = "first"
 
@@ -86,7 +85,7 @@ def test_who_is_interrupted_waits_for_another_thread_that_undoes_it(catalog: Cat
             raise Interrupted
 
     class Two(Engine):
-        """What it gives up, another thread undoes: not before somebody waits for that."""
+        """Another thread undoes what it gives up, but not before the caller waits for it."""
 
         def _give_up(self, operation_id: str) -> None:
             threading.Thread(target=super()._give_up, args=(operation_id,)).start()

@@ -1,4 +1,4 @@
-"""Readers in processes of their own, as fast as they can, while versions change all the time."""
+"""Readers in separate processes, as fast as they can, while versions change all the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operation would do is seen, and nothing of it stays."""
+"""A dry run shows what an operation would do, and leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What people see of the parts of an operation: which are in progress, since when and by whom, what went
-wrong with each try, and how long each stage took."""
+"""Displayed progress of parts: since when and in which process they run, failures, times of stages."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ def test_a_part_that_takes_a_while_is_in_progress_since_a_time_and_by_a_process(
 def test_what_is_cancelled_is_interrupted_while_it_works(
     catalog: Catalog, clock: ManualClock, workers: int, noted: bool
 ) -> None:
-    """By whoever cancels it: the one who waits for the work finds it in the catalog."""
+    """Another process cancels it: the thread that waits for the work sees that in the catalog."""
     handler = Work()
     handler.hangs = {1}
     engine = engine_of(catalog, kinds=[Worked(handler)])
@@ -200,7 +199,7 @@ def test_of_many_parts_those_come_first_that_matter(catalog: Catalog, clock: Man
 
 
 def test_only_what_takes_a_while_costs_a_statement(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A transaction for each part that works on files, and none to say that it does."""
+    """One transaction for each part that works on files, and none to record that it works."""
     written = 0
     write = catalog.write
 

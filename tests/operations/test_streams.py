@@ -1,5 +1,4 @@
-"""Streams move the version of their table, and of all that moves with it, by exactly one; when they go,
-nothing of them is left."""
+"""Streams: the versions that they change, and what is left after they are dropped."""
 
 from __future__ import annotations
 
@@ -198,7 +197,7 @@ def test_a_stream_keeps_the_state_of_its_table_only_if_it_shows_it(orders: Catal
 
 
 class Beginning(Handler[AnyRun, Nothing]):
-    """Lets streams begin on two tables, all phases at once."""
+    """Creates streams on two tables, all phases at once."""
 
     record = Nothing
     phases: ClassVar[tuple[str, ...]] = ("configure",)
@@ -259,7 +258,7 @@ def test_a_stream_that_is_to_show_what_was_needs_it(orders: Catalog) -> None:
             tx.conn.execute(sqltables.tables.update().values(kept_from=step))
 
     assert alter(None) == alter("NEW_IMAGE") == ("NEW_IMAGE", False, 1)
-    keep_from(2)  # where the stream is
+    keep_from(2)  # the stream's position
     assert alter("OLD_IMAGE") == ("OLD_IMAGE", True, 2)
     keep_from(3)
     assert alter("UPDATES") == ("UPDATES", True, 3), "it has kept what it needs"

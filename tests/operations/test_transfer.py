@@ -1,4 +1,4 @@
-"""When an operation that moves bytes will end: a guess that does not rise while it goes on as it began."""
+"""The estimated end of an operation that moves bytes does not rise while the speed is constant."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from strandline.records import to_text
 from tests.world import ManualClock
 
 BATCH, PARTS, SECONDS = 1_000, 24, 10.0
-"""The bytes of a part, how many there are, and how long all workers take for one each."""
+"""The bytes of a part, the number of parts, and the seconds in which each worker moves one part."""
 
 
 def info(clock: ManualClock, began: float, progress: Transfer) -> OperationInfo:
@@ -32,8 +32,11 @@ def info(clock: ManualClock, began: float, progress: Transfer) -> OperationInfo:
 
 
 def walk(workers: int, slower: float = 1.0) -> list[tuple[float, float]]:
-    """What is said to be left, and what is, all the time. Parts that run at the same time end one after the
-    other, all in the same moment. ``slower``: so many times as long the second half takes."""
+    """Return the estimated and the real remaining seconds, at several times of a transfer.
+
+    Parts that run at the same time end one after the other, all at the same time of the clock. ``slower``:
+    factor of the time for the second half.
+    """
     clock = ManualClock()
     began = clock.now()
     progress = Transfer(bytes=0, bytes_total=BATCH * PARTS)

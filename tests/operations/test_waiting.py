@@ -1,5 +1,4 @@
-"""Whoever waits for slow work, or for an operation: how often they look, what they are told, and that they do
-not wait for what nobody wants any more."""
+"""Waiting for slow work, or for an operation: how often it is checked, and when waiting stops."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ def until(is_so: Callable[[], bool]) -> None:
 
 
 class Seen(Engine):
-    """Notes what it does while it waits for slow work."""
+    """An engine that records what it does while it waits for slow work."""
 
     def __init__(self, catalog: Catalog, handler: Work) -> None:
         super().__init__(catalog, Process(catalog), [Worked(handler)])
@@ -46,7 +45,7 @@ class Seen(Engine):
 
 
 class Watched(ManualClock):
-    """Counts who looks at it."""
+    """A clock that counts how often it is read."""
 
     looks = 0
 
@@ -55,7 +54,7 @@ class Watched(ManualClock):
         return super().now()
 
     def pass_by(self, seconds: float) -> None:
-        """Let time go by, and wait until who looks now and then has seen it."""
+        """Let time pass, and wait until waiting threads have read the clock."""
         self.sleep(seconds)
         seen = self.looks
         until(lambda: self.looks >= seen + 4)

@@ -1,5 +1,4 @@
-"""Parts on several threads: as many at a time as there are workers, on threads that end with the
-operation."""
+"""Parts on several threads: at most as many as there are workers, and no thread is left at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ pytestmark = on_sqlite
 
 
 class Counting(Work):
-    """Notes how many parts are at work at a time, and on which threads."""
+    """Records the number of parts that run at the same time, and their threads."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -40,7 +39,7 @@ class Counting(Work):
             self.threads.append([t for t in threading.enumerate() if t.name == name])
         self._all.wait(300)
         with contextlib.suppress(threading.BrokenBarrierError):
-            self._one_too_many.wait(0.1)  # Nobody else comes, unless more are at work than may be.
+            self._one_too_many.wait(0.1)  # times out, unless too many parts run
         with self._lock:
             self._now -= 1
 

@@ -1,4 +1,4 @@
-"""An operation of the simplest kind, whose parts do on files what a test tells them to."""
+"""An operation of the simplest kind; a test decides what the work of its parts does."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from strandline.work import current
 from tests.world import engine_of
 
 on_sqlite = pytest.mark.parametrize("catalog", ["sqlite"], indirect=True)
-"""Of tests in which nothing depends on the database."""
+"""For tests that do not depend on the database."""
 
 
 class Work(Handler[AnyRun, Nothing]):
-    """Its parts do on files what they are told to."""
+    """A handler whose slow work does what a test tells it."""
 
     record = Nothing
     phases: ClassVar[tuple[str, ...]] = ("configure",)
@@ -34,7 +34,7 @@ class Work(Handler[AnyRun, Nothing]):
         self.hangs: set[int] = set()
         self.reached, self.let_go = threading.Event(), threading.Event()
         self.ended = threading.Event()
-        """What it has begun elsewhere was ended."""
+        """Set when the work that it started elsewhere is ended."""
         self.pauses = pauses
 
     def work(self, run: AnyRun, part: Part[Nothing]) -> Any:
@@ -97,7 +97,7 @@ def running(engine: Engine, operation_id: str, workers: int) -> Iterator[None]:
 
 @contextmanager
 def hanging(catalog: Catalog, workers: int) -> Iterator[tuple[Engine, str, Work]]:
-    """An operation whose first part hangs, until a test lets it go or the operation is given up."""
+    """Start an operation whose first part hangs, until a test releases it or the operation is cancelled."""
     handler = Work()
     handler.hangs = {1}
     engine = engine_of(catalog, kinds=[Worked(handler)])

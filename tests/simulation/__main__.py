@@ -1,4 +1,4 @@
-"""The command line: see the package's docstring."""
+"""The command line; see the docstring of the package."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ def main() -> int:
         prog="python -m tests.simulation", description="Random interleavings and crashes, without Spark."
     )
     parser.add_argument("--seeds", type=int, default=100, help="how many seeds to run, from 0 on")
-    parser.add_argument("--seed", type=int, help="run this one only, and tell everything that happens")
+    parser.add_argument("--seed", type=int, help="run only this seed, and print everything that happens")
     parser.add_argument(
         "--without",
         choices=SAFEGUARDS,
-        help="take a safeguard out, and let happen what it is for: violations must be found",
+        help="disable a safeguard and provoke what it protects against: violations must be found",
     )
     parser.add_argument("--versions", action="store_true", help="the simulation of versions, without rows")
     parser.add_argument(
         "--eager",
         action="store_true",
-        help="of versions: switch deferred publication off, mismatches must be found",
+        help="with --versions: disable deferred publication; mismatches must be found",
     )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     chosen = parser.parse_args()
     if (chosen.eager and not chosen.versions) or (chosen.without and chosen.versions):
-        parser.error("--eager is for --versions, and --without for the other one")
+        parser.error("--eager needs --versions, and --without excludes it")
     if chosen.seed is not None:
         violation = _replayed(chosen)
         say(f"seed {chosen.seed}: {violation or 'nothing wrong'}")

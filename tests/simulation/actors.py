@@ -1,4 +1,4 @@
-"""The processes of a simulated history, the time they live in, and the post that brings them publications."""
+"""The processes of a simulated history, their clock, and the delivery of publications to them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.world import ManualClock, Process
 
 
 class SimClock(ManualClock):
-    """While somebody sleeps, others act."""
+    """A clock that lets others act while a process sleeps."""
 
     meanwhile: Callable[[], None] = staticmethod(lambda: None)
 
@@ -31,8 +31,10 @@ class SimClock(ManualClock):
 
 
 class Post:
-    """Publications on their way to one process: some arrive at the next poll, some much later, some twice, in
-    any order."""
+    """The delivery of publications to one process.
+
+    Some arrive at the next poll, some much later, some twice, in any order.
+    """
 
     def __init__(self, random_: random.Random) -> None:
         self.random = random_
@@ -53,7 +55,7 @@ class Post:
 
 
 class EagerRegistry(VersionRegistry):
-    """The original mistake: whoever claims a version publishes it at once, before its siblings are done."""
+    """A registry with a defect: a part that claims a version publishes it before its siblings are done."""
 
     def claim_all(self, tx: Writer, operation_id: str, wishes: Sequence[Wish]) -> list[Claim]:
         known = set(self.held(tx.conn, [wish.path.id for wish in wishes]))
@@ -66,11 +68,11 @@ class EagerRegistry(VersionRegistry):
         return claims
 
     def _write(self, tx: Writer, held: Sequence[HeldClaim], known: Mapping[int, Path]) -> None:
-        """The versions are there already."""
+        """Do nothing: the versions are stored already."""
 
 
 class Actor:
-    """One process: its session, its engine, its cache."""
+    """A process: its session, engine and cache."""
 
     def __init__(
         self,
@@ -95,4 +97,4 @@ class Actor:
         self.cache = SchemeCache(catalog, delivery=Post(random_), metrics=metrics)
         self.loader = Loader(self.cache, catalog.clock, metrics=metrics)
         self.memory: tuple[Operation, PartRow] | None = None
-        """What it was about to do when it was last seen."""
+        """The transition that it was about to make when it stopped."""

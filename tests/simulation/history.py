@@ -1,5 +1,4 @@
-"""One history: what happens, in the order that the seed says, and what must be true after each action and in
-the end."""
+"""A history of the simulation of versions: random actions, and the checks after each and at the end."""
 
 from __future__ import annotations
 
@@ -39,15 +38,15 @@ from tests.world import BY_N, BY_V, GRACE_SECONDS, Death, drop_of, kept, resume,
 
 ACTIONS = 16
 REFUSALS = (UnderOperation, AlreadyExists, PathNotFound)
-"""What a process may be told when others were faster. Anything else is a defect."""
+"""Errors that a process may get because others were faster. Any other error is a defect."""
 
 
 class Violation(AssertionError):
-    """Something that must never be was seen."""
+    """A state that must never occur."""
 
 
 class Simulation:
-    """One history. ``trace`` gets a line for everything that happens."""
+    """A history. ``trace`` is called with a line for each event."""
 
     def __init__(
         self, catalog: Catalog, seed: int, *, eager: bool, metrics: Metrics, trace: Callable[[str], None]
@@ -124,7 +123,7 @@ class Simulation:
         self.known = self.open = None
 
     def paths(self) -> list[Path]:
-        """All paths as they are now."""
+        """Return all paths as they are now."""
         if self.known is None:
             with self.catalog.read() as conn:
                 self.known = world.all_paths(conn)
@@ -151,7 +150,7 @@ class Simulation:
                 self.check()
 
     def read(self, actor: Actor) -> None:
-        """A few queries on one table and on the implementation tables of its indexes."""
+        """Plan a few queries on a table and on the implementation tables of its indexes."""
         table = self.random.choice(
             [p for p in self.paths() if p.path in ("/a", "/b")] or [self.pick("table")]
         )
@@ -211,7 +210,10 @@ class Simulation:
             self.cuts[operation_id] = self.states(request.tables)
 
     def states(self, pairs: Iterable[tuple[str, str]]) -> dict[str, Digest]:
-        """What each target must hold: nothing was committed since the cut, for this runs right after it."""
+        """Return what each target must hold.
+
+        This runs right after the cut, so nothing was committed since.
+        """
         with self.catalog.read() as conn:
             return {
                 target: chains.state(conn, paths.require(conn, source).id).digest for source, target in pairs
@@ -247,7 +249,7 @@ class Simulation:
         self.alter(lambda info: replace(info, indexes=info.indexes[1:]))
 
     def alter(self, change: Callable[[TableInfo], TableInfo]) -> None:
-        """DDL of one transaction, which publishes by itself."""
+        """Run DDL that is a single transaction and publishes its own change."""
         table = self.pick("table")
         if table is None or table.name == paths.IMPL_TABLE:
             return
@@ -274,14 +276,13 @@ class Simulation:
         self.replace(actor)
 
     def replace(self, actor: Actor) -> None:
-        """Another process comes in its place; its lease still has to run out, and it may not be dead after
-        all."""
+        """Replace a process by another one; its lease has not expired yet, and it may still be alive."""
         if actor in self.actors:
             self.ghosts.append(actor)
             self.actors[self.actors.index(actor)] = self.newcomer()
 
     def bury(self, actor: Actor) -> None:
-        """The leases of those thought dead run out."""
+        """Let the leases of processes taken for dead expire."""
         with self.catalog.write() as tx:
             names = [ghost.name for ghost in self.ghosts]
             tx.conn.execute(
@@ -292,7 +293,7 @@ class Simulation:
         self.counts["taken over"] += len(actor.engine.take_over())
 
     def haunt(self, actor: Actor) -> None:
-        """A process that was thought dead goes on with what it was about to do."""
+        """Let a process that was taken for dead continue with its next transition."""
         if not self.ghosts:
             return
         ghost = self.random.choice(self.ghosts)
@@ -371,8 +372,7 @@ class Simulation:
 
 
 def wrong_histories(conn: Connection) -> list[str]:
-    """Versions of a path are published one after the other, each one greater than the one before, none left
-    out and none twice."""
+    """Return the paths whose published versions are not 1, 2, 3 and so on."""
     seen: dict[int, list[int]] = {}
     for news in board.since(conn, 0):
         if not news.dropped:

@@ -1,4 +1,4 @@
-"""Runs many histories, one after the other or on several processes."""
+"""Runs many histories, in sequence or in several processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.world import BY_N, BY_V, ManualClock, counted
 
 
 class Runner:
-    """Runs seeds one after the other on one catalog that is set back to its beginning for each."""
+    """Runs seeds in sequence on one catalog, which is reset for each."""
 
     def __init__(self, *, eager: bool = False, trace: Callable[[str], None] = lambda line: None) -> None:
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -40,7 +40,7 @@ class Runner:
         self.counts: Counter[str] = Counter()
 
     def run(self, seed: int) -> str | None:
-        """What was seen that must never be, None if nothing was."""
+        """Run a seed, and return its violation or None."""
         self.catalog.clock = SimClock()
         raw = self.catalog.engine.raw_connection
         with (
@@ -84,8 +84,11 @@ def run_all(
     workers: int = 2,
     on_progress: Callable[[int, int], None] = lambda done, wrong: None,
 ) -> tuple[dict[int, str], Counter[str]]:
-    """Violations by seed, and what happened how often. Any division among processes gives the same.
-    ``on_progress`` is told how many seeds are done and how many of them have a violation."""
+    """Return violations by seed, and counts of events.
+
+    The result does not depend on the number of processes. ``on_progress`` is called with the number of seeds
+    done, and of those with a violation.
+    """
     found: dict[int, str] = {}
     counts: Counter[str] = Counter()
     chunks = [seeds[i : i + 50] for i in range(0, len(seeds), 50)]

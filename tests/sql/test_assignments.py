@@ -1,4 +1,4 @@
-"""SET expressions, and that they agree with Spark."""
+"""SET expressions, and their agreement with Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Markers and the values that are bound to them."""
+"""Markers, and the values bound to them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VALUES = [
 
 
 def values_of(text: str, params: Any) -> list[Any]:
-    """The values of a write, row by row."""
+    """Return the values of a write, row by row."""
     found = []
     for statement in parse(text, params):
         assert isinstance(statement, st.Write) and isinstance(statement.source, st.Values)

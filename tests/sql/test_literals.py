@@ -1,4 +1,4 @@
-"""Constants have the value that Spark gives them; what is doubtful is left to Spark."""
+"""Constants have the same values as in Spark; doubtful ones are left to Spark."""
 
 from __future__ import annotations
 

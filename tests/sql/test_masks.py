@@ -1,4 +1,4 @@
-"""Conditions over whole columns give what they give for each row."""
+"""Conditions on whole columns give the same results as conditions on single rows."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ONE_BY_ONE = {
     "TRUE",
     "FALSE OR i > 0",
 }
-"""What Arrow's kernels are not asked for."""
+"""Conditions that are not evaluated by Arrow's kernels."""
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)

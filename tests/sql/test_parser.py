@@ -1,4 +1,4 @@
-"""Texts of several statements, what is refused, and that nothing else than a refusal can come of any text."""
+"""Texts of several statements, refused texts, and that no text raises any other error."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_faults(text: str, message: str, hint: str) -> None:
 
 
 def refused_or_read(text: str) -> None:
-    """The one thing that must hold for every text."""
+    """Parse a text, which may only raise the documented errors."""
     with contextlib.suppress(SyntaxFault, Unsupported, InvalidArgument):
         parse(text)
 

@@ -207,7 +207,7 @@ def test_three_valued_logic(condition: str, expected: list[bool | None]) -> None
     ],
 )
 def test_a_bound_nan_equals_itself_as_in_spark(condition: str, expected: list[bool | None]) -> None:
-    compiled = predicate(parse_expression(condition, [float("nan")]), COLUMNS)  # Another one than in ROWS.
+    compiled = predicate(parse_expression(condition, [float("nan")]), COLUMNS)  # not the object in ROWS
     assert compiled is not None
     assert [compiled(dict(zip(NAMES, row, strict=True))) for row in ROWS] == expected
 
@@ -244,8 +244,7 @@ def test_spark_agrees(spark: SparkSession) -> None:
     ]
     spark.createDataFrame(rows, schema).createOrReplaceTempView("r")
     listed = ", ".join(f"({for_spark(parse_expression(text))})" for text in CONDITIONS)
-    # One row per condition would lose which row of the table it is about, so each is matched by its own
-    # values.
+    # Match each row by its own values, to know which row of the table it is.
     for row, key in zip(ROWS, ("i = 1", "i = 2", "i IS NULL", "i = -5"), strict=True):
         [found] = spark.sql(f"SELECT {listed} FROM r WHERE {key}").collect()
         for text, expected in zip(CONDITIONS, found, strict=True):

@@ -1,4 +1,4 @@
-"""Queries: which tables they read, and that all else in them stays as it was."""
+"""Queries: the tables that they read, and that the rest of their text does not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Constraints on columns: exact where they can be, and never too narrow."""
+"""Constraints on columns: exact where possible, and never too narrow."""
 
 from __future__ import annotations
 

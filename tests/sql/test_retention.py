@@ -1,4 +1,4 @@
-"""DROP BACKUP, PRUNE, PIN and UNPIN as text, and the rules by which backups are kept."""
+"""DROP BACKUP, PRUNE, PIN and UNPIN as text, and retention rules."""
 
 from __future__ import annotations
 

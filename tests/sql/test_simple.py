@@ -1,4 +1,4 @@
-"""Simple queries: what is recognised, and that answering it here gives what Spark gives."""
+"""Simple queries: which ones are recognised, and that their results are the same as in Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expressions: text, tree, and Spark's form of YQL's words."""
+"""Expressions: text, tree, and the translation of YQL's words for Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens: their borders, their values, and that odd texts are refused and not slow."""
+"""Tokens: their boundaries and values, and that odd texts are refused quickly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark gets of an expression that is part of a query."""
+"""The text that Spark receives for an expression in a query."""
 
 from __future__ import annotations
 

@@ -1,12 +1,14 @@
-"""Several processes on one warehouse, with their rows: a seed decides who runs, who stops, who dies, and a
-model says what each may see.
+"""Several processes on one warehouse with rows: a seed decides which runs, waits or dies.
 
-Each process is a real ``Database`` in a thread of its own, but only the one that holds the baton runs
-(``baton``). It may lose it wherever others could come in between: before and after a catalog transaction,
-before every look at a file and every change of the disk, in every pause (``processes``). There it may also
-die, or be held until others have got in its way (``actions``), for longer than its lease if need be.
+A model says what each process may see.
 
-What became durable is seen where the catalog is written (``witness``), and the model applies it in the order
-of steps (``model``). What a statement answers must be what the model held at a moment between its beginning
-and its end (``judge``); what is left in the end must be what the model holds (``rest``). What each safeguard
-of the library is for is shown by taking it out (``without``)."""
+Each process is a real ``Database`` in its own thread, but only the one that holds the baton runs (``baton``).
+It may lose the baton at every point where other processes could run: before and after a catalog transaction,
+before every read of a file and every change of the disk, in every pause (``processes``). There it may also
+die, or be held until other processes have interfered (``actions``), for longer than its lease if needed.
+
+The writes of the catalog show what became durable (``witness``), and the model applies it in the order of
+steps (``model``). The result of a statement must match the model at a time between its beginning and its end
+(``judge``). The final content must match the model (``rest``). For each safeguard of the library, ``without``
+shows what happens if it is disabled.
+"""

@@ -1,5 +1,4 @@
-"""What a process does: one random thing after the other, on so few tables and keys that everything meets
-everything."""
+"""Random actions of a process, on so few tables and keys that they conflict often."""
 
 from __future__ import annotations
 
@@ -27,16 +26,15 @@ from tests.simulation.data.processes import Intent, Process
 from tests.world import LEASE_SECONDS
 
 GRACE_SECONDS = 15.0
-"""Some dozens of turns: a process that waits for longer must have said what it reads, or lose it."""
+"""A few dozen turns: a process that waits longer must have recorded what it reads, or loses it."""
 KEYS = range(5)
 ASIDE = "/m"
-"""What a table is called that had another name."""
+"""The other name of a table that is renamed."""
 MEMBERS = ("/a", "/b")
 """The tables of the collection."""
 COLLECTION = "c"
 HELD_WITHIN = (4, 8, 16, 32)
-"""At which point of what it does a process is held at the latest: a statement has few points, an operation
-many."""
+"""Latest points of an action at which a process is held: statements have few points, operations many."""
 
 
 def create_statement(path: str, indexes: Iterable[str]) -> str:
@@ -51,8 +49,11 @@ def index_definition(name: str) -> str:
 
 @dataclass(frozen=True)
 class Focus:
-    """Only these actions are begun, and only those get in the way of one that is held; how often it is held
-    for longer than a lease; and how long the grace period is."""
+    """Restricts a history to some actions.
+
+    ``begun``: the actions that are started. ``in_the_way``: the actions that interfere with a held process.
+    ``sleeps``: how often it is held for longer than a lease.
+    """
 
     begun: tuple[str, ...]
     in_the_way: tuple[str, ...]
@@ -61,7 +62,7 @@ class Focus:
 
 
 class Actions:
-    """Chooses and carries out. ``act`` answers what became of it."""
+    """Chooses and runs actions."""
 
     def __init__(self, judge: Judge, random_: random.Random, held: float, focus: Focus | None = None) -> None:
         self.judge = judge
@@ -76,7 +77,7 @@ class Actions:
             (2, self.restore), (6, self.drop_and_restore), (4, self.drop_and_create), (4, self.maintain), (4, self.compact_and_collect),
             (2, self.cancel), (2, self.resume), (4, self.feed),
         ]  # fmt: skip
-        # Each seed has its own mix: where everything happens, little of it meets.
+        # Each seed has its own mix: with all actions, few of them conflict.
         self.choices = [
             (weight * self.random.choice((0, 1, 1, 4)), action) for weight, action in everything
         ] + [
@@ -125,13 +126,15 @@ class Actions:
         self.counts[f"told {'rows' if told.startswith('[') else told.split(' ')[0]}"] += 1
 
     def warm_up(self, process: Process) -> None:
-        """A process that has been there for a while has a session, and knows the tables."""
+        """Give the process a session, and load the tables into its cache."""
         for process.path in self.paths:
             self.read(process)
 
     def ambush(self, process: Process, victim: Process) -> str:
-        """Whatever the one who is held is about to do, his table is changed before he goes on. If he sleeps,
-        it is until everybody takes him for dead; what he has read may then be collected."""
+        """Change the table of the held process before it continues.
+
+        If it sleeps, it sleeps until all others take it for dead; then its snapshot may be collected.
+        """
         process.path, victim.is_awaited = victim.path, False
         if victim.sleeps:
             process.sleep(1.1 * LEASE_SECONDS)
@@ -150,7 +153,7 @@ class Actions:
     # --------------------------------------------------------------------------------------------------------
 
     def statement(self, path: str) -> tuple[str, Effect]:
-        """A statement that changes rows, and what it does."""
+        """Return a statement that changes rows, and its effect."""
         name, key, number = path[1:], self.random.choice(KEYS), next(self.numbers)
         v = self.random.choice("pqr")
         match self.random.choice(
@@ -202,7 +205,7 @@ class Actions:
         return self._change(process, text, effect)
 
     def write_many(self, process: Process) -> str:
-        """Several statements over two tables are one commit."""
+        """Run several statements on two tables as one commit."""
         made = [
             self.statement(self.random.choice((process.path, *self.paths)))
             for _ in range(self.random.randint(2, 3))
@@ -214,7 +217,7 @@ class Actions:
         )
 
     def write_often(self, process: Process) -> str:
-        """So many small commits that the writer merges them."""
+        """Make enough small commits that the writer merges them."""
         for key in KEYS:
             told = self._change(
                 process, *self._put(process.path, "UPSERT", {"k": key, "n": next(self.numbers)})
@@ -222,7 +225,7 @@ class Actions:
         return told
 
     def write_generator(self, process: Process) -> str:
-        """Rows that can be read once, for a commit that may have to be repeated."""
+        """Write rows that can only be read once, in a commit that may have to be retried."""
         path, keys = process.path, self.random.sample(KEYS, 2)
         table = process.db.table(path)
         if self.random.random() < 0.6:
@@ -239,7 +242,7 @@ class Actions:
         )
 
     def transact(self, process: Process) -> str:
-        """Reads and changes of several tables, all at one moment and as one commit."""
+        """Read and change several tables in one transaction."""
         begin = self.history.head
         intent = process.intent = Intent(lambda state: state)
         told = None
@@ -314,7 +317,7 @@ class Actions:
         return self._told(process, text, self.judge.look(process, text, look, lambda: process.db.sql(text)))
 
     def feed(self, process: Process) -> str:
-        """What a changefeed has seen since it was last read; one is made if there is none."""
+        """Read what a changefeed has seen since it was last read; create it if there is none."""
         path = self.random.choice(MEMBERS)
         stream = process.db.stream(f"{path}/feed")
         after = 0
@@ -331,7 +334,7 @@ class Actions:
         except (PreconditionFailed, InvalidArgument, UnderOperation) as error:
             return self._told(
                 process, f"read the feed of {path}", error.code
-            )  # It is another one by now, or not there yet.
+            )  # another feed by now, or not created yet
         return self._told(process, f"read the feed of {path}", f"{len(records)} records in ({after}, {upto}]")
 
     # --- descriptions
@@ -374,14 +377,14 @@ class Actions:
         )
 
     def rename(self, process: Process) -> str:
-        """A table gets another name; or the one that has another gets this one, if it is free."""
+        """Rename a table, or rename the one with the other name back if its name is free."""
         path, to = process.path, ASIDE
         if path not in self.history.now:
             path, to = to, path
         return self._change(process, f"ALTER TABLE {path[1:]} RENAME TO {to[1:]}", model.rename(path, to))
 
     def rename_column(self, process: Process) -> str:
-        """The column that comes and goes gets another name, under which nobody writes, or its own again."""
+        """Rename the optional column to a name that is never written, or back."""
         path = process.path
         has = path in self.history.now and "y" in self.history.now[path].columns
         old, new = ("y", "x") if has else ("x", "y")
@@ -394,30 +397,29 @@ class Actions:
     def back_up(self, process: Process) -> str:
         text = f"BACKUP {COLLECTION}" + self.random.choice(("", " INCREMENTAL", " INCREMENTAL"))
         if "INCREMENTAL" in text:
-            # It needs tables that were there all the time since the last backup, which the model does not
-            # follow.
+            # It needs tables that have existed since the last backup, which the model does not track.
             return self._operate(process, text, {PathNotFound.code: always, PreconditionFailed.code: always})
         missing = partial(_is_missing, MEMBERS)
-        # Members are tables, whatever they are called, and the model knows only names.
+        # Members are tables independent of their names, but the model only knows names.
         return self._operate(process, text, {PathNotFound.code: always if self.history.renamed else missing})
 
     def drop_backup(self, process: Process) -> str:
-        """One of the backups goes, with all that build on it."""
+        """Drop a backup and all that depend on it."""
         backup = self._a_backup()
         text = f"DROP BACKUP {COLLECTION} '{backup}' CONFIRM"
         return self._operate(process, text, {PathNotFound.code: self._gone(backup)})
 
     def prune(self, process: Process) -> str:
-        """All but the last chains go."""
+        """Delete all chains but the last ones."""
         number = self.random.choice((1, 1, 2))
         return self._operate(process, f"PRUNE {COLLECTION} KEEP LAST {number} FULL CONFIRM", {})
 
     def _a_backup(self) -> str:
-        """One of the last backups that there are; if there is none, one that is not there."""
+        """Return one of the last backups; a name that does not exist if there are none."""
         return self.random.choice(sorted(self.history.backups)[-3:] or ["20200101000000Z_full"])
 
     def _gone(self, backup: str) -> Reason:
-        """That it was dropped; names are not given twice."""
+        """Return the reason that it was dropped; names are not reused."""
         return lambda state: backup not in self.history.backups
 
     def restore(self, process: Process) -> str:
@@ -435,7 +437,7 @@ class Actions:
         return self._create(process, path)
 
     def replenish(self, process: Process) -> str:
-        """A table of the collection that is gone comes back."""
+        """Create or restore a missing table of the collection."""
         missing = [path for path in MEMBERS if path not in self.history.now]
         path = self.random.choice(missing or MEMBERS)
         return (
@@ -443,7 +445,7 @@ class Actions:
         )
 
     def replace(self, process: Process) -> str:
-        """A restore over whatever is there, of one table or of both."""
+        """Restore over existing tables: one table or both."""
         backup = self._a_backup()
         what = self.random.choice(("", f" TABLE a AS {process.path[1:]}"))
         text = f"RESTORE {COLLECTION} AT '{backup}'{what} WITH (REPLACE = 'true')"
@@ -458,7 +460,7 @@ class Actions:
         return self._operate(process, text, reasons)
 
     def _no_backup(self, backup: str) -> dict[str, Reason]:
-        """It may also have the table under another name."""
+        """Return the reasons for a missing backup; it may also have the table under another name."""
         gone = always if self.history.renamed else self._gone(backup)
         return {PathNotFound.code: gone, PreconditionFailed.code: gone}
 
@@ -490,7 +492,7 @@ class Actions:
         return self._care(process, f"compact {process.path}", lambda: process.db.compact(process.path))
 
     def collect(self, process: Process) -> str:
-        """When all pins are over that are needed no more."""
+        """Collect after all pins that are no longer needed have ended."""
         process.sleep(1.1 * LEASE_SECONDS)
         return self._care(process, "collect", process.db.collect)
 

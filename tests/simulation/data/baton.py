@@ -1,5 +1,7 @@
-"""Who runs: of several threads only the one that holds the baton does, and the seed says where it goes. Time
-moves with it."""
+"""The scheduler: only the thread that holds the baton runs, and the seed passes the baton on.
+
+Time moves with it.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,9 @@ from tests.simulation.data.model import Violation
 from tests.world import Death, ManualClock
 
 TICK_SECONDS, FAST_TICK_SECONDS = 0.5, 3.0
-"""How much time passes from one point to the next, usually and while somebody sleeps for long: so that he
-wakes up before all is over."""
+"""Time from one point to the next: usually, and while a process sleeps long, so that it wakes up in time."""
 STAYS, ASIDE = 0.8, 0.04
-"""How often a process goes on at a point, and how often it is put aside for a while although others would let
-it go on."""
+"""Probabilities that a process continues at a point, and that it is suspended for a while instead."""
 ASIDE_TURNS = (2, 5, 15, 50)
 HELD_TURNS = 1000
 MAX_TURNS = 20_000
@@ -33,8 +33,10 @@ class Runner:
 
 
 class Baton:
-    """Passed on at every point; the order depends on the random numbers alone. ``clock`` is the time that all
-    runners share."""
+    """Decides at every point which runner continues, by random numbers only.
+
+    ``clock`` is the time that all runners share.
+    """
 
     def __init__(self, random_: random.Random, trace: Callable[[str], None]) -> None:
         self.random = random_
@@ -44,12 +46,12 @@ class Baton:
         self.runners: list[Runner] = []
         self.holder: Runner | None = None
         self.victim: Runner | None = None
-        """The one who is held at a point of what he does, until others have done something about it."""
+        """The runner that is held at a point until others have interfered."""
         self.violation: Violation | None = None
         self._over = threading.Event()
 
     def start(self, runner: Runner, run: Callable[[], None]) -> None:
-        """Let a thread wait for its first turn."""
+        """Start a thread that waits for its first turn."""
 
         def wait_and_run() -> None:
             runner.turn.acquire()
@@ -70,7 +72,7 @@ class Baton:
         threading.Thread(target=wait_and_run, name=runner.name, daemon=True).start()
 
     def run(self) -> None:
-        """Until all runners are done; raises what one of them found to be wrong."""
+        """Run until all runners are done; raise the violation that one of them found."""
         self._over.clear()
         self._next().turn.release()
         self._over.wait()
@@ -79,7 +81,7 @@ class Baton:
             raise self.violation
 
     def point(self, runner: Runner, what: str) -> None:
-        """A place where others may come in between, and the runner's life may have ended."""
+        """A point where other runners may run, or where this one finds that it is dead."""
         if runner.dead:
             raise Death
         assert runner is self.holder, f"{runner.name} runs without the baton"
@@ -102,7 +104,7 @@ class Baton:
         self.release(runner)
 
     def hold(self, runner: Runner) -> None:
-        """Let a runner wait until it is released, or for very long."""
+        """Hold a runner until it is released, or for very long."""
         self.victim = runner
         runner.aside_until = self.turns + HELD_TURNS
 
@@ -115,7 +117,7 @@ class Baton:
         return any(r.asleep_until > self.clock.now() + FAST_TICK_SECONDS for r in self.runners)
 
     def stop(self, violation: Violation) -> None:
-        """Something is wrong: everybody dies at the point where they are."""
+        """Record a violation, and let all runners die at their next point."""
         self.violation = self.violation or violation
         for runner in self.runners:
             runner.dead = True
@@ -129,8 +131,10 @@ class Baton:
             self._over.set()
 
     def _next(self, runner: Runner | None = None) -> Runner:
-        """The seed's choice among those who are neither asleep nor put aside. If there is none, turns and
-        time move on until there is."""
+        """Return the seed's choice among the runners that are neither asleep nor suspended.
+
+        If there are none, turns and time are advanced.
+        """
         ready = [
             r
             for r in self.runners

@@ -1,4 +1,4 @@
-"""One history: some processes on a warehouse that is a copy of a small one with a backup."""
+"""A history: some processes on a copy of a small warehouse with a backup."""
 
 from __future__ import annotations
 
@@ -31,25 +31,27 @@ from tests.simulation.data.witness import Witness, replaced, watching
 from tests.world import LEASE_SECONDS, Death
 
 DUEL, CROWD = (2, 5, 1.0), (4, 28, 0.3)
-"""The two kinds of histories, as numbers of processes and of actions, and how often one is held until others
-have got in its way. In a duel that is all that happens, and there are many of them; in a crowd everything
-else happens, too."""
+"""The two kinds of histories: number of processes, number of actions, and probability that an action is held.
+
+A held action waits until others have interfered. A duel has only that, and there are many duels; a crowd has
+everything else, too.
+"""
 SETTINGS = Settings(
     workers=1,
     history_seconds=0.0,
-    read_seconds=1.0,  # What is lent for longer would keep the collector from its work.
+    read_seconds=1.0,  # longer reads would keep the collector from working
     merge_segments=4,
     compact_log_segments=3,
     commit_tries=12,
     session_seconds=LEASE_SECONDS,
-    carry_on_seconds=0.0,  # A thread of its own would not wait for its turn.
+    carry_on_seconds=0.0,  # a background thread would not wait for its turn
 )
 BY_FILE = replace(SETTINGS, inline_rows=0, inline_bytes=0, shard_bytes=1)
-"""Every commit goes to files, and every file is a shard."""
+"""Every commit is written to files, and every file is a shard."""
 
 
 class Simulation:
-    """The history of one seed. ``trace`` gets a line for everything that happens."""
+    """The history of a seed. ``trace`` is called with a line for each event."""
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class Simulation:
 
     def run(self) -> None:
         if self.grace_seconds > GRACE_SECONDS:
-            # The warehouse stores it, and processes of a simulation do not connect.
+            # The warehouse stores the setting, but processes of a simulation do not connect.
             connect(self.folder, settings=replace(SETTINGS, grace_seconds=self.grace_seconds)).close()
         with watching(self.baton), same_names(self.random):
             try:
@@ -102,7 +104,7 @@ class Simulation:
         self.baton.start(process, lambda: self.live(process))
 
     def live(self, process: Process) -> None:
-        """Act until all actions of the history are done; another process takes the place of one that dies."""
+        """Act until all actions of the history are done; replace a process that dies."""
         try:
             self.actions.warm_up(process)
             while self.left > 0:
@@ -115,7 +117,7 @@ class Simulation:
             raise
 
     def rest(self, run: Callable[[Process], None]) -> None:
-        """One more process, alone and immortal."""
+        """Run one more process, alone and immortal."""
         last = self.newcomer()
         last.is_mortal = False
         self.baton.start(last, lambda: run(last))
@@ -124,7 +126,7 @@ class Simulation:
 
 @contextmanager
 def same_names(random_: random.Random) -> Iterator[None]:
-    """Names and pauses that the seed decides on, too."""
+    """Let the seed decide ids and pauses, too."""
     names = random.Random(random_.random())
     state = random.getstate()
     random.seed(names.random())
@@ -136,8 +138,7 @@ def same_names(random_: random.Random) -> Iterator[None]:
 
 
 class Template:
-    """The warehouse that every history begins with: two tables with an index, a collection and a full backup
-    of them."""
+    """The initial warehouse: two tables with an index, a collection, and a full backup of them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "template"

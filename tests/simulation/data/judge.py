@@ -1,5 +1,4 @@
-"""Whether what a statement answered can be: compared with every state that there was between its beginning
-and its end."""
+"""Checks the result of a statement against every state between its beginning and its end."""
 
 from __future__ import annotations
 
@@ -32,15 +31,15 @@ from tests.simulation.data.model import (
 from tests.simulation.data.processes import Intent, Process
 
 BUSY = (UnderOperation.code,)
-"""What anybody may be told at any time; that nothing stays locked is checked in the end."""
+"""Errors that may occur at any time; the end of the history checks that nothing stays locked."""
 
 
 Reason = Callable[[State], bool]
-"""Whether a state is a reason for a refusal."""
+"""Returns whether a state is a reason for a refusal."""
 
 
 class Judge:
-    """Knows the history, and so what may be answered."""
+    """Checks results against the history."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -48,7 +47,7 @@ class Judge:
     def look(
         self, process: Process, what: str, expected: Callable[[State], Seen], act: Callable[[], Any]
     ) -> str:
-        """A statement by itself sees one moment between its beginning and its end."""
+        """A single statement sees one step between its beginning and its end."""
         begin = self.history.head
         got = _answered(act)
         if got in BUSY:
@@ -60,13 +59,15 @@ class Judge:
     def look_back(
         self, what: str, expected: Callable[[State], Seen], act: Callable[[], Any], step: int, path: str
     ) -> str:
-        """A statement about the past sees exactly that step, or is told that it is no longer kept; or that
-        the table is another one."""
+        """A statement about the past sees exactly that step, or fails.
+
+        It may fail because the step is no longer kept, or because the path is another table now.
+        """
         got = _answered(act)
         if got in (*BUSY, PreconditionFailed.code):
             return str(got)
         if self.history.renamed.get(path, 0) > step:
-            return _shown(got)  # It was called otherwise then.
+            return _shown(got)  # it had another name then
         gone = any(path not in state for _, state in self.history.between(step))
         gone = gone or self.history.replaced.get(path, 0) > step
         if outcome(expected, self.history.at(step)) != got and not (got == PathNotFound.code and gone):
@@ -74,8 +75,7 @@ class Judge:
         return _shown(got)
 
     def change(self, process: Process, what: str, effect: Effect, act: Callable[[], int | None]) -> str:
-        """A change takes place at the step that was answered, or was refused for a reason that there was, or
-        changes nothing."""
+        """A change commits at the returned step, is refused for a valid reason, or changes nothing."""
         begin, began = self.history.head, process.baton.clock.now()
         intent = process.intent = Intent(effect)
         try:
@@ -111,8 +111,10 @@ class Judge:
         act: Callable[[], Any],
         reasons: Mapping[str, Reason],
     ) -> str:
-        """An operation; the witness models its end, whoever brought it about. ``reasons``: the codes with
-        which it may be refused, and which states are a reason for that."""
+        """An operation succeeds, or is refused for a valid reason; the witness models its end.
+
+        ``reasons``: the valid codes, each with the states that justify it.
+        """
         begin, began = self.history.head, process.baton.clock.now()
         try:
             act()
@@ -129,8 +131,7 @@ class Judge:
         return "done"
 
     def feed(self, path: str, records: list[dict[str, Any]], after: int, upto: int) -> None:
-        """Every change in ``(after, upto]`` is told with its step and what it made of the row, and no other
-        one."""
+        """Check that a feed has exactly the changes in ``(after, upto]``, with step and new content."""
         if max(self.history.replaced.get(path, 0), self.history.renamed.get(path, 0)) > after:
             return  # By now it is the feed of another table.
         told = {(record["step"], record["k"]): record for record in records}
@@ -153,7 +154,7 @@ class Judge:
                 )
 
     def is_restoring(self, process: Process, since: float) -> bool:
-        """Whether a restore, whose tables nobody sees yet, has been at work since a time."""
+        """Return whether a restore, whose tables are not visible yet, has run since a time."""
         at = sqltables.operations.c
         with process.db.runtime.catalog.engine.connect() as conn:
             return bool(
@@ -173,8 +174,11 @@ class Judge:
 
 
 class Told:
-    """What a transaction was told so far: it fits the states of some steps, with the transaction's own
-    changes, and must fit one to the end."""
+    """The results of a transaction so far.
+
+    They match the states of some steps, with the transaction's own changes, and must match one of them to the
+    end.
+    """
 
     def __init__(self, history: History, begin: int) -> None:
         self._history = history
@@ -219,7 +223,7 @@ class Told:
 
 
 class GaveUp(Exception):
-    """A transaction was told that it cannot go on."""
+    """A transaction cannot continue."""
 
 
 def _answered(act: Callable[[], Any]) -> Seen:
@@ -238,7 +242,7 @@ def _after(effect: Effect, state: State) -> State | str:
 
 
 def _image(row: Mapping[str, Any] | None) -> tuple[Any, ...] | None:
-    """What a feed shows of a row as long as no column is dropped."""
+    """Return what a feed shows of a row while no column is dropped."""
     return None if row is None else (row["k"], row["v"], row["n"])
 
 

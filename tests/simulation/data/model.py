@@ -1,5 +1,4 @@
-"""What the tables hold after each step, as plain values: the truth that everything a process sees is compared
-with."""
+"""The model: the content of the tables after each step, with which everything is compared."""
 
 from __future__ import annotations
 
@@ -11,16 +10,16 @@ from typing import Any, TypeAlias
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed
 
 INDEXES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {"by_v": (("v",), ("n",)), "by_n": (("n",), ())}
-"""The indexes that a table may have: their columns, and what they cover."""
+"""The possible indexes of a table: their columns and covered columns."""
 COLUMNS = ("k", "v", "n")
-"""The columns that every table has; ``x`` comes and goes."""
+"""The columns of every table; the column ``x`` is optional."""
 
 Row: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table at one step. Never changed, so that states may share it."""
+    """A table at one step. Immutable, so that states can share it."""
 
     columns: tuple[str, ...] = COLUMNS
     rows: Mapping[int, Row] = field(default_factory=dict)
@@ -29,11 +28,11 @@ class Table:
 
 State: TypeAlias = Mapping[str, Table]
 Effect: TypeAlias = Callable[[State], State]
-"""What a change makes of the state before it, whatever that is; or ``Refused``."""
+"""Returns the state after a change; raises ``Refused`` if the state before does not allow it."""
 
 
 class Refused(Exception):
-    """The state does not allow it; ``code`` is what the caller must be told."""
+    """The state does not allow the change; ``code`` is the expected error."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -41,11 +40,11 @@ class Refused(Exception):
 
 
 class Violation(AssertionError):
-    """Something that must never be was seen."""
+    """A state that must never occur."""
 
 
 class History:
-    """The state after each step that changed one, and the steps at which backups were cut."""
+    """The states after each step that changed one, and the steps of backups."""
 
     def __init__(self) -> None:
         self._steps = [0]
@@ -53,9 +52,9 @@ class History:
         self.head = 0
         self.backups: dict[str, int] = {}
         self.replaced: dict[str, int] = {}
-        """When a restore last took the place of a table, by its path."""
+        """The step at which a restore last replaced a table, by path."""
         self.renamed: dict[str, int] = {}
-        """When a table last got a name, or lost it."""
+        """The step at which a table was last renamed to or from a path."""
 
     def copy(self) -> History:
         made = History()
@@ -83,8 +82,7 @@ class History:
         return self._states[bisect_right(self._steps, step) - 1]
 
     def between(self, begin: int, end: int | None = None) -> Iterator[tuple[int, State]]:
-        """Every different state that there was from the step ``begin`` to the step ``end`` (default: now),
-        with its first step."""
+        """Yield the states from ``begin`` to ``end`` (default: now), each with its first step."""
         first = bisect_right(self._steps, begin) - 1
         last = len(self._steps) if end is None else bisect_right(self._steps, end)
         yield from zip(self._steps[first:last], self._states[first:last], strict=True)
@@ -100,7 +98,7 @@ def table(state: State, path: str) -> Table:
 
 
 def put(path: str, mode: str, rows: list[dict[str, Any]]) -> Effect:
-    """UPSERT, INSERT or REPLACE of rows that name some columns."""
+    """UPSERT, INSERT or REPLACE of rows with some columns."""
 
     def effect(state: State) -> State:
         before = table(state, path)
@@ -241,11 +239,11 @@ def drop_index(path: str, index: str) -> Effect:
 # --- what is seen -----------------------------------------------------------------------------------------
 
 Seen: TypeAlias = "frozenset[tuple[tuple[str, Any], ...]] | str | int"
-"""Rows, each as sorted pairs of name and value; or the code of a refusal."""
+"""Rows as sorted pairs of name and value, or the code of an error."""
 
 
 def seen(rows: list[Row]) -> Seen:
-    """Rows as they can be compared. Two rows that are alike are one too many: a key is there once."""
+    """Return rows in a comparable form; equal rows are an error, because a key is unique."""
     shown = [tuple(sorted(row.items())) for row in rows]
     return frozenset(shown) if len(set(shown)) == len(shown) else f"rows twice: {sorted(shown, key=repr)}"
 
@@ -253,7 +251,7 @@ def seen(rows: list[Row]) -> Seen:
 def rows_of(
     path: str, columns: tuple[str, ...] | None = None, index: str | None = None
 ) -> Callable[[State], Seen]:
-    """What a SELECT of some columns (None: all) shows, through an index or not."""
+    """Return the expected result of a SELECT of some columns (None: all), with or without an index."""
 
     def look(state: State) -> Seen:
         found = table(state, path)

@@ -1,5 +1,7 @@
-"""A simulated process: a real database whose catalog, files, pauses and session are points at which it may
-lose the baton or its life."""
+"""A simulated process: a real database that may lose the baton or die at many points.
+
+The points are in its catalog, files, pauses and session.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +27,21 @@ from tests.simulation.data.model import Effect, Violation
 from tests.world import Death
 
 DIES = (0.0, 0.002, 0.005)
-"""How often a process dies at a point: one of these for each process."""
+"""Probabilities of dying at a point; each process has one of them."""
 
 _compiled: dict[Any, Any] = {}
 _dialect: list[Dialect] = []
-"""Statements that SQLAlchemy has compiled, and for what. Each process has an engine of its own, and to
-compile them anew for each would take longer than to run them."""
+"""Compiled statements, and their dialect.
+
+Each process has its own engine; compiling the statements for each would take longer than running them.
+"""
 
 
 class Process(Runner):
-    """What a process is about to change is its ``intent``; where it becomes durable it is applied to the
-    model (see ``witness``)."""
+    """A simulated process.
+
+    ``intent`` is the change that it is about to make; the witness applies it to the model when it is durable.
+    """
 
     def __init__(
         self, name: str, folder: Path, baton: Baton, settings: Settings, on_commit: Callable[[Process], None]
@@ -44,16 +50,16 @@ class Process(Runner):
         self.baton = baton
         self.intent: Intent | None = None
         self.facts: dict[str, Any] = {}
-        """What the witness has seen of the catalog transaction that this process is in."""
+        """Facts about the current catalog transaction of this process, for the witness."""
         self.is_mortal = True
         self.path = ""
-        """The table that it is busy with."""
+        """The table that it works on."""
         self.held_at = 0
-        """The point of what it is doing at which it is held; none if 0."""
+        """The number of points until it is held; 0: it is not."""
         self.is_awaited = False
-        """Whether it is held and nobody has got in its way yet."""
+        """Whether it is held, and no other process has interfered yet."""
         self.sleeps = False
-        """Whether it is held for longer than its lease, when it is."""
+        """Whether it is held for longer than its lease."""
         self._dies = baton.random.choice(DIES)
         self._on_commit = on_commit
         self._writing = False
@@ -68,8 +74,7 @@ class Process(Runner):
         self.db._running.engine.scheduler = Shuffled(baton.random)
 
     def point(self, what: str) -> None:
-        """Others may come in here. Not inside a write transaction: whoever else wants to write waits for its
-        end."""
+        """Let others run, unless this process is in a write transaction, for whose end other writers wait."""
         if self._writing:
             return
         if self.dead:
@@ -86,7 +91,7 @@ class Process(Runner):
                 self.baton.trace(f"{self.name} {'stops' if self.sleeps else 'is held'} before {what}")
         self.baton.point(self, what)
         if self._runtime is not None:
-            forget(self._runtime)  # So that it notices what others take away before it goes on.
+            forget(self._runtime)  # so that it notices what others remove
         self._renew_if_due()
 
     def sleep(self, seconds: float) -> None:
@@ -106,8 +111,10 @@ class Process(Runner):
         self.point("what comes after a commit")
 
     def _renew_if_due(self) -> None:
-        """What the session's own thread does in a real process. Like that one it may come late: a process
-        that wakes up may act before its lease is renewed."""
+        """Do what the session's thread does in a real process.
+
+        It may be late as well: a process that wakes up may act before its lease is renewed.
+        """
         session = self.session
         if (
             session._is_due()
@@ -133,7 +140,7 @@ class Process(Runner):
 
 
 class Intent:
-    """What a statement is to change. It may become durable once: ``step`` tells when it did."""
+    """The intended change of a statement; ``step`` is set when it becomes durable, at most once."""
 
     def __init__(self, effect: Effect) -> None:
         self.effect = effect
@@ -141,7 +148,7 @@ class Intent:
 
 
 class SimClock:
-    """The simulation's time; who sleeps gives the baton away."""
+    """The simulation's clock; sleeping passes the baton on."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -169,7 +176,7 @@ class SimCatalog(Catalog):
             _dialect.append(self.engine.dialect)
         (self.engine.dialect,) = _dialect
         self.engine.update_execution_options(compiled_cache=_compiled)
-        # Nothing here has to survive a power cut.
+        # Nothing here has to survive a power failure.
         event.listen(
             self.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF")
         )
@@ -188,8 +195,10 @@ class SimCatalog(Catalog):
 
 
 class SimFiles(LocalFiles):
-    """Files whose every change of the disk is a point, and every look at one: it may have been collected just
-    before."""
+    """Files where each change of the disk and each read is a point.
+
+    A file may have been collected just before it is read.
+    """
 
     def __init__(self, process: Process, folder: Path) -> None:
         super().__init__(folder)

@@ -1,4 +1,4 @@
-"""The end of a history: everything is brought to rest, and what is there must be what the model holds."""
+"""The end of a history: everything is completed, and the content must match the model."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from tests.world import LEASE_SECONDS
 
 
 def come_to_rest(process: Process, history: History, old_backups: set[str]) -> None:
-    """What dead processes left is carried on; then all tables, indexes and new backups are compared with the
-    model, and dropped."""
+    """Complete what dead processes left; compare tables, indexes and new backups with the model; drop all."""
     db = process.db
     process.sleep(2 * LEASE_SECONDS)
     db.resume()
@@ -29,7 +28,7 @@ def come_to_rest(process: Process, history: History, old_backups: set[str]) -> N
             for o in operations.listed(conn)
             if o.error and world.kept(o.error)["code"] in bad
         ]
-        # A user's own stream is moved by its hold; only a backup's stays where it began.
+        # A user's stream is moved by its hold; only a backup's stays where it began.
         wrong += [
             leak for leak in world.leaks(conn) if not leak.endswith("/feed has no hold at its cursor")
         ] + world.disagreements(conn)
@@ -49,7 +48,7 @@ def come_to_rest(process: Process, history: History, old_backups: set[str]) -> N
 
 
 def leave_nothing(process: Process) -> None:
-    """All is dropped, and nobody reads any more: nothing may be left but what every catalog has."""
+    """After all is dropped and no process reads, check that the catalog and the folder are empty."""
     process.sleep(2 * LEASE_SECONDS)
     process.db.collect()
     context = process.db.runtime
@@ -66,7 +65,7 @@ def leave_nothing(process: Process) -> None:
 
 
 def different(process: Process, state: State) -> list[str]:
-    """What is not as the model says, of the tables in a state."""
+    """Return the differences between the tables and a state of the model."""
     sql, wrong = process.db.sql, []
     for path, table in state.items():
         name = f"`{path[1:]}`"

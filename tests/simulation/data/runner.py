@@ -1,4 +1,4 @@
-"""Runs many histories, one after the other or on several processes."""
+"""Runs many histories, in sequence or in several processes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from tests.simulation.data.model import Violation
 from tests.simulation.data.without import SAFEGUARDS, taken_out
 
 CHUNK = 20
-"""So many seeds are run by one runner."""
+"""Number of seeds that one runner runs."""
 
 
 class Runner:
-    """Runs seeds one after the other, each on a copy of the same warehouse. Python's garbage collection is
-    off meanwhile: which readers a session still has to keep must not depend on when Python looks."""
+    """Runs seeds in sequence, each on a copy of the same warehouse.
+
+    Python's garbage collection is off, because the readers of a session must not depend on when it runs.
+    """
 
     def __init__(self, trace: Callable[[str], None] = lambda line: None) -> None:
         memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
@@ -37,8 +39,10 @@ class Runner:
         gc.disable()
 
     def run(self, seed: int, without: str | None = None, focus: Focus | None = None) -> str | None:
-        """What was seen that must never be, None if nothing was. ``without``: the safeguard that is taken
-        out, on what it is for."""
+        """Run a seed, and return its violation or None.
+
+        ``without``: disable this safeguard, with the actions that it protects against.
+        """
         folder = Path(self.folder.name) / "warehouse"
         focus = SAFEGUARDS[without].focus if without is not None else focus
         simulation = Simulation(folder, self.template.copy(folder), seed, self.trace, focus)
@@ -59,7 +63,7 @@ class Runner:
 
 @contextlib.contextmanager
 def running(trace: Callable[[str], None] = lambda line: None) -> Iterator[Runner]:
-    """A runner; the library's warnings about housekeeping that others got in the way of are no news here."""
+    """Open a runner, without the library's warnings about housekeeping that other processes interrupted."""
     log = logging.getLogger("strandline")
     was, log.disabled = log.disabled, True
     runner = Runner(trace)
@@ -83,8 +87,11 @@ def run_all(
     workers: int = 2,
     on_progress: Callable[[int, int], None] = lambda done, wrong: None,
 ) -> tuple[dict[int, str], Counter[str]]:
-    """Violations by seed, and what happened how often. Any division among processes gives the same.
-    ``on_progress`` is told how many seeds are done and how many of them have a violation."""
+    """Return violations by seed, and counts of events.
+
+    The result does not depend on the number of processes. ``on_progress`` is called with the number of seeds
+    done, and of those with a violation.
+    """
     found: dict[int, str] = {}
     counts: Counter[str] = Counter()
     chunks = [seeds[i : i + CHUNK] for i in range(0, len(seeds), CHUNK)]

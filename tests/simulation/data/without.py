@@ -1,8 +1,8 @@
-"""Each safeguard, taken out again: a simulation that still finds nothing could not have seen what the
-safeguard is for.
+"""Disables each safeguard: a simulation that still finds nothing could not detect its absence.
 
-Some safeguards stand behind each other. Where one alone is enough, so that nothing goes wrong without the
-other, they are taken out together."""
+Some safeguards back each other up. Where one alone is enough to prevent a violation, they are disabled
+together.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.simulation.data.witness import replaced
 
 
 def moment() -> AbstractContextManager[None]:
-    """A snapshot shows tables as they are described now, whenever it was taken."""
+    """A snapshot shows the present descriptions of tables, whenever it was taken."""
     planned = Moments._planned
 
     def as_of_now(self: Moments, look: Look, moment: Moment, path: str) -> TableInfo | None:
@@ -44,12 +44,12 @@ def moment() -> AbstractContextManager[None]:
 
 
 def kept() -> AbstractContextManager[None]:
-    """Segments of a step are taken for the state at that step although some may have been collected."""
+    """Segments of a step are taken for its state although some may have been collected."""
     return replaced(chains, check_kept=lambda head, step: None)
 
 
 def version() -> AbstractContextManager[None]:
-    """A commit does not prove that the table's description is the one that it was planned with."""
+    """A commit does not check that the table's description is the one it was planned with."""
     prove = commits.prove
 
     def any_version(tx: Writer, basis: Basis) -> TableState:
@@ -61,7 +61,7 @@ def version() -> AbstractContextManager[None]:
 
 
 def exchanged() -> AbstractContextManager[None]:
-    """A table that is replaced goes away without a new version."""
+    """A replaced table is removed without a new version."""
     move_all = Run.move_all
     return replaced(
         Run, move_all=lambda self, tx, moves: move_all(self, tx, [m for m in moves if m[0] is not None])
@@ -69,13 +69,13 @@ def exchanged() -> AbstractContextManager[None]:
 
 
 def read_step() -> AbstractContextManager[None]:
-    """A commit does not prove that the rows are still those that it read."""
+    """A commit does not check that the rows are still those it read."""
     prove = commits.prove
     return replaced(commits, prove=lambda conn, basis: prove(conn, replace(basis, read_step=None)))
 
 
 def touched() -> AbstractContextManager[None]:
-    """Whatever others committed meanwhile, it is taken not to touch what a transaction read or wrote."""
+    """Concurrent commits are taken not to touch what a transaction read or wrote."""
 
     def let_pass(self: Transaction) -> None:
         with self.runtime.catalog.read() as conn:
@@ -86,19 +86,18 @@ def touched() -> AbstractContextManager[None]:
 
 
 def session() -> AbstractContextManager[None]:
-    """Files of a session that has ended are committed although they may have been collected."""
+    """Files of an ended session are committed although they may have been collected."""
     return replaced(sessions, ended_writer=lambda conn, files: None)
 
 
 def live() -> AbstractContextManager[None]:
-    """A compaction does not prove that nobody else has replaced the segments meanwhile."""
+    """A compaction does not check that the segments are still live."""
     return replaced(chains, check_live=lambda table_id, live, old: None)
 
 
 @contextlib.contextmanager
 def identity() -> Iterator[None]:
-    """An index is built on whatever table is at the path by now, and follows whatever of its changes is
-    left."""
+    """An index is built on the table that has the path now, from the changes that are left of it."""
     caught_up = indexes._caught_up
 
     def on_any(context: Any, before: Any, current: Any, *args: Any) -> Any:
@@ -111,30 +110,29 @@ def identity() -> Iterator[None]:
 
 
 def once() -> AbstractContextManager[None]:
-    """Rows that can be read once are read by the first try of a commit."""
+    """Rows that can be read once are read by the first attempt of a commit."""
     return replaced(table, _rows=lambda mode, data: data)
 
 
 def pins() -> AbstractContextManager[None]:
-    """The collector does not ask what operations work with."""
+    """The collector ignores the pins of operations."""
     return replaced(sessions, oldest_pin=lambda conn: None)
 
 
 def said() -> AbstractContextManager[None]:
-    """The collector does not ask who reads for long."""
+    """The collector ignores recorded long reads."""
     return replaced(sessions, oldest_read=lambda conn: None)
 
 
 def grace() -> AbstractContextManager[None]:
-    """The collector takes at once what has left a table."""
+    """The collector ignores the grace period."""
     in_no_plan = collect._is_in_no_plan
     return replaced(collect, _is_in_no_plan=lambda tx, seconds: in_no_plan(tx, 0.0))
 
 
 @contextlib.contextmanager
 def collected() -> Iterator[None]:
-    """Files that are missing are damage, although their segments were collected, and nobody says what he
-    reads."""
+    """Missing files count as damage although their segments were collected, and reads are not recorded."""
     with replaced(Moments, lost_since=lambda self, mark: False), said(), grace():
         yield
 
@@ -150,7 +148,7 @@ WRITES = ("write", "write", "write_many", "transact")
 
 @dataclass(frozen=True)
 class Safeguard:
-    """How to do without it, and what must meet for that to be noticed."""
+    """How to disable it, and which actions must meet for that to be noticed."""
 
     without: Callable[[], AbstractContextManager[None]]
     focus: Focus
@@ -183,6 +181,6 @@ SAFEGUARDS = {
 
 @contextlib.contextmanager
 def taken_out(name: str | None) -> Iterator[None]:
-    """Without one of the safeguards, or with all of them (None), while the block lasts."""
+    """Disable a safeguard (None: none) during the block."""
     with SAFEGUARDS[name].without() if name is not None else contextlib.nullcontext():
         yield

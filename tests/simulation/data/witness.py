@@ -1,8 +1,8 @@
-"""What became durable, seen where the catalog is written: never by what a call answered, for a process may
-die before it answers.
+"""Observes what becomes durable, where the catalog is written.
 
-A transaction that takes a step is one of three: the end of an operation, whose request tells what it did;
-other segments for the same rows; or the change that the process is about to make.
+The result of a call is not enough, because a process may die before it returns. A transaction that takes a
+step is one of three: the end of an operation, whose request tells what it did; a replacement of segments by
+others with the same rows; or the intended change of the process.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Witness:
         self.history = history
         self._processes = processes
         self._exposed: weakref.WeakSet[Moment] = weakref.WeakSet()
-        """Moments that nothing kept when something was collected."""
+        """Snapshots that nothing protected when something was collected."""
 
     def committed(self, process: Process) -> None:
-        """A transaction of the process is durable."""
+        """Apply a durable transaction of the process."""
         facts, process.facts = process.facts, {}
         if "collected" in facts:
             self._collected(process)
@@ -52,7 +52,7 @@ class Witness:
         self.history.append(step, after)
 
     def _collected(self, collector: Process) -> None:
-        """What has been read within the grace period, or is said to be read, must still be there."""
+        """Check that segments read within the grace period, or recorded as read, still exist."""
         now = self.baton.clock.now()
         with collector.db.runtime.catalog.engine.connect() as conn:
             said = {row.id: row.reads_from for row in conn.execute(select(sqltables.sessions))}
@@ -111,7 +111,7 @@ def _applied(process: Process, step: int, before: State) -> State:
 
 @contextmanager
 def watching(baton: Baton) -> Iterator[None]:
-    """Note in the running process what the catalog's functions are called for, while the block lasts."""
+    """Record the calls of the catalog's functions by the running process during the block."""
     replace_segments, complete = commits.replace_segments, operations.complete
     step: Callable[[Writer], int] = vars(Writer)["step"].fget
     drop_unreferenced = collect._drop_unreferenced
@@ -147,7 +147,7 @@ def watching(baton: Baton) -> Iterator[None]:
         replaced(commits, replace_segments=noting_housekeeping),
         replaced(operations, complete=noting_end),
         replaced(collect, _drop_unreferenced=noting_collection),
-        # Who waits for work on another thread would go on beside it as soon as that waits for its turn.
+        # A thread that waits for another one would run beside it while that one waits for its turn.
         replaced(transitions, within=_on_this_thread),
     ):
         yield
@@ -159,7 +159,7 @@ def _on_this_thread(clock: Any, seconds: float, work: Callable[[], Any], **_: An
 
 @contextmanager
 def replaced(owner: Any, **functions: Any) -> Iterator[None]:
-    """Other functions in a module or a class while the block lasts."""
+    """Replace functions of a module or a class during the block."""
     before = {name: vars(owner)[name] for name in functions}
     for name, function in functions.items():
         setattr(owner, name, function)
