@@ -1,4 +1,4 @@
-"""The same databases as for the tests of tables."""
+"""The fixtures of the tests of tables."""
 
 from tests.tables.conftest import connect, db, spark_db
 

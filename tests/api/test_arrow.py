@@ -1,5 +1,4 @@
-"""Rows as Arrow data: from queries and from scans, into pandas, polars and DuckDB and back. Without Spark,
-unless a test asks for it."""
+"""Arrow data of queries and scans, to pandas, polars and DuckDB and back, mostly without Spark."""
 
 from __future__ import annotations
 
@@ -59,7 +58,7 @@ ROWS = [EMPTY, FULL]
 
 
 def filled(db: Database, *tables: str) -> Database:
-    """Tables with a row of every type and one of NULLs, the latter changed later than it was made."""
+    """Tables with a row of all types, and a row of NULLs that was changed after its creation."""
     for table in tables or ("t",):
         db.sql(f"CREATE TABLE {table} ({COLUMNS}, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v))")
     first = (tables or ("t",))[0]
@@ -69,7 +68,7 @@ def filled(db: Database, *tables: str) -> Database:
 
 
 def check(found: Tabular) -> None:
-    """All ways out give the same rows, in the same types."""
+    """Assert that all outputs have the same rows and types."""
     assert found.schema == SCHEMA
     assert found.columns == tuple(SCHEMA.names)
     assert sorted(found, key=repr) == sorted(ROWS, key=repr)
@@ -82,7 +81,7 @@ def check(found: Tabular) -> None:
     assert pa.table(found).sort_by("k") == table.sort_by("k")
     assert found.to_polars().sort("k").rows() == ROWS
     if importlib.util.find_spec("pandas") is None:
-        return  # With the lowest versions there is none.
+        return  # The lowest supported version does not have it.
     frame = found.to_pandas().sort_values("k")
     assert [str(frame[name].dtype) for name in ("k", "n", "i")] == ["uint64", "UInt8", "Int64"]
     assert frame["k"].tolist() == [3, 2**64 - 1]
@@ -191,14 +190,14 @@ def test_rows_of_a_transaction_that_has_ended_are_no_damage(connect: Callable[..
         late = db.table("t").scan().to_reader()
         assert db.table("t").scan().to_arrow().num_rows == 2
         db.sql(end)
-        with pytest.raises(PreconditionFailed, match="the transaction in which these rows"):
+        with pytest.raises(PreconditionFailed, match="the transaction that selected these rows"):
             late.read_all()
     assert db.table("t").scan().to_arrow().num_rows == 2
 
 
 def test_a_plain_query_streams_with_a_condition_and_a_limit(connect: Callable[..., Database]) -> None:
     db = connect(settings=Settings(scan_rows=100))
-    parts = "WITH (PARTITION_AT_KEYS = (300, 600))"  # Each of them comes by itself.
+    parts = "WITH (PARTITION_AT_KEYS = (300, 600))"  # Each batch is read separately.
     db.sql(f"CREATE TABLE t (k Uint64 NOT NULL, n Int32, PRIMARY KEY (k)) {parts}")
     db.table("t").upsert([{"k": k, "n": k % 10} for k in range(1000)])
     found = db.sql("SELECT n AS m, k FROM t WHERE n IN (?, ?) AND k >= ? LIMIT ?", [1, 2, 500, 60])
@@ -206,7 +205,7 @@ def test_a_plain_query_streams_with_a_condition_and_a_limit(connect: Callable[..
     table = found.to_arrow()
     assert table.num_rows == 60 and set(table["m"].to_pylist()) <= {1, 2}
     assert min(table["k"].to_pylist()) >= 500
-    with db.transaction():  # Its rows may change before they are read, so such a query is Spark's at once.
+    with db.transaction():  # The rows may change before they are read, so such a query runs on Spark at once.
         with pytest.raises(Exception, match="Spark was used"):
             db.sql("SELECT k FROM t")
 

@@ -1,5 +1,4 @@
-"""A statement that has to be repeated: its input is taken once, and what was collected behind its back is no
-damage."""
+"""Retried statements: input is read once, and garbage-collected files are not reported as damage."""
 
 from __future__ import annotations
 
@@ -29,16 +28,15 @@ ROWS = [{"k": 1, "v": "new"}, {"k": 2, "v": "new"}]
 
 
 def before_its_commit(db: Database, act: Callable[[], Any], times: int = 1) -> list[int]:
-    """Let something happen each time a commit of ``db`` is about to be published, at first; answers how often
-    it did."""
-    db.runtime.session.ensure()  # From here on only a commit writes to the catalog.
+    """Run something before each of the first commits of ``db``; return a function with the number of runs."""
+    db.runtime.session.ensure()  # From here on, only commits write to the catalog.
     catalog, write = db.runtime.catalog, db.runtime.catalog.write
     happened: list[Any] = []
 
     def interrupted() -> Any:
         is_commit = (
             threading.current_thread().name != "strandline-session"
-        )  # That one renews the lease whenever it likes.
+        )  # The lease is renewed at any time.
         if is_commit and len(happened) < times:
             happened.append(1)
             act()
@@ -103,8 +101,10 @@ def test_a_commit_gives_up_after_its_tries(connect: Callable[..., Database]) -> 
 def test_a_dataframe_whose_source_changes_is_evaluated_once(
     connect: Callable[..., Database], spark: SparkSession, tmp_path: Path, bulk_rows: int, is_empty: bool
 ) -> None:
-    """What counts is what it gave first, in the table and in its index, however often the commit is
-    repeated. All pairs are met where everything is tried."""
+    """The rows of the first evaluation are written to table and index, despite retries of the commit.
+
+    Exhaustive runs try all pairs.
+    """
     from pyspark.sql import functions as F
 
     db, other = connect("shared", spark=spark, settings=Settings(bulk_rows=bulk_rows)), connect("shared")
@@ -137,13 +137,13 @@ def test_a_dataframe_whose_source_changes_is_evaluated_once(
     assert_sound(db, "/t")
 
 
-# --- what was collected behind the back of a process that slept -------------------------------------------
+# --- garbage collection during a sleep of the process ---------------------------------------------------
 
 FILES = Settings(inline_rows=0, history_seconds=0.0, grace_seconds=0.0, commit_tries=5)
 
 
 def scan(reader: Reader) -> set[tuple[Any, ...]]:
-    """As if by a process that has nothing in its caches."""
+    """Scan as a process with empty caches."""
     forget(reader.runtime)
     view = reader.view("/t")
     found = scanning.scan(reader.runtime.store.shelf, view.state)
@@ -151,7 +151,7 @@ def scan(reader: Reader) -> set[tuple[Any, ...]]:
 
 
 def bury(db: Database, connect: Callable[..., Database]) -> None:
-    """Others take it for dead, write, compact and collect."""
+    """Expire the session; then others write, compact and collect garbage."""
     with connect("shared", settings=FILES) as other:
         other.sql("UPDATE t SET v = 'new' WHERE k = 1")
         other.compact("/t")
@@ -187,8 +187,7 @@ def test_a_reader_that_was_taken_for_dead_reads_again(connect: Callable[..., Dat
 def test_a_transaction_that_was_taken_for_dead_is_a_conflict(
     connect: Callable[..., Database], statement: str
 ) -> None:
-    """It cannot be repeated by itself, and the files that it looks for were collected by right: nothing is
-    damaged."""
+    """It cannot be retried automatically, and its files were garbage-collected: this is no damage."""
     db = connect("shared", settings=FILES)
     db.sql(f"{CREATE}; UPSERT INTO t (k, v, n) VALUES (1, 'old', 0)")
     with pytest.raises(Conflict, match="collected meanwhile"), db.transaction():

@@ -1,4 +1,4 @@
-"""A warehouse and a repository on a server that speaks Azure's protocol, in the process and without a JVM."""
+"""A warehouse and a repository on an Azure Blob Storage server, without a JVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be refused: each with a code, a sentence and a hint, and with everything left as it was."""
+"""Invalid input is refused with a code, a sentence and a hint, and changes nothing."""
 
 from __future__ import annotations
 
@@ -337,7 +337,7 @@ NAMES = [
 
 
 class Unshown:
-    """An object that cannot even be named in a message."""
+    """An object whose ``repr`` fails."""
 
     def __repr__(self) -> str:
         raise RuntimeError("no text")
@@ -497,7 +497,7 @@ def everything(db: Database) -> dict[str, Any]:
 
 
 _at_first: weakref.WeakKeyDictionary[Database, dict[str, Any]] = weakref.WeakKeyDictionary()
-"""Looked at once: nothing here changes anything, so it stays so."""
+"""Computed once: no test here changes the database."""
 
 
 def refused(db: Database, act: Callable[[], Any]) -> None:

@@ -1,5 +1,4 @@
-"""Which folder and which catalog belong together: those that do find each other, all others are refused and
-left as they were."""
+"""Folders and catalogs of the same warehouse are opened; others are refused and stay unchanged."""
 
 from __future__ import annotations
 
@@ -25,18 +24,18 @@ from tests.processes import READY, run_at_once
 from tests.world import Death
 
 FILES = Settings(inline_rows=0)
-"""Every commit makes a file."""
+"""Settings with which each commit writes a file."""
 
 
 @pytest.fixture
 def url(new_catalog_url: str | None, tmp_path: Path) -> str:
-    """An empty database outside of every warehouse."""
+    """The URL of an empty catalog database outside of warehouses."""
     return new_catalog_url or f"sqlite:///{tmp_path / 'elsewhere.sqlite'}"
 
 
 @pytest.fixture
 def here(tmp_path: Path) -> Iterator[Path]:
-    """A folder for warehouses, which is also the current one."""
+    """A folder for warehouses, which is also the current folder."""
     folder = tmp_path / "here"
     folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
@@ -50,7 +49,7 @@ def fill(db: Database) -> None:
 
 
 def make(folder: str | Path, url: str, **options: object) -> None:
-    """A warehouse with a file in it."""
+    """Create a warehouse with one data file."""
     with strandline.connect(folder, catalog=url, settings=FILES, **options) as db:  # type: ignore[arg-type]
         fill(db)
 
@@ -64,8 +63,7 @@ def location(url: str) -> str | None:
 
 
 def refused(url: str, act: Callable[[], object], *named: object) -> None:
-    """What is tried is refused, with all of these in the message, and changes neither the catalog nor any
-    folder."""
+    """Assert that the block is refused with these texts, and changes neither catalog nor folders."""
 
     def everything() -> object:
         files = sorted(Path.cwd().rglob("*"))
@@ -97,7 +95,7 @@ def test_a_catalog_records_where_its_warehouse_is(url: str, here: Path) -> None:
 
 def test_a_second_folder_is_refused(url: str, here: Path) -> None:
     (here / "empty").mkdir()
-    for _ in range(2):  # whether there is anything in the first one or not
+    for _ in range(2):  # Whether the first folder has data or not.
         strandline.connect("warehouse", catalog=url).close()
         for other in (here / "other", here / "empty", here / "deep" / "er"):
             refused(url, lambda o=other: strandline.connect(o, catalog=url), here / "warehouse", other)
@@ -238,7 +236,7 @@ def test_a_folder_that_lost_its_marker_is_known_by_the_record(url: str, here: Pa
 
 
 def test_another_folder_in_the_same_place_is_not_the_recorded_one(url: str, here: Path) -> None:
-    """On another machine, or below a mount point that is not mounted."""
+    """As on another machine, or under an unmounted mount point."""
     make("one", url)
     (here / "one").rename(here / "away")
     (here / "one").mkdir()
@@ -273,11 +271,11 @@ def test_a_catalog_of_an_older_version_learns_its_place_from_the_first_folder_th
 
 
 SEEN = ("increment", "path", "shard", "bytes", "began", "seconds", "process", "errors")
-"""What is kept of parts since people can see them."""
+"""Columns of parts that were added to show them to users."""
 
 
 def _make_older(url: str) -> None:
-    """The catalog as it was before it knew of places: what came since is undone."""
+    """Downgrade the catalog to the version without locations of warehouses."""
     engine = create_engine(url)
     with engine.begin() as conn:
         for index in ("parts_open", "parts_begun", "paths_by_owner", "holds_by_table", "operations_by_end"):
@@ -304,8 +302,10 @@ def _make_older(url: str) -> None:
 
 
 def test_files_that_are_collected_while_we_look_do_not_count(url: str, here: Path) -> None:
-    """The catalog forgets a file first, then the folder: whoever read the catalog before and looks into the
-    folder after misses it."""
+    """Files are removed from the catalog first, then from the folder.
+
+    A process that reads the catalog before, and the folder after, misses the file.
+    """
     make("one", url)
     (here / "one").rename(here / "two")
 
@@ -426,7 +426,7 @@ def test_a_secret_is_not_told(emptied_database: str, here: Path) -> None:
 
 
 def test_sqlite_is_left_closed(here: Path) -> None:
-    """A refused connection keeps no file open that would keep others from it."""
+    """A refused connection leaves no file open that could block others."""
     make("one", f"sqlite:///{here}/c.sqlite")
     with pytest.raises(PreconditionFailed):
         strandline.connect("two", catalog=f"sqlite:///{here}/c.sqlite")

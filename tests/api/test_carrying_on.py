@@ -1,5 +1,4 @@
-"""After a process died its operation is carried on by whoever meets it; nobody has to ask for that, and what
-a live process does is never taken from it."""
+"""Operations of a dead process are continued automatically by other processes; those of live ones are not."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ def die():
 db.runtime.catalog.after_commit = die
 db.sql(sys.argv[2])
 """
-"""Kills itself right after its n-th transaction."""
+"""A process that kills itself right after its n-th transaction."""
 
 OWNER = """
 import sys, strandline
@@ -44,7 +43,7 @@ db = strandline.connect(sys.argv[1], catalog=sys.argv[2] or None)
 print(db._running.engine.start("backup", CollectionRequest(collection="c")), flush=True)
 sys.stdin.readline()
 """
-"""Begins a backup, and is alive."""
+"""A process that starts a backup and stays alive."""
 
 
 @pytest.fixture(
@@ -65,7 +64,7 @@ def folder(tmp_path: Path, catalog_url: str | None) -> Path:
 
 
 def die_in(folder: Path, url: str | None, statement: str, transaction: int = 2) -> int:
-    """A process that dies in a statement; by default when its operation is planned. Return its id."""
+    """Let a process die in a statement, by default after planning; return the operation's id."""
     victim = processes.start(VICTIM, str(folder), statement, str(transaction), url or "")
     _, complained = victim.communicate(timeout=300)
     assert victim.returncode == -signal.SIGKILL, complained

@@ -1,4 +1,4 @@
-"""What ``connect`` makes of the name of a folder."""
+"""The names of folders that ``connect`` accepts and refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EXPORT: others read what was exported, row by row; a failed one leaves nothing; a load brings it back."""
+"""EXPORT: other tools read all rows, a failure leaves nothing, and a load restores the table."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ ROWS = [tuple([None] * len(NAMES)), FULL]
 
 @pytest.fixture(scope="module")
 def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
-    """Nothing in here changes the table ``every``."""
+    """A database for all tests; no test changes the table ``every``."""
     with open_at(
         tmp_path_factory.mktemp("export") / "warehouse", settings={"history_seconds": 1e9}
     ) as opened:
@@ -80,7 +80,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 
 
 def listed(table: Any) -> list[tuple[Any, ...]]:
-    """Rows of Arrow data in the values of Python."""
+    """Return rows of Arrow data as Python values."""
     found = pa.table(table) if not isinstance(table, pa.Table) else table
     rows = zip(*(found.column(name).to_pylist() for name in NAMES), strict=True)
     return sorted((tuple(map(_value, row)) for row in rows), key=lambda row: row[8] is not None)
@@ -88,7 +88,7 @@ def listed(table: Any) -> list[tuple[Any, ...]]:
 
 def _value(value: Any) -> Any:
     if isinstance(value, Decimal) and value == value.to_integral_value():
-        return int(value)  # Where there is no Uint64 it is a Decimal.
+        return int(value)  # Formats without Uint64 use Decimal.
     return value.astimezone(timezone.utc) if isinstance(value, datetime) else value
 
 
@@ -280,7 +280,7 @@ def test_a_folder_gets_files_of_some_size(
 
 
 def test_a_failed_export_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When some rows are written it turns out that others cannot be read."""
+    """The export fails after some rows were written, because others cannot be read."""
     monkeypatch.setattr("strandline.storage.arrow.portions.PIECE_BYTES", 1000)
     with open_at(tmp_path / "warehouse") as db:
         db.sql("CREATE TABLE t (k Int64, v Utf8, PRIMARY KEY (k))")
@@ -337,7 +337,7 @@ def test_what_a_failed_export_would_have_replaced_is_still_there(
 def test_nobody_knows_whether_an_export_has_taken_place_and_its_rows_are_there(
     s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the store was asked for is done, and its answer is lost."""
+    """The store executes the request, but the answer is lost."""
 
     class Silent(ObjectFiles):
         def _put_over(self, name: str, data: bytes) -> None:
@@ -362,7 +362,7 @@ def test_nobody_knows_whether_an_export_has_taken_place_and_its_rows_are_there(
 
 
 def test_files_that_the_manifest_of_an_export_does_not_name_are_not_loaded(s3: S3, tmp_path: Path) -> None:
-    """Whoever dies while it replaces a folder of objects leaves the files of both."""
+    """A crash while a folder of objects is replaced leaves the files of both exports."""
     bucket = s3.new_bucket()
     with open_at(tmp_path / "warehouse", settings={"storage_options": s3.settings().storage_options}) as db:
         db.sql("CREATE TABLE t (k Int64, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'one')")

@@ -1,5 +1,4 @@
-"""A process that forks: the child needs a connection of its own, and whatever it does or leaves undone, its
-parent is not harmed."""
+"""Forked processes: a child must connect again, and cannot harm its parent."""
 
 from __future__ import annotations
 
@@ -79,7 +78,7 @@ db.sql("CREATE TABLE t (k Int32, PRIMARY KEY (k)); UPSERT INTO t (k) VALUES (1)"
 
 @pytest.fixture
 def forking(tmp_path: Path, catalog_url: str | None) -> Script:
-    """Runs a script that has a connection ``db`` to a warehouse with a table."""
+    """Run a script with a connection ``db`` to a warehouse with a table."""
     return lambda script: run(COMMON + script, str(tmp_path / "w"), catalog_url or "")
 
 
@@ -210,8 +209,7 @@ with connect() as db:
 def test_a_catalog_that_another_thread_uses_at_the_fork_is_neither_opened_nor_closed_in_the_child(
     tmp_path: Path, meanwhile: str
 ) -> None:
-    # What was registered first is called last before a fork: what another thread does in the last moment
-    # happens for sure here.
+    # Hooks before a fork run in reverse order of registration. So this one runs last, like another thread.
     first = "import os\nos.register_at_fork(before=lambda: between())\nbetween = lambda: None\n"
     script = first + COMMON + meanwhile + REST
     finish(start_python("-c", script, str(tmp_path / "w"), "", env=environment(), afresh=True))

@@ -1,5 +1,4 @@
-"""Delta and Iceberg tables on an object store: exported and loaded with the credentials that warehouses
-have."""
+"""Export and load of Delta and Iceberg tables on an object store, with the credentials of warehouses."""
 
 from __future__ import annotations
 

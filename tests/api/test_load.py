@@ -1,4 +1,4 @@
-"""Files of others become rows: each format, whatever is wrong with them, and much of them."""
+"""``load``: each format, invalid files, and large files."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_each_format_gives_the_same_rows(db: Database) -> None:
         done = load(db, "orders", External(places=(write(kind),)))
         assert (done.created, done.read, done.before) == (False, 2, 2), kind
         assert sorted(db.sql("SELECT id, customer, total FROM orders").rows()) == LOADED, kind
-    assert db.check("orders").problems == []  # Its index as well.
+    assert db.check("orders").problems == []  # The index as well.
     assert not list(Path("warehouse/staged").iterdir())
 
 
@@ -107,7 +107,7 @@ MISFITS: list[tuple[str, dict[str, Any], str]] = [
     ("id,customer\n5,\udcff\n", {}, "bad.csv, line 2, column 2: it is not text in UTF-8"),
     ("id,id\n1,2\n", {}, "bad.csv, line 1: id, id is not a valid header"),
     ("id,total\n1,5\n", {"mode": "INSERT"}, "is already in the table"),
-    ("id,total\n1,5\n", {"wanted": NewTable(key=["total"])}, "its key is id, not total"),
+    ("id,total\n1,5\n", {"wanted": NewTable(key=["total"])}, "exists with the key id, not total"),
     ("id,total\n1,5\n", {"wanted": NewTable(types={"total": "Utf8"})}, "exists as Int64, not as Utf8"),
     ("id,total\n1,5\n", {"delimiter": "ab"}, "is not a valid delimiter"),
     ("1;5\n", {"delimiter": ";", "header": False}, "line 1: there are 2 values for the 3 columns"),

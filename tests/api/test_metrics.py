@@ -1,4 +1,4 @@
-"""The metrics of any process are those of the warehouse."""
+"""Each process reports the metrics of the whole warehouse."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COLLECTION = (
 
 @pytest.fixture
 def opened(tmp_path: Path, catalog_url: str | None) -> Iterator[Callable[..., Database]]:
-    """Opens the same warehouse as often as it is called, as another process would."""
+    """Open the same warehouse with a further connection, as another process would."""
     found: list[Database] = []
     clock = ManualClock()
 
@@ -39,7 +39,7 @@ def opened(tmp_path: Path, catalog_url: str | None) -> Iterator[Callable[..., Da
 
 
 def samples(db: Database) -> dict[tuple[str, ...], float]:
-    """What the text says: values by name and labels."""
+    """Parse metrics: values by name and labels."""
     return {
         (s.name.removeprefix("strandline_"), *s.labels.values()): s.value
         for family in text_string_to_metric_families(db.metrics())
@@ -163,7 +163,7 @@ def test_backups_that_do_not_leave_the_machine(opened: Callable[..., Database], 
 
 
 def report(db: Database, backup: str, level: Level, *, restorable: bool) -> None:
-    """A verification has found this."""
+    """Record the result of a verification."""
     found = BackupReport(backup=backup, level=level, objects=1, bytes=1, problems=1, restorable=restorable)
     with db.runtime.catalog.write() as tx:
         path = paths.require(tx.conn, f"/.backups/collections/c/{backup}")
@@ -208,7 +208,7 @@ def test_an_operation_that_does_not_end_is_seen(opened: Callable[..., Database])
     assert ("operations_unfinished_since_timestamp_seconds", "backup") not in samples(db)
     db.runtime.clock.sleep(100)
     began = db.runtime.clock.now()
-    db._running.engine.start("backup", CollectionRequest(collection="c"))  # And nobody carries it out.
+    db._running.engine.start("backup", CollectionRequest(collection="c"))  # No process carries it out.
     db.runtime.clock.sleep(100)
     seen = samples(opened())
     assert seen["operations_listed", "backup", "running"] == 1

@@ -1,5 +1,4 @@
-"""What a statement does when versions in the catalog do not fit each other: how cache, loader, settings and
-clock are put together for those who use a database."""
+"""Statements with mismatching versions in the catalog: retries, waits and errors."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ STATEMENTS = {
 
 
 class Pauses(ManualClock):
-    """Notes how long somebody has waited, and does something meanwhile."""
+    """A clock that records waits, and runs something during them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,8 +39,7 @@ def clock() -> Pauses:
 
 
 def damaged(connect: Callable[..., Database], clock: Pauses, **settings: float) -> Database:
-    """A warehouse in whose catalog somebody has changed the version of an implementation table, and nothing
-    else."""
+    """A warehouse with a wrong version of an implementation table in its catalog."""
     db = connect("w", clock=clock, settings=Settings(**settings))  # type: ignore[arg-type]
     db.sql("CREATE TABLE t (k Int64 NOT NULL, v Utf8, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v))")
     db.sql("UPSERT INTO t (k, v) VALUES (1, 'a')")
@@ -107,11 +105,13 @@ def mismatches(db: Database) -> tuple[float, ...]:
 def test_who_asks_for_a_description_gets_what_the_catalog_says(
     connect: Callable[..., Database], clock: Pauses
 ) -> None:
-    """Also where this process remembers something else, and where nothing fits."""
+    """Also if the cache has something else, and if the versions do not match."""
     db = damaged(connect, clock)
     set_version(db, 1)
     db.sql(STATEMENTS["a read"]).rows()
-    with db.runtime.catalog.write() as tx:  # Nobody announces it, so that the cache does not hear of it.
+    with (
+        db.runtime.catalog.write() as tx
+    ):  # Change it without a publication, so that the cache is not invalidated.
         paths.set_version(tx, paths.require(tx.conn, "/t").id, 7)
         paths.set_version(tx, paths.require(tx.conn, IMPL).id, 8)
     assert db.sql(STATEMENTS["a read"]).rows() == [(1,)], "it is remembered"

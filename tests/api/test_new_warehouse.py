@@ -1,4 +1,4 @@
-"""Where a warehouse may be created, and who creates one."""
+"""Places where a warehouse may be created, and calls that create one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tree(folder: Path) -> list[str]:
 
 
 def refused(folder: Path, act: Callable[[], object], error: type[Exception], match: str) -> str:
-    """The call is refused, and creates nothing in the folder; returns the hint."""
+    """Assert that the call is refused and creates nothing in the folder; return the hint."""
     before = tree(folder)
     with pytest.raises(error, match=match) as raised:
         act()
@@ -145,7 +145,7 @@ def test_the_db_api_and_sqlalchemy_create_only_when_they_are_asked_to(tmp_path: 
 
 
 def test_an_unfinished_creation_is_completed(tmp_path: Path) -> None:
-    """The catalog is there, the marker is not; both with and without rows in the catalog."""
+    """The catalog exists without the marker; with and without rows in the catalog."""
     folder = tmp_path / "wh"
     folder.mkdir()
     catalog = Catalog(f"sqlite:///{folder}/catalog.sqlite")

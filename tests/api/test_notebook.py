@@ -1,5 +1,4 @@
-"""A statement that is interrupted in a notebook, and one whose rows are shown there, in a kernel of its
-own."""
+"""A notebook kernel: interruption of a statement, and display of rows."""
 
 from __future__ import annotations
 
@@ -69,7 +68,7 @@ print(db.sql("SELECT count(*) FROM t JOIN range(10) r ON r.id = t.k").rows(), wo
 
 
 def run(folder: Path, monkeypatch: pytest.MonkeyPatch, *cells: str) -> list[nbformat.NotebookNode]:
-    """The cells of a notebook with what came out of them."""
+    """Run cells of a notebook; return their output."""
     monkeypatch.setenv("PYTHONPATH", SRC)
     notebook = new_notebook(cells=[new_code_cell(text) for text in cells])
     manager = AsyncKernelManager(kernel_name="python3")

@@ -1,5 +1,4 @@
-"""A warehouse on an S3 server: everything that works in a folder works there, in the process and without a
-JVM."""
+"""A warehouse on an S3 server works like one in a folder, without a JVM."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ from tests.s3 import S3, Line, cut, reset, says, unheard
 pytestmark = pytest.mark.slow
 
 FILES: dict[str, Any] = {"inline_rows": 0, "history_seconds": 0.0, "grace_seconds": 0.0}
-"""Every commit makes an object, and what is not needed goes at once."""
+"""Settings with which each commit writes an object, and garbage is deleted at once."""
 HASTY: dict[str, Any] = {
     "storage_retries": 2,
     "storage_retry_seconds": 20.0,
@@ -68,7 +67,7 @@ def fill(db: Database, count: int = 50) -> None:
 
 
 def sound(db: Database) -> None:
-    """Nothing is wrong with any table, and the bucket holds every file that the catalog knows."""
+    """Assert that all tables are intact, and that the bucket has all files of the catalog."""
     for entry in db.ls("/"):
         if entry.type == "table":
             assert db.check(entry.path).problems == []
@@ -200,7 +199,7 @@ def test_what_is_not_there_is_not_made(s3: S3, bucket: str, catalog: str, tmp_pa
     assert s3.objects(bucket) == {}
 
 
-# --- what fails on the way --------------------------------------------------------------------------------
+# --- failures of requests --------------------------------------------------------------------------------
 
 FAULTS = {
     "cut": cut,
@@ -211,15 +210,17 @@ FAULTS = {
     "unheard": unheard(0),
 }
 FEW = FAULTS if EVERY else {name: FAULTS[name] for name in ("cut", "503", "403", "unheard")}
-"""Those of which no other is like them."""
+"""Return requests that differ in kind."""
 
 
 @pytest.mark.parametrize(("answer", "catalog_url"), on_catalogs(FEW, ["cut"]), indirect=["catalog_url"])
 def test_a_failing_line_leaves_nothing_half_done(
     s3: S3, bucket: str, catalog: str, answer: Any, catalog_url: str | None
 ) -> None:
-    """Whatever the store does not take is no part of any commit, and afterwards the warehouse works. Each
-    kind of request fails alone in one way, where not everything is tried."""
+    """A failed request is part of no commit, and the warehouse works afterwards.
+
+    Each kind of request fails in one way; exhaustive runs try all ways.
+    """
     is_closest = EVERY or (answer is cut and catalog_url is None)
     line = Line(s3)
     settings = line.s3.settings(**FILES, **HASTY)
@@ -249,7 +250,7 @@ def test_a_failing_line_leaves_nothing_half_done(
 
 @pytest.mark.parametrize(("answer", "catalog_url"), on_catalogs(FEW, ["503"]), indirect=["catalog_url"])
 def test_every_single_request_may_fail(s3: S3, bucket: str, catalog: str, answer: Any) -> None:
-    """Request by request: what cannot be repeated ends the statement, and it ends it whole."""
+    """Each request fails in turn. If it cannot be retried, the whole statement fails without effect."""
     line = Line(s3)
     settings = line.s3.settings(**FILES, **HASTY)
     with strandline.connect(f"s3://{bucket}/w", catalog=catalog, settings=settings) as db:

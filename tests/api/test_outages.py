@@ -1,5 +1,4 @@
-"""The catalog is away for a while, and the process that carries out an operation lives on: what other
-processes can do about the operation, and what becomes of it."""
+"""The catalog is unreachable for the process of an operation: other processes can continue or cancel it."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ def db(tmp_path: Path) -> Iterator[Database]:
 
 @pytest.fixture
 def other(db: Database, tmp_path: Path) -> Iterator[Database]:
-    """Another process, whose catalog is not away."""
+    """A connection of another process, which can reach the catalog."""
     with open_at(tmp_path) as other:
         yield other
 
@@ -53,7 +52,7 @@ def until(is_so: Callable[[], bool]) -> None:
 
 
 def fail(db: Database, how: str = LOST, at: int = 2) -> tuple[Outage, Unavailable]:
-    """A restore whose caller is told that the catalog is away, which it still is."""
+    """Start a restore whose caller gets an error about the unreachable catalog."""
     outage = Outage(db, how, at)
     with pytest.raises(Unavailable) as raised:
         db.sql(RESTORE)

@@ -1,7 +1,8 @@
-"""A Spark session that the library starts by itself, in a process that has none and is in another time zone.
+"""The Spark session that the library starts by itself, in a process in another time zone.
 
-A process has one JVM, and to start one takes longer than all that is asked of it here: one process answers
-for all tests. A task is tried three times in it, as on a cluster."""
+One process runs all tests, because starting its JVM takes longer than they do. Tasks are tried three times in
+it, as on a cluster.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +100,7 @@ print(json.dumps(found))
 def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder: Path = tmp_path_factory.mktemp("own") / "warehouse"
     arguments = [str(folder), SESSION_ZONE, *(time.isoformat() for time in CORNERS)]
-    # Afresh: the JVM is to be in that zone as well.
+    # A new process: its JVM must be in this time zone as well.
     run = run_python("-c", SCRIPT, *arguments, env={**environment(), "TZ": request.param}, afresh=True)
     assert (run.returncode, run.stderr) == (0, ""), run.stderr
     said: dict[str, Any] = json.loads(run.stdout)
@@ -107,7 +108,7 @@ def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_the_first_thing_that_it_does_is_a_write(found: dict[str, Any]) -> None:
-    """Another thread has started the session, and Spark asks the one that is active in this thread."""
+    """Another thread has started the session, and Spark uses the active session of this thread."""
     assert found["written"] == 10
 
 
@@ -118,14 +119,15 @@ def test_it_starts_with_what_was_asked_for_and_fails_without_noise(found: dict[s
 
 
 def test_a_machine_in_another_zone(found: dict[str, Any]) -> None:
-    """Times that a query brought and that were written again are the same ones."""
+    """Times that were read by a query and written again are unchanged."""
     assert found["times"] == [[repr((k, t, [t])) for k, t in enumerate(CORNERS)]] * 6
 
 
 def test_a_task_that_was_tried_twice_leaves_nothing_that_counts(found: dict[str, Any]) -> None:
-    """Each try has a name of its own, and only the one that came back is known; the other file is an
-    orphan. A task copies two files at a time: where one has failed before the other was begun, a good copy
-    is made again with it."""
+    """Each try writes under its own name, and only the successful one is known; others are orphans.
+
+    A task copies two files at a time. If one fails before the other is started, a good copy is repeated, too.
+    """
     assert found["tried"] == 3
     assert found["copied"] == [3, True]
     assert found["orphans"] in (3 + 3, 3 + 3 + 1), "copies of tries that failed, and marks"

@@ -1,4 +1,4 @@
-"""Values that are bound to statements, in the process and on Spark."""
+"""Parameters of statements, in the process and on Spark."""
 
 from __future__ import annotations
 

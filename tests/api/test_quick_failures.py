@@ -1,4 +1,4 @@
-"""What cannot work is told before anything is started or waited for."""
+"""Errors are reported before Spark is started or a server is awaited."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ def test_the_hint_has_the_name_that_was_meant(db: Database) -> None:
 
 
 def test_a_missing_postgresql_server(tmp_path: Path) -> None:
-    with socket.socket() as taken:  # Nobody listens there, and nobody else can begin to.
+    with (
+        socket.socket() as taken
+    ):  # The port is reserved: no process listens on it, and no other process can bind it.
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
         with pytest.raises(Unavailable, match=f"port {port} failed: Connection refused") as told:

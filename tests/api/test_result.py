@@ -1,4 +1,4 @@
-"""What a statement answers: rows that are here, and rows that Spark has yet to compute."""
+"""Results: rows in memory, and rows that Spark computes later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``db.status()`` says of a warehouse, in simulated time."""
+"""``db.status()``, in simulated time."""
 
 from __future__ import annotations
 
@@ -283,7 +283,7 @@ def test_a_failure_ends_with_the_success_that_replaces_it_or_with_its_collection
 
 
 def _fail(db: Database, kind: str, collection: str) -> None:
-    """Record an operation that has failed."""
+    """Record a failed operation."""
     runtime = db.runtime
     failed = Operation(
         id=f"{kind} {runtime.clock.now()}",
@@ -348,6 +348,6 @@ def test_a_reader_that_stays_behind(opened: Callable[..., Database]) -> None:
 
 @pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
 def test_a_threshold_that_does_not_exist(opened: Callable[..., Database]) -> None:
-    with pytest.raises(InvalidArgument, match="no threshold 'backup_warnin'") as fault:
+    with pytest.raises(InvalidArgument, match="unknown threshold 'backup_warnin'") as fault:
         opened().status(backup_warnin=1)
     assert fault.value.hint == "Did you mean 'backup_warning'?"

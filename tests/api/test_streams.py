@@ -1,5 +1,4 @@
-"""Change streams: five modes, positions that survive a crash, holds that compaction and collection
-respect."""
+"""Change streams: five modes, durable positions, and holds against compaction and garbage collection."""
 
 from __future__ import annotations
 
@@ -41,7 +40,7 @@ def feed(db: Database, mode: str = "NEW_AND_OLD_IMAGES", name: str = "f", table:
 
 
 def work(db: Database) -> list[int]:
-    """Four commits of all kinds; their steps."""
+    """Make four commits of all kinds; return their steps."""
     statements = [
         "UPSERT INTO t (k, v) VALUES (1, 'x'), (3, 'c')",
         "REPLACE INTO t (k, v) VALUES (2, 'b')",
@@ -147,7 +146,7 @@ def test_on_an_implementation_table_it_works_the_same(db: Database) -> None:
 
 
 def test_on_an_asynchronous_index_nothing_is_skipped(connect: Callable[..., Database]) -> None:
-    """A rebuild would leave no changes behind, so there is none while somebody follows the index."""
+    """A rebuild records no changes, so it is not done while a stream reads the index."""
     db = connect(settings=replace(HERE, bulk_rows=3))
     db.sql("CREATE TABLE t (k Int32, v Int32, PRIMARY KEY (k), INDEX i GLOBAL ASYNC ON (v))")
     path = feed(db, "KEYS_ONLY", table="t/i/indexImplTable")
@@ -171,19 +170,18 @@ def test_what_is_committed_does_not_come_again_and_what_is_not_does(
         seen += batch.records
         db.stream(path).commit(batch.step)
         if len(seen) == 3:
-            break  # the consumer dies
+            break  # The consumer dies.
     other = connect("warehouse-1", settings=HERE)
     assert other.stream(path).position == steps[1]
     dealt_with = [r for r in seen if r["step"] <= other.stream(path).position]
     lost = next(iter(other.stream(path).poll(max_commits=1)))
-    assert lost.records == everything[3:4]  # it dies before it has committed
+    assert lost.records == everything[3:4]  # It dies before its commit.
     again = [r for batch in other.stream(path).poll() for r in batch.records]
     assert dealt_with + again == everything
 
 
 def test_polling_after_everything_else_was_forgotten(db: Database) -> None:
-    """Compaction and collection forget the commits themselves; the logs that the stream holds still say where
-    to stop."""
+    """Compaction and garbage collection delete the commits. The logs held by the stream have their steps."""
     path = feed(db, "NEW_IMAGE")
     work(db)
     everything = db.stream(path).records()
@@ -238,7 +236,7 @@ def test_positions_that_are_refused(db: Database) -> None:
     ):
         with refused(db, "INVALID_ARGUMENT"):
             db.stream(path).records(after, upto)  # type: ignore[arg-type]
-    with pytest.raises(PreconditionFailed, match="let go"):
+    with pytest.raises(PreconditionFailed, match="no longer has changes before"):
         db.stream(path).records(after=steps[0])
     db.stream(path).commit(steps[1])
     db.stream(path).commit(db.step)
@@ -415,10 +413,13 @@ def test_a_stream_that_is_still_being_created_says_so(db: Database) -> None:
         lambda s: s.commit(1),
         lambda s: list(s.poll()),
     ):
-        with pytest.raises(UnderOperation, match="/t/f is creating"):
+        with pytest.raises(UnderOperation, match="/t/f is busy: operation "):
             look(db.stream("/t/f"))
-    # A thread is at it; whoever met it otherwise would carry it on.
-    with engine._driving(operation_id), pytest.raises(UnderOperation, match="/t/f is creating"):
+    # A live thread works on it, so other processes do not continue it.
+    with (
+        engine._driving(operation_id),
+        pytest.raises(UnderOperation, match="/t/f is busy: operation "),
+    ):
         alter(db, "KEYS_ONLY")
     db.wait(operation_id)
     assert db.stream("/t/f").records() == []
@@ -427,7 +428,7 @@ def test_a_stream_that_is_still_being_created_says_so(db: Database) -> None:
 def test_a_window_that_others_let_go_of_and_collect_meanwhile_is_no_damage(
     connect: Callable[..., Database], tmp_path: Path
 ) -> None:
-    """As with a process that has slept: what it was about to read is not there any more."""
+    """As after a sleep of the process: the files that it was about to read are gone."""
 
     class Watched(QuickFiles):
         before_read: Callable[[], None] | None = None
@@ -451,7 +452,7 @@ def test_a_window_that_others_let_go_of_and_collect_meanwhile_is_no_damage(
         other.compact("t")
         other.collect()
 
-    db.runtime.session.close()  # Nobody says what it reads.
+    db.runtime.session.close()  # The reader has no lease.
     files.before_read = let_go
     with pytest.raises(PreconditionFailed, match="no longer has changes before"):
         db.stream(path).records(after=db.stream(path).position)
@@ -488,7 +489,7 @@ def test_a_mode_that_shows_what_was_there_needs_a_position_that_is_still_kept(db
     stream = db.stream(feed(db, "NEW_IMAGE"))
     steps = work(db)
     db.compact("/t")
-    db.collect()  # A feed of new rows holds their changes, not what was there before.
+    db.collect()  # A feed of new rows holds their changes, not the earlier rows.
     kept = db.describe("/t")["readable_from"]
     assert kept > stream.position
     with refused(db, "PRECONDITION_FAILED", "no longer kept"):
@@ -499,7 +500,7 @@ def test_a_mode_that_shows_what_was_there_needs_a_position_that_is_still_kept(db
     alter(db, "OLD_IMAGE")
     db.sql("UPSERT INTO t (k, v) VALUES (2, 'z')")
     db.compact("/t")
-    db.collect()  # From now on it is held.
+    db.collect()  # From now on, the earlier rows are held.
     assert [(r["k"], r["v"]) for r in stream.records()] == [(2, "b")]
 
 

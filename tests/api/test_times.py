@@ -1,5 +1,4 @@
-"""A time that left comes back as the same time, wherever the machine is and whatever zone the Spark session
-is in."""
+"""Times are read back unchanged in every time zone of the machine and of the Spark session."""
 
 from __future__ import annotations
 
@@ -20,16 +19,14 @@ if TYPE_CHECKING:
 
 UTC = timezone.utc
 SESSION_ZONE = (
-    "Australia/Lord_Howe"  # its clocks are put back by half an hour, when New York's are put forward by one
+    "Australia/Lord_Howe"  # Its clocks go back by half an hour when New York's go forward by an hour.
 )
 CORNERS = [
     datetime(1, 1, 1, tzinfo=UTC),
-    datetime(1883, 11, 18, 16, 59, 59, 999999, tzinfo=UTC),  # New York's clocks are set by the railways
-    datetime(
-        2024, 3, 10, 6, 59, 59, 999999, tzinfo=UTC
-    ),  # before and after the hour that New York leaves out
+    datetime(1883, 11, 18, 16, 59, 59, 999999, tzinfo=UTC),  # The introduction of standard time in New York.
+    datetime(2024, 3, 10, 6, 59, 59, 999999, tzinfo=UTC),  # Before and after the hour that New York skips.
     datetime(2024, 3, 10, 7, tzinfo=UTC),
-    datetime(2024, 11, 3, 5, 30, tzinfo=UTC),  # half past one in New York
+    datetime(2024, 11, 3, 5, 30, tzinfo=UTC),  # Half past one in New York.
     datetime(2024, 11, 3, 6, 30, tzinfo=UTC),  # and again
     datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC),
 ]
@@ -38,14 +35,14 @@ TIMES = st.sampled_from(CORNERS) | st.datetimes(timezones=st.just(UTC)).map(lamb
 
 @pytest.fixture
 def abroad(spark: SparkSession) -> SparkSession:
-    """A session of the user's own, in yet another zone."""
+    """A session of the user in another time zone."""
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", SESSION_ZONE)
     return session
 
 
 def exactly(found: Any, expected: Any) -> bool:
-    """Equal, and of the same types and zones: an aware time equals many others."""
+    """Return values with types and zones: an aware time equals times in other zones."""
     return repr(found) == repr(expected)
 
 

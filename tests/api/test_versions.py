@@ -1,5 +1,4 @@
-"""SHOW VERSIONS and ``db.versions``: what happened to a path, told by any process, until housekeeping has
-removed it."""
+"""SHOW VERSIONS and ``db.versions``: the version history of a path, until housekeeping removes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that are stored in the warehouse: every process collects by the same values."""
+"""Settings stored in the warehouse: all processes collect garbage with the same values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Open = Callable[..., Database]
 
 
 class Process:
-    """Processes of one warehouse, on either catalog, with one clock."""
+    """Connections to one warehouse as processes, with a common clock, on both catalogs."""
 
     def __init__(self, folder: Path, url: str | None) -> None:
         self.clock = ManualClock(1_800_000_000.0)
@@ -45,7 +45,7 @@ TABLE = "CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v)
 
 
 def test_history_that_an_application_asks_for_survives_a_cron_job_with_the_default(process: Process) -> None:
-    process.open().__enter__().close()  # It was created by a process with the defaults.
+    process.open().__enter__().close()  # A process with the defaults has created it.
     with process.open(history_seconds=30 * DAY, inline_rows=0) as application:
         application.sql(TABLE)
         step = application.step
@@ -88,7 +88,7 @@ def test_only_a_statement_lowers_a_value(process: Process) -> None:
             assert other.runtime.settings.history_seconds == 60.0
         db.sql("ALTER WAREHOUSE RESET (HISTORY_SECONDS, BIN_SECONDS)")
         assert {source for _, source in stored(db).values()} == {"default"}
-        # What asks for the default in so many words asks for something.
+        # An explicit default counts as a request.
         db.sql("ALTER WAREHOUSE SET (HISTORY_SECONDS = 60)")
         with process.open(history_seconds=DAY):
             assert stored(db)["HISTORY_SECONDS"] == (DAY, "warehouse")

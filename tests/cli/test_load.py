@@ -110,7 +110,7 @@ def test_a_header_with_another_delimiter_is_told(shop: Run, sign: str, typed: st
     Path("other.csv").write_text(CSV.replace(",", sign))
     for table in ("orders", "new"):
         said = shop("load", table, "other.csv", "--key", "id")
-        assert (said.code, f"say --delimiter {typed}." in said.err) == (7, True), said.err
+        assert (said.code, f"use --delimiter {typed}." in said.err) == (7, True), said.err
     assert shop("load", "orders", "other.csv", "--delimiter", sign).code == 0
 
 

@@ -1,5 +1,4 @@
-"""Comparisons of numbers, at the limits of every type and beyond them, in the process, on Spark and in a
-plain model of three values."""
+"""Comparisons of numbers at and beyond the limits of all types: process, Spark and a model agree."""
 
 from __future__ import annotations
 
@@ -112,7 +111,7 @@ def number(text: str) -> Decimal:
 
 
 def expected(condition: tuple[str, int, str]) -> list[Truth]:
-    """What the condition is for each row."""
+    """Return the expected value of the condition for each row."""
     form, column, text = condition
     return [FORMS[form](value, number(text)) for value in values(TYPES[column])]
 

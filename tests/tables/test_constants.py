@@ -1,4 +1,4 @@
-"""One text, one value: what VALUES says of a constant in the process, and what a SELECT of it says on Spark.
+"""A constant has the same value in VALUES in the process and in a SELECT on Spark.
 
 ``STRANDLINE_EXAMPLES=10`` tries ten times as many.
 """
@@ -47,7 +47,7 @@ KNOWN = [
     *((name, text) for name in ("Float", "Double") for text in ("9223372036854775809", "9007199254740993")),
     *(("Timestamp", "'2026-01-01T00:00:00+18:01'"), ("Timestamp", "concat('2026-01-01', 'T00:00:00+02:00')")),
 ]  # fmt: skip
-"""On these the two ways once disagreed."""
+"""Constants for which the two ways differed before."""
 REFUSED = object()
 
 
@@ -89,7 +89,7 @@ def test_the_same_text_gives_the_same_value_or_is_refused_both_ways(
                     there.sql(f"UPSERT INTO {table} (k, v) SELECT 1, {text}")
                     pytest.fail(f"Spark takes {text} for {name}, and the process does not")
         assert len(KNOWN) < len(accepted) < len(pairs) - len(KNOWN)
-        # What is accepted goes to Spark as one row of one table, because each statement there is a job.
+        # All accepted constants go to Spark in one statement, because each statement is a job.
         there.sql(
             f"CREATE TABLE wide (k Int32, {', '.join(f'v{i} {name}' for i, (name, _, _) in enumerate(accepted))}, PRIMARY KEY (k))"
         )

@@ -1,4 +1,4 @@
-"""CREATE, ALTER and DROP TABLE: what they make, what they refuse, and that a refusal leaves nothing."""
+"""CREATE, ALTER and DROP TABLE: results and refusals. A refused statement changes nothing."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ ODD = ["two words", "it's", "back`tick", "日本", "a.b", "{x}", "\\", "select"]
 def test_any_names_will_do_on_spark(
     connect: Callable[..., Database], spark: object, names: list[str]
 ) -> None:
-    """Those of directories, of the columns of a key, and of an index."""
+    """Names of directories, key columns and indexes."""
     db = connect(spark=spark, settings=SPARK)
     quoted = ["`" + name.replace("\\", "\\\\").replace("`", "``") + "`" for name in names]
     first, rest = quoted[0], "".join(f", {name}" for name in quoted[1:])

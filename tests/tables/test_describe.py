@@ -1,4 +1,4 @@
-"""ls and describe, SHOW and DESCRIBE: the tree and what each path is."""
+"""``ls``, ``describe``, SHOW and DESCRIBE."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def filled(db: Database) -> Database:
 
 @pytest.fixture
 def on_both(connect: Callable[..., Database], catalog_url: str | None) -> Database:
-    """The same with either kind of catalog."""
+    """Run with both kinds of catalog."""
     return fill(connect(catalog=catalog_url))
 
 

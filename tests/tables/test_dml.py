@@ -1,5 +1,4 @@
-"""UPSERT, INSERT, REPLACE, UPDATE and DELETE: what each does to rows and to indexes, whichever way it is
-carried out."""
+"""UPSERT, INSERT, REPLACE, UPDATE and DELETE: effects on rows and indexes, in the process and on Spark."""
 
 from __future__ import annotations
 
@@ -33,8 +32,10 @@ TABLE = f"{ONE_INDEX[:-1]}, INDEX by_n GLOBAL ON (n, v))"
 
 @pytest.fixture(params=["arrow", pytest.param("spark", marks=pytest.mark.spark)])
 def either(request: pytest.FixtureRequest, connect: Callable[..., Database]) -> Database:
-    """A database with an indexed table, which does everything in the process, or everything on Spark, where
-    each index takes jobs of its own, so that one has to do."""
+    """A database with an indexed table that works entirely in the process, or entirely on Spark.
+
+    On Spark there is only one index, because each index needs extra jobs.
+    """
     return _either(request.param, request, connect)
 
 
@@ -51,21 +52,20 @@ def _either(way: str, request: pytest.FixtureRequest, connect: Callable[..., Dat
 
 @pytest.fixture(params=["arrow", *([pytest.param("spark", marks=pytest.mark.spark)] if EVERY else [])])
 def mostly_here(request: pytest.FixtureRequest, connect: Callable[..., Database]) -> Database:
-    """The same for what the tests of writes on Spark itself try in every mode; there on Spark as well only
-    where all is tried."""
+    """Like ``either``, for behaviour that other tests cover on Spark: on Spark only in exhaustive runs."""
     return _either(request.param, request, connect)
 
 
 @pytest.fixture
 def here(connect: Callable[..., Database]) -> Database:
-    """The same, in the process only."""
+    """Like ``either``, in the process only."""
     db = connect(settings=ARROW)
     db.sql(TABLE)
     return db
 
 
 def changes(db: Database, path: str, after: int) -> list[tuple[Any, ...]]:
-    """What the log says happened after a step: (op, key, was there before)."""
+    """Return the changes in the log after a step: (op, key, whether the row existed before)."""
     from strandline.catalog import paths
     from strandline.catalog.tables import TableInfo
 
@@ -291,7 +291,7 @@ def test_not_null_is_kept(mostly_here: Database) -> None:
     assert_sound(db, "/s")
 
 
-# --- what only Spark can evaluate -------------------------------------------------------------------------
+# --- expressions that need Spark -------------------------------------------------------------------------
 
 
 def test_a_select_feeds_every_kind_of_write(spark_db: Database) -> None:
@@ -472,7 +472,7 @@ def test_a_commit_too_large_for_the_catalog_goes_to_a_file(db: Database) -> None
 
 
 class Seen(QuickFiles):
-    """Knows which files were read in this process."""
+    """Records the files that were read in this process."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -483,14 +483,13 @@ class Seen(QuickFiles):
         return super().chunks(name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return LocalFiles, (self.root,)  # Executors have no tests.
+        return LocalFiles, (self.root,)  # Executors cannot import the tests.
 
 
 def test_files_of_a_load_are_described_here_unless_they_are_large(
     connect: Callable[..., Database], spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Up to eight times of what else passes through the process: the Python of executors takes longer to
-    start."""
+    """The process reads up to eight times its usual limit: starting Python on executors takes longer."""
 
     def loaded(folder: str, bulk_bytes: int) -> tuple[set[str], int]:
         files = Seen(tmp_path / folder)

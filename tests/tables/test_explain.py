@@ -1,4 +1,4 @@
-"""EXPLAIN says how a query is answered, and says the truth."""
+"""EXPLAIN shows how a query is executed, and is right about it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Housekeeping: it changes no state, forgets nothing that somebody needs, and leaves nothing that nobody
-does."""
+"""Housekeeping changes no rows, keeps everything that is needed, and removes everything else."""
 
 from __future__ import annotations
 
@@ -298,7 +297,7 @@ def test_maintenance_of_one_directory(db: Database) -> None:
 
 
 def test_compaction_leaves_out_an_index_that_is_dropped_meanwhile(connect: Callable[..., Database]) -> None:
-    """After each of its transactions in turn."""
+    """The index is dropped after each transaction of the compaction in turn."""
     db, other = connect("shared"), connect("shared")
     for moment in itertools.count(1):
         db.sql(TABLE + "; UPSERT INTO t (k, v, n) VALUES (1, 'v', 1)")
@@ -317,7 +316,7 @@ def test_compaction_of_a_table_that_is_dropped_meanwhile_says_so(connect: Callab
         db.sql(TABLE + "; UPSERT INTO t (k, v, n) VALUES (1, 'v', 1)")
         happened = _at_transaction(db, moment, lambda: other.sql("DROP TABLE t"))
         try:
-            db.compact("/t")  # may be done with the table before it is dropped
+            db.compact("/t")  # The table may be dropped after the compaction of all its parts.
         except PathNotFound as error:
             told += 1
             assert error.message == "there is no table /t"
@@ -333,7 +332,7 @@ def test_an_index_build_whose_table_is_dropped_meanwhile_is_no_damage(
     caplog: pytest.LogCaptureFixture,
     kind: str,
 ) -> None:
-    """Its files are gone as well when it comes to read them."""
+    """The files of the table are also gone when the build reads them."""
     db, other = connect("shared", settings=FILES), connect("shared", settings=FILES)
     other.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX late GLOBAL ASYNC ON (v))")
     other.table("t").upsert([{"k": k, "v": "v"} for k in range(20)])
@@ -369,8 +368,7 @@ def test_maintenance_of_an_index_whose_table_is_dropped_meanwhile_logs_no_error(
 
 
 def _at_transaction(db: Database, number: int, act: Callable[[], object]) -> Callable[[], bool]:
-    """Lets something happen right after the n-th write transaction of a connection from now on; answers how
-    to ask whether it did."""
+    """Run something right after the n-th next write transaction; return a function that says if it ran."""
     left = [number]
 
     def hook() -> None:
@@ -385,8 +383,10 @@ def _at_transaction(db: Database, number: int, act: Callable[[], object]) -> Cal
 
 
 def test_a_compaction_whose_turn_was_taken_by_others_loses_nothing(connect: Callable[..., Database]) -> None:
-    """It slept past its lease. Others commit and merge; the merged log is the one it is to fold, and holds
-    later changes than it knows."""
+    """The compaction slept past its lease. Others commit and merge meanwhile.
+
+    The merged log replaces the one to compact, and has later changes.
+    """
     db, other = connect("shared"), connect("shared", settings=Settings(merge_segments=2))
     db.sql(
         "CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'old'), (2, 'old')"
@@ -401,7 +401,7 @@ def test_a_compaction_whose_turn_was_taken_by_others_loses_nothing(connect: Call
                     select(sqltables.tables).where(sqltables.tables.c.maintained_by == db.runtime.session.id)
                 ).all()
             )
-        if len(looks) == 2:  # It has its turn and its step.
+        if len(looks) == 2:  # It has the maintenance lock and its snapshot.
             looks.append(None)
             with other.runtime.catalog.write() as tx:
                 tx.conn.execute(
@@ -432,7 +432,7 @@ def test_the_policy_compacts_by_itself(connect: Callable[..., Database]) -> None
 
 @pytest.mark.parametrize("folder", ["data", "staged", "data/7"])
 def test_the_collector_follows_no_link(tmp_path: Path, folder: str) -> None:
-    """A folder of somebody else in the place of one of ours is left alone, whatever its files are called."""
+    """A link to a foreign folder in place of an own one is left alone, whatever the names of its files."""
     home, root = tmp_path / "home", tmp_path / "w"
     names = ("thesis.txt", "1-aaaaaaaaaaaaaaaa/x.parquet", "7/gone-1/x.parquet", "gone-1/x.parquet")
     for name in names:

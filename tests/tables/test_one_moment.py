@@ -1,5 +1,4 @@
-"""A statement, or a transaction, sees one moment of everything: rows, descriptions, indexes, and which tables
-there are."""
+"""A statement or a transaction sees one snapshot of rows, descriptions, indexes and the tree."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from tests.tables.moments import COLUMNS, FILES, Pair, Reads, Statement, at_ever
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
-    """One warehouse for all: each test makes its own tables."""
+    """Connections to one warehouse for all tests; each test creates its own tables."""
     with paired(tmp_path_factory.mktemp("warehouse"), None) as pair:
         yield pair
 
@@ -36,7 +35,7 @@ def on_both(tmp_path: Path, catalog_url: str | None) -> Iterator[Pair]:
         yield pair
 
 
-# --- what a statement does --------------------------------------------------------------------------------
+# --- statements --------------------------------------------------------------------------------------
 
 
 def sql(text: str) -> Statement:
@@ -66,7 +65,7 @@ def delete_generated(db: Database, t: str, reads: Reads) -> None:
 
 
 def compact(db: Database, t: str, reads: Reads) -> None:
-    """It may leave the table alone if others are at work on it."""
+    """Compact; ignore the refusal if others work on the table."""
     with contextlib.suppress(Conflict, UnderOperation):
         db.compact(f"/{t}")
 
@@ -95,7 +94,7 @@ STATEMENTS: dict[str, Statement] = {
 }
 
 
-# --- what happens in the middle of it ---------------------------------------------------------------------
+# --- events during a statement -----------------------------------------------------------------------
 
 
 def restored(pair: Pair, t: str) -> None:
@@ -103,7 +102,7 @@ def restored(pair: Pair, t: str) -> None:
 
 
 def created_anew(pair: Pair, t: str) -> None:
-    """With the same schema and the same version."""
+    """Drop the table and create it with the same schema and version."""
     pair.b.sql(
         f"DROP TABLE {t}; CREATE TABLE {t} {COLUMNS}; UPSERT INTO {t} (k, v, n) VALUES (1, 'new', 1), (5, 'five', 50)"
     )
@@ -132,12 +131,11 @@ def row_changed(pair: Pair, t: str) -> None:
 
 
 def overslept(pair: Pair, t: str) -> None:
-    """The statement's process stops for longer than its lease, while others change the row, compact and
-    collect."""
+    """Stop the statement's process past its lease, while others change the row, compact and collect."""
     pair.b.sql(f"UPDATE {t} SET n = n * 2 WHERE k = 1")
-    with contextlib.suppress(UnderOperation):  # by the statement itself
+    with contextlib.suppress(UnderOperation):  # By the statement itself.
         pair.b.compact(f"/{t}")
-    pair.clock.sleep(7200.0)  # Nor does anybody else read what was before.
+    pair.clock.sleep(7200.0)  # No other session reads the earlier state, either.
     pair.b.collect()
     pair.b.collect()
     forget(pair.a.runtime)
@@ -162,14 +160,14 @@ MEETINGS = [
 def test_a_statement_is_before_or_after_whatever_happens_in_the_middle_of_it(
     pair: Pair, statement: str, happening: str
 ) -> None:
-    """Each statement with two of the happenings; with all of them where everything is tried."""
+    """Each statement with two of the events; in exhaustive runs with all."""
     assert (
         at_every_moment(pair, STATEMENTS[statement], HAPPENINGS[happening], backed_up=happening == "restored")
         >= 1
     )
 
 
-# --- transactions, one by one -----------------------------------------------------------------------------
+# --- transactions -------------------------------------------------------------------------------------
 
 
 def test_a_table_that_is_restored_meanwhile_is_not_in_the_snapshot(on_both: Pair) -> None:
@@ -281,7 +279,7 @@ def test_a_writer_that_slept_for_longer_than_its_lease_commits_over_nothing(
     tmp_path: Path, catalog_url: str | None, inline_rows: int
 ) -> None:
     def connect() -> Database:
-        """Who closes reads no more."""
+        """Connect. A connection of this test protects no steps after its ``close``."""
         settings = replace(FILES, grace_seconds=0.0)
         return strandline.connect(tmp_path, catalog=catalog_url, settings=settings)
 
@@ -305,7 +303,7 @@ def test_a_writer_that_slept_for_longer_than_its_lease_commits_over_nothing(
 
 
 def test_the_past_of_an_index_that_is_gone_is_refused_at_once(tmp_path: Path) -> None:
-    """Nothing that others do could bring it back, so there is no reason to try again."""
+    """No change by others could bring it back, so there is no retry."""
     with strandline.connect(tmp_path) as db:
         db.sql("CREATE TABLE t (k Int64 NOT NULL, n Int64, PRIMARY KEY (k), INDEX by_n GLOBAL SYNC ON (n))")
         step = db.sql("UPSERT INTO t (k, n) VALUES (1, 10)").step

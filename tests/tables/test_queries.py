@@ -1,4 +1,4 @@
-"""Reading: by key, through an index, by path, at a step, and with anything that Spark SQL can say."""
+"""Queries: by key, through an index, by path, at a step, and with all of Spark SQL."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ HERE = [
     "SELECT note FROM `dir/u` WHERE k = 3",
     "SELECT `k` FROM `/dir/u` WHERE `note` = 'one'",
 ]
-"""Queries that are answered in the process, and mean the same on Spark."""
+"""Queries that run in the process, and have the same result on Spark."""
 
 THERE = {
     "SELECT k + 1 FROM t WHERE k = 1": [(2,)],
@@ -118,7 +118,7 @@ def test_simple_queries_need_no_spark_and_mean_what_spark_says(
         other = theirs.collect()
         if "ORDER BY" not in query:
             mine, other = sorted(mine, key=repr), sorted(other, key=repr)
-        assert repr(mine) == repr(other), query  # NaN is not equal to itself
+        assert repr(mine) == repr(other), query  # NaN is not equal to itself.
         assert list(result.columns) == list(theirs.columns), query
         assert [type(v) for row in mine for v in row] == [type(v) for row in other for v in row], query
 
@@ -189,7 +189,7 @@ def test_every_step_of_the_past_can_be_read(db: Database) -> None:
 
 
 def test_merged_logs_still_serve_the_past(connect: Callable[..., Database]) -> None:
-    """Also the columns that were dropped before the merge."""
+    """Also with columns that were dropped before the merge."""
     db = connect(settings=Settings(merge_segments=4))
     db.sql("CREATE TABLE t (k Int32, v Utf8, n Int32, PRIMARY KEY (k))")
     seen = {}

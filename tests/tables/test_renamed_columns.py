@@ -1,4 +1,4 @@
-"""Columns that get other names: what is in files stays as it is, and every value stays where it belongs."""
+"""Renamed columns: files stay unchanged, and each value keeps its column."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILLED = "UPSERT INTO t (k, v, n, w) VALUES (1, 'a', 10, 'x'), (2, 'b', 20, 'y')
 
 @pytest.fixture(params=["catalog", "files"] if EVERY else ["files"])
 def filled(connect: Callable[..., Database], request: pytest.FixtureRequest) -> Database:
-    """Rows that are in the catalog, or in files."""
+    """A table with its rows in the catalog, or in files."""
     db = connect("w", settings=Settings(inline_rows=2000 if request.param == "catalog" else 0))
     db.sql(f"{TABLE}; {FILLED}")
     if request.param == "files":

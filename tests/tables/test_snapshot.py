@@ -1,5 +1,4 @@
-"""What a statement asks of the catalog: one look to read, one transaction to commit, and readers write
-nothing and wait for nobody."""
+"""Catalog transactions of a statement: one to read, one to commit. Readers neither write nor wait."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ CREATE TABLE u (k Int64 NOT NULL, w Int64, PRIMARY KEY (k))
 
 @contextlib.contextmanager
 def counted(db: Database) -> Iterator[Counter[str]]:
-    """How many transactions of the catalog a thread makes, of each kind."""
+    """Count the catalog transactions of a thread by kind."""
     catalog, thread, counts = db.runtime.catalog, threading.get_ident(), Counter[str]()
     read, write = catalog.read, catalog.write
 
@@ -49,7 +48,7 @@ def counted(db: Database) -> Iterator[Counter[str]]:
 
 @pytest.fixture
 def warm(db: Database) -> Database:
-    """A process that knows the tables."""
+    """A process that has the tables in its cache."""
     db.sql(TABLE)
     db.sql("UPSERT INTO t (k, v, n) VALUES (1, 'a', 10), (2, 'b', 20); UPSERT INTO u (k, w) VALUES (1, 1)")
     rows(db, "SELECT * FROM t")
@@ -117,7 +116,7 @@ def test_a_transaction_looks_once_more_for_each_table(warm: Database) -> None:
 
 
 def test_a_table_that_is_not_there_is_told_to_the_statement_that_asks_for_it(warm: Database) -> None:
-    """All tables of a text are looked for at once; what comes first in it still fails first."""
+    """All tables of a text are looked up at once; the first statement still fails first."""
     with pytest.raises(PathNotFound, match="/nowhere"):
         warm.sql("UPSERT INTO u (k, w) VALUES (1, 2); UPSERT INTO nowhere (k) VALUES (1)")
     with pytest.raises(strandline.errors.InvalidArgument, match="no column 'x'"):
@@ -153,7 +152,7 @@ def test_a_process_that_only_reads_waits_for_no_writer(tmp_path: Path, catalog_u
         assert reader.stdout is not None
         assert reader.stdin is not None
         assert reader.stdout.readline() == "ready\n"
-        with db.runtime.catalog.write():  # BEGIN IMMEDIATE, or the lock that all writers take first
+        with db.runtime.catalog.write():  # BEGIN IMMEDIATE, or the lock that all writers take first.
             reader.stdin.write("go\n")
             reader.stdin.flush()
             told = finish(reader)

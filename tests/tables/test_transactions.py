@@ -1,4 +1,4 @@
-"""Transactions: one step or nothing, what they see, and what happens when others write at the same time."""
+"""Transactions: atomicity, visibility, and concurrent writers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_an_exception_discards_everything(filled: Database) -> None:
 
 
 def test_a_refused_statement_inside_has_no_effect_of_its_own(filled: Database) -> None:
-    """Who catches the error goes on with the transaction as it was before the statement."""
+    """After the error is caught, the transaction continues as it was before the statement."""
     db = filled
     with db.transaction():
         db.sql("UPSERT INTO t (k, v) VALUES (3, 'c')")
@@ -217,7 +217,7 @@ def test_what_does_not_matter_is_let_pass(
 def test_an_index_added_meanwhile_gets_the_rows_of_a_repeated_statement(
     filled: Database, connect: Callable[..., Database]
 ) -> None:
-    """A single statement is repeated until it fits. Others change less in all than it has tries."""
+    """A single statement is retried until it succeeds. Others make fewer changes than it has tries."""
     other = connect("warehouse-1")
     number = itertools.count()
     turns, stop = threading.Semaphore(0), threading.Event()
@@ -378,7 +378,7 @@ def test_begin_commit_and_rollback(filled: Database, connect: Callable[..., Data
     assert rows(db, "SELECT k FROM t ORDER BY k") == [(1,), (2,), (3,)]
     assert rows(other, "SELECT k FROM t ORDER BY k") == [(1,), (2,)]
     with pytest.raises(StrandlineError):
-        db.sql("INSERT INTO t (k) VALUES (1)")  # it has no effect, and the transaction goes on
+        db.sql("INSERT INTO t (k) VALUES (1)")  # It has no effect, and the transaction continues.
     with pytest.raises(PreconditionFailed, match="already open"):
         db.sql("BEGIN")
     done = db.sql("DELETE FROM t WHERE k = 1; COMMIT")
@@ -421,7 +421,7 @@ def test_a_block_ends_its_own_transaction(filled: Database) -> None:
 
 
 def changes(number: int) -> list[str]:
-    """Statements, each of which changes little of what those before it have done."""
+    """Return statements that each change a few rows of the earlier ones."""
     kinds = (
         "UPSERT INTO t (k, v, n) VALUES ({a}, 'v{b}', {n})",
         "UPDATE t SET n = n + 1, v = 'w{b}' WHERE k = {a}",
@@ -439,7 +439,7 @@ def test_many_statements_of_one_transaction_are_as_good_as_many_transactions(
     db, other = filled, connect("other")
     other.sql(TABLE)
     other.sql(START)
-    much = [{"k": k, "v": f"much{k}", "n": -k} for k in range(3_000)]  # Too much for the catalog.
+    much = [{"k": k, "v": f"much{k}", "n": -k} for k in range(3_000)]  # Too large for the catalog.
     with db.transaction():
         for number, statement in enumerate(changes(150)):
             for each in (db, other):

@@ -1,9 +1,8 @@
-"""Two ways, one result: the same random schemas and statements in the process, on Spark and on plain
-dictionaries.
+"""Random schemas and statements have the same result in the process, on Spark and in a model.
 
-After each step the table and every index are compared row by row, the digests of both ways with each other,
-and what was recorded with what is there. ``STRANDLINE_EXAMPLES=10`` runs ten times as many examples, and
-other ones each time.
+After each step, the table and its indexes are compared row by row, the digests of both ways with each other,
+and recorded digests with the rows. ``STRANDLINE_EXAMPLES=10`` runs ten times as many examples, with a new
+seed each time.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def values(column: Column) -> st.SearchStrategy[Any]:
 
 
 def statements_of(model: Model, *, spark: bool) -> st.SearchStrategy[Statement]:
-    """Statements on the table as it is, most of them about keys that exist or nearly do."""
+    """Return statements on the present table, mostly on existing keys or similar ones."""
 
     @st.composite
     def rows(draw: st.DrawFn, size: int = 4) -> tuple[dict[str, Any], ...]:
@@ -124,7 +123,7 @@ def statements_of(model: Model, *, spark: bool) -> st.SearchStrategy[Statement]:
 
 
 class Machine(RuleBasedStateMachine):
-    """A table in a database (or two), beside its model."""
+    """A table in one or two databases, and its model."""
 
     spark = False
 
@@ -222,7 +221,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def change_again(self, data: st.DataObject) -> None:
-        """Twice as often as any other thing."""
+        """Make changes twice as often as other rules."""
         self.change(data)
 
     @rule(data=st.data())
@@ -291,7 +290,7 @@ class Machine(RuleBasedStateMachine):
 
 
 class SparkMachine(Machine):
-    """Two databases, one of which does everything on Spark. What it has written is read in the process."""
+    """Two databases; one works entirely on Spark, and its rows are read in the process."""
 
     spark = True
 
@@ -304,7 +303,7 @@ class SparkMachine(Machine):
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Callable[[], Path]:
-    """Warehouses that are there already: to copy one is faster than to make one."""
+    """Prepared warehouses: copying one is faster than creating one."""
     strandline.connect(tmp_path / "empty").close()
     numbers = itertools.count(1)
 
@@ -317,8 +316,7 @@ def folders(tmp_path: Path) -> Callable[[], Path]:
 
 
 def profile(examples: int, steps: int) -> settings:
-    """Always the same examples, and failures as they were found: to shrink one would take an hour on
-    Spark."""
+    """A profile with fixed examples and without shrinking, which would take an hour on Spark."""
     return settings(
         max_examples=examples * max(FACTOR, 1),
         stateful_step_count=steps,

@@ -1,5 +1,4 @@
-"""Every type at its extremes: in through Python, Arrow, SQL text and Spark, through files and back, the same
-value each way."""
+"""Extreme values of every type, written from Python, Arrow, SQL and Spark, are read back unchanged."""
 
 from __future__ import annotations
 
@@ -59,7 +58,7 @@ KEYS = [name for name in EXTREMES if parse_type(name).orderable]
 
 
 def create(db: Database) -> None:
-    """One table with a column of each type, and one per orderable type with it as the key and in an index."""
+    """Create a table with all types, and one per orderable type with it as the key and in an index."""
     columns = ", ".join(f"c{i} {name}" for i, name in enumerate(EXTREMES))
     db.sql(f"CREATE TABLE wide (k Int32, {columns}, PRIMARY KEY (k))")
     for number, name in enumerate(KEYS):
@@ -139,7 +138,7 @@ def test_values_survive_every_way_in(connect: Callable[..., Database]) -> None:
 
 
 def test_values_survive_the_way_through_spark(connect: Callable[..., Database], spark: Any) -> None:
-    """Written by Spark and read in the process, and the other way round."""
+    """Values written by Spark are read in the process, and the reverse."""
     here = connect("here", settings=ARROW)
     create(here)
     fill_with_dicts(here)
@@ -153,7 +152,7 @@ def test_values_survive_the_way_through_spark(connect: Callable[..., Database], 
     assert reader.describe("/wide")["digest"] == here.describe("/wide")["digest"]
     assert there.check("/wide").ok
     assert same(rows(there, "SELECT * FROM wide ORDER BY k"), rows(reader, "SELECT * FROM wide ORDER BY k"))
-    # From Spark's own values to a table again.
+    # From Spark's values to a table again.
     there.sql("CREATE TABLE again (k Int32, " + columns + ", PRIMARY KEY (k))")
     there.sql("UPSERT INTO again SELECT * FROM wide")
     assert reader.describe("/again")["digest"] == here.describe("/wide")["digest"]
@@ -166,7 +165,7 @@ KINDS = ["Decimal(38,10)", "Timestamp", "String", "Uint64", "Utf8", "Date", "Boo
 
 @pytest.mark.parametrize("name", KINDS if EVERY else KINDS[:3])
 def test_keys_of_every_kind_on_spark(connect: Callable[..., Database], spark: Any, name: str) -> None:
-    """Always those of which Spark's own order, or its hash, might be another one."""
+    """Types for which Spark's order or hash might differ."""
     there = connect("there", settings=SPARK, spark=spark)
     reader = connect("there", settings=ARROW)
     here = connect("here", settings=ARROW)
@@ -225,15 +224,13 @@ def test_literals_mean_the_same_in_the_process_and_on_spark(
     expected = {f"c{i}": value for i, (_, _, value) in enumerate(LITERALS)}
     assert db.table("t").get(1) == {"k": 1, **expected}
     for i, (name, text, value) in enumerate(LITERALS):
-        if (
-            value is not None and name != "Float"
-        ):  # Spark compares a Float with 0.1 as doubles, and they differ.
+        if value is not None and name != "Float":  # Spark compares a Float with 0.1 as doubles, which differ.
             assert db.sql(f"SELECT k FROM t WHERE c{i} = {text} AND k + 0 = 1").df.count() == 1, (
                 name,
                 text,
                 value,
             )
-    # One expression that only Spark can evaluate takes no literal beside it to Spark's own casts.
+    # An expression that needs Spark does not change how the literals beside it are cast.
     db.sql(f"UPSERT INTO t VALUES (1 + 1, {texts})")
     assert db.table("t").get(2) == {"k": 2, **expected}
     db.sql("UPSERT INTO t (k) VALUES (3)")

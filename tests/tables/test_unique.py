@@ -1,4 +1,4 @@
-"""Unique indexes: which rows are refused, when, and by whose commit; whichever way they are written."""
+"""Unique indexes: which rows are refused, when, and at which commit."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def here(connect: Callable[..., Database]) -> Database:
 
 
 WAYS = ["arrow", *([pytest.param("spark", marks=pytest.mark.spark)] if EVERY else [])]
-"""What is found on Spark is tried with the storage, and a load below."""
+"""Settings for Spark. Other checks on Spark are in the storage tests, and in a load below."""
 
 
 @pytest.fixture(params=WAYS)
 def either(request: pytest.FixtureRequest, connect: Callable[..., Database]) -> Database:
-    """A database that does everything in the process, or everything on Spark."""
+    """A database that works entirely in the process, or entirely on Spark."""
     if request.param == "arrow":
         return connect(settings=ARROW)
     db = connect("shared", settings=SPARK, spark=request.getfixturevalue("spark"))
@@ -49,7 +49,7 @@ def values(db: Database) -> dict[int, str | None]:
     return {k: v for k, v, *_ in content(db, "/t")}
 
 
-# --- what is refused --------------------------------------------------------------------------------------
+# --- refusals ------------------------------------------------------------------------------------------
 
 
 def test_a_second_row_with_a_key_is_refused_and_what_moves_away_makes_room(either: Database) -> None:
@@ -60,9 +60,9 @@ def test_a_second_row_with_a_key_is_refused_and_what_moves_away_makes_room(eithe
         put(db, (5, "a"), (6, "c"))
     with refused(db, "PRECONDITION_FAILED", r"\(v = 'x'\) in the rows \(k = 6\) and \(k = 7\)"):
         put(db, (5, "y"), (6, "x"), (7, "x"))
-    put(db, (1, "b"), (2, "a"))  # They exchange their keys in one statement ...
+    put(db, (1, "b"), (2, "a"))  # The rows exchange their keys in one statement ...
     assert values(db) == {1: "b", 2: "a", 3: None, 4: None}
-    db.sql("UPDATE t SET v = 'a' WHERE k = 1; UPDATE t SET v = 'b' WHERE k = 2")  # ... and in two.
+    db.sql("UPDATE t SET v = 'a' WHERE k = 1; UPDATE t SET v = 'b' WHERE k = 2")  # ... and in two statements.
     assert values(db) == {1: "a", 2: "b", 3: None, 4: None}
     db.sql("DELETE FROM t WHERE k = 1; UPSERT INTO t (k, v) VALUES (9, 'a')")
     assert values(db) == {2: "b", 3: None, 4: None, 9: "a"}
@@ -121,7 +121,7 @@ def test_rows_of_one_call_may_name_different_columns(here: Database) -> None:
 def test_a_key_in_many_older_rows_of_the_catalog_and_of_files_is_found(
     connect: Callable[..., Database],
 ) -> None:
-    """Row groups, merged logs and compacted files: wherever the row is that has the key."""
+    """The existing row may be in a row group, a merged log or a compacted file."""
     db = connect(settings=replace(ARROW, inline_rows=10, merge_segments=4))
     db.sql(TABLE)
     db.table("t").upsert([{"k": k, "v": f"v{k:05}"} for k in range(30_000)])
@@ -154,7 +154,7 @@ def test_what_does_not_touch_its_key_asks_nothing_of_the_index(
     assert asked == []
     put(here, (3, "c"), (4, "d"))
     here.sql("UPSERT INTO t (k, v) VALUES (5, 'e'); UPSERT INTO t (k, v) VALUES (6, 'f')")
-    assert asked == [2, 2]  # once for each commit
+    assert asked == [2, 2]  # Once for each commit.
 
 
 # --- transactions -----------------------------------------------------------------------------------------
@@ -193,8 +193,8 @@ def test_a_key_that_others_took_meanwhile_is_a_conflict(
         put(other, (4, "c"))
     assert values(one) == {1: "a", 2: "b", 4: "c"}
     with pytest.raises(Conflict), one.transaction():
-        put(one, (1, "x"), (3, "a"))  # takes what it has freed ...
-        put(other, (1, "y"))  # ... and what others have freed by now
+        put(one, (1, "x"), (3, "a"))  # It takes a key that it has freed ...
+        put(other, (1, "y"))  # ... and one that others have freed by now.
     with one.transaction():
         put(one, (5, "e"), (2, None))
         put(other, (6, "f"))
@@ -206,7 +206,7 @@ def test_a_key_that_others_took_meanwhile_is_a_conflict(
 def test_a_statement_that_comes_second_is_refused(
     connect: Callable[..., Database], catalog_url: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It starts again, and then finds the key."""
+    """Its retry finds the key."""
     one, other = two(connect, catalog_url)
     write, late = one.runtime.store.write, [(4, "c")]
 
@@ -255,7 +255,7 @@ def test_processes_that_race_for_keys_never_get_the_same(
     assert_sound(db, "/t")
 
 
-# --- where it is made -------------------------------------------------------------------------------------
+# --- index builds -----------------------------------------------------------------------------------------
 
 
 def test_an_index_is_built_only_if_no_two_rows_have_a_key(either: Database) -> None:
@@ -281,12 +281,12 @@ def test_an_index_is_built_only_if_no_two_rows_have_a_key(either: Database) -> N
 def test_rows_that_come_while_an_index_is_built_are_looked_at(
     connect: Callable[..., Database], monkeypatch: pytest.MonkeyPatch, key: str, when: str
 ) -> None:
-    """When its entries are there, and when these have been looked at."""
+    """Rows that are committed before and after the first check of the entries."""
     one, other = (connect("shared", settings=ARROW) for _ in range(2))
     one.sql(
         "CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'a'), (2, 'b')"
     )
-    # What comes may also do nothing to the index.
+    # A change may also leave the index unchanged.
     part: Any = one.runtime.store.checks if when == "repeated" else one.runtime.store
     work, late = getattr(part, when), [((3, key), (4, "d")) if key else ((1, "a"),)]
 
@@ -327,14 +327,16 @@ def test_it_is_told_by_whoever_describes_it(here: Database, connect: Callable[..
 def test_columns_come_and_go_beside_it(here: Database) -> None:
     put(here, (1, "a"), (2, "b"))
     here.sql("ALTER TABLE t ADD COLUMN c Utf8")
-    here.sql("ALTER TABLE t ADD INDEX by_c GLOBAL UNIQUE ON (c)")  # NULL in every row
+    here.sql("ALTER TABLE t ADD INDEX by_c GLOBAL UNIQUE ON (c)")  # NULL in every row.
     with refused(here, "PRECONDITION_FAILED", "used by index 'by_c'"):
         here.sql("ALTER TABLE t DROP COLUMN c")
     with refused(here, "PRECONDITION_FAILED", "by_c is unique"):
         here.sql("UPDATE t SET c = 'x'")
     here.sql("ALTER TABLE t DROP INDEX by_c; UPDATE t SET c = 'x'; ALTER TABLE t DROP COLUMN c")
     here.sql("ALTER TABLE t ADD COLUMN c Utf8")
-    here.sql("ALTER TABLE t ADD INDEX by_c GLOBAL UNIQUE ON (c)")  # what was there before does not count
+    here.sql(
+        "ALTER TABLE t ADD INDEX by_c GLOBAL UNIQUE ON (c)"
+    )  # Values of the dropped column do not count.
     put(here, (3, "c"))
     assert_sound(here, "/t")
 
@@ -354,7 +356,7 @@ def test_a_check_finds_a_key_in_two_rows(
     db = connect("shared", settings=ARROW)
     db.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX by_v GLOBAL ON (v))")
     put(db, (1, "a"), (2, "b"), (3, "a"), (4, None), (5, None))
-    with db.runtime.catalog.write() as tx:  # It was never unique, and from now on says that it is.
+    with db.runtime.catalog.write() as tx:  # A defect: the index becomes unique without a check.
         info = TableInfo.of(paths.require(tx.conn, "/t"))
         definitions.alter(tx, replace(info, indexes=tuple(replace(i, unique=True) for i in info.indexes)))
     if way == "spark":

@@ -1,8 +1,8 @@
-"""A table with unique indexes against a dictionary: random histories of changes, transactions, compactions,
-backups and restores, each from a seed, in the process and on Spark.
+"""A table with unique indexes against a dictionary, in the process and on Spark.
 
-After each step the rows are those of the dictionary, what would leave a key in two rows was refused, and
-nothing else was."""
+Each seed gives a random history of changes, transactions, compactions, backups and restores. After each step
+the rows equal the dictionary. Exactly the changes that would leave a key in two rows are refused.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STEPS = 60 if EVERY else 40
 
 
 class History:
-    """One history. ``rows`` is what the table must hold, ``saved`` what the last backup does."""
+    """A history. ``rows`` are the expected rows of the table, ``saved`` those of the last backup."""
 
     def __init__(self, db: Database, seed: int, storage: str = "cluster") -> None:
         self.db, self.random = db, random.Random(seed)
@@ -74,7 +74,7 @@ class History:
         self._expect(rows, run)
 
     def _statement(self, rows: dict[int, Row]) -> tuple[str, dict[int, Row]]:
-        """A statement, and what it makes of rows."""
+        """Return a statement and its effect on rows."""
         rng, after = self.random, dict(rows)
         keys = rng.sample(range(8), rng.randint(1, 3))
         kind = rng.choice(["UPSERT", "UPSERT", "REPLACE", "UPDATE", "DELETE", "SWAP"])

@@ -358,7 +358,7 @@ def _of_unsent(standing: Standing, failed_send: Failed | None) -> Attention:
         message=message if why is None else f"{message} ({why.message})",
         hint=f"Check that it can be reached. The next backup uploads them: {retry}"
         if why is None
-        else f"{why.hint} Then the next backup uploads them: {retry}",
+        else f"{why.hint} The next backup uploads them: {retry}",
     )
 
 

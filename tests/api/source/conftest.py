@@ -1,4 +1,4 @@
-"""The same databases as for the tests of tables, and the processes of Spark's played by this one."""
+"""The fixtures of the tests of tables, and a table for tests in which this process acts as Spark's."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def full(first: Path, connect: Callable[..., Database], tmp_path: Path) -> Database:
-    """A table with a base, logs in files and logs in the catalog."""
+    """Create a table with a base, logs in files and logs in the catalog."""
     shutil.copytree(first, tmp_path / "full")
     return connect("full", settings=FULL)
 

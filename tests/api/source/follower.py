@@ -1,5 +1,7 @@
-"""The process that follows a changefeed until it is killed: ``python -m tests.api.source.follower WAREHOUSE
-CHECKPOINT``."""
+"""A process that follows a changefeed until it is killed.
+
+Run with ``python -m tests.api.source.follower WAREHOUSE CHECKPOINT``.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What Spark does with the source, without Spark: its processes are this one, and what it sends from one to
-the other is pickled."""
+"""Use the data source as Spark does, in one process without Spark. Data between processes is pickled."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ def source(db: Database, **options: str) -> StrandlineSource:
 def planned(
     db: Database, filters: Iterable[Filter] = (), schema: StructType | None = None, **options: str
 ) -> tuple[Any, list[InputPartition]]:
-    """Return what executors are sent: the reader, and partitions."""
+    """Return the reader and the partitions, as sent to executors."""
     made = source(db, **options)
     reader: Any = made.reader(schema or made.schema())
     reader.pushFilters(list(filters))
@@ -39,7 +38,7 @@ def planned(
 
 
 def read(reader: Any, partitions: Iterable[InputPartition]) -> Rows:
-    """Return what executors find, in order."""
+    """Return the rows that executors read, in order."""
     batches = [batch for partition in partitions for batch in reader.read(partition)]
     return sorted(rows(batches), key=lambda row: [(value is not None, value) for value in row])
 
@@ -55,7 +54,7 @@ def rows(batches: Iterable[pa.RecordBatch]) -> Rows:
 
 
 def save(db: Database, *tasks: Sequence[pa.RecordBatch], **options: str) -> None:
-    """Write the rows of some tasks, all of which succeed at once."""
+    """Write the rows of tasks that all succeed."""
     kinds = from_arrow_schema(next(iter(tasks[0])).schema)
     writer: Any = sent(source(db, **options).writer(kinds, overwrite=False))
     writer.commit([sent(writer.write(iter(task))) for task in tasks])

@@ -1,4 +1,4 @@
-"""Spark's DDL on registered tables: refused, with the statement that does it."""
+"""Spark DDL on registered tables is refused, with a hint at the right statement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def guarded(spark: SparkSession) -> Iterator[SparkSession]:
-    """A session in which a namespace and a view are registered; what Spark would see of them is not there."""
+    """A guarded session with a namespace and a view; Spark itself does not have them."""
     session = spark.newSession()
     session.sql("CREATE DATABASE guarded")
     guard_ddl(session, "guarded", {"orders": "/orders", "2026_orders": "/2026/orders"})

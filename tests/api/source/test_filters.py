@@ -1,4 +1,4 @@
-"""``format("strandline")``: what a reader leaves out because Spark has told it of conditions."""
+"""``format("strandline")``: filter pushdown reduces what is read."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ FILTERS: list[tuple[str, list[Filter], int]] = [
     ("k = 150", [EqualTo(("k",), 150)], 1),
     ("k >= 100 AND k < 150", [GreaterThanOrEqual(("k",), 100), LessThan(("k",), 150)], 1),
     ("k >= 150", [GreaterThanOrEqual(("k",), 150)], 2),
-    ("k IN (3, 210)", [In(("k",), (3, 210))], 3),  # What is between the first and the last.
+    ("k IN (3, 210)", [In(("k",), (3, 210))], 3),  # Values between the first and the last.
     ("k IS NULL", [IsNull(("k",))], 0),
     ("k < -1", [LessThan(("k",), -1)], 0),
-    ("v = 'v1'", [StringStartsWith(("v",), "v1")], 3),  # Of no use, and no harm.
+    ("v = 'v1'", [StringStartsWith(("v",), "v1")], 3),  # A filter without effect on keys.
 ]
 
 
@@ -45,7 +45,7 @@ def test_filters_leave_out_what_cannot_match(
 def test_a_filter_on_the_key_reads_no_other_row(full: Database) -> None:
     assert load(full, [GreaterThanOrEqual(("k",), 20), LessThan(("k",), 23)], path="/t") == [
         (k, f"v{k % 7}", k) for k in (20, 21, 22, 23)
-    ]  # A range of keys has its ends; the last one is for Spark to leave out.
+    ]  # Key ranges include both ends; Spark filters out the last key.
 
 
 def test_a_filter_on_an_index_finds_its_rows(full: Database) -> None:

@@ -1,4 +1,4 @@
-"""What somebody types first who has a Spark session and has only installed the package."""
+"""Use of the format in a Spark session where the package is installed, but not registered."""
 
 from __future__ import annotations
 

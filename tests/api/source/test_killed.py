@@ -1,5 +1,4 @@
-"""A process that follows a changefeed into another table is killed, again and again: each batch is applied
-once."""
+"""A process that follows a changefeed into another table is killed repeatedly: each batch is applied once."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ pytestmark = [
 
 TABLE = "CREATE TABLE {} (k Int64 NOT NULL, v Utf8, n Int32, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v))"
 PATIENCE = 240.0
-"""So many seconds a process may take to start and to apply a batch."""
+"""Maximum seconds for a process to start and to apply a batch."""
 
 
 def applied(db: Database) -> int:
@@ -37,13 +36,15 @@ def applied(db: Database) -> int:
 
 
 def batches(checkpoint: Path) -> list[int]:
-    """The batches that were begun."""
+    """Return the batches that were started."""
     return sorted(int(name) for name in os.listdir(checkpoint / "offsets") if name.isdigit())
 
 
 def is_through(db: Database, checkpoint: Path) -> bool:
-    """Return whether the last batch goes up to the last change, and is done. Tables may be equal before:
-    the last changes may have set what was there."""
+    """Return whether the last batch has the last change, and is done.
+
+    Equal tables prove nothing: the last changes may have set the same values again.
+    """
     last = batches(checkpoint)[-1]
     *_, offset = (checkpoint / "offsets" / str(last)).read_text("utf-8").splitlines()
     done = (checkpoint / "commits" / str(last)).exists()
@@ -70,7 +71,7 @@ def test_each_batch_is_applied_once(tmp_path: Path) -> None:
                     db.table("t").upsert([{"k": chance.randrange(60), "v": f"{number}"} for _ in range(20)])
                     time.sleep(chance.random() / 5)
                 assert applied(db) >= before + 2
-                time.sleep(chance.random())  # Wherever it is now.
+                time.sleep(chance.random())  # Kill it at any point.
                 if number == 3:
                     while not is_through(db, checkpoint) and time.monotonic() < until + PATIENCE:
                         time.sleep(0.2)

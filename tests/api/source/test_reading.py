@@ -1,4 +1,4 @@
-"""``format("strandline")``: what is read, of which moment, and how little of it."""
+"""``format("strandline")``: reads, snapshots, and the amount that is read."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def everything(db: Database, suffix: str = "") -> list[tuple[Any, ...]]:
 def test_the_rows_are_those_of_the_table(full: Database) -> None:
     reader, partitions = planned(full, path="/t")
     assert read(reader, partitions) == everything(full)
-    assert len(partitions) == 3  # One for each of its shards.
+    assert len(partitions) == 3  # One partition per shard.
 
 
 @pytest.mark.skipif(not EVERY, reason="a part of make exhaustive")
 def test_it_travels_to_where_the_package_is_not_known(full: Database, tmp_path: Any) -> None:
-    """As to the process that follows a stream on a cluster: with the archive that was shipped."""
+    """As in the process that reads a stream on a cluster: with the shipped archive."""
     archive = tmp_path / "shipped.zip"
     archive.write_bytes(shipping._zipped())
     pickled = tmp_path / "source"
@@ -71,7 +71,7 @@ def test_it_travels_to_where_the_package_is_not_known(full: Database, tmp_path: 
 
 
 def test_a_python_without_what_it_depends_on_is_told(tmp_path: Any) -> None:
-    """As a notebook has it whose environment is not the one of ``python3``."""
+    """As in a notebook whose environment is not that of ``python3``."""
     archive = tmp_path / "shipped.zip"
     archive.write_bytes(shipping._zipped())
     take = f"import sys; sys.path.insert(0, {str(archive)!r}); import strandline.api.source.source"
@@ -85,7 +85,7 @@ def test_a_column_of_another_type_is_not_taken_for_it(full: Database) -> None:
     made = source(full, path="/t")
     reader: Any = made.reader(made.schema())
     full.sql("ALTER TABLE t RENAME COLUMN n TO k2; ALTER TABLE t ADD COLUMN n Utf8")
-    with pytest.raises(Conflict, match="column n of /t is Utf8 now, and was Uint64"):
+    with pytest.raises(Conflict, match="column n of /t changed from Uint64 to Utf8"):
         reader.partitions()
 
 
@@ -102,7 +102,7 @@ def test_executors_need_no_catalog(full: Database, tmp_path: Any) -> None:
 def test_a_large_file_is_cut(
     full: Database, monkeypatch: pytest.MonkeyPatch, portion: int, piece: int
 ) -> None:
-    """Between its row groups: into portions for several executors, and those into pieces for one."""
+    """It is split at row groups: into portions for executors, and these into batches."""
     full.table("t").upsert([{"k": k, "v": f"{k:08}", "n": k} for k in range(2000, 30_000)])
     full.sql("UPDATE t SET v = 'x' WHERE k = 20000")
     monkeypatch.setattr(portions, "PORTION_BYTES", portion)
@@ -152,8 +152,7 @@ def test_from_a_backup(full: Database) -> None:
 
 
 def test_files_stay_while_they_are_read(full: Database) -> None:
-    """The promise to the readers of a plan keeps the files, also after the process that planned has closed
-    its database."""
+    """The files of a plan stay, even after the planning process has closed its database."""
     expected = everything(full)
     reader, partitions = planned(full, path="/t")
     close_opened()
@@ -191,7 +190,7 @@ def test_what_is_wrong_is_said(
 ) -> None:
     with pytest.raises(kind, match=message) as refused:
         load(full, (), None, **options)
-    # Spark shows the way that an error took to the caller, who has no use for it.
+    # Spark shows tracebacks to the caller. Strandline's errors have none.
     frames = [entry for entry in refused.traceback if "strandline" in str(entry.path)]
     assert len([entry for entry in frames if "src" in str(entry.path)]) == 1
 
@@ -203,7 +202,7 @@ def test_a_schema_of_other_types_is_refused(full: Database) -> None:
 
 @pytest.mark.skipif(not EVERY, reason="a part of make exhaustive")
 def test_spark_reads_it(spark_db: Database, spark: SparkSession) -> None:
-    """The session knows the format because it is connected."""
+    """``connect`` has registered the format with the session."""
     spark_db.sql(f"{TABLE}; UPSERT INTO t (k, v, n) VALUES (1, 'a', 2), (150, 'b', NULL), (250, 'c', 4)")
     where = spark_db.runtime.files.location
     strandline.register(spark, where, views="shop_")
@@ -213,7 +212,7 @@ def test_spark_reads_it(spark_db: Database, spark: SparkSession) -> None:
     spark_db.sql("UPSERT INTO t (k, v) VALUES (150, 'now')")
     again = spark.read.format("strandline").option("warehouse", where).load("/t").where("v = 'now'")
     assert [tuple(row) for row in again.collect()] == [(150, "now", None)]
-    # A query sees the table as it is when it is first carried out.
+    # A query sees the table at its first execution.
     assert [[row.v for row in query.collect()] for query in (found, spark.sql(text))] == [
         ["b", "c"],
         ["now", "c"],
@@ -228,7 +227,7 @@ def test_a_namespace_has_all_tables(spark_db: Database, spark: SparkSession) -> 
         "CREATE TABLE `2026/u` (k Int64, PRIMARY KEY (k)); CREATE TABLE `no name` (k Int64, PRIMARY KEY (k))"
     )
     where = spark_db.runtime.files.location
-    plain = functools.partial(type(spark).sql, spark)  # As another process has it, with the same catalog.
+    plain = functools.partial(type(spark).sql, spark)  # As in another process with the same catalog.
     try:
         strandline.register(spark, where, namespace="shop")
         assert [row.tableName for row in spark.sql("SHOW TABLES IN shop").collect()] == ["2026_u", "t"]
@@ -242,7 +241,7 @@ def test_a_namespace_has_all_tables(spark_db: Database, spark: SparkSession) -> 
         plain("ALTER TABLE shop.t ADD COLUMN x INT")
         with pytest.raises(Exception, match="/t has no column 'x'") as caught:
             spark.sql("SELECT * FROM shop.t").collect()
-        assert "when strandline.register has been called again" in str(caught.value)
+        assert "then call strandline.register again" in str(caught.value)
         plain("DROP TABLE shop.t")
         assert spark_db.describe("/t")["rows"] == 2
         plain("CREATE TABLE shop.t (mine INT) USING parquet")

@@ -1,4 +1,4 @@
-"""``readStream`` and ``writeStream`` by ``format("strandline")``: every change once, whatever dies when."""
+"""``readStream`` and ``writeStream`` apply each change exactly once, also after crashes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TABLE = "CREATE TABLE {} (k Int64 NOT NULL, v Utf8, n Int32, PRIMARY KEY (k), IN
 
 @pytest.fixture
 def db(connect: Callable[..., Database]) -> Database:
-    """A table with a changefeed, and one that is to follow it."""
+    """A table with a changefeed, and a table that follows it."""
     db = connect(settings=changed(ARROW, grace_seconds=0.0, history_seconds=0.0))
     db.sql(f"{TABLE.format('t')}; {TABLE.format('u')}")
     db.sql("ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'NEW_IMAGE', FORMAT = 'JSON')")
@@ -38,7 +38,7 @@ def db(connect: Callable[..., Database]) -> Database:
 
 
 def change(db: Database, number: int) -> None:
-    """One of many commits."""
+    """Make one of many commits."""
     db.table("t").upsert([{"k": (number * 7 + i) % 50, "v": f"{number}-{i}"} for i in range(10)])
     if number % 3 == 0:
         db.sql(f"DELETE FROM t ON (k) VALUES ({number % 50})")
@@ -59,7 +59,7 @@ def reader_of(db: Database, path: str = "/t/f") -> Any:
 def test_the_records_are_those_of_the_changefeed(
     db: Database, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In each mode, however they are divided."""
+    """In each mode, with any partitioning."""
     db.sql(f"ALTER TABLE t ADD CHANGEFEED g WITH (MODE = '{mode}', FORMAT = 'JSON')")
     for number in range(1, 8):
         change(db, number)
@@ -75,19 +75,19 @@ def test_the_records_are_those_of_the_changefeed(
 def test_offsets_are_steps(db: Database) -> None:
     reader = reader_of(db)
     begin = reader.initialOffset()
-    assert reader.latestOffset() == begin  # Nothing has happened.
+    assert reader.latestOffset() == begin  # No changes.
     change(db, 1)
-    db.sql("UPSERT INTO u (k) VALUES (1)")  # Nothing to do with it.
+    db.sql("UPSERT INTO u (k) VALUES (1)")  # A change of another table.
     end = reader.latestOffset()
     assert begin["step"] < end["step"] == db.step - 1
     reader.commit(end)
     assert db.stream("/t/f").position == end["step"]
-    reader.commit(begin)  # Spark may come with an older one when it starts again.
+    reader.commit(begin)  # After a restart, Spark may commit an older offset.
     assert db.stream("/t/f").position == end["step"]
 
 
 def test_what_a_batch_is_made_of_stays(connect: Callable[..., Database]) -> None:
-    """Although logs are merged, folded and collected before a task reads them."""
+    """Logs are merged, compacted and garbage-collected before a task reads the batch."""
     quick = changed(
         ARROW, grace_seconds=0.0, history_seconds=0.0, inline_bytes=0, merge_segments=3, inline_rows=20
     )
@@ -110,8 +110,10 @@ def test_what_a_batch_is_made_of_stays(connect: Callable[..., Database]) -> None
 
 @dataclass
 class Query:
-    """What Spark does to follow one table into another: it writes down the offsets of a batch, carries it
-    out, and writes down that it is done. ``death``: after so many of these things the process is gone."""
+    """A streaming query as Spark runs it: log the offsets of a batch, run it, log its completion.
+
+    ``death``: number of such actions after which the process dies.
+    """
 
     db: Database
     death: int
@@ -125,7 +127,7 @@ class Query:
             raise Death
 
     def run(self) -> None:
-        """Begin, or begin again, until there is nothing left to do."""
+        """Start or restart the query, and run it until no changes are left."""
         reader = reader_of(self.db)
         while True:
             number = len(self.done)
@@ -147,7 +149,7 @@ class Query:
         start, end = self.offsets[number]
         batches = [b for part in reader.partitions(start, end) for b in reader.read(sent(part))]
         table = pa.Table.from_batches(batches).sort_by("step")
-        # A sum by key: to apply a batch twice would show.
+        # A sum by key: a batch applied twice would change it.
         counted = pa.table({"k": table["k"], "n": [number] * table.num_rows, "v": table["op"]})
         kinds = from_arrow_schema(counted.schema)
         writer: Any = source(self.db, **self.options).streamWriter(kinds, overwrite=False)
@@ -161,7 +163,7 @@ class Query:
 
 
 def test_every_batch_is_applied_once_whatever_dies_when(db: Database) -> None:
-    """Each commit to the follower is a batch: there are as many as batches, with deaths at every place."""
+    """The follower has exactly one commit per batch, with crashes at every point."""
     for death in range(1, 16) if EVERY else (2, 3, 8):
         query = Query(db, death, {"path": "/u", "txnId": f"q{death}"})
         before = query_commits(db)
@@ -188,7 +190,7 @@ def query_commits(db: Database) -> int:
 
 
 def test_the_query_itself_is_the_writer(db: Database) -> None:
-    """By its id, which tasks know."""
+    """The writer name is the id of the query, which tasks know."""
     given = pa.RecordBatch.from_pydict({"k": [1], "v": ["a"]})
     writer: Any = source(db, path="/u").streamWriter(from_arrow_schema(given.schema), overwrite=False)
     first = changed(writer.write(iter([given])), query="one")
@@ -212,16 +214,16 @@ def test_a_batch_without_a_task_is_no_commit(db: Database) -> None:
 def test_what_is_wrong_is_said(db: Database) -> None:
     with pytest.raises(PathNotFound, match="no stream /t/g"):
         reader_of(db, "/t/g")
-    with pytest.raises(InvalidArgument, match="followed by one of its changefeeds"):
+    with pytest.raises(InvalidArgument, match="read from a changefeed"):
         source(db, path="/t").streamReader(source(db, path="/t").schema())
-    with pytest.raises(InvalidArgument, match="counted by Spark"):
+    with pytest.raises(InvalidArgument, match="Spark numbers the batches"):
         given = from_arrow_schema(pa.schema({"k": pa.int64()}))
         source(db, path="/t", txnId="a", txnVersion="1").streamWriter(given, overwrite=False)
 
 
 @pytest.mark.skipif(not EVERY, reason="a part of make exhaustive")
 def test_spark_follows_it(connect: Callable[..., Database], spark: SparkSession, tmp_path: Path) -> None:
-    """Stopped in the middle, and started again with the same checkpoint."""
+    """The query is stopped in the middle, and restarted with the same checkpoint."""
     db = connect(spark=spark, settings=ARROW)
     db.sql(f"{TABLE.format('t')}; {TABLE.format('u')}")
     db.sql("ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'NEW_IMAGE', FORMAT = 'JSON')")

@@ -1,4 +1,4 @@
-"""``write.format("strandline")``: one commit of what the tasks that count have staged, or nothing."""
+"""``write.format("strandline")``: one commit of the rows of successful tasks, or none."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_each_mode_does_what_the_statement_does(two: Database, mode: str) -> Non
 
 
 def test_many_rows_of_many_tasks_are_one_commit(two: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In files of few rows each, and taken from them piece by piece; the last row of a key counts."""
+    """The rows are staged in small files and read in pieces; the last row of a key wins."""
     monkeypatch.setattr(staging, "RUN_ROWS", 70)
     monkeypatch.setattr(staged, "PIECE_ROWS", 40)
     tasks = [
@@ -125,7 +125,7 @@ def test_a_fault_leaves_nothing(
     tasks: list[list[pa.RecordBatch]],
     message: str,
 ) -> None:
-    """Also if pieces before it were written already. Tasks themselves do not fail, and are not repeated."""
+    """Also after earlier pieces were written. Tasks themselves do not fail, so Spark does not retry them."""
     monkeypatch.setattr(staged, "PIECE_ROWS", 1)
     into_files = partial(strandline.connect, settings=Settings(inline_rows=0))
     monkeypatch.setattr(opened, "connect", into_files)
@@ -139,7 +139,7 @@ def test_a_fault_leaves_nothing(
 
 
 def test_only_attempts_that_count_are_taken(two: Database) -> None:
-    """A task that was tried more than once has written its rows as often."""
+    """A task that was retried has staged its rows several times."""
     writer, (first, second) = write(two, [batch(k=[1], v=["a"])], [batch(k=[3], v=["b"])], path="/t")
     again = writer.write(iter([batch(k=[1], v=["again"])]))
     failed = writer.write(iter([batch(k=[5], v=["failed"])]))
@@ -203,7 +203,7 @@ def test_a_write_with_a_number_is_done_once(
 
 
 def test_a_number_counts_only_with_its_commit(two: Database) -> None:
-    """What fails in the transaction of the commit is not noted either."""
+    """A failed commit does not record the number."""
     once = {"txnId": "night", "txnVersion": "1", "path": "/t"}
     with pytest.raises(StrandlineError):
         save(two, [batch(k=[2])], mode="insert", **once)
@@ -212,7 +212,7 @@ def test_a_number_counts_only_with_its_commit(two: Database) -> None:
 
 
 def test_a_unique_index_stays_unique(two: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where that takes a session to see, the write is refused, and no other Spark is started for it."""
+    """If the check needs a Spark session, the write is refused, and no other Spark is started."""
     two.sql(
         "CREATE TABLE w (k Int64 NOT NULL, v Utf8, PRIMARY KEY (k), INDEX by_v GLOBAL UNIQUE SYNC ON (v))"
     )
@@ -223,7 +223,7 @@ def test_a_unique_index_stays_unique(two: Database, monkeypatch: pytest.MonkeyPa
         opened._opened.pop(place).close()
     on_spark = partial(strandline.connect, settings=Settings(bulk_rows=0))
     monkeypatch.setattr(opened, "connect", on_spark)
-    with pytest.raises(Unsupported, match="no session"):
+    with pytest.raises(Unsupported, match="needs a Spark session"):
         save(two, [batch(k=[3], v=["c"])], path="/w")
     assert content(two, "/w") == [(1, "a"), (2, "b")]
 
