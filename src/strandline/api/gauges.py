@@ -86,12 +86,12 @@ BROKEN = Gauge(
 )
 HELD = Gauge(
     "strandline_backup_held_bytes",
-    "Bytes that only the streams of the collection keep, for its next incremental backup.",
+    "Bytes that tables no longer need, kept by the streams of the collection for its next increment.",
     ("collection",),
 )
 STREAM_HELD = Gauge(
     "strandline_stream_held_bytes",
-    "Bytes that only a changefeed keeps, and its table no longer needs.",
+    "Bytes that the table no longer needs, kept by a changefeed.",
     ("stream",),
 )
 LAG_STEPS = Gauge(

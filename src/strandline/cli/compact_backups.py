@@ -40,9 +40,7 @@ def compact_backups(
     ] = False,
     first: Annotated[
         str | None,
-        typer.Option(
-            "--from", metavar="BACKUP", help="With --increments: keep the increments before this one."
-        ),
+        typer.Option("--from", metavar="BACKUP", help="With --increments: the first increment to merge."),
     ] = None,
     max_rate: MaxRate = None,
     copies: Copies = None,

@@ -19,7 +19,9 @@ def init(
     cli: Cli,
     folder: Annotated[
         str | None,
-        typer.Argument(help="The folder or URL of the warehouse (default: -w, then STRANDLINE_WAREHOUSE)."),
+        typer.Argument(
+            help="The folder or URL (default: -w, then STRANDLINE_WAREHOUSE, then the current folder)."
+        ),
     ] = None,
     adopt: Annotated[
         bool,
