@@ -74,7 +74,7 @@ def test_a_process_may_only_ask_for_more(process: Process, caplog: pytest.LogCap
             assert stored(creator) == stored(more)
             assert stored(creator)["HISTORY_SECONDS"] == (3 * DAY, "warehouse")
             assert stored(creator)["BIN_SECONDS"] == (DAY, "default")
-    assert "history_seconds of the warehouse is 259200 now" in caplog.text
+    assert "history_seconds of the warehouse is now 259200" in caplog.text
 
 
 def test_only_a_statement_lowers_a_value(process: Process) -> None:

@@ -350,7 +350,7 @@ def test_a_chain_is_brought_out_of_the_warehouse(db: Database, repository: Path,
 
 
 @pytest.mark.parametrize(
-    "storage", ["tape", "Cluster", "s3", "", "backups/here", "./here", "ftp://x/y", "a\0b"]
+    "storage", ["tape", "clustr", "s3", "", "backups/here", "./here", "ftp://x/y", "a\0b"]
 )
 def test_a_mistyped_storage_becomes_no_folder(db: Database, storage: str) -> None:
     db.sql(TABLE)
