@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup doctor demo docs fresh quick test cluster exhaustive lowest matrix s3 azure check format lint types collected shared pytest bench simulate mutants clean
+.PHONY: help setup doctor demo docs fresh quick test cluster exhaustive lowest matrix s3 azure check format lint types collected shared pytest bench simulate clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -105,10 +105,6 @@ bench: doctor setup ## Run every benchmark; each prints a table of what was meas
 simulate: doctor setup ## Run random interleavings and crashes, e.g. make simulate SEEDS=10000
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --versions --seeds $(SEEDS)
-
-mutants: setup ## Change functions and see which changes no test notices, e.g. make mutants SAMPLE=200 (all: hours)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[mutants]' -c constraints.txt
-	$(BIN)/python -m tools.mutants $(if $(SAMPLE),--sample $(SAMPLE)) $(ARGS)
 
 clean: ## Remove .venv, caches and build output
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist spark-warehouse metastore_db derby.log

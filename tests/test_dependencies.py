@@ -48,8 +48,6 @@ def test_every_package_that_is_asked_for_is_pinned_as_it_is_asked_for() -> None:
 @pytest.mark.parametrize("extra", [None, *EXTRAS])
 def test_every_package_that_comes_with_another_is_pinned(extra: str | None) -> None:
     """Else two installations of the same commit may differ."""
-    if extra == "mutants":
-        pytest.importorskip("coverage", reason="make mutants installs it")
     if extra == "connect":
         pytest.importorskip("grpc_status", reason="make lowest runs without it")
     left = wanted(PROJECT["dependencies"] if extra is None else EXTRAS[extra])
