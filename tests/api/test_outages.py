@@ -11,6 +11,7 @@ import pytest
 from strandline import Database
 from strandline.errors import BEING_UNDONE, GOES_ON, HAPPENED, UNDONE, UNKNOWN, TimedOut, Unavailable
 from strandline.operations import callers, engine
+from strandline.work import Interrupted, Work, doing
 from tests.backups.reading import CLUSTER, leaks, open_at
 from tests.crash.outage import ANSWERED, LOST, UNANSWERED, Outage
 
@@ -104,6 +105,26 @@ def test_an_operation_without_a_caller_goes_on_by_itself(db: Database, other: Da
     outage.end()
     assert other.wait(operation).state == "done"
     assert keys(other) == [1]
+
+
+def test_an_operation_whose_caller_is_interrupted_before_it_hears_of_it(
+    db: Database, other: Database
+) -> None:
+    outage, work = Outage(db, ANSWERED, at=1), Work()
+    committed = db.runtime.catalog.after_commit
+
+    def interrupt() -> None:
+        committed()
+        work.is_ending = outage.is_on
+
+    db.runtime.catalog.after_commit = interrupt
+    with pytest.raises(Interrupted), doing(work):
+        db.sql(f"{RESTORE} NOWAIT")
+    (begun,) = (o.id for o in other.operations() if o.kind == "restore")
+    outage.end()
+    until(lambda: other.operation(begun).is_over)
+    assert other.operation(begun).state == "cancelled"
+    assert keys(other) == [1, 2]
 
 
 def test_what_cannot_be_marked_is_said_not_to_be_known(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from strandline.catalog.operations import Operation
 from strandline.errors import GOES_ON, StrandlineError, Unavailable
 from strandline.operations.callers import FileMarkers, told
 from strandline.operations.engine import Engine
+from strandline.operations.failure import cancelled
 from strandline.operations.kind import Kind
 from strandline.operations.streams import CreateStream, DropStreams
 from strandline.records import Record
@@ -70,8 +72,9 @@ class Operations:
         operation_id = self.engine.begin(kind, request)
         try:
             check()
-        except Interrupted:
-            self.engine.cancel(operation_id)  # The caller will not learn its id.
+        except Interrupted:  # The caller will not learn its id.
+            with contextlib.suppress(StrandlineError):
+                self.engine.refuse(operation_id, cancelled(operation_id))
             raise
         thread = threading.Thread(
             target=self._run, args=(operation_id,), name=f"strandline-{operation_id}", daemon=True
