@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func
 
 from strandline.catalog import sqltables
 from strandline.catalog.connection import Catalog
-from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, Operation
+from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, RUNNING, Operation
 from strandline.errors import Corrupted
 from strandline.operations import callers
 from strandline.operations.engine import Engine
@@ -124,25 +124,38 @@ def test_what_is_torn_in_the_middle_is_undone_by_its_process(
     until(lambda: states(catalog) == [CANCELLED])
 
 
+class TornOnce(Work):
+    """The first try is torn in the middle."""
+
+    is_whole = False
+
+    def work(self, run: Any, part: Any) -> Any:
+        if not self.is_whole:
+            self.is_whole = True
+            raise KeyboardInterrupt
+        return super().work(run, part)
+
+
 def test_what_nobody_waits_for_goes_on_after_it_was_torn(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By whoever had begun to wait for it and had taken it over."""
-
-    class Torn(Work):
-        def work(self, run: Any, part: Any) -> Any:
-            if torn:
-                torn.pop()
-                raise KeyboardInterrupt
-            return super().work(run, part)
-
-    torn = [True]
     monkeypatch.setattr(callers, "AGAIN_SECONDS", 0.01)
-    engine = engine_of(catalog, kinds=[Worked(Torn())])
+    engine = engine_of(catalog, kinds=[Worked(TornOnce())])
     operation_id = engine.start("worked", Nothing())
     with pytest.raises(KeyboardInterrupt):
         engine.outcome(operation_id)
     until(lambda: states(catalog) == [DONE])
+
+
+def test_closing_carries_nothing_on(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callers, "AGAIN_SECONDS", 1000.0)
+    engine = engine_of(catalog, kinds=[Worked(TornOnce())])
+    operation_id = engine.start("worked", Nothing())
+    with pytest.raises(KeyboardInterrupt):
+        engine.outcome(operation_id)
+    engine.close()
+    assert states(catalog) == [RUNNING]
 
 
 def until(is_so: Callable[[], bool]) -> None:

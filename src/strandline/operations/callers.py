@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from strandline.catalog.collect import marker_of
@@ -91,9 +91,11 @@ class Recovery:
                 self._thread = threading.Thread(target=self._run, name="strandline-recovery", daemon=True)
                 self._thread.start()
 
-    def end_all(self) -> None:
-        """Try once to end each of them."""
+    def end_all(self, only: Collection[str] | None = None) -> None:
+        """Try once to end each of them. ``only``: those that are in it (None: all)."""
         for operation_id in tuple(self._ids):
+            if only is not None and operation_id not in only:
+                continue
             try:
                 has_ended = self._end(operation_id)
             except OperationNotFound:

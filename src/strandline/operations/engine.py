@@ -652,7 +652,7 @@ class Engine(Transitions):
 
     def close(self) -> None:
         """Stop at once. Refused operations are undone before, if the catalog is reachable."""
-        self._recovery.end_all()
+        self._recovery.end_all(self.refused)
         self.let_go()
 
     def let_go(self) -> None:
