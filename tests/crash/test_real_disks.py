@@ -70,6 +70,10 @@ def fill(folder: Path) -> Path:
     return folder
 
 
+def bytes_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
 def keys(db: Database, query: str = QUERY) -> list[int]:
     return [row[0] for row in db.sql(query).rows()]
 
@@ -236,6 +240,15 @@ def test_space_can_be_freed_on_a_full_disk(mount: Mount) -> None:
             db.maintain()
             assert not {"/u", "/.backups/collections/c"} & {entry.path for entry in db.ls("/", depth=None)}
             assert keys(db) == [1, 2, 3, 4]
+    with strandline.connect(folder, settings=SETTINGS) as db:
+        db.maintain()
+    before = bytes_of(folder / "data")
+    with full(place):
+        with strandline.connect(folder, settings=SETTINGS) as db:
+            db.sql("ALTER WAREHOUSE SET (BIN_SECONDS = 0)")  # The collection is in the bin.
+        with strandline.connect(folder, settings=SETTINGS) as db:
+            db.maintain()
+        assert bytes_of(folder / "data") < before
     with strandline.connect(folder, settings=SETTINGS) as db:
         db.sql("UPSERT INTO t (k, v) VALUES (5, 'e')")
         assert db.check("/t").ok

@@ -30,8 +30,12 @@ def alter(db: Database, statement: st.AlterWarehouse) -> Result:
 
 
 def change_settings(db: Database, changes: Iterable[tuple[str, float | None]]) -> None:
-    """Store settings of the warehouse; None removes a setting, so that its default applies."""
-    with db.guard(), db.runtime.catalog.write() as tx:
+    """Store settings of the warehouse; None removes a setting, so that its default applies.
+
+    Works on a full disk, because the next collection frees what a lower value does not keep.
+    """
+    catalog = db.runtime.catalog
+    with db.guard(), catalog.freeing_space(), catalog.write() as tx:
         for name, value in changes:
             if value is None:
                 reset_settings(tx, [name])

@@ -342,7 +342,10 @@ def plain_errors() -> Iterator[None]:
             raise
         hint = "Check the catalog's address, rights and free space."
         if _has_no_space(error):
-            hint += " On a full disk DROP, PRUNE and db.maintain() still work, and free space."
+            hint += (
+                " On a full disk DROP, PRUNE, ALTER WAREHOUSE and db.maintain() still work, and free space; "
+                "DROP BACKUP COLLECTION does so at once with PURGE."
+            )
         raise Unavailable(f"the catalog cannot be used: {_first_line(error)}", hint) from error
     except PoolTimeout as error:
         raise Unavailable(
