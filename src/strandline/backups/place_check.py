@@ -1,9 +1,9 @@
 """Check of a storage location, before a collection is created that needs it.
 
-The check refuses at once what would make the first backup fail: a location that cannot be written or read, a
-folder with other files, an encrypted repository for an unencrypted collection or the reverse, a missing or
-wrong key. It writes a small file with a new name, reads it and deletes it. It leaves no repository and no
-folder.
+The check refuses at once what would make the first backup fail: a location that cannot be written or read,
+foreign files with the names of a repository's files, an encrypted repository for an unencrypted collection or
+the reverse, a missing or wrong key. It writes a small file with a new name, reads it and deletes it. It leaves
+no repository and no folder.
 """
 
 from __future__ import annotations

@@ -45,6 +45,8 @@ def guarded(spark: SparkSession) -> Iterator[SparkSession]:
         ("DROP DATABASE guarded", "DROP TABLE ..."),
         ("DROP SCHEMA IF EXISTS guarded CASCADE", "DROP TABLE ..."),
         ("BEGIN DROP TABLE guarded.orders; END", "DROP TABLE orders"),
+        ("EXECUTE IMMEDIATE 'DROP TABLE guarded.orders'", "DROP TABLE orders"),
+        ('execute\nimmediate "ALTER TABLE guarded.orders ADD COLUMN x INT"', "ALTER TABLE orders ..."),
     ],
 )
 def test_a_statement_that_would_do_nothing(guarded: SparkSession, statement: str, instead: str) -> None:

@@ -30,6 +30,8 @@ _USING = re.compile(r"\bUSING\s+`?(\w+)`?", re.IGNORECASE)
 _UNSAID = re.compile(r"""--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 """Comments and string literals of a statement."""
 _IDENTIFIER = re.compile(r"""\bIDENTIFIER\s*\(\s*(['"])([^'"]+)\1\s*\)""", re.IGNORECASE)
+_IMMEDIATE = re.compile(r"""\bEXECUTE\s+IMMEDIATE\s+(['"])(.+?)(?<!\\)\1""", re.IGNORECASE | re.DOTALL)
+"""A statement in a text, which is run."""
 
 
 class _GuardedSql:
@@ -57,7 +59,7 @@ class _GuardedSql:
     def _check(self, text: str) -> None:
         if not isinstance(text, str):
             return
-        said = _UNSAID.sub(" ", _IDENTIFIER.sub(r"\2", text))
+        said = _UNSAID.sub(" ", _IMMEDIATE.sub(r"\2", _IDENTIFIER.sub(r"\2", text)))
         for found in _STATEMENT.finditer(said):
             parts = [part.strip().strip("`").lower() for part in re.findall(_PART, found["name"])]
             if parts[0] == "spark_catalog":
