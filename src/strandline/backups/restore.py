@@ -33,7 +33,7 @@ from strandline.backups.restore_replace import exchange, lock_old
 from strandline.backups.restore_streams import begin_restored
 from strandline.backups.restore_verify import Checked, VerifyPart, VerifyShardPart, compare
 from strandline.backups.verified import key_of, looked
-from strandline.catalog import chains, many, paths, tables
+from strandline.catalog import chains, many, operations, paths, tables
 from strandline.catalog.many import NewPath
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import IndexRef, TableBody, TableInfo
@@ -124,8 +124,18 @@ class RestoreBackup(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
             kept_in=old.kept_in,
         )
         coming = len(parts) + (sum(targets.pieces) if checks == "data" else 0)
-        progress = RestoreProgress(increments=last - 1, increment=0, bytes=0, bytes_total=total, parts=coming)
+        first = shards[0].shard.increment if shards else last - 1
+        progress = RestoreProgress(
+            increments=last - 1, increment=first, bytes=0, bytes_total=total, parts=coming
+        )
         return Plan(parts, body, progress)
+
+    def advanced(self, tx: Writer, run: RestoreRun) -> None:
+        """Report the increment whose stage is open; after the last shard, that is the last increment."""
+        stage, last = operations.first_open_stage(tx.conn, run.operation.id), run.body.increments
+        now = last if stage is None else min(stage, last)
+        if now != run.progress.increment:
+            run.report(tx, replace(run.progress, increment=now))
 
     def finish(self, tx: Writer, run: RestoreRun) -> RestoreResult:
         """Publish the restored tables at the step of this transaction, if they are what was backed up."""
@@ -143,8 +153,6 @@ class RestoreBackup(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
         # A plan that an earlier version has stored does not say what to verify.
         if run.request.verify or body.verified == "data":
             compare(tx.conn, run)
-        # Report the last increment also if it had no changes.
-        run.report(tx, replace(run.progress, increment=body.increments))
         return RestoreResult(
             backup=body.backup,
             tables=tuple(sorted(body.tables)),

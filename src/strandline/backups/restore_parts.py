@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, groupby, takewhile
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -298,7 +298,7 @@ def _attach(
     chains.attach_all(tx, attached, run.body.step)
     size = sum(body.bytes for body in bodies)
     moved = run.progress.moved(size, began=run.operation.created, now=tx.now, workers=workers)
-    run.report(tx, replace(moved, increment=bodies[0].increment))
+    run.report(tx, moved)
 
 
 class InlineShardPart(QuickPart[Shard]):

@@ -320,6 +320,7 @@ class Transitions:
                 if due:
                     after = handler.advance(tx, run, due, [made_for[part.id] for part in due])
                     operations.save_parts(tx, after)
+                    self.kind_of(run.operation.kind).advanced(tx, run)
                     changed = list(zip((part.row for part in due), after, strict=True))
         except Exception:
             if not changed:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from strandline import records
 from strandline.api.database import Database
 from strandline.api.progress import OperationInfo
+from strandline.backups.restore_parts import RestoreProgress
 from strandline.backups.restore_plan import RestoreRequest
 from strandline.errors import (
     AlreadyExists,
@@ -84,6 +86,27 @@ def test_one_begins_dies_and_another_carries_on(
     assert engine.step(operation) is False, "it is not the first one's any more"
     assert state(first, "/r") == story.states[story.backups[-1]]
     assert counted(second.runtime.metrics, "operations_resumed_total", kind="restore") == 1
+
+
+def test_an_increment_is_the_current_one_before_its_first_shard_is_done(
+    on_sqlite: tuple[Database, Story],
+) -> None:
+    db, _ = on_sqlite
+    engine, operation = started(db, REQUEST)
+    seen = []
+    while True:
+        info = db.operation(operation)
+        now = next((stage for stage in info.stages if stage.parts_done < stage.parts), None)
+        if now is None or now.increment is None:
+            break
+        assert db.operations()[-1].progress["increment"] == now.increment
+        assert info.progress["increment"] == now.increment
+        record = records.from_text(RestoreProgress, engine.get(operation).progress, "the progress")
+        assert record.increment == now.increment
+        if now.parts_done == 0:
+            seen.append(now.increment)
+        assert engine.step(operation)
+    assert seen == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("resumed_after", [LEASE + 1, 1001.0])
