@@ -79,7 +79,6 @@ SLOW_OR_OPTIONAL = {
 """Libraries that take long to load, or need not be there: whoever comes to them loads them."""
 
 LATE = {
-    "__init__.py": "help and version need no database",
     "api/": "what is answered from the catalog alone loads neither Arrow nor operations nor SQL",
     "backups/place_check.py": "what encryption needs",
     "backups/repository.py": "what encryption needs",

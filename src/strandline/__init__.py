@@ -7,9 +7,14 @@
     db.sql("UPSERT INTO t (k, v) VALUES (1, 'x')")
     db.sql("SELECT k FROM t VIEW by_v WHERE v = 'x'").collect()
 
+    nightly = db.create_collection("nightly", tables=["t"], incremental=True)
+    backup = nightly.backup()
+    nightly.restore(at=backup.name, tables={"t": "t_before"})
+
 The names that this module exports are the whole public API.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from strandline import errors
@@ -18,23 +23,152 @@ from strandline.version import VERSION
 
 if TYPE_CHECKING:
     from strandline.api import Database, Entry, connect
+    from strandline.api.backup_info import (
+        BackupInfo,
+        CollectionInfo,
+        CopyResult,
+        PlannedTable,
+        PlanStep,
+        RestorePlan,
+    )
+    from strandline.api.collection import Collection
+    from strandline.api.open_backup import BackupTable, OpenBackup
+    from strandline.api.progress import Operation, OperationInfo
+    from strandline.api.result import Result
+    from strandline.api.scan import Scan
     from strandline.api.source.register import register
+    from strandline.api.status import (
+        Attention,
+        CollectionStatus,
+        LastBackup,
+        LastVerification,
+        OperationStatus,
+        Status,
+        StreamStatus,
+        Suggestion,
+        Thresholds,
+    )
+    from strandline.api.stream import Batch, Stream
+    from strandline.api.table import Table
+    from strandline.backups.lifecycle import DroppedCollection
+    from strandline.backups.repair import DamagedObject
+    from strandline.backups.restore import RestoreResult
+    from strandline.backups.retention import Decision
+    from strandline.backups.verified import BackupReport
+    from strandline.backups.verify import VerifyReport
+    from strandline.catalog.history import VersionEvent
+    from strandline.catalog.owners import Owner
+    from strandline.catalog.shards import Attempt, ShardInfo, StageInfo
+    from strandline.sql.keep import Keep
+    from strandline.storage.recipe import Recipe, RecipePart
+    from strandline.tables.check import CheckReport, Problem
+    from strandline.tables.housekeeping import Report
 
 __version__ = VERSION
 
-__all__ = ["Database", "Entry", "Settings", "__version__", "connect", "errors", "register"]
+_HOMES = {
+    "api": ("Database", "Entry", "connect"),
+    "api.backup_info": (
+        "BackupInfo",
+        "CollectionInfo",
+        "CopyResult",
+        "PlanStep",
+        "PlannedTable",
+        "RestorePlan",
+    ),
+    "api.collection": ("Collection",),
+    "api.open_backup": ("BackupTable", "OpenBackup"),
+    "api.progress": ("Operation", "OperationInfo"),
+    "api.result": ("Result",),
+    "api.scan": ("Scan",),
+    "api.source.register": ("register",),
+    "api.status": (
+        "Attention",
+        "CollectionStatus",
+        "LastBackup",
+        "LastVerification",
+        "OperationStatus",
+        "Status",
+        "StreamStatus",
+        "Suggestion",
+        "Thresholds",
+    ),
+    "api.stream": ("Batch", "Stream"),
+    "api.table": ("Table",),
+    "backups.lifecycle": ("DroppedCollection",),
+    "backups.repair": ("DamagedObject",),
+    "backups.restore": ("RestoreResult",),
+    "backups.retention": ("Decision",),
+    "backups.verified": ("BackupReport",),
+    "backups.verify": ("VerifyReport",),
+    "catalog.history": ("VersionEvent",),
+    "catalog.owners": ("Owner",),
+    "catalog.shards": ("Attempt", "ShardInfo", "StageInfo"),
+    "sql.keep": ("Keep",),
+    "storage.recipe": ("Recipe", "RecipePart"),
+    "tables.check": ("CheckReport", "Problem"),
+    "tables.housekeeping": ("Report",),
+}
+"""The modules that define the public names. Each is imported when one of its names is first used."""
+
+__all__ = [
+    "Attempt",
+    "Attention",
+    "BackupInfo",
+    "BackupReport",
+    "BackupTable",
+    "Batch",
+    "CheckReport",
+    "Collection",
+    "CollectionInfo",
+    "CollectionStatus",
+    "CopyResult",
+    "DamagedObject",
+    "Database",
+    "Decision",
+    "DroppedCollection",
+    "Entry",
+    "Keep",
+    "LastBackup",
+    "LastVerification",
+    "OpenBackup",
+    "Operation",
+    "OperationInfo",
+    "OperationStatus",
+    "Owner",
+    "PlanStep",
+    "PlannedTable",
+    "Problem",
+    "Recipe",
+    "RecipePart",
+    "Report",
+    "RestorePlan",
+    "RestoreResult",
+    "Result",
+    "Scan",
+    "Settings",
+    "ShardInfo",
+    "StageInfo",
+    "Status",
+    "Stream",
+    "StreamStatus",
+    "Suggestion",
+    "Table",
+    "Thresholds",
+    "VerifyReport",
+    "VersionEvent",
+    "__version__",
+    "connect",
+    "errors",
+    "register",
+]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the database lazily: commands such as ``strandline --help`` and ``version`` never need it."""
-    if name in ("Database", "Entry", "connect"):
-        from strandline import api
-
-        return getattr(api, name)
-    if name == "register":
-        from strandline.api.source import register
-
-        return register.register
+    """Import a public name when it is first used: ``strandline --help`` and ``version`` need none."""
+    for module, found in _HOMES.items():
+        if name in found:
+            return getattr(import_module(f"strandline.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -20,7 +20,6 @@ from strandline.backups.collection import (
     CompactRequest,
     MergeRequest,
     SendRequest,
-    boolean,
     repository_id,
     repository_of,
 )
@@ -32,7 +31,7 @@ from strandline.backups.lifecycle import (
     what_goes,
 )
 from strandline.backups.lifecycle import undrop_collection as undrop
-from strandline.backups.options import LIMITS, limits_of, options_of
+from strandline.backups.options import LIMITS, limits_of
 from strandline.backups.record import collection_path
 from strandline.backups.restore_request import restore_request
 from strandline.backups.verify_request import verify_settings
@@ -40,6 +39,7 @@ from strandline.catalog import paths
 from strandline.errors import HAPPENED, InvalidArgument, StrandlineError, Unavailable
 from strandline.records import Record
 from strandline.sql import statements as st
+from strandline.sql.options import Options, read_boolean
 from strandline.storage.marker import Expected
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def create_collection(db: Database, statement: st.CreateBackupCollection) -> Res
 
 def _with_check(settings: Sequence[st.Setting]) -> tuple[list[st.Setting], bool]:
     """Return settings without CHECK, which no collection keeps, and whether its place is to be checked."""
-    said = [boolean(CHECK, value) for name, value in settings if name == CHECK]
+    said = [read_boolean(CHECK, value) for name, value in settings if name == CHECK]
     if len(said) > 1:
         raise InvalidArgument(f"the setting {CHECK} is given twice", "Give each setting once.")
     return [setting for setting in settings if setting[0] != CHECK], all(said)
@@ -163,22 +163,20 @@ def requested(db: Database, statement: st.Statement) -> tuple[str, Any]:
     """Return which kind of operation a statement asks for, and the request."""
     match statement:
         case st.Backup():
-            limits = db.runtime.limits
-            if statement.settings:
-                limits = limits_of(options_of("BACKUP", statement.settings, LIMITS), limits)
+            limits = limits_of(Options("BACKUP", statement.settings, LIMITS), db.runtime.limits)
             request = CollectionRequest(collection=statement.collection, limits=limits)
             return "incremental backup" if statement.incremental else "backup", request
         case st.CopyBackup():
-            given = options_of("COPY BACKUP", statement.settings, (ENCRYPTION, *LIMITS))
+            options = Options("COPY BACKUP", statement.settings, (ENCRYPTION, *LIMITS))
             return "send backup", SendRequest(
                 collection=statement.collection,
                 backup=statement.backup,
                 url=repository_of(statement.url),
-                encryption=boolean(ENCRYPTION, given[ENCRYPTION]) if ENCRYPTION in given else None,
-                limits=limits_of(given, db.runtime.limits),
+                encryption=options.boolean(ENCRYPTION),
+                limits=limits_of(options, db.runtime.limits),
             )
         case st.CompactBackups(collection=collection, backup=backup):
-            limits = limits_of(options_of("COMPACT", statement.settings, LIMITS), db.runtime.limits)
+            limits = limits_of(Options("COMPACT", statement.settings, LIMITS), db.runtime.limits)
             if statement.increments:
                 return "merge increments", MergeRequest(
                     collection=collection, backup=backup, first=statement.first, limits=limits
@@ -189,14 +187,16 @@ def requested(db: Database, statement: st.Statement) -> tuple[str, Any]:
 
 def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Result:
     """Return what was found in the repository, backup by backup."""
-    given = options_of("ATTACH", statement.settings, ("TAKE_OVER", ENCRYPTION, REPOSITORY))
-    take_over = boolean("TAKE_OVER", given.get("TAKE_OVER", False))
+    options = Options("ATTACH", statement.settings, ("TAKE_OVER", ENCRYPTION, REPOSITORY))
+    repository = options.get(REPOSITORY)
     expected = Expected(
-        boolean(ENCRYPTION, given[ENCRYPTION]) if ENCRYPTION in given else None,
-        repository_id(REPOSITORY, given[REPOSITORY]) if REPOSITORY in given else None,
+        options.boolean(ENCRYPTION),
+        None if repository is None else repository_id(REPOSITORY, repository),
     )
     root = repository_of(statement.url)
-    step, found = attach(db.runtime, statement.name, root, expected, take_over=take_over)
+    step, found = attach(
+        db.runtime, statement.name, root, expected, take_over=options.boolean("TAKE_OVER") or False
+    )
     rows = [
         (
             each.name,

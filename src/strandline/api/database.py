@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from strandline.api.carrier import Carrier
+    from strandline.api.collection import Collection
     from strandline.api.operations import Operations
     from strandline.api.progress import OperationInfo
     from strandline.api.result import Result
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from strandline.operations.kind import Kind
     from strandline.records import Record
     from strandline.sql.binding import Params
+    from strandline.sql.keep import Keep
     from strandline.storage.marker import Expected
     from strandline.storage.recipe import Recipe
     from strandline.tables.check import CheckReport
@@ -237,6 +239,90 @@ class Database:
         from strandline.api.stream import Stream
 
         return Stream(self, names.normalize(path))
+
+    def create_collection(
+        self,
+        name: str,
+        tables: Sequence[str] | None = None,
+        *,
+        storage: str | os.PathLike[str] = "cluster",
+        incremental: bool = False,
+        omit_indexes: bool = False,
+        encryption: bool | None = None,
+        retention: Keep | str | None = None,
+        minimum: int | None = None,
+        max_chain: int | None = None,
+        compact_chain: bool = False,
+        check: bool = True,
+    ) -> Collection:
+        """Create a backup collection of ``tables`` (None: every table of the warehouse).
+
+        A table that does not exist yet is a Python warning.
+
+        Args:
+            storage: ``cluster`` for the warehouse itself; or the full path or URL of a repository.
+            incremental: Make incremental backups possible.
+            omit_indexes: Back up the definitions of indexes and not their entries.
+            encryption: Encrypt the repository with the configured key.
+            retention: The backups to keep after each backup, such as ``Keep(daily=7, weekly=4)``.
+            minimum: Number of newest full backups that no rule removes.
+            max_chain: Maximum number of backups in a chain.
+            compact_chain: Compact a chain of that length, instead of taking a full backup.
+            check: Refuse a ``storage`` that cannot be written to.
+        """
+        from strandline.api.collection import create_collection
+
+        return create_collection(
+            self,
+            name,
+            tables,
+            storage=storage,
+            INCREMENTAL_BACKUP_ENABLED=incremental,
+            OMIT_INDEXES=omit_indexes,
+            ENCRYPTION=encryption,
+            RETENTION=None if retention is None else str(retention),
+            MINIMUM=minimum,
+            MAX_CHAIN=max_chain,
+            COMPACT_CHAIN=compact_chain,
+            CHECK=check,
+        )
+
+    def collection(self, name: str) -> Collection:
+        """Return a backup collection by its name. That it exists is only looked at when it is used."""
+        from strandline.api.collection import Collection
+
+        return Collection(self, name)
+
+    def collections(self) -> list[Collection]:
+        """Return all backup collections, by name."""
+        with self.guard(), self.runtime.catalog.read() as conn:
+            from strandline.backups.record import collections
+
+            return [self.collection(path.name) for path in collections(conn)]
+
+    def attach(
+        self,
+        url: str | os.PathLike[str],
+        name: str | None = None,
+        *,
+        take_over: bool = False,
+        encryption: bool | None = None,
+        repository: str | None = None,
+    ) -> Collection:
+        """Attach a repository as a collection, to list, read and restore its backups.
+
+        A backup that cannot be attached is a Python warning.
+
+        Args:
+            url: The full path or the URL of the repository.
+            name: The name of the collection; None: as the backups say.
+            take_over: Let this warehouse add backups to the repository from now on, and no other one.
+            encryption: Refuse a repository that is not encrypted (True), or that is (False).
+            repository: Refuse a repository with another id.
+        """
+        from strandline.api.collection import attach
+
+        return attach(self, url, name, take_over=take_over, encryption=encryption, repository=repository)
 
     def operations(
         self,

@@ -76,6 +76,12 @@ def execute(db: Database, text: str, params: Params = None) -> Result:
     return run(db, parse(text, params))
 
 
+def run_statement(db: Database, statement: st.Statement) -> Result:
+    """Run a statement that is not read from a text."""
+    with db.guard():
+        return run(db, [statement])
+
+
 def run(db: Database, statements: Sequence[st.Statement]) -> Result:
     """Run statements; return the result of the last one."""
     result = Result()

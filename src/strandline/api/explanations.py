@@ -57,14 +57,11 @@ def _export(db: Database, statement: st.Export) -> Result:
 
 
 def _restore(db: Database, statement: st.Restore) -> Result:
-    from strandline.backups.restore_plan import plan_restore
+    from strandline.api.backup_info import preview_restore
     from strandline.backups.restore_request import restore_request
 
-    request = restore_request(statement, db.runtime.limits)
-    with db.runtime.catalog.read() as conn:
-        plan = plan_restore(conn, request)
-    lines = plan.explain(copy=request.copy, shard_bytes=db.runtime.settings.shard_bytes)
-    return Result(_COLUMNS, list(lines))
+    plan = preview_restore(db.runtime, restore_request(statement, db.runtime.limits))
+    return Result(_COLUMNS, plan.steps)
 
 
 def _operation(db: Database, statement: st.Statement) -> Result:

@@ -12,10 +12,10 @@ import pyarrow as pa
 from strandline.api.result import Result
 from strandline.api.rows import select
 from strandline.api.tabular import BATCH_ROWS
-from strandline.backups.options import options_of
 from strandline.errors import InvalidArgument, masked
 from strandline.names import did_you_mean
 from strandline.sql import statements as st
+from strandline.sql.options import Options
 from strandline.storage.external.typed import KEY, TYPES
 from strandline.storage.files import LocalFiles
 from strandline.storage.location import is_url
@@ -39,21 +39,19 @@ def run(db: Database, statement: st.Export) -> Result:
 
 def target_of(db: Database, statement: st.Export) -> ExportTarget:
     """Return the target of the export; refuse invalid settings and places."""
-    given = options_of("EXPORT", statement.settings, ("FORMAT", "OVERWRITE"))
-    kind = str(given["FORMAT"]).lower() if "FORMAT" in given else None
+    options = Options("EXPORT", statement.settings, ("FORMAT", "OVERWRITE"))
+    given = options.get("FORMAT")
+    kind = None if given is None else str(given).lower()
     if kind is not None and kind not in FORMATS:
         raise InvalidArgument(
-            f"EXPORT has no format {given['FORMAT']}",
+            f"EXPORT has no format {given}",
             did_you_mean(kind, FORMATS) or f"It has {', '.join(FORMATS)}.",
         )
-    overwrite = str(given.get("OVERWRITE", "false")).lower()
-    if overwrite not in ("true", "false"):
-        raise InvalidArgument(f"OVERWRITE cannot be {given['OVERWRITE']!r}", "Use 'true' or 'false'.")
     _refuse_inside(db, statement.place)
     return ExportTarget(
         place=statement.place,
         kind=kind,  # type: ignore[arg-type]
-        overwrite=overwrite == "true",
+        overwrite=options.boolean("OVERWRITE") or False,
         settings=db.runtime.settings,
     )
 

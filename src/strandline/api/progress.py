@@ -6,18 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sqlalchemy import Connection
 
 from strandline import records
 from strandline.catalog import operations
-from strandline.catalog.operations import Operation
+from strandline.catalog.operations import Operation as OperationRow
 from strandline.catalog.owners import Owner, owners
 from strandline.catalog.shards import ShardInfo, StageInfo, shown_parts, slowest, stages
 from strandline.errors import InvalidArgument
 from strandline.names import did_you_mean
 from strandline.runtime import Runtime
+
+if TYPE_CHECKING:
+    from strandline.api.database import Database
 
 T = TypeVar("T")
 
@@ -62,13 +65,18 @@ class OperationInfo:
         """Return at most ``most`` parts: first those in progress, then failed ones, then waiting ones."""
         return self._look(partial(shown_parts, most=most))
 
-    def _look(self, at: Callable[[Connection, Operation], list[T]]) -> list[T]:
+    def _look(self, at: Callable[[Connection, OperationRow], list[T]]) -> list[T]:
         runtime, operation = self.__dict__["_source"]
         with runtime.catalog.read() as conn:
             return at(conn, operation)
 
+<<<<<<< HEAD
     def _from(self, runtime: Runtime, operation: Operation) -> OperationInfo:
         """Store the source of ``shards`` and ``stages``; return self."""
+=======
+    def _from(self, runtime: Runtime, operation: OperationRow) -> OperationInfo:
+        """Return it, with where its shards are read."""
+>>>>>>> b00f285 (api: a typed handle for backup collections)
         self.__dict__["_source"] = runtime, operation
         return self
 
@@ -78,7 +86,7 @@ class OperationInfo:
         return self.ended is not None
 
     @staticmethod
-    def of(operation: Operation, now: float) -> OperationInfo:
+    def of(operation: OperationRow, now: float) -> OperationInfo:
         what = f"what is recorded of operation {operation.id}"
         progress = records.shown(operation.progress, what)
         # Some parts are added later. Use the expected number, so that the percentage does not fall.
@@ -102,14 +110,49 @@ class OperationInfo:
         )
 
 
+<<<<<<< HEAD
 def _seconds_left(operation: Operation, progress: dict[str, Any], now: float) -> float | None:
     """Estimate the remaining time, from bytes if they are counted: parts differ in size."""
+=======
+def _seconds_left(operation: OperationRow, progress: dict[str, Any], now: float) -> float | None:
+    """Bytes tell it where they are counted: parts may be of any size."""
+>>>>>>> b00f285 (api: a typed handle for backup collections)
     done, of = operation.parts_done, operation.parts
     if progress.get("bytes_total"):
         if progress.get("ends") is not None:
             return max(0.0, float(progress["ends"]) - now)
         done, of = progress["bytes"], progress["bytes_total"]
     return (now - operation.created) * (of - done) / done if done else None
+
+
+class Operation(Generic[T]):
+    """An operation that was begun with ``wait=False``. Its result is what the call would have returned."""
+
+    def __init__(self, database: Database, operation_id: str, read: Callable[[], T]) -> None:
+        self._database = database
+        self._read = read
+        self.id = operation_id
+
+    def __repr__(self) -> str:
+        return f"<Operation {self.id}>"
+
+    def info(self) -> OperationInfo:
+        """Return the operation as it is now: its state and its progress."""
+        return self._database.operation(self.id)
+
+    def wait(
+        self, timeout: float | None = None, on_progress: Callable[[OperationInfo], None] | None = None
+    ) -> T:
+        """Wait until the operation has ended, and return its result.
+
+        After ``timeout`` seconds a TIMEOUT is raised and the operation goes on. The error of a failed
+        operation is raised."""
+        self._database.wait(self.id, timeout, on_progress)
+        return self._read()
+
+    def cancel(self) -> OperationInfo:
+        """Cancel the operation if it still runs: what it has made is undone."""
+        return self._database.cancel(self.id)
 
 
 KINDS = (
@@ -173,6 +216,11 @@ def one_operation(runtime: Runtime, operation_id: str) -> OperationInfo:
     return info._from(runtime, found)
 
 
+<<<<<<< HEAD
 def info_of(runtime: Runtime, operation: Operation) -> OperationInfo:
     """Return the state of an operation, from which shards and stages can be read."""
+=======
+def info_of(runtime: Runtime, operation: OperationRow) -> OperationInfo:
+    """Return an operation as users see it, who may ask for its shards."""
+>>>>>>> b00f285 (api: a typed handle for backup collections)
     return OperationInfo.of(operation, runtime.clock.now())._from(runtime, operation)

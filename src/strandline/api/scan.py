@@ -11,8 +11,9 @@ import pyarrow as pa
 from strandline.api.batches import Tables, guarded, reader_of, rows_of
 from strandline.api.tabular import BATCH_ROWS, Tabular, check_limit
 from strandline.catalog.moment import Named
+from strandline.errors import InvalidArgument
 from strandline.sql.references import TableRef
-from strandline.sql.syntax import Expression
+from strandline.sql.syntax import Expression, parse_expression
 from strandline.storage.frames import batches
 from strandline.tables.plain import plain_scan
 from strandline.tables.read import scan_frame
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from strandline.api.database import Database
 
-__all__ = ["Scan"]
+__all__ = ["Scan", "scan"]
 
 T = TypeVar("T")
 
@@ -89,3 +90,14 @@ class Scan(Tabular):
         ref = self._table
         with self._database.guard():
             return self._database.look(run, [Named(ref.path, ref.index)] if ref.is_now else [])
+
+
+def scan(
+    database: Database, ref: TableRef, columns: Sequence[str] | None, where: str | None, params: Any
+) -> Scan:
+    """Return a scan of ``columns`` (None: all) of the rows that satisfy a condition."""
+    with database.guard():
+        if isinstance(columns, str) or not all(isinstance(name, str) for name in columns or ()):
+            raise InvalidArgument("columns are a list of names", "Write columns=['k', 'v'].")
+        condition = None if where is None else parse_expression(where, params)
+        return Scan(database, ref, None if columns is None else tuple(columns), condition)

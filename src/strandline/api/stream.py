@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy import Connection
 
-from strandline import names
 from strandline.catalog import chains, commits, paths, tables
 from strandline.catalog.operations import CREATED_STATES
 from strandline.catalog.paths import Path, require_id
@@ -22,6 +21,7 @@ from strandline.catalog.writer import current_step
 from strandline.errors import Internal, InvalidArgument, PreconditionFailed
 from strandline.operations.streams import StreamPaths, StreamRequest, StreamSpec, alter_stream
 from strandline.sql import statements as st
+from strandline.sql.options import Options
 from strandline.storage.feed import FORMATS, MODES, STATEFUL_MODES, Feed
 from strandline.tables.snapshot import Snapshot, repeat
 
@@ -220,22 +220,9 @@ def _own_stream(conn: Connection, path: str, hint: str) -> Path:
 
 
 def _settings(action: st.AddChangefeed | st.AlterChangefeed) -> dict[str, str]:
-    settings: dict[str, str] = {}
-    for name, value in action.settings:
-        if name not in ("MODE", "FORMAT"):
-            raise InvalidArgument(
-                f"a changefeed has no setting {name}",
-                names.did_you_mean(name, ("MODE", "FORMAT")) or "It has MODE and FORMAT.",
-            )
-        if name in settings:
-            raise InvalidArgument(f"the setting {name} is given twice", "Give each setting once.")
-        settings[name] = str(value).upper()
-    for name, allowed in (("MODE", MODES), ("FORMAT", FORMATS)):
-        if settings.get(name, allowed[0]) not in allowed:
-            raise InvalidArgument(
-                f"{name} cannot be {settings[name]!r}", f"It is one of {', '.join(allowed)}."
-            )
-    return settings
+    options = Options("a changefeed", action.settings, ("MODE", "FORMAT"))
+    allowed = {"MODE": MODES, "FORMAT": FORMATS}
+    return {name: options.choice(name, allowed[name]) for name, _ in action.settings}
 
 
 def _check_step(step: Any) -> None:

@@ -13,7 +13,6 @@ from strandline.errors import InvalidArgument
 from strandline.model import TableSchema
 from strandline.sql.at import parse_at
 from strandline.sql.references import TableRef
-from strandline.sql.syntax import parse_expression
 from strandline.storage.rows import Mode, Outcome
 from strandline.tables import read, write
 from strandline.tables.snapshot import Reader, Snapshot, TableView, repeat
@@ -111,16 +110,13 @@ class Table:
             view: the name of an index to read through.
             params: values of parameters in the condition, as in ``db.sql``.
         """
-        from strandline.api.scan import Scan
+        from strandline.api.scan import scan
 
         with self._database.guard():
-            if isinstance(columns, str) or not all(isinstance(name, str) for name in columns or ()):
-                raise InvalidArgument("columns are a list of names", "Write columns=['k', 'v'].")
-            condition = None if where is None else parse_expression(where, params)
-            moment = parse_at(at)
+            found = parse_at(at)
             name = self.path.rsplit("/", 1)[1]
-            ref = TableRef(self.path, name, index=view, version=moment.step, timestamp=moment.time)
-            return Scan(self._database, ref, None if columns is None else tuple(columns), condition)
+            ref = TableRef(self.path, name, index=view, version=found.step, timestamp=found.time)
+            return scan(self._database, ref, columns, where, params)
 
     def describe(self) -> dict[str, Any]:
         """Return ``db.describe`` of this table."""

@@ -16,6 +16,7 @@ from strandline.names import did_you_mean
 from strandline.records import Record, kept, later
 from strandline.settings import Limits
 from strandline.sql.keep import parse_keep
+from strandline.sql.options import read_boolean
 from strandline.storage.bucket import SCHEMES, bucket_of, is_url
 
 BackupKind: TypeAlias = Literal["full", "incremental"]
@@ -291,13 +292,6 @@ def repository_id(name: str, value: Any) -> str:
     return text
 
 
-def boolean(name: str, value: Any) -> bool:
-    text = str(value).lower()
-    if text not in ("true", "false"):
-        raise InvalidArgument(f"{name} must be 'true' or 'false', not {value!r}", f"Write {name} = 'true'.")
-    return text == "true"
-
-
 def _storage(name: str, value: Any) -> str:
     return storage_of(str(value))
 
@@ -315,13 +309,13 @@ def _number(name: str, value: Any) -> int:
 
 _SETTINGS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
     STORAGE: ("storage", _storage),
-    INCREMENTAL: ("incremental", boolean),
-    OMIT: ("omit_indexes", boolean),
-    ENCRYPTION: ("encryption", boolean),
+    INCREMENTAL: ("incremental", read_boolean),
+    OMIT: ("omit_indexes", read_boolean),
+    ENCRYPTION: ("encryption", read_boolean),
     RETENTION: ("retention", _rules),
     MINIMUM: ("minimum", _number),
     MAX_CHAIN: ("max_chain", _number),
-    COMPACT_CHAIN: ("compact_chain", boolean),
+    COMPACT_CHAIN: ("compact_chain", read_boolean),
 }
 """For each setting, its field and the function that parses its value."""
 

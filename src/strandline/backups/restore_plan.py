@@ -131,18 +131,29 @@ class RestorePlan:
             "elsewhere: RESTORE c WITH (REPLACE = 'true').",
         )
 
+    def bytes_copied(self, *, copy: bool) -> int:
+        """Return the size of the segments that are copied and not shared."""
+        copied = self._copied(copy)
+        return sum(
+            slice_.bytes
+            for target in self.targets
+            for index in (None, *(i.definition.name for i in target.record.indexes if i.slice is not None))
+            for place, slice_ in slices_of(self.chain, target.source, index)
+            if copied[place]
+        )
+
+    def _copied(self, copy: bool) -> list[bool]:
+        """Return for each backup of the chain whether it is copied: a repository shares no files."""
+        return [copy or record.stored is not None for record in self.chain]
+
     def explain(self, *, copy: bool, shard_bytes: int) -> Iterator[tuple[str, str, str]]:
         """Yield lines of (what, name, details). The number of shards is estimated from the size."""
         for place, record in enumerate(self.chain):
             kind = "full backup" if place == 0 else f"increment {place} of {len(self.chain) - 1}"
             yield "apply", record.name, f"{kind}, up to step {record.step}"
-        # The warehouse cannot share segments that are in a repository.
-        copied = [copy or record.stored is not None for record in self.chain]
-        moved = 0
         for target in self.targets:
             found = slices_of(self.chain, target.source)
             size = sum(s.bytes for _, s in found)
-            moved += sum(s.bytes for place, s in found if copied[place])
             bounds = len(target.record.schema.bounds)
             shards = max(bounds + 1, min(MOST, -(-size // shard_bytes)))
             rows = target.record.slice.after.rows
@@ -154,12 +165,11 @@ class RestorePlan:
                 else:
                     found = slices_of(self.chain, target.source, index.definition.name)
                     size = sum(s.bytes for _, s in found)
-                    moved += sum(s.bytes for place, s in found if copied[place])
                     yield "index", path, f"{index.slice.after.rows} entries, {size} bytes"
         yield (
             "move",
-            f"{moved} bytes",
-            "copied and checked" if any(copied) else "segments are shared, no data moves",
+            f"{self.bytes_copied(copy=copy)} bytes",
+            "copied and checked" if any(self._copied(copy)) else "segments are shared, no data moves",
         )
         for target in self.targets:
             if target.replaced is not None:

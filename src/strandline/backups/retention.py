@@ -27,11 +27,12 @@ _BUCKETS: Mapping[str, Callable[[datetime], str]] = {
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether a backup stays, and why."""
+    """Whether a backup stays, and why. ``bytes``: its size in the warehouse or repository, if it goes."""
 
     backup: str
     keep: bool
     reasons: tuple[str, ...]
+    bytes: int | None = None
 
 
 def decide(

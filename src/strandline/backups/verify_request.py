@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from strandline.backups.collection import boolean
-from strandline.backups.options import options_of
 from strandline.backups.verified import LEVELS, Level
 from strandline.errors import InvalidArgument
+from strandline.sql.options import Options
 from strandline.sql.statements import Setting
 
 SETTINGS = ("LEVEL", "SAMPLE", "AGAIN", "REPAIR")
@@ -61,11 +60,12 @@ def verify_settings(given: Sequence[Setting]) -> dict[str, Any]:
 
     A statement without LEVEL verifies checksums of objects that were not verified before.
     """
-    found: dict[str, Any] = {"level": "checksums"}
-    for name, value in options_of("VERIFY", given, SETTINGS).items():
-        is_whole = isinstance(value, Decimal) and value == int(value)
-        if name in ("AGAIN", "REPAIR"):
-            found[name.lower()] = boolean(name, value)
-        else:
-            found[name.lower()] = int(value) if is_whole else value
-    return found
+    options = Options("VERIFY", given, SETTINGS)
+    sample = options.get("SAMPLE")
+    found = {
+        "level": options.get("LEVEL") or "checksums",
+        "sample": int(sample) if isinstance(sample, Decimal) and sample == int(sample) else sample,
+        "again": options.boolean("AGAIN"),
+        "repair": options.boolean("REPAIR"),
+    }
+    return {name: value for name, value in found.items() if value is not None}

@@ -428,9 +428,9 @@ class Backup(Statement):
 
 @dataclass(frozen=True)
 class CopyBackup(Statement):
-    """Copy a backup, with everything it needs, to a repository."""
+    """Copy a backup, with everything it needs, to a repository. ``backup`` None: the last one."""
 
-    backup: str
+    backup: str | None
     collection: str
     url: str
     settings: tuple[Setting, ...] = ()

@@ -133,11 +133,11 @@ def test_at_a_step(told: tuple[Database, Story]) -> None:
     db, story = told
     with db.runtime.catalog.read() as conn:
         records = backup_records(conn, require_collection(conn, "c"))
-    for number, (record, later) in enumerate(zip(records, [*records[1:], None], strict=True)):
-        last = record.step if later is None else later.step - 1
-        for step in {record.step, last}:
-            db.sql(f"RESTORE c AT {step} INTO 'r{number}_{step}'")
-            assert state(db, f"/r{number}_{step}") == story.states[record.name]
+    ends = [*(record.step - 1 for record in records[1:]), records[-1].step]
+    for record, end in zip(records, ends, strict=True):
+        for step in {record.step, end}:
+            db.sql(f"RESTORE c AT {step} INTO 'r{step}'")
+            assert state(db, f"/r{step}") == story.states[record.name]
     with pytest.raises(PathNotFound, match=f"no backup taken by step {records[0].step - 1}"):
         db.sql(f"RESTORE c AT {records[0].step - 1} INTO 'r'")
 
