@@ -222,7 +222,7 @@ def test_backups_are_dropped_and_pruned(shop: Run) -> None:
     assert (dropped["kind"], dropped["result"]["removed"]) == ("drop backups", [one])
     assert f"removed     {first}" in shop("prune", "nightly", *rules, "--confirm").out
     assert [b["name"] for b in shop("show-backup", "nightly", "--json").json] == [second, two]
-    assert shop("prune", "nightly", "--keep-within", "soon").code == 8
+    assert shop("prune", "nightly", "--keep-within", "soon").code == 7
 
 
 @pytest.mark.parametrize("name", ["back\\", "back`tick", "it's"])

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from strandline import names
+from strandline.api.execute import run_statement
 from strandline.api.staged import StagedWrite
 from strandline.catalog.moment import Named
 from strandline.errors import InvalidArgument, PathNotFound
 from strandline.model import TableSchema
 from strandline.names import did_you_mean
-from strandline.sql.tokens import quote
+from strandline.sql import statements as st
 from strandline.storage.external import External, Incoming, open_source
 from strandline.storage.rows import Mode
 from strandline.storage.staging import Staging, fresh_folder, stage
@@ -73,7 +74,7 @@ def load(
             )
         except BaseException:
             if created:
-                db.sql(f"DROP TABLE {quote(path)}")
+                run_statement(db, st.DropTable(path))
             raise
 
 
@@ -129,8 +130,8 @@ def _create(db: Database, path: str, incoming: Incoming, wanted: NewTable) -> No
     types = incoming.types(given)
     for name in key:
         types[name] = types[name] if name in given else _of_key(name, types[name])
-    lines = [f"{quote(n)} {t.name}{' NOT NULL' if n in key else ''}" for n, t in types.items()]
-    db.sql(f"CREATE TABLE {quote(path)} ({', '.join(lines)}, PRIMARY KEY ({', '.join(map(quote, key))}))")
+    defined = tuple(st.ColumnDef(name, type_.name, name in key) for name, type_ in types.items())
+    run_statement(db, st.CreateTable(path, defined, tuple(key)))
 
 
 def _of_key(name: str, type_: Type) -> Type:

@@ -70,13 +70,8 @@ class OperationInfo:
         with runtime.catalog.read() as conn:
             return at(conn, operation)
 
-<<<<<<< HEAD
-    def _from(self, runtime: Runtime, operation: Operation) -> OperationInfo:
-        """Store the source of ``shards`` and ``stages``; return self."""
-=======
     def _from(self, runtime: Runtime, operation: OperationRow) -> OperationInfo:
-        """Return it, with where its shards are read."""
->>>>>>> b00f285 (api: a typed handle for backup collections)
+        """Store the source of ``shards`` and ``stages``; return self."""
         self.__dict__["_source"] = runtime, operation
         return self
 
@@ -110,13 +105,8 @@ class OperationInfo:
         )
 
 
-<<<<<<< HEAD
-def _seconds_left(operation: Operation, progress: dict[str, Any], now: float) -> float | None:
-    """Estimate the remaining time, from bytes if they are counted: parts differ in size."""
-=======
 def _seconds_left(operation: OperationRow, progress: dict[str, Any], now: float) -> float | None:
-    """Bytes tell it where they are counted: parts may be of any size."""
->>>>>>> b00f285 (api: a typed handle for backup collections)
+    """Estimate the remaining time, from bytes if they are counted: parts differ in size."""
     done, of = operation.parts_done, operation.parts
     if progress.get("bytes_total"):
         if progress.get("ends") is not None:
@@ -216,11 +206,6 @@ def one_operation(runtime: Runtime, operation_id: str) -> OperationInfo:
     return info._from(runtime, found)
 
 
-<<<<<<< HEAD
-def info_of(runtime: Runtime, operation: Operation) -> OperationInfo:
-    """Return the state of an operation, from which shards and stages can be read."""
-=======
 def info_of(runtime: Runtime, operation: OperationRow) -> OperationInfo:
-    """Return an operation as users see it, who may ask for its shards."""
->>>>>>> b00f285 (api: a typed handle for backup collections)
+    """Return the state of an operation, from which shards and stages can be read."""
     return OperationInfo.of(operation, runtime.clock.now())._from(runtime, operation)

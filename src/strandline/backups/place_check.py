@@ -2,8 +2,8 @@
 
 The check refuses at once what would make the first backup fail: a location that cannot be written or read,
 foreign files with the names of a repository's files, an encrypted repository for an unencrypted collection or
-the reverse, a missing or wrong key. It writes a small file with a new name, reads it and deletes it. It leaves
-no repository and no folder.
+the reverse, a missing or wrong key. It writes a small file with a new name, reads it and deletes it. It
+leaves no repository and no folder.
 """
 
 from __future__ import annotations

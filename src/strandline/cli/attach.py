@@ -8,7 +8,6 @@ import typer
 
 from strandline.cli.options import BACK_UP_AND_RESTORE, command
 from strandline.cli.session import Cli
-from strandline.sql.tokens import quote
 
 
 def register(app: typer.Typer) -> None:
@@ -50,20 +49,18 @@ def attach(
 
     The catalog that the backups were taken with is not needed."""
     from strandline.api.backups import collection_in
+    from strandline.api.execute import run_statement
     from strandline.backups.collection import repository_id
-    from strandline.cli.statements import place, with_settings
-    from strandline.sql.constants import constant
+    from strandline.cli.statements import place, settings_of
+    from strandline.sql.statements import AttachBackupCollection
     from strandline.storage.marker import Expected
 
     where = place(url)
     expected = Expected(encryption, None if repository is None else repository_id("--repository", repository))
-    settings = ["TAKE_OVER = 'true'"] if take_over else []
-    settings += [] if encryption is None else [f"ENCRYPTION = '{str(encryption).lower()}'"]
-    settings += [] if expected.id is None else [f"REPOSITORY = '{expected.id}'"]
+    settings = settings_of(TAKE_OVER=take_over, ENCRYPTION=encryption, REPOSITORY=expected.id)
     with cli.database() as db:
         collection = name or collection_in(db, where, expected)
-        text = f"ATTACH BACKUP COLLECTION {quote(collection)} FROM {constant(where)}"
-        result = db.sql(text + with_settings(settings))
+        result = run_statement(db, AttachBackupCollection(collection, where, settings))
     columns, rows = result.columns, result.rows()
 
     def tell() -> None:

@@ -8,7 +8,6 @@ import typer
 
 from strandline.cli.options import BACK_UP_AND_RESTORE, CollectionArgument, Copies, MaxRate, NoWait, command
 from strandline.cli.session import Cli
-from strandline.sql.tokens import quote
 
 
 def register(app: typer.Typer) -> None:
@@ -38,8 +37,16 @@ def backup(
     """Back up the tables of a collection with their indexes.
 
     The backup is consistent: all tables are copied as of the same step. Without options it is a full one."""
-    from strandline.cli.statements import limits, start_operation, with_settings
+    from strandline.cli.statements import settings_of, start_operation
+    from strandline.sql.statements import Backup
 
-    how = " INCREMENTAL OR FULL" if full_if_needed else " INCREMENTAL" if incremental else ""
-    settings = with_settings(limits(max_rate, copies))
-    start_operation(cli, f"BACKUP {quote(collection)}{how}{settings}", nowait=nowait)
+    start_operation(
+        cli,
+        Backup(
+            collection,
+            incremental=incremental or full_if_needed,
+            or_full=full_if_needed,
+            settings=settings_of(max_rate, copies),
+            nowait=nowait,
+        ),
+    )

@@ -17,8 +17,11 @@ def bin_(cli: Cli) -> None:
     """List dropped backup collections that undrop can bring back.
 
     Shows until when each can be brought back, and its size."""
+    from strandline.api.execute import run_statement
+    from strandline.sql.statements import ShowBin
+
     with cli.database() as db:
-        found = db.sql("SHOW BIN")
+        found = run_statement(db, ShowBin())
         rows = found.rows()
     answer = [dict(zip(found.columns, row, strict=True)) for row in rows]
     shown = [(*row[:-1], size(row[-1])) for row in rows]

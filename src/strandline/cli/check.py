@@ -81,5 +81,8 @@ def _tell_reports(cli: Cli, reports: list[dict[str, Any]]) -> None:
 
 
 def _all_tables(db: Database) -> Iterator[str]:
-    for path, _ in db.sql("SHOW TABLES"):
+    from strandline.api.execute import run_statement
+    from strandline.sql.statements import ShowTables
+
+    for path, _ in run_statement(db, ShowTables()):
         yield path

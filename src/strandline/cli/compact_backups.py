@@ -15,8 +15,6 @@ from strandline.cli.options import (
     command,
 )
 from strandline.cli.session import Cli
-from strandline.sql.constants import constant
-from strandline.sql.tokens import quote
 
 
 def register(app: typer.Typer) -> None:
@@ -49,12 +47,10 @@ def compact_backups(
     """Merge a full backup and the increments after it into one full backup.
 
     Reads only the backups, not the tables."""
-    from strandline.cli.statements import limits, start_operation, with_settings
+    from strandline.cli.statements import settings_of, start_operation
+    from strandline.sql.statements import CompactBackups
 
     if first is not None and not increments:
-        raise typer.BadParameter("--from needs --increments", param_hint="--from")
-    what = " INCREMENTS" if increments else ""
-    since = "" if first is None else f" FROM {constant(first)}"
-    at = "" if to is None else f" TO {constant(to)}"
-    settings = with_settings(limits(max_rate, copies))
-    start_operation(cli, f"COMPACT {quote(collection)}{what}{since}{at}{settings}", nowait=nowait)
+        raise typer.BadParameter("it goes with --increments only", param_hint="--from")
+    settings = settings_of(max_rate, copies)
+    start_operation(cli, CompactBackups(collection, to, nowait, increments, first, settings=settings))

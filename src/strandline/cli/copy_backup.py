@@ -16,7 +16,6 @@ from strandline.cli.options import (
     command,
 )
 from strandline.cli.session import Cli
-from strandline.sql.tokens import quote
 
 
 def register(app: typer.Typer) -> None:
@@ -51,9 +50,8 @@ def copy_backup(
     """Copy a backup and the backups that it builds on to another repository.
 
     Files that the target has already are not copied again."""
-    from strandline.cli.statements import limits, place, start_operation, with_settings
-    from strandline.sql.constants import constant
+    from strandline.cli.statements import place, settings_of, start_operation
+    from strandline.sql.statements import CopyBackup
 
-    text = f"COPY BACKUP {constant(backup)} FROM {quote(collection)} TO {constant(place(to))}"
-    settings = [] if encrypt is None else [f"ENCRYPTION = '{str(encrypt).lower()}'"]
-    start_operation(cli, text + with_settings([*settings, *limits(max_rate, copies)]), nowait=nowait)
+    settings = settings_of(max_rate, copies, ENCRYPTION=encrypt)
+    start_operation(cli, CopyBackup(backup, collection, place(to), settings, nowait))

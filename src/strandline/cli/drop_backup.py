@@ -9,10 +9,10 @@ import typer
 from strandline.cli.options import BACK_UP_AND_RESTORE, BackupArgument, CollectionArgument, Confirm, command
 from strandline.cli.session import Cli
 from strandline.cli.values import size
-from strandline.sql.tokens import quote
 
 if TYPE_CHECKING:
     from strandline.api.result import Result
+    from strandline.sql.statements import DropBackup, Prune
 
 
 def register(app: typer.Typer) -> None:
@@ -34,17 +34,18 @@ def drop_backup(
     """Remove a backup and the increments that build on it.
 
     Without --confirm it is a dry run: it lists the backups that would be removed, and the bytes freed."""
-    from strandline.sql.constants import constant
+    from strandline.sql.statements import DropBackup
 
-    run_removal(cli, f"DROP BACKUP {quote(collection)} {constant(backup)}", confirm=confirm)
+    run_removal(cli, DropBackup(collection, backup, confirm))
 
 
-def run_removal(cli: Cli, statement: str, *, confirm: bool) -> None:
+def run_removal(cli: Cli, statement: DropBackup | Prune) -> None:
     """Run a statement that removes backups; without ``confirm`` as a dry run."""
+    from strandline.api.execute import run_statement
     from strandline.cli.operations import tell_operation
 
     with cli.database() as db:
-        result = db.sql(f"{statement} CONFIRM" if confirm else statement)
+        result = run_statement(db, statement)
         done = None if result.operation_id is None else db.operation(result.operation_id)
     if done is not None:
         tell_operation(cli, done)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from strandline import names
 from strandline.cli.options import WORK_WITH_DATA, command
 from strandline.cli.session import Cli
 from strandline.cli.values import duration
 from strandline.errors import InvalidArgument
 from strandline.names import count
+
+if TYPE_CHECKING:
+    from strandline.sql.references import TableRef
 
 Format = Literal["parquet", "csv", "jsonl", "delta", "iceberg"]
 
@@ -56,8 +60,9 @@ def export(
     """Export a table, a query or a backup to Parquet, CSV, JSON lines, Delta or Iceberg.
 
     If the export fails, the target stays as it was."""
-    from strandline.cli.statements import place, with_settings
-    from strandline.sql.constants import constant
+    from strandline.api.execute import run_statement
+    from strandline.cli.statements import place, settings_of
+    from strandline.sql.export import export_query, export_table
 
     if len(what) != (2 if query is None else 1):
         said = "a table and a target" if query is None else "only a target with --query"
@@ -69,33 +74,26 @@ def export(
         )
     if query is not None and (at or backup or where):
         raise InvalidArgument("--at, --backup and --where need a table", "Write them into the query.")
-    source = f"({query})" if query is not None else _table(what[0], at, backup)
-    if where is not None:
-        source = f"(SELECT * FROM {source} WHERE {where})"
-    settings = [f"FORMAT = '{format}'"] if format else []
-    settings += ["OVERWRITE = 'true'"] if overwrite else []
+    settings = settings_of(FORMAT=format, OVERWRITE=overwrite)
+    goes_to = place(what[-1])
+    if query is not None:
+        statement = export_query(query, goes_to, settings)
+    else:
+        statement = export_table(_table(what[0], at, backup), where, goes_to, settings)
     started = time.monotonic()
     with cli.database() as db:
-        text = f"EXPORT {source} TO {constant(place(what[-1]))}{with_settings(settings)}"
-        ((where_to, kind, files, rows),) = db.sql(text).rows()
+        ((where_to, kind, files, rows),) = run_statement(db, statement).rows()
     answer = {"place": where_to, "format": kind, "files": files, "rows": rows}
     seconds = duration(time.monotonic() - started)
     said = f"exported {count(rows, 'row')} to {where_to} ({count(files, 'file')}, {kind}, {seconds})"
     cli.output.result(answer, lambda: cli.output.line(said))
 
 
-def _table(path: str, at: str | None, backup: str | None) -> str:
-    from strandline.sql.constants import constant
-    from strandline.sql.tokens import quote
+def _table(path: str, at: str | None, backup: str | None) -> TableRef:
+    from strandline.tables.moments import reference
 
     if at is not None and backup is not None:
         raise InvalidArgument(
             "a table is read at one point in time or from one backup", "Leave out --at or --backup."
         )
-    name = quote(path)
-    if backup is not None:
-        collection, _, one = backup.partition("/")
-        return f"{name} IN BACKUP {quote(collection)}" + (f" AT {quote(one)}" if one else "")
-    if at is None:
-        return name
-    return f"{name} VERSION AS OF {at}" if at.isdigit() else f"{name} TIMESTAMP AS OF {constant(at)}"
+    return reference(names.normalize(path), at, backup, prefix="--")

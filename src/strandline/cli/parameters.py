@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from strandline.errors import InvalidArgument, StrandlineError
-from strandline.sql.binding import names_of
 from strandline.sql.evaluate.literals import NotConstant, literal
 from strandline.sql.syntax import parse_expression
-from strandline.sql.tokens import tokenize
 
 
 def values_of(given: Sequence[str]) -> dict[str, Any] | None:
@@ -31,11 +29,3 @@ def _value(text: str) -> Any:
         return literal(parse_expression(text))
     except (NotConstant, StrandlineError):
         return text
-
-
-def used(params: dict[str, Any] | None, text: str) -> dict[str, Any] | None:
-    """Return the parameters that ``text``, a part of the input, uses."""
-    if params is None:
-        return None
-    names = names_of(tokenize(text))
-    return {name: value for name, value in params.items() if name in names}

@@ -9,7 +9,6 @@ import typer
 from strandline.cli.drop_backup import run_removal
 from strandline.cli.options import BACK_UP_AND_RESTORE, CollectionArgument, Confirm, command
 from strandline.cli.session import Cli
-from strandline.sql.tokens import quote
 
 
 def register(app: typer.Typer) -> None:
@@ -53,13 +52,8 @@ def prune(
 
     Without --keep options, the RETENTION of the collection applies. Without --confirm it is a dry run: it
     shows for each backup whether it would be removed, and why."""
-    from strandline.sql.constants import constant
+    from strandline.sql.keep import Keep
+    from strandline.sql.statements import Prune
 
-    rules = {"DAILY": daily, "WEEKLY": weekly, "MONTHLY": monthly, "YEARLY": yearly}
-    words = [
-        *([f"LAST {last} FULL"] if last is not None else []),
-        *([f"WITHIN {constant(within)}"] if within is not None else []),
-        *(f"{rule} {number}" for rule, number in rules.items() if number is not None),
-    ]
-    keep = f" KEEP {' '.join(words)}" if words else ""
-    run_removal(cli, f"PRUNE {quote(collection)}{keep}", confirm=confirm)
+    keep = Keep(last=last, within=within, daily=daily, weekly=weekly, monthly=monthly, yearly=yearly)
+    run_removal(cli, Prune(collection, None if keep == Keep() else keep, confirm))

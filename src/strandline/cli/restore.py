@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from strandline import names
 from strandline.cli.options import BACK_UP_AND_RESTORE, CollectionArgument, Copies, MaxRate, NoWait, command
 from strandline.cli.session import Cli
-from strandline.sql.tokens import quote
+from strandline.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from strandline.sql.statements import RestoreTable
 
 
 def register(app: typer.Typer) -> None:
@@ -30,7 +32,9 @@ def restore(
     at: Annotated[
         str | None,
         typer.Option(
-            "--at", metavar="BACKUP|TIME", help="A backup's name, or a time such as 2026-01-31T12:00:00Z."
+            "--at",
+            metavar="BACKUP|STEP|TIME",
+            help="A backup's name, a step, or a time such as 2026-01-31T12:00:00Z.",
         ),
     ] = None,
     tables: Annotated[
@@ -80,44 +84,41 @@ def restore(
     """Restore the tables of a collection with their indexes.
 
     By default, the last backup is restored. Existing tables are changed only with --replace."""
-    from strandline.cli.statements import limits, run_text, start_operation
+    from strandline.cli.statements import run_group, settings_of, start_operation
+    from strandline.sql.at import parse_at
+    from strandline.sql.statements import ExplainStatement, Restore
 
-    settings = [
-        *(["VERIFY = 'data'"] if verify else []),
-        *(["MODE = 'copy'"] if copy else []),
-        *(["REPLACE = 'true'"] if replace else []),
-        *([f"DEADLINE = {deadline}"] if deadline else []),
-        *(["CHANGEFEEDS = 'true'"] if changefeeds else []),
-        *limits(max_rate, copies),
-    ]
-    text = _statement(collection, at, tables or [], into, settings)
+    moment = parse_at(at, "--at", or_backup=True)
+    statement = Restore(
+        collection,
+        moment.backup,
+        at_step=moment.step,
+        at_timestamp=moment.time,
+        tables=tuple(map(_table, tables or [])),
+        into=None if into is None else names.normalize(into),
+        settings=settings_of(
+            max_rate,
+            copies,
+            VERIFY="data" if verify else None,
+            MODE="copy" if copy else None,
+            REPLACE=replace,
+            DEADLINE=deadline,
+            CHANGEFEEDS=changefeeds,
+        ),
+        nowait=nowait,
+    )
     if explain:
         with cli.database() as db:
-            run_text(cli, db, f"EXPLAIN {text}")
+            run_group(cli, db, [ExplainStatement(statement)])
         return
-    start_operation(cli, text, nowait=nowait)
+    start_operation(cli, statement)
 
 
-def _statement(
-    collection: str, at: str | None, tables: Sequence[str], into: str | None, settings: Sequence[str]
-) -> str:
-    from strandline.cli.statements import with_settings
-    from strandline.sql.constants import constant
+def _table(text: str) -> RestoreTable:
+    """Return a table, or ``TABLE=NEW``."""
+    from strandline.sql.statements import RestoreTable
 
-    words = [f"RESTORE {quote(collection)}"]
-    if at is not None:
-        words.append(f"AT {'TIMESTAMP ' if _is_time(at) else ''}{constant(at)}")
-    if tables:
-        words.append(", ".join(_table_clause(table) for table in tables))
-    if into is not None:
-        words.append(f"INTO {quote(into)}")
-    return " ".join(words) + with_settings(settings)
-
-
-def _table_clause(table: str) -> str:
-    name, equals, new = table.partition("=")
-    return f"TABLE {quote(name)}" + (f" AS {quote(new)}" if equals else "")
-
-
-def _is_time(text: str) -> bool:
-    return re.match(r"\d{4}-\d{2}-\d{2}", text) is not None
+    path, equals, new = text.partition("=")
+    if not path or (equals and not new):
+        raise InvalidArgument(f"--table cannot be {text!r}", "Write --table TABLE or --table TABLE=NEW.")
+    return RestoreTable(names.normalize(path), names.normalize(new) if equals else None)

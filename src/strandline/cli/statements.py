@@ -6,15 +6,14 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import typer
 
-from strandline.api.execute import groups, run
+from strandline.api.execute import groups, run, run_statement
 from strandline.api.result import moment
 from strandline.cli.operations import tell_operation
 from strandline.cli.output import SHOWN_ROWS, Output
-from strandline.cli.parameters import used
 from strandline.cli.progress import follow, leave_running, run_in_background
 from strandline.cli.session import Cli
 from strandline.cli.values import bytes_of, shown, size
@@ -41,7 +40,7 @@ def run_text(
     try:
         for group in groups(parse(text, params)):
             cli.output.answered = False
-            run_group(cli, db, group, params=params, stay=stay)
+            run_group(cli, db, group, stay=stay)
     except BaseException:
         if not stay and db.current_transaction() is not None:
             db.rollback()
@@ -55,27 +54,17 @@ def run_text(
         )
 
 
-def run_group(
-    cli: Cli,
-    db: Database,
-    group: Sequence[st.Statement],
-    *,
-    params: dict[str, Any] | None = None,
-    stay: bool = False,
-) -> None:
+def run_group(cli: Cli, db: Database, group: Sequence[st.Statement], *, stay: bool = False) -> None:
     first = group[0]
-    text = ";\n".join(statement.text for statement in group)
     if isinstance(first, st.Backup | st.CopyBackup | st.Restore | st.CompactBackups) and not first.nowait:
-        run_operation(cli, db, text, params=params, stay=stay)
+        run_operation(cli, db, first, stay=stay)
         return
     if isinstance(first, st.DropBackupCollection):
         ask_before_drop(cli, db, first)
     if isinstance(first, st.CreateBackupCollection) and not cli.check:
-        unchecked = replace(first, settings=(*first.settings, ("CHECK", "false")))
-        with db.guard():
-            result = run(db, [unchecked])
-    else:
-        result = db.sql(text, used(params, text))
+        group = [replace(first, settings=(*first.settings, ("CHECK", "false")))]
+    with db.guard():
+        result = run(db, group)
     for warning in result.warnings:
         cli.output.note(f"warning: {warning}")
     if isinstance(first, st.DropBackupCollection) and result.operation_id is not None:
@@ -154,25 +143,27 @@ def plan_lines(steps: Sequence[Sequence[Any]]) -> Iterator[str]:
         yield f"{bars}{said}: {details}" if details else f"{bars}{said}"
 
 
-def run_operation(
-    cli: Cli, db: Database, text: str, *, params: dict[str, Any] | None = None, stay: bool = False
-) -> None:
+Operating: TypeAlias = "st.Backup | st.CopyBackup | st.Restore | st.CompactBackups"
+"""Statements that start a long operation."""
+
+
+def run_operation(cli: Cli, db: Database, statement: Operating, *, stay: bool = False) -> None:
     """Run a statement that starts an operation, and show its progress until it ends."""
-    operation_id = db.sql(f"{text} NOWAIT", used(params, text)).operation_id
+    operation_id = run_statement(db, replace(statement, nowait=True)).operation_id
     assert operation_id is not None
     tell_operation(cli, follow(cli, db, operation_id, began=True, stay=stay))
 
 
-def start_operation(cli: Cli, text: str, *, nowait: bool) -> None:
+def start_operation(cli: Cli, statement: Operating) -> None:
     """Run a command that starts an operation; with ``nowait``, continue it in a background process."""
-    if not nowait:
+    if not statement.nowait:
         with cli.database() as db:
-            run_operation(cli, db, text)
+            run_operation(cli, db, statement)
         return
     result: Result | None = None
     try:
         with cli.database() as db, attended():
-            result = db.sql(f"{text} NOWAIT")
+            result = run_statement(db, statement)
     except KeyboardInterrupt:
         if result is None or result.operation_id is None:
             raise  # No operation was started.
@@ -184,16 +175,13 @@ def start_operation(cli: Cli, text: str, *, nowait: bool) -> None:
     tell_result(cli, result)
 
 
-def limits(max_rate: str | None, copies: int | None) -> list[str]:
+def settings_of(
+    max_rate: str | None = None, copies: int | None = None, **given: str | int | bool | None
+) -> tuple[st.Setting, ...]:
     """Return the settings of a statement that limit copying."""
-    return [
-        *([] if max_rate is None else [f"MAX_BYTES_PER_SECOND = {bytes_of(max_rate)}"]),
-        *([] if copies is None else [f"COPIES = {copies}"]),
-    ]
-
-
-def with_settings(settings: Sequence[str]) -> str:
-    return f" WITH ({', '.join(settings)})" if settings else ""
+    rate = None if max_rate is None else bytes_of(max_rate)
+    every = {**given, "MAX_BYTES_PER_SECOND": rate, "COPIES": copies}
+    return tuple((name, value) for name, value in every.items() if value is not None)
 
 
 def place(text: str) -> str:

@@ -9,7 +9,6 @@ import typer
 from strandline.cli.options import BACK_UP_AND_RESTORE, command
 from strandline.cli.session import Cli
 from strandline.names import count
-from strandline.sql.tokens import quote
 
 
 def register(app: typer.Typer) -> None:
@@ -26,9 +25,11 @@ def undrop(
     ] = None,
 ) -> None:
     """Bring back a dropped backup collection with its backups. Its next backup is a full one."""
-    renamed = f" AS {quote(as_name)}" if as_name is not None else ""
+    from strandline.api.execute import run_statement
+    from strandline.sql.statements import UndropBackupCollection
+
     with cli.database() as db:
-        result = db.sql(f"UNDROP BACKUP COLLECTION {quote(collection)}{renamed}")
+        result = run_statement(db, UndropBackupCollection(collection, as_name))
     answer = dict(zip(result.columns, result.rows()[0], strict=True))
 
     def tell() -> None:

@@ -18,7 +18,9 @@ from sqlalchemy.sql.compiler import GenericTypeCompiler, IdentifierPreparer
 from sqlalchemy.util import asbool
 
 from strandline.api import Database
+from strandline.api.execute import run_statement
 from strandline.errors import PathNotFound
+from strandline.sql.statements import ShowTables
 from strandline.types import parse_type
 
 __all__ = ["StrandlineDialect"]
@@ -121,7 +123,7 @@ class StrandlineDialect(DefaultDialect):
         return []
 
     def get_table_names(self, connection: Connection, schema: Any = None, **_: Any) -> list[str]:
-        found = _database(connection).sql("SHOW TABLES").rows()
+        found = run_statement(_database(connection), ShowTables()).rows()
         return [str(path).removeprefix("/") for path, _ in found]
 
     def has_table(self, connection: Connection, table_name: str, schema: Any = None, **_: Any) -> bool:

@@ -8,9 +8,9 @@ from strandline.sql.cursor import TokenCursor
 from strandline.sql.query import Query, parse_query, query_of
 from strandline.sql.references import TableRef, read_at, read_reference
 from strandline.sql.settings import read_settings
-from strandline.sql.statements import Export
+from strandline.sql.statements import Export, Setting
 
-__all__ = ["read_export"]
+__all__ = ["export_query", "export_table", "read_export"]
 
 EXPORT_FORM = (
     "EXPORT table [AT step | AT TIMESTAMP 'time' | IN BACKUP collection [AT 'backup']] TO 'url' | "
@@ -28,13 +28,28 @@ def read_export(cursor: TokenCursor) -> Export:
     else:
         cursor.accept("TABLE")
         table = _read_table(cursor)
-        query = parse_query(f"SELECT * FROM {table.text}")
+        query = _rows_of(table)
     cursor.form = EXPORT_FORM
     cursor.expect("TO")
     place = cursor.string("a file, a folder or a URL in quotes")
     settings = read_settings(cursor) if cursor.accept("WITH") else ()
     cursor.expect_end()
     return Export(query, place, settings, table)
+
+
+def export_table(table: TableRef, where: str | None, place: str, settings: tuple[Setting, ...]) -> Export:
+    """Return the export of a table, or of its rows that satisfy a condition."""
+    whole = table if where is None else None
+    return Export(_rows_of(table, where), place, settings, whole)
+
+
+def export_query(query: str, place: str, settings: tuple[Setting, ...]) -> Export:
+    """Return the export of the rows of a query."""
+    return Export(parse_query(query), place, settings)
+
+
+def _rows_of(table: TableRef, where: str | None = None) -> Query:
+    return parse_query(f"SELECT * FROM {table.text}" + ("" if where is None else f" WHERE {where}"))
 
 
 def _read_query(cursor: TokenCursor) -> Query:
