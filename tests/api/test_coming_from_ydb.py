@@ -309,7 +309,9 @@ def test_a_collection_has_an_absolute_name(name: str, db: Database) -> None:
     db.sql(TABLE)
     db.sql(f"CREATE BACKUP COLLECTION `{name}` (TABLE t) WITH (STORAGE = 'Cluster')")
     assert db.describe(f"{COLLECTIONS}/c")["settings"]["STORAGE"] == "cluster"
-    db.sql(f"BACKUP `{name}`; DROP TABLE t; RESTORE `{name}`; DROP BACKUP COLLECTION `{name}`")
+    db.sql(f"BACKUP `{name}`")
+    assert db.sql(f"SELECT k FROM t IN BACKUP `{name}` WHERE k = 1").rows()[0][0] == 1
+    db.sql(f"DROP TABLE t; RESTORE `{name}`; DROP BACKUP COLLECTION `{name}`")
     assert missing(f"{COLLECTIONS}/c")(db, Path())
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from strandline import names
-from strandline.errors import InvalidArgument
 from strandline.sql.at import At
 from strandline.sql.cursor import TokenCursor
 from strandline.sql.references import read_at
@@ -79,23 +77,12 @@ VERIFY_FORM = (
     "REPAIR = 'true')]"
 )
 REPAIR_FORM = "REPAIR collection [FROM 'url']"
-_WHAT = "the name of a backup collection"
-
-
-def read_collection_name(cursor: TokenCursor) -> str:
-    token = cursor.peek()
-    name = cursor.name(_WHAT)
-    cursor.refuse_continuation(token)
-    try:
-        return names.collection_name(name)
-    except InvalidArgument as error:
-        raise cursor.invalid(error, token) from None
 
 
 def read_create_collection(cursor: TokenCursor) -> CreateBackupCollection:
     cursor.form = CREATE_FORM
     cursor.expect("CREATE", "BACKUP", "COLLECTION")
-    name = read_collection_name(cursor)
+    name = cursor.collection()
     tables: tuple[str, ...] | None = None
     if not cursor.accept("DATABASE"):
         if not cursor.accept("("):
@@ -122,7 +109,7 @@ def _read_table_list(cursor: TokenCursor) -> tuple[str, ...]:
 def read_alter_collection(cursor: TokenCursor) -> AlterBackupCollection:
     cursor.form = ALTER_FORM
     cursor.expect("ALTER", "BACKUP", "COLLECTION")
-    name = read_collection_name(cursor)
+    name = cursor.collection()
     actions = [_read_action(cursor)]
     while cursor.accept(","):
         actions.append(_read_action(cursor))
@@ -148,7 +135,7 @@ def read_drop_collection(cursor: TokenCursor) -> DropBackupCollection:
     cursor.form = DROP_FORM
     cursor.expect("DROP", "BACKUP", "COLLECTION")
     if_exists = cursor.accept("IF", "EXISTS")
-    name = read_collection_name(cursor)
+    name = cursor.collection()
     purge = cursor.accept("PURGE")
     if not cursor.done:
         raise cursor.fault(f"expected {'' if purge else 'PURGE or '}the end of the statement")
@@ -158,8 +145,8 @@ def read_drop_collection(cursor: TokenCursor) -> DropBackupCollection:
 def read_undrop_collection(cursor: TokenCursor) -> UndropBackupCollection:
     cursor.form = UNDROP_FORM
     cursor.expect("UNDROP", "BACKUP", "COLLECTION")
-    name = read_collection_name(cursor)
-    as_name = read_collection_name(cursor) if cursor.accept("AS") else None
+    name = cursor.collection()
+    as_name = cursor.collection() if cursor.accept("AS") else None
     if not cursor.done:
         raise cursor.fault(f"expected {'' if as_name else 'AS or '}the end of the statement")
     return UndropBackupCollection(name, as_name)
@@ -168,7 +155,7 @@ def read_undrop_collection(cursor: TokenCursor) -> UndropBackupCollection:
 def read_backup(cursor: TokenCursor) -> Backup:
     cursor.form = BACKUP_FORM
     cursor.expect("BACKUP")
-    name = read_collection_name(cursor)
+    name = cursor.collection()
     incremental = cursor.accept("INCREMENTAL")
     or_full = incremental and cursor.accept("OR", "FULL")
     settings = read_settings(cursor) if cursor.accept("WITH") else ()
@@ -185,7 +172,7 @@ def read_copy_backup(cursor: TokenCursor) -> CopyBackup:
     cursor.expect("COPY", "BACKUP")
     backup = cursor.string_or_name("the name of a backup in quotes")
     cursor.expect("FROM")
-    collection = read_collection_name(cursor)
+    collection = cursor.collection()
     cursor.expect("TO")
     url = cursor.string_or_name("a folder or a URL in quotes")
     settings = read_settings(cursor) if cursor.accept("WITH") else ()
@@ -198,7 +185,7 @@ def read_copy_backup(cursor: TokenCursor) -> CopyBackup:
 def read_compact(cursor: TokenCursor) -> CompactBackups:
     cursor.form = COMPACT_FORM
     cursor.expect("COMPACT")
-    collection, a_backup = read_collection_name(cursor), "the name of a backup in quotes"
+    collection, a_backup = cursor.collection(), "the name of a backup in quotes"
     increments = cursor.accept("INCREMENTS")
     first = cursor.string_or_name(a_backup) if increments and cursor.accept("FROM") else None
     backup = cursor.string_or_name(a_backup) if cursor.accept("TO") else None
@@ -215,7 +202,7 @@ def read_compact(cursor: TokenCursor) -> CompactBackups:
 def read_attach(cursor: TokenCursor) -> AttachBackupCollection:
     cursor.form = ATTACH_FORM
     cursor.expect("ATTACH", "BACKUP", "COLLECTION")
-    name = read_collection_name(cursor)
+    name = cursor.collection()
     cursor.expect("FROM")
     url = cursor.string_or_name("a folder or a URL in quotes")
     settings = read_settings(cursor) if cursor.accept("WITH") else ()
@@ -226,7 +213,7 @@ def read_attach(cursor: TokenCursor) -> AttachBackupCollection:
 def read_verify(cursor: TokenCursor) -> Verify:
     cursor.form = VERIFY_FORM
     cursor.expect("VERIFY")
-    name = read_collection_name(cursor)
+    name = cursor.collection()
     at_backup = cursor.string_or_name("the name of a backup in quotes") if cursor.accept("AT") else None
     settings = read_settings(cursor) if cursor.accept("WITH") else ()
     if not cursor.done:
@@ -237,7 +224,7 @@ def read_verify(cursor: TokenCursor) -> Verify:
 def read_repair(cursor: TokenCursor) -> Repair:
     cursor.form = REPAIR_FORM
     cursor.expect("REPAIR")
-    name = read_collection_name(cursor)
+    name = cursor.collection()
     url = cursor.string_or_name("a folder or a URL in quotes") if cursor.accept("FROM") else None
     cursor.expect_end()
     return Repair(name, url)
@@ -246,7 +233,7 @@ def read_repair(cursor: TokenCursor) -> Repair:
 def read_restore(cursor: TokenCursor) -> Restore:
     cursor.form = RESTORE_FORM
     cursor.expect("RESTORE")
-    name = read_collection_name(cursor)
+    name = cursor.collection()
     at = At()
     tables: tuple[RestoreTable, ...] = ()
     into: str | None = None

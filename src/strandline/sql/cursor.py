@@ -134,6 +134,16 @@ class TokenCursor:
                 following,
             )
 
+    def collection(self) -> str:
+        """Return the name of a backup collection, which may be given by its absolute path."""
+        token = self.peek()
+        written = self.name("the name of a backup collection")
+        self.refuse_continuation(token)
+        try:
+            return names.collection_name(written)
+        except InvalidArgument as error:
+            raise self.invalid(error, token) from None
+
     def path(self, what: str = "a table name") -> str:
         return self.name_and_path(what)[1]
 

@@ -15,7 +15,6 @@ from strandline.sql.backups import (
     read_alter_collection,
     read_attach,
     read_backup,
-    read_collection_name,
     read_compact,
     read_copy_backup,
     read_create_collection,
@@ -150,7 +149,7 @@ def _read_show(cursor: TokenCursor) -> Statement:
     elif cursor.accept("CREATE", "TABLE"):
         statement = ShowCreateTable(cursor.path())
     elif cursor.accept("CREATE", "BACKUP", "COLLECTION"):
-        statement = ShowCreateBackupCollection(read_collection_name(cursor))
+        statement = ShowCreateBackupCollection(cursor.collection())
     elif cursor.accept("BIN"):
         statement = ShowBin()
     elif cursor.accept("WAREHOUSE"):
@@ -160,7 +159,7 @@ def _read_show(cursor: TokenCursor) -> Statement:
     elif cursor.accept("BACKUPS"):
         if not (cursor.accept("IN") or cursor.accept("FROM")) and cursor.done:
             raise cursor.fault("expected IN collection")
-        statement = ShowBackups(read_collection_name(cursor))
+        statement = ShowBackups(cursor.collection())
     elif cursor.accept("OPERATIONS"):
         statement = ShowOperations()
     elif cursor.accept("OPERATION"):

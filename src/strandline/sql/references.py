@@ -110,7 +110,7 @@ def _read_view(cursor: TokenCursor) -> str | None:
 
 def _read_time(cursor: TokenCursor, ref: TableRef) -> TableRef | None:
     if cursor.accept("IN", "BACKUP"):
-        collection = cursor.name("the name of a backup collection")
+        collection = cursor.collection()
         backup: str | None = None
         if cursor.accept("AT"):
             backup = cursor.string_or_name("the name of a backup")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strandline.sql.backups import read_collection_name, read_drop_collection
+from strandline.sql.backups import read_drop_collection
 from strandline.sql.cursor import TokenCursor
 from strandline.sql.keep import KEEP_FORM, read_keep
 from strandline.sql.statements import DropBackup, DropBackupCollection, PinBackup, Prune
@@ -36,13 +36,13 @@ def read_pin(cursor: TokenCursor) -> PinBackup:
 def read_prune(cursor: TokenCursor) -> Prune:
     cursor.form = PRUNE_FORM
     cursor.expect("PRUNE")
-    collection = read_collection_name(cursor)
+    collection = cursor.collection()
     keep = read_keep(cursor) if cursor.sees("KEEP") else None
     return Prune(collection, keep, _read_confirm(cursor))
 
 
 def _read_backup(cursor: TokenCursor) -> tuple[str, str]:
-    return read_collection_name(cursor), cursor.string_or_name("the name of a backup in quotes")
+    return cursor.collection(), cursor.string_or_name("the name of a backup in quotes")
 
 
 def _read_confirm(cursor: TokenCursor) -> bool:
