@@ -76,11 +76,15 @@ class Story:
         cost = _seconds(step.seconds) + ("" if step.bytes is None else f", {_size(step.bytes)}")
         self.console.print(f"   {step.remark} [cyan]({cost})[/]\n", highlight=False)
 
-    def sql(self, text: str, shown: str | None = None) -> Result:
-        """Run a statement and display it; ``shown`` replaces the displayed text of a long one."""
-        lines = textwrap.indent(textwrap.dedent(shown or text).strip() + ";", "   ")
-        self.console.print(lines, style="dim", highlight=False, markup=False, soft_wrap=True)
+    def sql(self, text: str) -> Result:
+        """Display a statement and run it."""
+        self.show(text)
         return self.db.sql(text)
+
+    def show(self, text: str) -> None:
+        """Display a statement."""
+        lines = textwrap.indent(textwrap.dedent(text).strip() + ";", "   ")
+        self.console.print(lines, style="dim", highlight=False, markup=False, soft_wrap=True)
 
 
 def run(
@@ -139,38 +143,42 @@ def _tell(story: Story, rows: int) -> dict[str, Any]:
     with story.step("Say what is backed up together") as step:
         story.sql(COLLECTION)
         step.remark = "two tables and their indexes"
-    full = _backup(
-        story,
-        "Full backup: tables and indexes at one step",
-        "BACKUP shop",
-        "segments are shared, nothing is copied",
-    )
+    shop = db.collection("shop")
+    with story.step("Full backup: tables and indexes at one step") as step:
+        story.show("BACKUP shop")
+        full = _taken(step, shop.backup(), "segments are shared, nothing is copied")
 
     with story.step("Morning: new orders, and old ones are paid") as step:
-        new = [f"({rows + i}, {i % CUSTOMERS}, 'new', {100 + i})" for i in range(1000)]
-        text = f"{NEW_ORDERS} {', '.join(new)};\n{PAID}"
-        shown = f"{NEW_ORDERS} {new[0]}, {new[1]}, ... {new[-1]};\n{PAID}"
-        step.remark = f"{story.sql(text, shown).rows_changed:,} rows, one commit"
-    morning = _backup(story, "Incremental backup", "BACKUP shop INCREMENTAL", "only what changed")
+        new = [
+            {"id": rows + i, "customer": i % CUSTOMERS, "status": "new", "total": 100 + i}
+            for i in range(1000)
+        ]
+        shown = [f"({', '.join(map(repr, order.values()))})" for order in (new[0], new[1], new[-1])]
+        story.show(f"{NEW_ORDERS} {shown[0]}, {shown[1]}, ... {shown[2]};\n{PAID}")
+        with db.transaction():
+            db.table("orders").upsert(new)
+            paid = db.sql(PAID).rows_changed or 0
+        step.remark = f"{len(new) + paid:,} rows, one commit"
+    morning = _increment(story, shop, "only what changed")
 
     with story.step("Afternoon: customer 42 moves, some orders are cancelled") as step:
         step.remark = f"{story.sql(AFTERNOON).rows_changed:,} rows in two tables, one commit"
-    afternoon = _backup(story, "Incremental backup", "BACKUP shop INCREMENTAL", "only what changed")
+    afternoon = _increment(story, shop, "only what changed")
     before, answer = _digests(db), db.sql(QUESTION).rows()
 
     with story.step("Disaster: a bad script, and somebody backs up its work before anyone looks") as step:
         lost = story.sql("UPDATE orders SET total = 0 WHERE id < 5000").rows_changed
         step.remark = f"{lost:,} totals are gone"
-    evening = _backup(story, "Incremental backup", "BACKUP shop INCREMENTAL", "the damage is in it")
+    evening = _increment(story, shop, "the damage is in it")
     with story.step("Then the tables are dropped") as step:
         story.sql("DROP TABLE orders; DROP TABLE customers")
         step.remark = "nothing is left but the backups"
 
     with story.step(f"Restore the state of the afternoon: {afternoon}") as step:
-        operation = db.operation(str(story.sql(f"RESTORE shop AT '{afternoon}'").operation_id))
-        result = operation.result or {}
-        increments = operation.progress["increments"]
-        step.remark = f"{increments} increments on the full backup, {result['rows']:,} rows, visible at once"
+        story.show(f"RESTORE shop AT '{afternoon}'")
+        increments = len(shop.plan_restore(at=afternoon).chain) - 1
+        restored = shop.restore(at=afternoon)
+        step.remark = f"{increments} increments on the full backup, {restored.rows:,} rows, visible at once"
         step.bytes = 0
     with story.step("Proof") as step:
         problems = [
@@ -199,12 +207,17 @@ def _orders(db: strandline.Database, rows: int) -> DataFrame:
     )
 
 
-def _backup(story: Story, name: str, statement: str, remark: str) -> str:
-    with story.step(name) as step:
-        result = story.db.operation(str(story.sql(statement).operation_id)).result or {}
-        step.bytes = result["bytes"]
-        step.remark = f"{result['backup']}: {result['rows']:,} rows at step {result['step']}; {remark}"
-    return str(result["backup"])
+def _increment(story: Story, shop: strandline.Collection, remark: str) -> str:
+    with story.step("Incremental backup") as step:
+        story.show("BACKUP shop INCREMENTAL")
+        return _taken(step, shop.backup(incremental=True), remark)
+
+
+def _taken(step: StoryStep, backup: strandline.BackupInfo, remark: str) -> str:
+    """Tell about a backup, and return its name."""
+    step.bytes = backup.bytes
+    step.remark = f"{backup.name}: {backup.rows:,} rows at step {backup.step}; {remark}"
+    return backup.name
 
 
 def _digests(db: strandline.Database) -> dict[str, str]:
