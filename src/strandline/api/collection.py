@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
 
-Tables = Sequence[str] | Mapping[str, str]
-
 
 class Collection:
     """A backup collection: tables that are backed up together with their indexes, at one step.
@@ -298,7 +296,7 @@ class Collection:
         self,
         *,
         at: str | int | datetime | None = None,
-        tables: Tables | None = None,
+        tables: Sequence[str] | Mapping[str, str] | None = None,
         into: str | None = None,
         replace: bool = False,
         mode: Literal["reference", "copy"] = "reference",
@@ -314,7 +312,7 @@ class Collection:
         self,
         *,
         at: str | int | datetime | None = None,
-        tables: Tables | None = None,
+        tables: Sequence[str] | Mapping[str, str] | None = None,
         into: str | None = None,
         replace: bool = False,
         mode: Literal["reference", "copy"] = "reference",
@@ -330,7 +328,7 @@ class Collection:
         self,
         *,
         at: str | int | datetime | None = None,
-        tables: Tables | None = None,
+        tables: Sequence[str] | Mapping[str, str] | None = None,
         into: str | None = None,
         replace: bool = False,
         mode: Literal["reference", "copy"] = "reference",
@@ -345,7 +343,7 @@ class Collection:
         self,
         *,
         at: str | int | datetime | None = None,
-        tables: Tables | None = None,
+        tables: Sequence[str] | Mapping[str, str] | None = None,
         into: str | None = None,
         replace: bool = False,
         mode: Literal["reference", "copy"] = "reference",
@@ -391,7 +389,7 @@ class Collection:
     def _restore(
         self,
         at: Any,
-        tables: Tables | None,
+        tables: Sequence[str] | Mapping[str, str] | None,
         into: str | None,
         settings: tuple[st.Setting, ...],
         *,
@@ -570,7 +568,7 @@ def _listed(tables: Sequence[str]) -> Sequence[str]:
     return tables
 
 
-def _restored_tables(tables: Tables | None) -> tuple[st.RestoreTable, ...]:
+def _restored_tables(tables: Sequence[str] | Mapping[str, str] | None) -> tuple[st.RestoreTable, ...]:
     if tables is None:
         return ()
     if isinstance(tables, Mapping):
