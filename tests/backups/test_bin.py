@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import strandline
 from strandline import Database
-from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed
-from tests.backups.reading import CLUSTER, TABLE, backups, collection, contents, leaks, open_at, streams
+from strandline.errors import AlreadyExists, PathNotFound, PreconditionFailed
+from tests.backups.reading import CLUSTER, TABLE, backups, collection, contents, leaks, open_at
 from tests.backups.test_death import ALONE, Places
 from tests.crash.mortal import bury
 from tests.crash.mortal import connect as mortal_connect
@@ -36,89 +35,6 @@ def answer(db: Database, statement: str) -> dict[str, Any]:
     found = db.sql(statement)
     (row,) = found.rows()
     return dict(zip(found.columns, row, strict=True))
-
-
-def test_what_was_dropped_comes_back_whole(on_both: Database, clock: ManualClock) -> None:
-    db = on_both
-    held, names = taken(db), backups(db)
-    said = answer(db, "DROP BACKUP COLLECTION c")
-    until = datetime.fromtimestamp(clock.now() + DAY, timezone.utc)
-    assert (said["collection"], said["backups"], said["until"]) == ("c", 2, until)
-    assert (said["repository"], said["kept"], said["unsent"]) == (None, 0, 0)
-    assert streams(db, "/t") == [] and leaks(db) == []
-    clock.sleep(DAY / 2)
-    db.maintain()
-    back = answer(db, "UNDROP BACKUP COLLECTION c")
-    ended = "full: its streams ended when it was dropped"
-    assert back == {"collection": "c", "backups": 2, "next_backup": ended}
-    assert db.sql("SHOW BIN").rows() == []
-    assert backups(db) == names and contents(db) == held and db.verify("c") == []
-    with pytest.raises(
-        PreconditionFailed, match=r"was dropped after .*_incremental, which ended its streams"
-    ):
-        db.sql("BACKUP c INCREMENTAL")
-    db.sql("RESTORE c INTO `r`")
-    assert len(db.sql("SELECT * FROM `r/t`").rows()) == 2
-    db.sql(f"{WRITE.format(3)}; BACKUP c INCREMENTAL OR FULL; {WRITE.format(4)}; BACKUP c INCREMENTAL")
-    assert [name.rsplit("_", 1)[1] for name in backups(db)] == ["full", "incremental"] * 2
-    assert db.verify("c") == [] and leaks(db) == []
-
-
-def test_nothing_of_it_is_in_the_tree(db: Database) -> None:
-    db.sql(MAKE)
-    db.sql("DROP BACKUP COLLECTION c PURGE")
-    before = db.ls(depth=None)
-    db.sql(f"CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; BACKUP c; DROP BACKUP COLLECTION c")
-    assert db.ls(depth=None) == before and db.sql("SHOW BIN").rows() != []
-    assert [entry["name"] for entry in db.overview()] == [entry.name for entry in db.ls()]
-    assert db.sql("SHOW BACKUP COLLECTIONS").rows() == [] and db.status().collections == ()
-    assert db.sql("SHOW TABLES").rows() == [("/t", db.describe("/t")["version"])]
-    for act in (
-        lambda: db.ls("/.bin"),
-        lambda: db.describe("/.bin"),
-        lambda: db.sql("SELECT * FROM `.bin/9/c`"),
-    ):
-        with pytest.raises(PathNotFound):
-            act()
-    for text in (
-        "CREATE TABLE `.bin` (k Int32, PRIMARY KEY (k))",
-        "CREATE TABLE `.bin/1/t` (k Int32, PRIMARY KEY (k))",
-        "ALTER TABLE t RENAME TO `.bin/t`",
-        f"CREATE BACKUP COLLECTION d (TABLE `.bin/t`) {CLUSTER}",
-    ):
-        with pytest.raises(InvalidArgument, match=r"inside /\.bin"):
-            db.sql(text)
-    db.sql(f"CREATE BACKUP COLLECTION d DATABASE {CLUSTER}; BACKUP d")
-    assert list(contents(db, collection="d")) == ["/t", "/t/by_v"]
-
-
-def test_a_new_collection_may_have_its_name(db: Database) -> None:
-    held = taken(db)
-    # All of it in one second, so that the new streams could get the names of the old ones.
-    db.sql(f"DROP BACKUP COLLECTION c; CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; BACKUP c")
-    with pytest.raises(AlreadyExists) as refused:
-        db.sql("UNDROP BACKUP COLLECTION c")
-    assert "UNDROP BACKUP COLLECTION `c` AS other" in refused.value.hint
-    db.sql("UNDROP BACKUP COLLECTION c AS d")
-    assert contents(db, collection="d") == held
-    db.sql(WRITE.format(3))
-    with pytest.raises(PreconditionFailed, match="ended its streams"):
-        db.sql("BACKUP d INCREMENTAL")
-    db.sql("BACKUP c INCREMENTAL; BACKUP d; BACKUP d INCREMENTAL")
-    assert db.verify("c") == [] and db.verify("d") == []
-
-
-def test_the_last_one_of_a_name_comes_back_first(db: Database, clock: ManualClock) -> None:
-    taken(db)
-    db.sql(f"DROP BACKUP COLLECTION c; CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}")
-    clock.sleep(60)
-    db.sql("DROP BACKUP COLLECTION c")
-    by = answer(db, "UNDROP BACKUP COLLECTION c")
-    assert (by["backups"], by["next_backup"]) == (0, "full")
-    db.sql("UNDROP BACKUP COLLECTION c AS first")
-    assert len(backups(db, "first")) == 2
-    with pytest.raises(PathNotFound, match="no backup collection 'c' in the bin"):
-        db.sql("UNDROP BACKUP COLLECTION c")
 
 
 def test_its_space_is_free_when_its_time_is_over(
@@ -225,28 +141,9 @@ def test_a_process_that_dies_leaves_it_here_or_there(tmp_path: Path, statement: 
     assert deaths >= (3 if statement.startswith("DROP") else 1)
 
 
-def test_what_cannot_be_undropped(db: Database) -> None:
-    db.sql(f"{MAKE}; CREATE BACKUP COLLECTION nightly (TABLE t) {CLUSTER}; DROP BACKUP COLLECTION nightly")
-    with pytest.raises(PathNotFound) as refused:
-        db.sql("UNDROP BACKUP COLLECTION nihtly")
-    assert "nightly" in refused.value.hint
-    with pytest.raises(strandline.errors.StrandlineError, match="reserved"):
-        db.sql("UNDROP BACKUP COLLECTION nightly AS __ydb_x")
-    with pytest.raises(strandline.errors.StrandlineError, match="part of a transaction"):
-        db.sql("BEGIN; UNDROP BACKUP COLLECTION nightly")
-
-
 def test_a_collection_with_the_place_of_another_one_does_not_come_back(
     kept: Database, repository: Path
 ) -> None:
     kept.sql(f"DROP BACKUP COLLECTION c; {collection(repository).replace('COLLECTION c', 'COLLECTION d')}")
     with pytest.raises(PreconditionFailed, match="is that of the collection 'd'"):
         kept.sql("UNDROP BACKUP COLLECTION c")
-
-
-def test_it_follows_when_its_table_gets_another_name(db: Database) -> None:
-    taken(db)
-    db.sql("DROP BACKUP COLLECTION c; ALTER TABLE t RENAME TO u")
-    db.sql("CREATE TABLE t (k Int32, PRIMARY KEY (k)); UNDROP BACKUP COLLECTION c; BACKUP c")
-    assert list(contents(db)) == ["/u", "/u/by_v"]
-    assert db.verify("c") == [] and leaks(db) == []

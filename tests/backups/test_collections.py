@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from strandline import Database, records
+from strandline import records
 from strandline.backups.collection import Collection, CollectionSettings, repository_of, storage_of
 from strandline.backups.record import next_name, stream_name, time_of
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, StrandlineError
-from tests.backups.reading import TABLE, collection
 
 CLUSTER = ("STORAGE", "cluster")
 NOON = 1767268800.0  # 2026-01-01 12:00:00 UTC
@@ -179,10 +178,3 @@ def test_names_differ_and_sort_in_the_order_of_the_backups(taken: list[Any]) -> 
     times = [time_of(name) for name in made]
     assert len({stream_name(name) for name in made}) == len(made) == len(set(times))
     assert times == sorted(times)
-
-
-def test_a_collection_whose_name_was_mistyped_is_suggested(db: Database) -> None:
-    db.sql(f"{TABLE}; {collection('cluster').replace('COLLECTION c', 'COLLECTION nightly')}")
-    with pytest.raises(PathNotFound, match="no backup collection 'nighty'") as refused:
-        db.sql("BACKUP nighty")
-    assert "'nightly'" in refused.value.hint

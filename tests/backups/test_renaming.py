@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from strandline import Database
 from strandline.catalog import paths
-from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, StrandlineError, UnderOperation
+from strandline.errors import UnderOperation
 from tests.backups.reading import TABLE, backups, contents, leaks, open_at, records, streams
 from tests.effort import EVERY
 from tests.tables.examples import assert_sound, rows
@@ -32,33 +31,6 @@ def filled(on_both: Database) -> Database:
     db.sql(f"{TABLE}; {COLLECTION.format(members='(TABLE t)')}")
     db.sql("UPSERT INTO t (k, v, n) VALUES (1, 'a', 10), (2, 'b', 20)")
     return db
-
-
-@SQLITE
-def test_all_that_is_the_tables_goes_with_it(filled: Database, connect: Callable[..., Database]) -> None:
-    db = filled
-    db.sql("ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'UPDATES', FORMAT = 'JSON')")
-    step, before = db.step, db.describe("/t")
-    done = db.sql("ALTER TABLE t RENAME TO `dir/deep/u`")
-    assert done.step == step + 1
-    after = db.describe("/dir/deep/u")
-    assert after["version"] == before["version"] + 1
-    for same in ("columns", "key", "rows", "digest"):
-        assert after[same] == before[same]
-    (index,) = after["indexes"]
-    assert index["version"] == db.describe("/dir/deep/u/by_v/indexImplTable")["version"]
-    assert rows(db, QUERY.format("`dir/deep/u`")) == [(1, "a"), (2, "b")]
-    assert rows(db, "SELECT k FROM `dir/deep/u` VIEW by_v WHERE v = 'b'") == [(2,)]
-    assert rows(db, f"SELECT k FROM `dir/deep/u` VERSION AS OF {step}") == [(1,), (2,)], "also before it"
-    with pytest.raises(PathNotFound):
-        db.sql(QUERY.format("t"))
-    db.sql("UPSERT INTO `dir/deep/u` (k, v) VALUES (3, 'c')")
-    assert [record["k"] for record in db.stream("/dir/deep/u/f").records()] == [3]
-    assert "/dir/deep/u" in str(db.sql("SHOW BACKUP COLLECTIONS").rows())
-    assert_sound(db, "/dir/deep/u")
-    db.sql("CREATE TABLE t (k Int32, PRIMARY KEY (k))")
-    assert rows(db, "SELECT * FROM t") == []
-    assert leaks(db) == []
 
 
 def test_a_chain_goes_on_and_each_backup_has_the_name_of_its_moment(filled: Database) -> None:
@@ -137,38 +109,6 @@ def test_names_that_are_exchanged_and_taken_again(on_both: Database, members: st
 
 
 @SQLITE
-def test_what_is_refused_changes_nothing(filled: Database) -> None:
-    db = filled
-    db.sql(
-        "CREATE TABLE u (k Int32, PRIMARY KEY (k)); CREATE TABLE `dir/x` (k Int32, PRIMARY KEY (k)); BACKUP c"
-    )
-    before = (db.step, db.ls("/", depth=None), db.describe("/t"))
-    for statement, error, message in (
-        ("ALTER TABLE t RENAME TO u", AlreadyExists, "/u already exists"),
-        ("ALTER TABLE t RENAME TO dir", AlreadyExists, "/dir already exists"),
-        ("ALTER TABLE t RENAME TO t", InvalidArgument, "/t already has this name"),
-        ("ALTER TABLE t RENAME TO `t/by_v`", AlreadyExists, "already exists"),
-        (
-            "ALTER TABLE t RENAME TO `t/below`",
-            InvalidArgument,
-            "/t is a table, so nothing can be created below",
-        ),
-        ("ALTER TABLE t RENAME TO `.backups/t`", InvalidArgument, "only backups live"),
-        ("ALTER TABLE t RENAME TO `.replaced/t`", InvalidArgument, "replaced"),
-        ("ALTER TABLE t RENAME TO indexImplTable", InvalidArgument, "reserved"),
-        ("ALTER TABLE t RENAME TO __ydb_t", InvalidArgument, "reserved"),
-        ("ALTER TABLE nope RENAME TO v", PathNotFound, "there is no table /nope"),
-        ("ALTER TABLE dir RENAME TO v", InvalidArgument, "not a table"),
-        ("ALTER TABLE `t/by_v/indexImplTable` RENAME TO v", InvalidArgument, "belongs to an index"),
-        ("ALTER TABLE t RENAME TO v, ADD COLUMN c Int32", StrandlineError, "can be combined"),
-    ):
-        with pytest.raises(error, match=message) as fault:
-            db.sql(statement)
-        assert fault.value.hint
-    assert (db.step, db.ls("/", depth=None), db.describe("/t")) == before
-
-
-@SQLITE
 def test_a_table_or_collection_under_operation_keeps_its_name(filled: Database) -> None:
     db = filled
     for path in ("/t", "/t/by_v/indexImplTable", "/.backups/collections/c"):
@@ -181,28 +121,6 @@ def test_a_table_or_collection_under_operation_keeps_its_name(filled: Database) 
             paths.set_state(tx, [row.id], paths.READY, None)
     db.sql("ALTER TABLE t RENAME TO u")
     assert len(streams(db, "/u")) == 0
-
-
-def test_other_processes_and_open_transactions(
-    filled: Database, connect: Callable[..., Database], catalog_url: str | None
-) -> None:
-    db, other = filled, connect(catalog_url)
-    assert rows(other, QUERY.format("t")) == [(1, "a"), (2, "b")]
-    other.sql("CREATE TABLE x (k Int32, PRIMARY KEY (k)); BEGIN; UPSERT INTO x (k) VALUES (1)")
-    db.sql("ALTER TABLE t RENAME TO u; CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k))")
-    # In this snapshot there was no table of this name, so the rows of the present one must not appear.
-    for name in ("u", "t"):
-        with pytest.raises(StrandlineError, match=r"after step|changed"):
-            other.sql(QUERY.format(name))
-    other.sql("ROLLBACK")
-    assert rows(other, QUERY.format("u")) == [(1, "a"), (2, "b")]
-    assert rows(other, QUERY.format("t")) == []
-    other.sql("BEGIN; UPSERT INTO u (k, v) VALUES (3, 'c')")
-    db.sql("ALTER TABLE u RENAME TO w")
-    with pytest.raises(StrandlineError):
-        other.sql("COMMIT")
-    assert rows(other, QUERY.format("w")) == [(1, "a"), (2, "b")]
-    assert_sound(other, "/w")
 
 
 def test_increments_go_on_in_a_repository_after_a_rename_and_a_restore(kept: Database) -> None:

@@ -163,35 +163,3 @@ def test_a_condition_is_what_three_valued_logic_says_in_the_process_and_on_spark
         )
         for condition, found in zip(conditions[::3], there.sql(f"SELECT {counts}").rows()[0], strict=True):
             assert sorted(found) == matching(expected(condition)), written(condition)
-
-
-BEYOND = "9223372036854775808"
-
-
-@pytest.mark.parametrize("way", [ARROW, SPARK], ids=["here", "on Spark"])
-def test_null_is_not_below_a_number_beyond_bigint_wherever_it_is_asked(
-    create: Callable[[Any], Database], way: Any
-) -> None:
-    db = create(way)
-    column = f"c{TYPES.index('Int32')}"
-    condition = f"{column} < {BEYOND}"
-    assert sorted(db.sql(f"SELECT k FROM t WHERE {condition}").rows()) == [(1,), (2,), (3,)]
-    assert sorted(db.sql(f"SELECT a.k FROM t AS a JOIN t AS b ON a.k = b.k AND b.{condition}").rows()) == [
-        (1,),
-        (2,),
-        (3,),
-    ]
-    assert (
-        db.sql(f"SELECT count(*) AS n FROM t GROUP BY k HAVING max({column}) >= -{BEYOND}5 ORDER BY k").rows()
-        == [(1,)] * 3
-    )
-    assert db.sql(f"SELECT CASE WHEN {condition} THEN 1 ELSE 0 END AS c FROM t ORDER BY k").rows() == [
-        (0,),
-        (1,),
-        (1,),
-        (1,),
-    ]
-    db.sql(f"UPDATE t SET c0 = 1 WHERE NOT ({column} > {BEYOND})")
-    assert [db.table("t").get(k)["c0"] for k in range(4)] == [None, 1, 1, 1]  # type: ignore[index]
-    db.sql(f"DELETE FROM t WHERE {condition}")
-    assert db.sql("SELECT k FROM t").rows() == [(0,)]

@@ -17,7 +17,7 @@ import pytest
 from strandline import Database
 from strandline.errors import StrandlineError
 from tests.effort import FACTOR
-from tests.tables.examples import ARROW, SPARK, refused
+from tests.tables.examples import ARROW, SPARK
 from tests.tables.grammar import CONSTANTS
 
 if TYPE_CHECKING:
@@ -135,20 +135,3 @@ def test_a_time_as_text_with_an_offset_is_that_instant_every_way_in(
         assert sorted(
             db.sql(f"SELECT k FROM t WHERE t = '{TEXT}' AND s <= '{TEXT}' AND d = '2026-01-01'").rows()
         ) == [(k,) for k in range(len(ways_in))]
-
-
-@pytest.mark.parametrize("way", [ARROW, SPARK], ids=["here", "on Spark"])
-def test_a_null_of_a_type_that_does_not_fit_is_refused(
-    connect: Callable[..., Database], spark: SparkSession, way: Any
-) -> None:
-    db = connect(spark=spark, settings=way)
-    db.sql("CREATE TABLE t (k Int32, b Bool, PRIMARY KEY (k)); UPSERT INTO t VALUES (1, true)")
-    for text in (
-        "UPSERT INTO t VALUES (1, CAST(NULL AS INT))",
-        "UPSERT INTO t SELECT 1, CAST(NULL AS INT)",
-        "UPDATE t SET b = CAST(NULL AS INT)",
-    ):
-        with refused(db, "INVALID_ARGUMENT", "Bool"):
-            db.sql(text)
-    db.sql("UPSERT INTO t VALUES (1, CAST(NULL AS BOOLEAN))")
-    assert db.table("t").get(1) == {"k": 1, "b": None}

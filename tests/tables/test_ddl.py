@@ -9,7 +9,7 @@ import pytest
 
 from strandline import Database
 from tests.effort import EVERY
-from tests.tables.examples import SPARK, assert_sound, content, refused, rows, tree
+from tests.tables.examples import SPARK, assert_sound, refused, rows, tree
 
 FULL = """
 CREATE TABLE `shop/orders` (
@@ -19,35 +19,6 @@ CREATE TABLE `shop/orders` (
     INDEX by_amount GLOBAL ASYNC ON (amount, customer)
 )
 """
-
-
-def test_a_table_is_what_the_statement_says(db: Database) -> None:
-    assert db.sql(FULL).step == 1
-    assert tree(db) == [
-        ("/shop", "directory"),
-        ("/shop/orders", "table"),
-        ("/shop/orders/by_amount", "index"),
-        ("/shop/orders/by_amount/indexImplTable", "table"),
-        ("/shop/orders/by_customer", "index"),
-        ("/shop/orders/by_customer/indexImplTable", "table"),
-    ]
-    described = db.describe("/shop/orders")
-    assert described["key"] == ["id", "line"]
-    assert described["columns"] == [
-        {"name": "id", "type": "Uint64", "not_null": True},
-        {"name": "line", "type": "Int32", "not_null": False},
-        {"name": "customer", "type": "Utf8", "not_null": False},
-        {"name": "amount", "type": "Decimal(12,2)", "not_null": False},
-        {"name": "note", "type": "Json", "not_null": False},
-    ]
-    assert [(i["name"], i["kind"], i["columns"], i["cover"]) for i in described["indexes"]] == [
-        ("by_customer", "GLOBAL SYNC", ["customer"], ["amount", "note"]),
-        ("by_amount", "GLOBAL ASYNC", ["amount", "customer"], []),
-    ]
-    impl = db.describe("/shop/orders/by_customer/indexImplTable")
-    assert impl["key"] == ["customer", "id", "line"]
-    assert [c["name"] for c in impl["columns"]] == ["customer", "id", "line", "amount", "note"]
-    assert_sound(db, "/shop/orders")
 
 
 def test_the_statement_that_is_shown_makes_the_same_table(connect: Callable[..., Database]) -> None:
@@ -120,57 +91,6 @@ def test_any_names_will_do_on_spark(
     assert db.check("/" + "/".join([*names, names[0]])).ok
 
 
-def test_names_are_case_sensitive_and_columns_are_not(db: Database) -> None:
-    db.sql("CREATE TABLE T (Key Int32, Value Utf8, PRIMARY KEY (KEY), INDEX i GLOBAL ON (VALUE))")
-    db.sql("CREATE TABLE t (key Int32, PRIMARY KEY (key))")
-    db.sql("UPSERT INTO T (KEY, value) VALUES (1, 'x')")
-    assert rows(db, "SELECT kEy, VALUE FROM T WHERE KEY = 1") == [(1, "x")]
-    assert rows(db, "SELECT Key FROM T VIEW i WHERE value = 'x'") == [(1,)]
-    assert rows(db, "SELECT key FROM t") == []
-    assert db.describe("/T")["key"] == ["Key"]
-
-
-def test_if_exists_and_if_not_exists(db: Database) -> None:
-    assert db.sql("DROP TABLE IF EXISTS t").step is None
-    assert db.sql("CREATE TABLE IF NOT EXISTS t (k Int32, PRIMARY KEY (k))").step == 1
-    assert db.sql("CREATE TABLE IF NOT EXISTS t (other Utf8, PRIMARY KEY (other))").step is None
-    assert db.describe("/t")["key"] == ["k"]
-    assert db.sql("DROP TABLE IF EXISTS t").step == 2
-    db.sql("CREATE TABLE `d/t` (k Int32, PRIMARY KEY (k))")
-    with refused(db, "ALREADY_EXISTS"):
-        db.sql("CREATE TABLE IF NOT EXISTS d (k Int32, PRIMARY KEY (k))")
-
-
-def test_a_table_that_was_dropped_begins_anew(db: Database) -> None:
-    db.sql(
-        "CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL ON (v)); UPSERT INTO t (k, v) VALUES (1, 'old')"
-    )
-    old = db.describe("/t")
-    db.sql("DROP TABLE t; CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL ON (v))")
-    assert rows(db, "SELECT * FROM t") == []
-    assert rows(db, "SELECT * FROM t VIEW i") == []
-    assert db.describe("/t")["created_step"] > old["step"]
-    db.sql("UPSERT INTO t (k, v) VALUES (1, 'new')")
-    assert_sound(db, "/t")
-    with refused(db, "PATH_NOT_FOUND", "did not exist at step"):
-        db.sql(f"SELECT * FROM t VERSION AS OF {old['step']}")
-
-
-def test_columns_come_and_go(db: Database) -> None:
-    db.sql("CREATE TABLE t (k Int32, a Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, a) VALUES (1, 'x')")
-    first = db.step
-    db.sql("ALTER TABLE t ADD COLUMN b Int64, ADD COLUMN c Double")
-    assert rows(db, "SELECT k, a, b, c FROM t") == [(1, "x", None, None)]
-    assert db.describe("/t")["version"] == 2
-    db.sql("UPSERT INTO t (k, b) VALUES (1, 5), (2, 6)")
-    second = db.step
-    db.sql("ALTER TABLE t DROP COLUMN a, DROP COLUMN c")
-    assert rows(db, "SELECT * FROM t") == [(1, 5), (2, 6)]
-    assert_sound(db, "/t")
-    assert rows(db, f"SELECT * FROM t VERSION AS OF {first}") == [(1, "x")]
-    assert rows(db, f"SELECT * FROM t VERSION AS OF {second}") == [(1, "x", 5, None), (2, None, 6, None)]
-
-
 def test_adding_a_column_changes_no_digest(db: Database) -> None:
     db.sql("CREATE TABLE t (k Int32, a Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, a) VALUES (1, 'x')")
     before = db.describe("/t")["digest"]
@@ -181,68 +101,6 @@ def test_adding_a_column_changes_no_digest(db: Database) -> None:
     db.sql("ALTER TABLE t DROP COLUMN a")
     assert db.describe("/t")["digest"] != before
     assert_sound(db, "/t")
-
-
-@pytest.mark.parametrize("compacted", [False, True])
-def test_a_column_added_again_under_its_name_does_not_bring_old_values_back(
-    db: Database, compacted: bool
-) -> None:
-    db.sql(
-        "CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'old'), (2, 'old')"
-    )
-    at_old = db.step
-    if compacted:
-        assert db.compact("/t")
-    db.sql("ALTER TABLE t DROP COLUMN v")
-    db.sql("ALTER TABLE t ADD COLUMN V Int32")
-    assert rows(db, "SELECT k, v FROM t") == [(1, None), (2, None)]
-    db.sql("UPSERT INTO t (k, v) VALUES (2, 7)")
-    assert rows(db, "SELECT k, v FROM t") == [(1, None), (2, 7)]
-    if compacted:
-        assert db.compact("/t")
-        assert rows(db, "SELECT k, v FROM t") == [(1, None), (2, 7)]
-    assert rows(db, f"SELECT k, v FROM t VERSION AS OF {at_old}") == [(1, "old"), (2, "old")]
-    assert_sound(db, "/t")
-
-
-def test_drop_and_add_of_one_name_in_one_statement(db: Database) -> None:
-    db.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'old')")
-    db.sql("ALTER TABLE t DROP COLUMN v, ADD COLUMN v Utf8")
-    assert rows(db, "SELECT * FROM t") == [(1, None)]
-    assert_sound(db, "/t")
-
-
-def test_an_index_on_a_filled_table_holds_all_of_it(db: Database) -> None:
-    db.sql("CREATE TABLE t (k Int32, a Utf8, b Int64, PRIMARY KEY (k))")
-    db.sql("UPSERT INTO t (k, a, b) VALUES (1, 'x', 10), (2, NULL, 20), (3, '', NULL)")
-    db.sql("UPSERT INTO t (k, a) VALUES (1, 'y'); DELETE FROM t WHERE k = 3")
-    assert db.sql("ALTER TABLE t ADD INDEX i GLOBAL SYNC ON (a) COVER (b)").step == db.step
-    assert content(db, "/t/i/indexImplTable") == [(None, 2, 20), ("y", 1, 10)]
-    described = db.describe("/t")
-    assert described["version"] == 2
-    assert_sound(db, "/t")
-    db.sql("UPSERT INTO t (k, a) VALUES (2, 'z')")
-    assert rows(db, "SELECT k, b FROM t VIEW i WHERE a = 'z'") == [(2, 20)]
-    db.sql("ALTER TABLE t DROP INDEX i")
-    assert [p for p, _ in tree(db)] == ["/t"]
-    assert db.describe("/t")["version"] == 3
-    db.sql("ALTER TABLE t DROP COLUMN a")
-
-
-def test_an_index_is_built_on_spark_with_the_same_result(
-    connect: Callable[..., Database], spark: object
-) -> None:
-    digests = []
-    for options in ({}, {"spark": spark, "settings": SPARK}):
-        db = connect(**options)
-        db.sql("CREATE TABLE t (k Int32, a Utf8, b Int64, PRIMARY KEY (k))")
-        db.table("t").upsert([{"k": n, "a": str(n % 7) if n % 5 else None, "b": n} for n in range(100)])
-        db.sql("DELETE FROM t WHERE k = 50; UPSERT INTO t (k, a) VALUES (7, 'seven')")
-        db.sql("ALTER TABLE t ADD INDEX i GLOBAL ON (a) COVER (b)")
-        digests.append([db.describe(p)["digest"] for p in ("/t", "/t/i/indexImplTable")])
-        assert db.describe("/t/i")["rows"] == 99
-        assert db.check("/t").ok
-    assert digests[0] == digests[1]
 
 
 def test_an_index_built_beside_writers_misses_nothing(connect: Callable[..., Database]) -> None:
@@ -274,43 +132,6 @@ def test_an_index_built_beside_writers_misses_nothing(connect: Callable[..., Dat
         stop.set()
         writer.join()
     assert failed == []
-    assert_sound(db, "/t")
-
-
-def test_partitions_at_keys(db: Database) -> None:
-    db.sql(
-        "CREATE TABLE t (k Uint64, v Utf8, PRIMARY KEY (k)) WITH (PARTITION_AT_KEYS = (10, 18446744073709551615))"
-    )
-    assert db.describe("/t")["partition_at_keys"] == [[10], [18446744073709551615]]
-    db.sql(
-        "CREATE TABLE u (a Utf8, d Date, n Decimal(5,2), PRIMARY KEY (a, d, n)) WITH (PARTITION_AT_KEYS = ('a', ('b', DATE '2024-01-31'), ('b', '2024-02-01', 1.5)))"
-    )
-    bounds = db.describe("/u")["partition_at_keys"]
-    assert [[str(v) for v in bound] for bound in bounds] == [
-        ["a"],
-        ["b", "2024-01-31"],
-        ["b", "2024-02-01", "1.50"],
-    ]
-
-
-def test_uniform_partitions(db: Database) -> None:
-    db.sql("CREATE TABLE t (k Uint8, PRIMARY KEY (k)) WITH (UNIFORM_PARTITIONS = 4)")
-    assert db.describe("/t")["partition_at_keys"] == [[64], [128], [192]]
-    db.sql("CREATE TABLE u (k Int8, PRIMARY KEY (k)) WITH (UNIFORM_PARTITIONS = 2)")
-    assert db.describe("/u")["partition_at_keys"] == [[0]]
-    db.sql("CREATE TABLE w (k Uint64, PRIMARY KEY (k)) WITH (UNIFORM_PARTITIONS = 1)")
-    assert db.describe("/w")["partition_at_keys"] == []
-
-
-def test_compaction_cuts_at_the_partitions(spark_db: Database) -> None:
-    db = spark_db
-    db.sql("CREATE TABLE t (k Uint32, v Utf8, PRIMARY KEY (k)) WITH (PARTITION_AT_KEYS = (10, 20))")
-    db.table("t").upsert([{"k": n, "v": str(n)} for n in range(5, 25)])
-    before = db.describe("/t")
-    assert db.compact("/t")
-    after = db.describe("/t")
-    assert (after["rows"], after["digest"]) == (before["rows"], before["digest"])
-    assert after["segments"] == 3
     assert_sound(db, "/t")
 
 
@@ -446,22 +267,3 @@ def test_statements_run_in_order_until_one_is_refused(db: Database) -> None:
             "CREATE TABLE a (k Int32, PRIMARY KEY (k)); CREATE TABLE a (k Int32, PRIMARY KEY (k)); CREATE TABLE b (k Int32, PRIMARY KEY (k))"
         )
     assert tree(db) == [("/a", "table")]
-
-
-def test_a_text_with_a_fault_runs_not_at_all(db: Database) -> None:
-    with refused(db, "SYNTAX_ERROR"):
-        db.sql("CREATE TABLE a (k Int32, PRIMARY KEY (k)); CREATE TABEL b (k Int32, PRIMARY KEY (k))")
-
-
-def test_tables_on_both_catalogs(connect: Callable[..., Database], catalog_url: str | None) -> None:
-    db = connect(catalog=catalog_url)
-    db.sql(FULL)
-    db.sql(
-        "UPSERT INTO `shop/orders` (id, line, customer, amount, note) VALUES (1, 1, 'ü', 9.5, '{}'), (18446744073709551615, NULL, NULL, NULL, NULL)"
-    )
-    db.sql("ALTER TABLE `shop/orders` ADD COLUMN z Int8")
-    db.sql("ALTER TABLE `shop/orders` ADD INDEX by_z GLOBAL ON (z)")
-    db.sql("UPDATE `shop/orders` SET z = 5 WHERE line = 1")
-    assert_sound(db, "/shop/orders")
-    db.sql("DROP TABLE `shop/orders`")
-    assert tree(db) == [("/shop", "directory")]

@@ -75,61 +75,6 @@ def test_an_overview_says_of_each_entry_what_its_description_says(on_both: Datab
         ]
 
 
-def test_a_table_is_described(filled: Database) -> None:
-    described = filled.describe("a/b/t")
-    assert {k: described[k] for k in ("path", "type", "version", "state", "key", "step", "rows")} == {
-        "path": "/a/b/t",
-        "type": "table",
-        "version": 1,
-        "state": "ready",
-        "key": ["k"],
-        "step": filled.step,
-        "rows": 2,
-    }
-    assert len(described["digest"]) == 32
-    assert [set(i) >= {"name", "kind", "columns", "cover", "version"} for i in described["indexes"]] == [
-        True,
-        True,
-    ]
-    assert filled.table("/a/b/t").describe() == described
-
-
-def test_an_index_and_its_table_are_described_by_their_own_paths(filled: Database) -> None:
-    index = filled.describe("/a/b/t/i")
-    assert (index["type"], index["kind"], index["columns"], index["cover"], index["rows"]) == (
-        "index",
-        "GLOBAL SYNC",
-        ["v"],
-        ["n"],
-        2,
-    )
-    impl = filled.describe("/a/b/t/i/indexImplTable")
-    assert (impl["type"], impl["key"], impl["rows"], impl["digest"]) == (
-        "table",
-        ["v", "k"],
-        2,
-        index["digest"],
-    )
-    assert index["version"] == impl["version"] == filled.describe("/a/b/t")["indexes"][0]["version"]
-    assert index["step"] == filled.step
-
-
-def test_an_asynchronous_index_says_how_far_it_has_come(filled: Database) -> None:
-    late = filled.describe("/a/b/t/j")
-    created = filled.describe("/a/b/t")["created_step"]
-    assert (late["step"], late["steps_behind"], late["rows"]) == (created, 1, 0)
-    filled.maintain()
-    late = filled.describe("/a/b/t/j")
-    assert (late["steps_behind"], late["rows"]) == (0, 2)
-    assert late["step"] >= filled.describe("/a/b/t")["step"]
-
-
-def test_a_directory_is_described(filled: Database) -> None:
-    assert filled.describe("/")["type"] == filled.describe("/a/b")["type"] == "directory"
-    assert filled.describe("/")["path"] == "/"
-    assert filled.describe("/a")["version"] == 1
-
-
 def test_what_sql_shows(filled: Database) -> None:
     assert rows(filled, "SHOW TABLES") == [("/a/Z", 1), ("/a/b/t", 1)]
     assert rows(filled, "SHOW TABLES IN `a/b`") == [("/a/b/t", 1)]

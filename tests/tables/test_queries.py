@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from strandline import Database, Settings
-from tests.effort import EVERY
 from tests.processes import run
 from tests.tables.examples import ARROW, SPARK, NoSpark, QuickFiles, content, refused, rows
 
@@ -76,28 +74,6 @@ HERE = [
 ]
 """Queries that run in the process, and have the same result on Spark."""
 
-THERE = {
-    "SELECT k + 1 FROM t WHERE k = 1": [(2,)],
-    "SELECT max(n), count(v) FROM t": [(40, 5)],
-    "SELECT v, sum(n) FROM t GROUP BY v HAVING count(*) > 1": [("a", 40)],
-    "SELECT t.k, u.note FROM t JOIN `dir/u` AS u ON t.k = u.k ORDER BY t.k": [(1, "one"), (3, "three")],
-    "SELECT u.k FROM `dir/u` u LEFT ANTI JOIN t ON t.k = u.k": [(7,)],
-    "WITH x AS (SELECT * FROM t VIEW by_v WHERE v = 'a') SELECT count(*) FROM x": [(2,)],
-    "SELECT a.k FROM t VIEW by_v AS a JOIN t VIEW by_n AS b ON a.n = b.n WHERE b.v = 'b'": [(2,)],
-    "SELECT d FROM t VIEW by_v AS x WHERE x.n = 10 + 0": [(1.5,)],
-    "SELECT * FROM (SELECT k, b FROM t VIEW by_n WHERE n < 0 + 0)": [(6, True)],
-    "SELECT k FROM t WHERE v LIKE 'a%' ORDER BY k": [(1,), (3,)],
-    "SELECT k FROM t WHERE k IN (SELECT k FROM `dir/u`) ORDER BY 1": [(1,), (3,)],
-    "SELECT k FROM t UNION ALL SELECT k FROM `dir/u` ORDER BY k LIMIT 3": [(1,), (1,), (2,)],
-    "SELECT '{x}' || '{t0}' AS s FROM t WHERE k = 1": [("{x}{t0}",)],
-    "FROM t VIEW by_v |> WHERE v = 'b'": [(2, "b", 20, None, False, date(2024, 2, 29))],
-    "SELECT count(d) FROM t VIEW by_v NATURAL JOIN (SELECT 1.5D AS d)": [(1,)],
-    "SELECT 1": [(1,)],
-    "VALUES (1, 'x')": [(1, "x")],
-    "SELECT row_number() OVER (ORDER BY k DESC) AS r, k FROM t ORDER BY k LIMIT 1": [(6, 1)],
-    "SELECT year(day) FROM t VIEW by_v WHERE v = 'b' AND length(v) = 1": [(2024,)],
-}
-
 
 @pytest.fixture
 def filled(connect: Callable[..., Database]) -> Database:
@@ -121,14 +97,6 @@ def test_simple_queries_need_no_spark_and_mean_what_spark_says(
         assert repr(mine) == repr(other), query  # NaN is not equal to itself.
         assert list(result.columns) == list(theirs.columns), query
         assert [type(v) for row in mine for v in row] == [type(v) for row in other for v in row], query
-
-
-def test_all_of_spark_sql(connect: Callable[..., Database], filled: Database, spark: Any) -> None:
-    db = connect("shared", spark=spark)
-    for number, (query, expected) in enumerate(THERE.items()):
-        assert rows(db, query) == expected, query
-        if EVERY or number < 3:
-            assert db.sql(query).df.count() == len(expected)
 
 
 def test_a_result_is_rows_and_a_data_frame(
@@ -157,37 +125,6 @@ def test_a_data_frame_of_a_table(connect: Callable[..., Database], filled: Datab
     assert db.table("dir/u").df().columns == ["k", "note"]
 
 
-def test_every_step_of_the_past_can_be_read(db: Database) -> None:
-    db.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL ON (v))")
-    seen: dict[int, list[Any]] = {db.step: []}
-    for statement in (
-        "UPSERT INTO t (k, v) VALUES (1, 'a'), (2, 'b')",
-        "UPSERT INTO t (k, v) VALUES (1, 'z')",
-        "DELETE FROM t WHERE k = 2",
-        "ALTER TABLE t ADD COLUMN n Int32",
-        "UPSERT INTO t (k, n) VALUES (1, 5), (3, 6)",
-        "ALTER TABLE t ADD INDEX j GLOBAL ON (n)",
-        "DELETE FROM t",
-    ):
-        db.sql(statement)
-        seen[db.step] = content(db, "/t")
-    db.compact("/t")
-    db.sql("UPSERT INTO t (k, v) VALUES (9, 'end')")
-    for step, expected in seen.items():
-        found = rows(db, f"SELECT * FROM t VERSION AS OF {step} ORDER BY k")
-        assert found == expected, step
-        assert rows(db, f"SELECT count(*) FROM t VERSION AS OF {step} WHERE k > 0") == [(len(expected),)]
-        by_index = rows(db, f"SELECT k FROM t VIEW i VERSION AS OF {step} ORDER BY k")
-        assert by_index == [row[:1] for row in expected], step
-    with refused(db, "PATH_NOT_FOUND"):
-        db.sql(f"SELECT k FROM t VIEW j VERSION AS OF {min(seen)}")
-    for bad in (db.step + 1, 10**30):
-        with refused(db, "INVALID_ARGUMENT"):
-            db.sql(f"SELECT * FROM t VERSION AS OF {bad}")
-    with refused(db, "PATH_NOT_FOUND"):
-        db.sql("SELECT * FROM t VERSION AS OF 0")
-
-
 def test_merged_logs_still_serve_the_past(connect: Callable[..., Database]) -> None:
     """Also with columns that were dropped before the merge."""
     db = connect(settings=Settings(merge_segments=4))
@@ -205,48 +142,6 @@ def test_merged_logs_still_serve_the_past(connect: Callable[..., Database]) -> N
     for step, expected in seen.items():
         assert rows(db, f"SELECT * FROM t VERSION AS OF {step} ORDER BY k") == expected, step
     assert db.check("/t").ok
-
-
-class Moving:
-    def __init__(self) -> None:
-        self.time = datetime(2026, 1, 1, tzinfo=timezone.utc)
-
-    def now(self) -> float:
-        return self.time.timestamp()
-
-    def sleep(self, seconds: float) -> None:
-        self.time += timedelta(seconds=seconds)
-
-
-def test_a_time_of_the_past_can_be_read(connect: Callable[..., Database]) -> None:
-    clock = Moving()
-    db = connect(clock=clock)
-    db.sql("CREATE TABLE t (k Int32, PRIMARY KEY (k))")
-    for key in range(3):
-        clock.sleep(60)
-        db.sql(f"UPSERT INTO t (k) VALUES ({key})")
-    for at, expected in {
-        "2026-01-01T00:00:59Z": 0,
-        "2026-01-01 00:01:00": 1,
-        "2026-01-01T01:02:30+01:00": 2,
-        "2026-01-01T00:03:00.000001Z": 3,
-        "2099-01-01": 3,
-    }.items():
-        assert rows(db, f"SELECT count(*) FROM t TIMESTAMP AS OF '{at}' WHERE k >= 0") == [(expected,)], at
-    with refused(db, "INVALID_ARGUMENT", "there is no commit at or before"):
-        db.sql("SELECT * FROM t TIMESTAMP AS OF '2025-12-31'")
-
-
-def test_an_asynchronous_index_may_be_behind(filled: Database) -> None:
-    db = filled
-    assert rows(db, "SELECT k FROM t VIEW late WHERE v = 'a' ORDER BY k") == [(1,), (3,)]
-    db.sql("UPSERT INTO t (k, v) VALUES (3, 'moved'), (8, 'a'); DELETE FROM t WHERE k = 1")
-    assert rows(db, "SELECT k FROM t VIEW late WHERE v = 'a' ORDER BY k") == [(1,), (3,)]
-    assert rows(db, "SELECT k, v, n FROM t VIEW late WHERE v = 'a' ORDER BY k") == [(3, "a", 30)], (
-        "rows that are gone do not join"
-    )
-    db.maintain()
-    assert rows(db, "SELECT k FROM t VIEW late WHERE v = 'a' ORDER BY k") == [(8,)]
 
 
 class Counting(QuickFiles):
@@ -350,18 +245,3 @@ def test_questions_about_what_is_not_there(filled: Database) -> None:
     for query, code in QUESTIONS_REFUSED.items():
         with refused(filled, code):
             filled.sql(query)
-
-
-def test_questions_that_spark_refuses(connect: Callable[..., Database], filled: Database, spark: Any) -> None:
-    db = connect("shared", spark=spark)
-    for query in (
-        "SELECT nothing FROM t",
-        "SELECT k FROM t WHERE nothing = 1",
-        "SELECT nofunction(k) FROM t",
-        "SELECT t.k FROM t JOIN `dir/u` ON k = k",
-        "SELECT k FROM t GROUP BY v",
-        "SELECT CAST('x' AS int) + k FROM t",
-        "SELECT 1 / 0 FROM t",
-    ):
-        with refused(db, "INVALID_ARGUMENT"):
-            db.sql(query).collect()

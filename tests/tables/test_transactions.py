@@ -13,7 +13,7 @@ from strandline import Database
 from strandline.errors import Conflict, PreconditionFailed, StrandlineError
 from tests.effort import EVERY
 from tests.processes import READY, run_at_once
-from tests.tables.examples import ARROW, SPARK, assert_sound, content, data_files, picture, refused, rows
+from tests.tables.examples import ARROW, SPARK, assert_sound, content, picture, refused, rows
 
 TABLE = "CREATE TABLE t (k Int32, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL ON (v))"
 START = "UPSERT INTO t (k, v, n) VALUES (1, 'a', 10), (2, 'b', 20)"
@@ -27,37 +27,6 @@ def filled(db: Database) -> Database:
     return db
 
 
-def test_all_tables_change_at_one_step(filled: Database) -> None:
-    db = filled
-    before = db.step
-    with db.transaction():
-        db.sql("UPSERT INTO t (k, v) VALUES (3, 'c')")
-        db.table("u").upsert([{"k": 1, "v": "x"}])
-        db.sql("UPDATE t SET n = 99 WHERE v = 'c'; DELETE FROM t WHERE k = 1")
-        assert db.step == before, "nobody sees it yet"
-    assert db.step == before + 1
-    assert content(db, "/t") == [(2, "b", 20), (3, "c", 99)]
-    assert {db.describe(p)["step"] for p in ("/t", "/u", "/t/by_v")} == {before + 1}
-    assert_sound(db, "/t")
-
-
-def test_it_sees_its_own_changes_and_others_do_not(
-    filled: Database, connect: Callable[..., Database]
-) -> None:
-    db = filled
-    other = connect("warehouse-1")
-    with db.transaction():
-        db.sql("UPSERT INTO t (k, v) VALUES (3, 'c'); DELETE FROM t WHERE k = 2")
-        assert rows(db, "SELECT k FROM t ORDER BY k") == [(1,), (3,)]
-        assert rows(db, "SELECT k FROM t VIEW by_v WHERE v = 'c'") == [(3,)]
-        assert rows(db, "SELECT k, n FROM t VIEW by_v WHERE v = 'b'") == []
-        assert rows(db, "SELECT count(*) FROM t") == [(2,)]
-        assert db.table("t").get(3) == {"k": 3, "v": "c", "n": None}
-        assert rows(other, "SELECT k FROM t ORDER BY k") == [(1,), (2,)]
-        assert db.describe("/t")["rows"] == 2
-    assert rows(other, "SELECT k FROM t ORDER BY k") == [(1,), (3,)]
-
-
 def test_an_exception_discards_everything(filled: Database) -> None:
     db = filled
     before = picture(db)
@@ -68,33 +37,6 @@ def test_an_exception_discards_everything(filled: Database) -> None:
     assert picture(db) == before
     db.sql("UPSERT INTO t (k) VALUES (5)")
     assert db.current_transaction() is None
-
-
-def test_a_refused_statement_inside_has_no_effect_of_its_own(filled: Database) -> None:
-    """After the error is caught, the transaction continues as it was before the statement."""
-    db = filled
-    with db.transaction():
-        db.sql("UPSERT INTO t (k, v) VALUES (3, 'c')")
-        with pytest.raises(PreconditionFailed):
-            db.sql(
-                "UPSERT INTO t (k, v) VALUES (4, 'd'); DELETE FROM t WHERE k = 3; INSERT INTO t (k) VALUES (1)"
-            )
-        with pytest.raises(PreconditionFailed):
-            db.table("t").insert([{"k": 7, "v": "x"}, {"k": 8, "n": 1}, {"k": 2}])
-        assert rows(db, "SELECT k FROM t ORDER BY k") == [(1,), (2,), (3,)]
-        db.sql("UPSERT INTO t (k, v) VALUES (5, 'e')")
-    assert [row[0] for row in content(db, "/t")] == [1, 2, 3, 5]
-    assert_sound(db, "/t")
-    assert data_files(db) == []
-
-
-def test_nothing_changed_is_no_commit(filled: Database) -> None:
-    db = filled
-    before = picture(db)
-    with db.transaction():
-        rows(db, "SELECT * FROM t")
-        db.sql("DELETE FROM t WHERE k = 77")
-    assert picture(db) == before
 
 
 def test_transactions_do_not_nest_and_hold_no_other_statements(filled: Database) -> None:
@@ -122,95 +64,6 @@ def test_each_thread_has_its_own(filled: Database) -> None:
         thread.start()
         thread.join()
     assert seen == [[(1,), (2,)]]
-
-
-CONFLICTS = {
-    "the same key": ("UPSERT INTO t (k, n) VALUES (1, 0)", "UPSERT INTO t (k, v) VALUES (1, 'z')"),
-    "a key that was read": (
-        "SELECT n FROM t WHERE k = 1; UPSERT INTO t (k, n) VALUES (5, 5)",
-        "UPSERT INTO t (k, n) VALUES (1, 0)",
-    ),
-    "a key that was read in another table": (
-        "SELECT v FROM u WHERE k = 1; UPSERT INTO t (k) VALUES (5)",
-        "UPSERT INTO u (k) VALUES (1)",
-    ),
-    "a whole table that was read": (
-        "SELECT count(*) FROM u; UPSERT INTO t (k) VALUES (5)",
-        "UPSERT INTO u (k) VALUES (1)",
-    ),
-    "a condition on all rows": ("UPDATE t SET n = 1 WHERE v = 'a'", "UPSERT INTO t (k, v) VALUES (3, 'a')"),
-    "a delete of all": ("DELETE FROM t", "UPSERT INTO t (k) VALUES (3)"),
-    "an inserted key": ("INSERT INTO t (k) VALUES (3)", "INSERT INTO t (k) VALUES (3)"),
-    "a deleted key": ("DELETE FROM t ON (k) VALUES (9)", "UPSERT INTO t (k) VALUES (9)"),
-    "entries of an index that were read": (
-        "SELECT k FROM t VIEW by_v WHERE v = 'a'; UPSERT INTO t (k) VALUES (5)",
-        "UPSERT INTO t (k, v) VALUES (2, 'a')",
-    ),
-    "rows that an index led to": (
-        "SELECT n FROM t VIEW by_v WHERE v = 'a' AND k = 1; UPSERT INTO t (k, v) VALUES (5, 'x')",
-        "UPSERT INTO t (k, n) VALUES (1, 0)",
-    ),
-    "an index that was only read": (
-        "SELECT k FROM t VIEW by_v WHERE v = 'q'; UPSERT INTO u (k) VALUES (5)",
-        "UPSERT INTO t (k, v) VALUES (2, 'q')",
-    ),
-    "the description": ("UPSERT INTO t (k) VALUES (5)", "ALTER TABLE t ADD COLUMN x Int8"),
-    "an index that was added": ("UPSERT INTO t (k) VALUES (5)", "ALTER TABLE t ADD INDEX i GLOBAL ON (n)"),
-    "an index that was dropped": ("UPSERT INTO t (k) VALUES (5)", "ALTER TABLE t DROP INDEX by_v"),
-    "the table itself": ("UPSERT INTO t (k) VALUES (5)", "DROP TABLE t"),
-}
-
-
-@pytest.mark.parametrize("name", CONFLICTS)
-def test_what_others_changed_is_a_conflict(
-    filled: Database, connect: Callable[..., Database], name: str
-) -> None:
-    mine, theirs = CONFLICTS[name]
-    other = connect("warehouse-1")
-    before: dict[str, object] = {}
-    with pytest.raises(Conflict) as caught, filled.transaction():
-        for statement in mine.split("; "):
-            filled.sql(statement)
-        other.sql(theirs)
-        before.update(picture(other))
-    assert caught.value.code == "CONFLICT"
-    assert picture(other) == before
-    assert filled.current_transaction() is None
-
-
-PASSES = {
-    "another key": ("UPSERT INTO t (k, n) VALUES (1, 0)", "UPSERT INTO t (k, v) VALUES (2, 'z')"),
-    "a key that was not read": (
-        "SELECT n FROM t WHERE k = 1; UPSERT INTO t (k, n) VALUES (5, 5)",
-        "UPSERT INTO t (k, v) VALUES (6, 'z')",
-    ),
-    "another key of a table that was read": (
-        "SELECT v FROM u WHERE k = 1; UPSERT INTO t (k) VALUES (5)",
-        "UPSERT INTO u (k) VALUES (2)",
-    ),
-    "another table": ("UPSERT INTO t (k, n) VALUES (1, 0)", "UPSERT INTO u (k) VALUES (1)"),
-    "a merge": ("UPSERT INTO t (k, n) VALUES (1, 0)", None),
-    "a deleted key that it does not touch": (
-        "UPSERT INTO t (k, n) VALUES (1, 0)",
-        "DELETE FROM t WHERE k = 2",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", PASSES)
-def test_what_does_not_matter_is_let_pass(
-    filled: Database, connect: Callable[..., Database], name: str
-) -> None:
-    mine, theirs = PASSES[name]
-    other = connect("warehouse-1")
-    with filled.transaction():
-        for statement in mine.split("; "):
-            filled.sql(statement)
-        if theirs is None:
-            assert other.compact("/t")
-        else:
-            other.sql(theirs)
-    assert_sound(filled, "/t")
 
 
 @pytest.mark.slow
@@ -368,47 +221,6 @@ def test_errors_of_ours_end_a_transaction_cleanly(filled: Database) -> None:
     with pytest.raises(StrandlineError), filled.transaction():
         filled.sql("SELECT * FROM missing")
     filled.sql("UPSERT INTO t (k) VALUES (5)")
-
-
-def test_begin_commit_and_rollback(filled: Database, connect: Callable[..., Database]) -> None:
-    db, other = filled, connect("warehouse-1")
-    before = db.step
-    db.sql("BEGIN")
-    db.sql("UPSERT INTO t (k, v) VALUES (3, 'c')")
-    assert rows(db, "SELECT k FROM t ORDER BY k") == [(1,), (2,), (3,)]
-    assert rows(other, "SELECT k FROM t ORDER BY k") == [(1,), (2,)]
-    with pytest.raises(StrandlineError):
-        db.sql("INSERT INTO t (k) VALUES (1)")  # It has no effect, and the transaction continues.
-    with pytest.raises(PreconditionFailed, match="already open"):
-        db.sql("BEGIN")
-    done = db.sql("DELETE FROM t WHERE k = 1; COMMIT")
-    assert (done.step, done.rows_changed) == (before + 1, 2)
-    db.sql("START TRANSACTION; DELETE FROM t; ROLLBACK")
-    assert rows(other, "SELECT k FROM t ORDER BY k") == [(2,), (3,)]
-    for text in ("COMMIT", "ROLLBACK"):
-        with pytest.raises(PreconditionFailed, match="no transaction is open"):
-            db.sql(text)
-    assert_sound(db, "/t")
-
-
-def test_a_text_that_begins_a_transaction_and_fails_leaves_none(filled: Database) -> None:
-    db, files = filled, data_files(filled)
-    with pytest.raises(StrandlineError):
-        db.sql("BEGIN; DELETE FROM t; INSERT INTO nope (k) VALUES (1); COMMIT")
-    assert db.current_transaction() is None
-    assert (rows(db, "SELECT k FROM t ORDER BY k"), data_files(db)) == ([(1,), (2,)], files)
-
-
-def test_a_commit_that_comes_too_late_ends_its_transaction(
-    filled: Database, connect: Callable[..., Database]
-) -> None:
-    db, other = filled, connect("warehouse-1")
-    db.sql("BEGIN; UPDATE t SET n = n + 1 WHERE k = 1")
-    other.sql("UPDATE t SET n = 0 WHERE k = 1")
-    with pytest.raises(Conflict):
-        db.sql("COMMIT")
-    assert db.current_transaction() is None
-    assert rows(db, "SELECT n FROM t WHERE k = 1") == [(0,)]
 
 
 def test_a_block_ends_its_own_transaction(filled: Database) -> None:

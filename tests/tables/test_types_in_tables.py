@@ -240,27 +240,6 @@ def test_literals_mean_the_same_in_the_process_and_on_spark(
     assert db.table("t").get(3) == {"k": 3, **expected}
 
 
-def test_expressions_of_values_are_not_cast_to_each_others_types(
-    connect: Callable[..., Database], spark: Any
-) -> None:
-    db = connect(spark=spark)
-    db.sql(
-        "CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'one'), (2, 'two')"
-    )
-    with refused(db, "INVALID_ARGUMENT"):
-        db.sql("UPSERT INTO t (k, v) VALUES (3, upper('x')), (4, 5)")
-    with refused(db, "INVALID_ARGUMENT"):
-        db.sql("UPSERT INTO t (k, v) VALUES (3, upper('x')), (4, 5 + 0)")
-    with refused(db, "INVALID_ARGUMENT"):
-        db.sql("UPSERT INTO t (k, v) VALUES (3, explode(array('a', 'b')))")
-    with refused(db, "INVALID_ARGUMENT"):
-        db.sql("UPSERT INTO t (k, v) VALUES (3, v)")
-    db.sql(
-        "UPSERT INTO t (k, v) VALUES ((SELECT max(k) + 1 FROM t), (SELECT v FROM t WHERE k = 1)), (2 * 2, lower('X'))"
-    )
-    assert rows(db, "SELECT * FROM t WHERE k > 2 ORDER BY k") == [(3, "one"), (4, "x")]
-
-
 REFUSED = [
     ("Bool", 1),
     ("Bool", "true"),
@@ -311,18 +290,3 @@ def test_nothing_is_rounded_wrapped_cut_or_cast(db: Database) -> None:
     for name, value in REFUSED:
         with refused(db, "INVALID_ARGUMENT"):
             db.table(f"t{numbers[name]}").upsert([{"k": 1, "v": value}])
-
-
-def test_the_name_of_a_type_says_whether_it_is_text_or_bytes(db: Database) -> None:
-    db.sql(
-        "CREATE TABLE t (a String, b string, c STRING, d Utf8, e binary, f Bytes, g text, PRIMARY KEY (a))"
-    )
-    assert [c["type"] for c in db.describe("/t")["columns"]] == [
-        "String",
-        "Utf8",
-        "Utf8",
-        "Utf8",
-        "String",
-        "String",
-        "Utf8",
-    ]

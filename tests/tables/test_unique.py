@@ -12,10 +12,10 @@ import pytest
 from strandline import Database
 from strandline.catalog import definitions, paths
 from strandline.catalog.tables import TableInfo
-from strandline.errors import Conflict, PreconditionFailed
+from strandline.errors import PreconditionFailed
 from tests.effort import EVERY
 from tests.processes import READY, run_at_once
-from tests.tables.examples import ARROW, SPARK, assert_sound, content, picture, read_with, refused, rows
+from tests.tables.examples import ARROW, SPARK, assert_sound, content, refused
 
 TABLE = "CREATE TABLE t (k Int32, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL UNIQUE SYNC ON (v) COVER (n))"
 
@@ -31,16 +31,6 @@ WAYS = ["arrow", *([pytest.param("spark", marks=pytest.mark.spark)] if EVERY els
 """Settings for Spark. Other checks on Spark are in the storage tests, and in a load below."""
 
 
-@pytest.fixture(params=WAYS)
-def either(request: pytest.FixtureRequest, connect: Callable[..., Database]) -> Database:
-    """A database that works entirely in the process, or entirely on Spark."""
-    if request.param == "arrow":
-        return connect(settings=ARROW)
-    db = connect("shared", settings=SPARK, spark=request.getfixturevalue("spark"))
-    read_with(db, connect("shared", settings=ARROW))
-    return db
-
-
 def put(db: Database, *pairs: tuple[int, str | None]) -> None:
     db.table("t").upsert([{"k": k, "v": v} for k, v in pairs])
 
@@ -50,23 +40,6 @@ def values(db: Database) -> dict[int, str | None]:
 
 
 # --- refusals ------------------------------------------------------------------------------------------
-
-
-def test_a_second_row_with_a_key_is_refused_and_what_moves_away_makes_room(either: Database) -> None:
-    db = either
-    db.sql(TABLE)
-    put(db, (1, "a"), (2, "b"), (3, None), (4, None))
-    with refused(db, "PRECONDITION_FAILED", r"\(v = 'a'\) in the rows \(k = 1\) and \(k = 5\)"):
-        put(db, (5, "a"), (6, "c"))
-    with refused(db, "PRECONDITION_FAILED", r"\(v = 'x'\) in the rows \(k = 6\) and \(k = 7\)"):
-        put(db, (5, "y"), (6, "x"), (7, "x"))
-    put(db, (1, "b"), (2, "a"))  # The rows exchange their keys in one statement ...
-    assert values(db) == {1: "b", 2: "a", 3: None, 4: None}
-    db.sql("UPDATE t SET v = 'a' WHERE k = 1; UPDATE t SET v = 'b' WHERE k = 2")  # ... and in two statements.
-    assert values(db) == {1: "a", 2: "b", 3: None, 4: None}
-    db.sql("DELETE FROM t WHERE k = 1; UPSERT INTO t (k, v) VALUES (9, 'a')")
-    assert values(db) == {2: "b", 3: None, 4: None, 9: "a"}
-    assert_sound(db, "/t")
 
 
 @pytest.mark.spark
@@ -79,36 +52,6 @@ def test_a_bulk_load_is_refused_whole(connect: Callable[..., Database], spark: A
     put(connect("shared", settings=ARROW), *((k, f"v{k}") for k in range(38)))
     with refused(db, "PRECONDITION_FAILED", r"a key is.*'v7'.*\(k = 7\) and \(k = 50\)"):
         db.table("t").upsert(spark.sql("SELECT 50 AS k, 'v7' AS v UNION ALL SELECT 51, 'v51'"))
-
-
-def test_a_key_with_a_null_in_it_equals_no_other(here: Database) -> None:
-    here.sql("ALTER TABLE t ADD INDEX both GLOBAL UNIQUE ON (v, n)")
-    here.sql("UPSERT INTO t (k, v, n) VALUES (1, NULL, 1), (2, NULL, 1), (3, 'a', NULL)")
-    with refused(here, "PRECONDITION_FAILED", "by_v"):
-        here.sql("UPSERT INTO t (k, v, n) VALUES (4, 'a', NULL)")
-    here.sql("ALTER TABLE t DROP INDEX by_v; UPSERT INTO t (k, v, n) VALUES (4, 'a', NULL), (5, 'a', 5)")
-    with refused(here, "PRECONDITION_FAILED", r"\(v = 'a', n = 5\) in the rows \(k = 5\) and \(k = 6\)"):
-        here.sql("UPSERT INTO t (k, v, n) VALUES (6, 'a', 5)")
-    assert_sound(here, "/t")
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "INSERT INTO t (k, v) VALUES (3, 'a')",
-        "REPLACE INTO t (k, v) VALUES (2, 'a')",
-        "UPDATE t SET v = 'a' WHERE k = 2",
-        "UPDATE t SET v = 'c'",
-        "DELETE FROM t WHERE k = 1; UPSERT INTO t (k, v) VALUES (3, 'a'), (1, 'a')",
-        "UPSERT INTO t (k, v) VALUES (1, 'c'), (2, 'a'); UPSERT INTO t (k, v) VALUES (1, 'a')",
-    ],
-)
-def test_every_statement_is_refused_that_would_leave_a_key_in_two_rows(
-    here: Database, statement: str
-) -> None:
-    put(here, (1, "a"), (2, "b"))
-    with refused(here, "PRECONDITION_FAILED", "by_v is unique"):
-        here.sql(statement)
 
 
 def test_rows_of_one_call_may_name_different_columns(here: Database) -> None:
@@ -160,47 +103,11 @@ def test_what_does_not_touch_its_key_asks_nothing_of_the_index(
 # --- transactions -----------------------------------------------------------------------------------------
 
 
-def test_a_transaction_is_looked_at_when_it_ends(here: Database) -> None:
-    put(here, (1, "a"), (2, "b"))
-    with here.transaction():
-        here.sql("UPDATE t SET v = 'b' WHERE k = 1")
-        assert rows(here, "SELECT k FROM t VIEW by_v WHERE v = 'b' ORDER BY k") == [(1,), (2,)]
-        here.sql("UPDATE t SET v = 'a' WHERE k = 2")
-    assert values(here) == {1: "b", 2: "a"}
-    before = picture(here)
-    with (
-        pytest.raises(PreconditionFailed, match=r"\(v = 'b'\) in the rows \(k = 1\) and \(k = 3\)"),
-        here.transaction(),
-    ):
-        here.sql("UPSERT INTO t (k, v) VALUES (4, 'd')")
-        here.sql("UPSERT INTO t (k, v) VALUES (3, 'b')")
-    assert picture(here) == before
-
-
 def two(connect: Callable[..., Database], catalog_url: str | None) -> tuple[Database, Database]:
     one, other = (connect("shared", catalog=catalog_url, settings=ARROW) for _ in range(2))
     one.sql(TABLE)
     put(one, (1, "a"), (2, "b"))
     return one, other
-
-
-def test_a_key_that_others_took_meanwhile_is_a_conflict(
-    connect: Callable[..., Database], catalog_url: str | None
-) -> None:
-    one, other = two(connect, catalog_url)
-    with pytest.raises(Conflict, match="rows were committed"), one.transaction():
-        put(one, (3, "c"))
-        put(other, (4, "c"))
-    assert values(one) == {1: "a", 2: "b", 4: "c"}
-    with pytest.raises(Conflict), one.transaction():
-        put(one, (1, "x"), (3, "a"))  # It takes a key that it has freed ...
-        put(other, (1, "y"))  # ... and one that others have freed by now.
-    with one.transaction():
-        put(one, (5, "e"), (2, None))
-        put(other, (6, "f"))
-        put(other, (1, None))
-    assert values(one) == {1: None, 2: None, 4: "c", 5: "e", 6: "f"}
-    assert_sound(one, "/t")
 
 
 def test_a_statement_that_comes_second_is_refused(
@@ -258,24 +165,6 @@ def test_processes_that_race_for_keys_never_get_the_same(
 # --- index builds -----------------------------------------------------------------------------------------
 
 
-def test_an_index_is_built_only_if_no_two_rows_have_a_key(either: Database) -> None:
-    db = either
-    db.sql("CREATE TABLE t (k Int32, v Utf8, n Int64, PRIMARY KEY (k))")
-    db.table("t").upsert([{"k": k, "v": f"v{k % 13:02}" if k < 20 else None, "n": k} for k in range(26)])
-    with refused(
-        db,
-        "PRECONDITION_FAILED",
-        r"^7 keys are in more than one row of /t, whose index by_v is unique: "
-        r"\(v = 'v00'\) in the rows \(k = 0\) and \(k = 13\); .*\(v = 'v04'\).*\(k = 17\); and 2 more",
-    ):
-        db.sql("ALTER TABLE t ADD INDEX by_v GLOBAL UNIQUE ON (v)")
-    db.sql("DELETE FROM t WHERE k < 13")
-    db.sql("ALTER TABLE t ADD INDEX by_v GLOBAL UNIQUE SYNC ON (v) COVER (n)")
-    with refused(db, "PRECONDITION_FAILED", r"\(k = 13\) and \(k = 30\)"):
-        db.sql("UPSERT INTO t (k, v) VALUES (30, 'v00')")
-    assert_sound(db, "/t")
-
-
 @pytest.mark.parametrize("when", ["entries", "repeated"])
 @pytest.mark.parametrize("key", ["a", "new", None])
 def test_rows_that_come_while_an_index_is_built_are_looked_at(
@@ -309,44 +198,14 @@ def test_rows_that_come_while_an_index_is_built_are_looked_at(
     assert_sound(one, "/t")
 
 
-def test_it_is_told_by_whoever_describes_it(here: Database, connect: Callable[..., Database]) -> None:
-    here.sql("ALTER TABLE t ADD INDEX by_n GLOBAL ON (n)")
-    assert [(i["name"], i["kind"], i["unique"]) for i in here.describe("/t")["indexes"]] == [
-        ("by_v", "GLOBAL SYNC", True),
-        ("by_n", "GLOBAL SYNC", False),
-    ]
-    assert [here.describe(f"/t/{name}")["unique"] for name in ("by_v", "by_n")] == [True, False]
-    assert ("unique", "True") in here.sql("DESCRIBE `t/by_v`").rows()
+def test_the_statement_that_is_shown_makes_the_same_index(
+    here: Database, connect: Callable[..., Database]
+) -> None:
     ((statement,),) = here.sql("SHOW CREATE TABLE t").rows()
     assert "INDEX `by_v` GLOBAL UNIQUE SYNC ON (`v`) COVER (`n`)" in statement
     again = connect()
     again.sql(statement)
     assert again.sql("SHOW CREATE TABLE t").rows() == [(statement,)]
-
-
-def test_columns_come_and_go_beside_it(here: Database) -> None:
-    put(here, (1, "a"), (2, "b"))
-    here.sql("ALTER TABLE t ADD COLUMN c Utf8")
-    here.sql("ALTER TABLE t ADD INDEX by_c GLOBAL UNIQUE ON (c)")  # NULL in every row.
-    with refused(here, "PRECONDITION_FAILED", "used by index 'by_c'"):
-        here.sql("ALTER TABLE t DROP COLUMN c")
-    with refused(here, "PRECONDITION_FAILED", "by_c is unique"):
-        here.sql("UPDATE t SET c = 'x'")
-    here.sql("ALTER TABLE t DROP INDEX by_c; UPDATE t SET c = 'x'; ALTER TABLE t DROP COLUMN c")
-    here.sql("ALTER TABLE t ADD COLUMN c Utf8")
-    here.sql(
-        "ALTER TABLE t ADD INDEX by_c GLOBAL UNIQUE ON (c)"
-    )  # Values of the dropped column do not count.
-    put(here, (3, "c"))
-    assert_sound(here, "/t")
-
-
-def test_an_index_whose_key_has_the_primary_key_in_it_refuses_nothing(either: Database) -> None:
-    db = either
-    db.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL UNIQUE ON (v, k))")
-    put(db, (1, "a"), (2, "a"))
-    db.sql("ALTER TABLE t ADD INDEX j GLOBAL UNIQUE ON (k)")
-    assert_sound(db, "/t")
 
 
 @pytest.mark.parametrize("way", WAYS)
