@@ -331,10 +331,10 @@ def test_a_stream_that_is_still_being_created_says_so(db: Database) -> None:
         lambda s: s.commit(1),
         lambda s: list(s.poll()),
     ):
-        with pytest.raises(UnderOperation, match="/t/f is busy: .* is creating it"):
+        with pytest.raises(UnderOperation, match="is creating it"):
             look(db.stream("/t/f"))
     # A thread is at it; whoever met it otherwise would carry it on.
-    with engine._driving(operation_id), pytest.raises(UnderOperation, match="/t/f is busy: .* is creating it"):
+    with engine._driving(operation_id), pytest.raises(UnderOperation, match="is creating it"):
         alter(db, "KEYS_ONLY")
     db.wait(operation_id)
     assert db.stream("/t/f").records() == []

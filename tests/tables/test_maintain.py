@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,23 @@ from strandline.catalog import sqltables
 from strandline.errors import AlreadyExists, Corrupted, InvalidArgument, PathNotFound, PreconditionFailed
 from tests.processes import run
 from tests.tables.examples import ARROW, assert_sound, content, data_files, refused, rows
-from tests.tables.test_queries import Moving
 from tests.world import is_session
 
 FILES = Settings(inline_rows=0)
 TABLE = "CREATE TABLE t (k Int32, v Utf8, n Int64, PRIMARY KEY (k), INDEX i GLOBAL ON (v) COVER (n), INDEX late GLOBAL ASYNC ON (n))"
+
+
+class Moving:
+    """A clock that only ``sleep`` moves."""
+
+    def __init__(self) -> None:
+        self.time = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+    def now(self) -> float:
+        return self.time.timestamp()
+
+    def sleep(self, seconds: float) -> None:
+        self.time += timedelta(seconds=seconds)
 
 
 def state(db: Database) -> list[Any]:
