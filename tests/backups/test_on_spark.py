@@ -96,6 +96,33 @@ def test_windows_with_many_changes_of_a_key_and_of_nothing_but_deletes(
     assert leaks(quick) == []
 
 
+def test_an_increment_is_described_as_it_is_selected(quick: Database, bulk: Database) -> None:
+    quick.sql(
+        f"""CREATE TABLE u (a Int32 NOT NULL, b Utf8 NOT NULL, c Int64, PRIMARY KEY (a), INDEX by_b GLOBAL SYNC ON (b) COVER (c));
+            CREATE BACKUP COLLECTION d (TABLE u) {CLUSTER}; UPSERT INTO u (a, b) VALUES (1, 'x');
+            BACKUP d; DELETE FROM u; UPSERT INTO u (a, b, c) VALUES (2, 'y', 5); BACKUP d INCREMENTAL"""
+    )
+    at = {entry.name.split("_")[1]: entry.path.lstrip("/") for entry in quick.ls("/.backups/collections/d")}
+    deleted = {"name": "__ydb_incrBackupImpl_deleted", "type": "Bool", "not_null": True}
+    a, b, c = (
+        {"name": n, "type": t, "not_null": n == "a"}
+        for n, t in zip("abc", ("Int32", "Utf8", "Int64"), strict=True)
+    )
+    for table, columns, selected in (
+        (f"{at['full']}/u", [a, b | {"not_null": True}, c], [(1, "x", None)]),
+        (f"{at['incremental']}/u", [a, b, c, deleted], [(1, None, None, True), (2, "y", 5, False)]),
+        (
+            f"{at['incremental']}/__ydb_backup_meta/indexes/u/by_b",
+            [b | {"not_null": True}, a, c, deleted],
+            [("x", 1, None, True), ("y", 2, 5, False)],
+        ),
+    ):
+        result = bulk.sql(f"SELECT * FROM `{table}` ORDER BY a")
+        assert (list(result.columns), result.rows()) == ([each["name"] for each in columns], selected)
+        assert quick.describe(table)["columns"] == columns
+        assert dict(quick.sql(f"DESCRIBE `{table}`").rows())["columns"] == str(columns)
+
+
 def test_a_whole_index_and_a_dropped_column(quick: Database, bulk: Database) -> None:
     quick.sql(
         "ALTER TABLE t ADD INDEX by_n GLOBAL SYNC ON (n); ALTER TABLE t ADD COLUMN x Utf8; UPSERT INTO t (k, x) VALUES (1, 'x'), (50, 'y')"

@@ -11,9 +11,9 @@ from strandline import records
 from strandline.catalog import chains, commits, owners, paths, sizes, tables
 from strandline.catalog.paths import Path
 from strandline.catalog.streams import StreamBody
-from strandline.catalog.tables import TableInfo
+from strandline.catalog.tables import TableBody, TableInfo
 from strandline.catalog.writer import current_step
-from strandline.model import IndexDef
+from strandline.model import DELETED, IndexDef
 
 
 def describe(conn: Connection, row: Path, now: float) -> dict[str, Any]:
@@ -69,9 +69,7 @@ def _table(conn: Connection, row: Path) -> dict[str, Any]:
     state = chains.state(conn, row.id)
     chain = chains.load(conn, row.id, current_step(conn))
     return {
-        "columns": [
-            {"name": c.name, "type": c.type.name, "not_null": c.not_null} for c in info.schema.columns
-        ],
+        "columns": _columns(row.record(TableBody)),
         "key": list(info.schema.key),
         "step": state.step,
         "rows": state.digest.rows,
@@ -84,6 +82,16 @@ def _table(conn: Connection, row: Path) -> dict[str, Any]:
         "bytes": sum(s.bytes for s in chain.segments),
         "readable_from": state.kept_from,
     }
+
+
+def _columns(table: TableBody) -> list[dict[str, Any]]:
+    """Describe the columns as a query sees them: those of a tombstone are NULL, except the key."""
+    key, is_state = table.schema.key, not table.increment
+    found = [
+        {"name": c.name, "type": c.type.name, "not_null": c.not_null and (is_state or c.name in key)}
+        for c in table.schema.columns
+    ]
+    return found if is_state else [*found, {"name": DELETED, "type": "Bool", "not_null": True}]
 
 
 def _shown(index: IndexDef) -> dict[str, Any]:
