@@ -15,7 +15,7 @@ import strandline
 from strandline import Collection, Database, Keep
 from strandline.errors import Cancelled, InvalidArgument, StrandlineError
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = pytest.mark.filterwarnings("error::UserWarning")
 
 
 @pytest.fixture
@@ -370,7 +370,7 @@ MISTYPES: list[tuple[Callable[[Any, Any], Any], str, str, str]] = [
     (lambda c, db: c.backup_info("latest"), "PATH_NOT_FOUND", "has no backup", "SHOW BACKUPS"),
     (lambda c, db: c.pin("20260101120000Z_full"), "PATH_NOT_FOUND", "has no backup", ""),
     (lambda c, db: c.drop_backup("latest"), "PATH_NOT_FOUND", "no backup 'latest'", ""),
-    (lambda c, db: c.prune(), "PRECONDITION_FAILED", "no rules", "RETENTION"),
+    (lambda c, db: c.prune(), "PRECONDITION_FAILED", "has no retention rules", "RETENTION"),
     (lambda c, db: c.prune(Keep()), "INVALID_ARGUMENT", "KEEP", "LAST n FULL"),
     (lambda c, db: c.prune("KEEP DAILY"), "INVALID_ARGUMENT", "KEEP DAILY", "LAST n FULL"),
     (lambda c, db: c.restore(at="latest"), "PATH_NOT_FOUND", "no backup 'latest'", ""),

@@ -154,7 +154,7 @@ def test_names_of_a_query() -> None:
         ("SELECT * FROM t VERSION AS OF 1 IN BACKUP c", "one point in time"),
         ("SELECT * FROM t TIMESTAMP AS OF 'never'", "not a time"),
         ("SELECT * FROM t IN BACKUP", "backup collection"),
-        ("SELECT * FROM t LATERAL VIEW explode(z) q AS w, c IN BACKUP n", "behind a table"),
+        ("SELECT * FROM t LATERAL VIEW explode(z) q AS w, c IN BACKUP n", "does not follow a table"),
     ],
 )
 def test_what_is_no_query_is_refused(text: str, message: str) -> None:

@@ -6,7 +6,6 @@ problem.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
@@ -41,10 +40,11 @@ def living(folder: Path) -> Database:
 
 
 @pytest.fixture(params=["in a repository", "in the warehouse"])
-def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
+def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Kept:
+    """Return backups whose database is closed: an open one may hold back the collector."""
     root = tmp_path / "repository" if request.param == "in a repository" else None
     with living(tmp_path / "w") as db:
-        yield keep(db, tmp_path / "w", root)
+        return keep(db, tmp_path / "w", root)
 
 
 @pytest.mark.slow
