@@ -198,7 +198,7 @@ class Bench:
 
     def _files(self, size: int) -> list[str]:
         from strandline.catalog import chains, paths
-        from strandline.catalog.writer import current_step
+        from strandline.catalog.transactions import current_step
 
         with self.db.runtime.catalog.read() as conn:
             ids = [paths.require(conn, p).id for p in (f"/t{size}", f"/t{size}/by_customer/indexImplTable")]

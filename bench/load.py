@@ -30,7 +30,7 @@ import strandline  # noqa: E402
 from bench.report import folder_of, folder_options  # noqa: E402
 from strandline import Database, Settings  # noqa: E402
 from strandline.catalog import sqltables  # noqa: E402
-from strandline.catalog.writer import Writer  # noqa: E402
+from strandline.catalog.transactions import Writer  # noqa: E402
 from strandline.errors import StrandlineError  # noqa: E402
 from tests.simulation.actors import EagerRegistry  # noqa: E402
 from tests.world import counted  # noqa: E402

@@ -35,7 +35,7 @@ from strandline.catalog import definitions, sqltables  # noqa: E402
 from strandline.catalog.connection import Catalog  # noqa: E402
 from strandline.model import IndexDef, TableSchema  # noqa: E402
 from strandline.types import parse_type  # noqa: E402
-from tests.catalog.test_many import make_tables  # noqa: E402
+from tests.catalog.test_bulk_paths import make_tables  # noqa: E402
 
 SCHEMA = [
     ("k", parse_type("Int64"), True),

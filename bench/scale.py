@@ -100,11 +100,11 @@ def copying(db: strandline.Database, folder: Path) -> dict[str, Any]:
     durable. The measurements alternate, because other load on the machine changes.
     """
     from strandline.catalog import chains, paths
-    from strandline.catalog.writer import current_step
+    from strandline.catalog.transactions import current_step
     from strandline.errors import StrandlineError
-    from strandline.storage.pace import Pace
+    from strandline.storage.segment_files import Copies
     from strandline.storage.spark.tasks import on_executors
-    from strandline.storage.stored import Copies
+    from strandline.storage.throttle import Pace
 
     with db.runtime.catalog.read() as conn:
         ids = [paths.require(conn, p).id for p in ("/t", "/t/by_customer/indexImplTable")]

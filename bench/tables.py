@@ -144,7 +144,7 @@ class Bench:
     def _bytes(self, table: str) -> None:
         with self.db.runtime.catalog.read() as conn:
             from strandline.catalog import chains, paths
-            from strandline.catalog.writer import current_step
+            from strandline.catalog.transactions import current_step
 
             chain = chains.load(conn, paths.require(conn, f"/{table}").id, current_step(conn))
         ours, plain = sum(s.bytes for s in chain.segments), bytes_of(self.folder / "plain")

@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 import strandline  # noqa: E402
 from strandline import Database  # noqa: E402
-from strandline.backups.verified import LEVELS  # noqa: E402
+from strandline.backups.verify.verification_history import LEVELS  # noqa: E402
 from strandline.catalog import sqltables  # noqa: E402
 
 

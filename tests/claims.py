@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from strandline.catalog.paths import Path
+from strandline.catalog.transactions import Writer
 from strandline.catalog.versions import Claim, VersionRegistry, Wish
-from strandline.catalog.writer import Writer
 
 
 def claim(tx: Writer, operation_id: str, part_id: int, path: Path, target: int | None = None) -> Claim:

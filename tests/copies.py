@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from strandline.catalog.writer import Writer, current_step
+from strandline.catalog.transactions import Writer, current_step
 from strandline.operations.copy import CopyRequest, copy_handlers, plan_copy
 from strandline.operations.kind import Kind, Plan, Planning, Run
 from strandline.operations.streams import AtStep, StreamSpec, plan_drops, require_streams

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from strandline.catalog.connection import Catalog
 from strandline.runtime import Runtime
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 
 
 def forget(*runtimes: Runtime) -> None:

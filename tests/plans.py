@@ -10,7 +10,7 @@ from strandline.catalog.cache import Loader, Look, SchemeCache, TablePlan, prese
 
 def planned(loader: Loader, paths: Sequence[str]) -> list[TablePlan]:
     """The tables at some paths, from one snapshot of the catalog."""
-    return loader.read(lambda look: [loader.planned(look, names.normalize(path)) for path in paths])
+    return loader.read(lambda look: [loader.plan_table(look, names.normalize(path)) for path in paths])
 
 
 def poll(cache: SchemeCache) -> None:

@@ -22,9 +22,9 @@ ROOT = "strandline"
 It may import anything, and only what is above it may import it."""
 
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", "version", "work"}),
+    frozenset({"errors", "version", "cancellation"}),
     frozenset({"types", "records"}),
-    frozenset({"model", "settings", "clock", "metrics", "lru", "chunks", "cycles"}),
+    frozenset({"model", "settings", "clock", "metrics", "lru", "chunks", "gc_pause"}),
     frozenset({"names", "retry", "threads"}),
     frozenset({"catalog", "storage", "sql"}),
     frozenset({"runtime"}),
@@ -50,8 +50,11 @@ of."""
 
 BUILT_ON = {
     ("storage/spark/scan.py", "strandline.storage.arrow.changes.fold"): "a small log travels inside the plan",
-    ("storage/spark/compact.py", "strandline.storage.arrow.lookup.touched"): "the keys of a small log",
-    ("storage/spark/sort.py", "strandline.storage.arrow.stored.describe"): "few bytes that a job wrote",
+    ("storage/spark/compact.py", "strandline.storage.arrow.lookup.touched_keys"): "the keys of a small log",
+    (
+        "storage/spark/sort.py",
+        "strandline.storage.arrow.segment_files.describe",
+    ): "few bytes that a job wrote",
 }
 """Where one engine truly builds on the other, and for what."""
 
@@ -63,7 +66,7 @@ MIRRORED = (
     "entries",
     "feed",
     "scan",
-    "stored",
+    "segment_files",
     "unique",
     "write",
 )
@@ -80,20 +83,20 @@ SLOW_OR_OPTIONAL = {
 
 LATE = {
     "api/": "what is answered from the catalog alone loads neither Arrow nor operations nor SQL",
-    "backups/place_check.py": "what encryption needs",
-    "backups/repository.py": "what encryption needs",
+    "backups/repository/place_check.py": "what encryption needs",
+    "backups/repository/repository.py": "what encryption needs",
     "catalog/connection.py": "Alembic, which only a catalog needs that is made or older",
-    "catalog/forks.py": "what only a fork needs",
+    "catalog/fork_safety.py": "what only a fork needs",
     "cli/": "a command loads what it does, not what others do",
     "dbapi/dialect.py": "SQLAlchemy asks for it",
     "runtime.py": "what a process holds is loaded by the first who asks for it",
     "storage/checks.py": "the door to Spark",
-    "storage/elsewhere.py": "what only backups in repositories need",
+    "storage/file_router.py": "what only backups in repositories need",
     "storage/external/": "each kind of files by who reads it",
     "storage/files.py": "what only a folder needs that is replaced",
     "storage/frames.py": "the door to Spark",
     "storage/location.py": "what only URLs need",
-    "storage/marker.py": "what encryption needs",
+    "storage/repository_marker.py": "what encryption needs",
     "storage/outgoing/targets.py": "what only tables of lakes need",
     "storage/queries.py": "the door to Spark",
     "storage/spark/batches.py": "the function is sent to executors",
@@ -103,18 +106,18 @@ LATE = {
 """Where modules of ours are imported inside functions, and why. Elsewhere imports are at the top."""
 
 PROCESS_WIDE = {
-    "api/source/opened.py _opened": "a process of Spark's has no other owner",
+    "api/source/warehouse_cache.py _opened": "a process of Spark's has no other owner",
     "api/source/register.py _known": "a Spark session is one for the process; weak",
-    "catalog/forks.py _engines": "a fork copies the whole process; weak",
-    "catalog/forks.py _connections": "the same",
-    "catalog/forks.py _inherited": "the same",
+    "catalog/fork_safety.py _engines": "a fork copies the whole process; weak",
+    "catalog/fork_safety.py _connections": "the same",
+    "catalog/fork_safety.py _inherited": "the same",
     "catalog/paths.py _followed": "of a number alone",
-    "cycles.py _inside": "the switch of Python's collector is one for the process",
-    "cycles.py _was_on": "the same",
+    "gc_pause.py _inside": "the switch of Python's collector is one for the process",
+    "gc_pause.py _was_on": "the same",
     "records.py _FORMS": "values that know their form say so when their module is loaded",
     "records.py _converter": "made of the classes alone",
     "storage/objects.py _user": "a fork copies the whole process",
-    "storage/pieces.py _spare": "memory, with nothing in it, of at most 16 pieces",
+    "storage/buffers.py _spare": "memory, with nothing in it, of at most 16 pieces",
     "storage/spark/jobs.py _tags": "a note on a Work, which ends with it",
     "storage/spark/probe.py _probed": "a Spark session is one for the process; weak",
     "storage/spark/session.py _lent": "a Spark session is one for the process; weak",
@@ -122,8 +125,8 @@ PROCESS_WIDE = {
     "storage/spark/shipping.py _shipped": "a Spark session is one for the process; weak",
     "types/names.py parse_type": "of a text alone",
     "types/values.py _quantum": "of two numbers alone",
-    "work.py _local": "what each thread does",
-    "work.py _watchers": "who looks on at the main thread, of which there is one",
+    "cancellation.py _local": "what each thread does",
+    "cancellation.py _watchers": "who looks on at the main thread, of which there is one",
 }
 """What modules hold, and why it belongs neither to a store nor to a catalog nor to a runtime."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.errors import InvalidArgument, masked
+from strandline.errors import InvalidArgument, mask_urls
 from strandline.settings import Settings
-from strandline.storage.external.places import place_of
+from strandline.storage.external.locations import place_of
 
 SECRET = "s3cr3t"
 SIGNED = f"https://bucket.s3.amazonaws.com/folder/rows.csv?X-Amz-Signature={SECRET}&partNumber=1"
@@ -27,11 +27,11 @@ SIGNED = f"https://bucket.s3.amazonaws.com/folder/rows.csv?X-Amz-Signature={SECR
     ],
 )  # fmt: skip
 def test_what_is_secret_in_a_url_is_not_shown(text: str, shown: str) -> None:
-    assert masked(text) == shown
+    assert mask_urls(text) == shown
     error = InvalidArgument(text, text)
     assert (error.message, error.hint) == (shown, shown)
     assert SECRET not in str(error) + repr(error)
-    assert masked(shown) == shown
+    assert mask_urls(shown) == shown
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_what_is_secret_in_a_url_is_not_shown(text: str, shown: str) -> None:
     ],
 )
 def test_all_else_is(text: str) -> None:
-    assert masked(text) == text
+    assert mask_urls(text) == text
 
 
 @pytest.mark.parametrize("more", ["?X-Amz-Signature=", "?any=", "#sig="])

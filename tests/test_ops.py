@@ -14,7 +14,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 import strandline
-from strandline.api.gauges import GAUGES
+from strandline.api.metrics_text import GAUGES
 from strandline.metrics import Metrics
 
 OPS = Path(__file__).resolve().parent.parent / "ops"

@@ -15,15 +15,15 @@ from typing import Any, Literal
 import pytest
 
 from strandline import records
-from strandline.backups.collection import BackupResult, Collection, CollectionRequest
-from strandline.backups.full import BackupBody
-from strandline.backups.increment_plan import CutSlice
-from strandline.backups.incremental import IncrementBody, IncrementProgress
+from strandline.backups.backup.full import BackupBody
+from strandline.backups.backup.increment_plan import CutSlice
+from strandline.backups.backup.incremental import IncrementBody, IncrementProgress
+from strandline.backups.collection import BackupResult, CollectionRecord, CollectionRequest
 from strandline.backups.record import BackupRecord
-from strandline.backups.restore import RestoreResult
-from strandline.backups.restore_parts import Rebuilt, RestoreBody, RestoreProgress, Shard
-from strandline.backups.restore_plan import RestoreRequest
-from strandline.backups.restore_verify import Checked
+from strandline.backups.restore.restore import RestoreResult
+from strandline.backups.restore.restore_parts import Rebuilt, RestoreBody, RestoreProgress, Shard
+from strandline.backups.restore.restore_plan import RestoreRequest
+from strandline.backups.restore.restore_verify import Checked
 from strandline.catalog.operations import Failure
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableBody
@@ -32,7 +32,7 @@ from strandline.model import Digest, IndexDef, TableSchema
 from strandline.operations.copy import CopiedIndex, CopiedTable
 from strandline.operations.kind import Body
 from strandline.operations.streams import AtStep, Cut, DroppedStream, NewStream, StreamPaths, StreamRequest
-from strandline.records import NUMBER, Nothing, Record, RecordType, kept, later
+from strandline.records import NUMBER, Nothing, Record, RecordType, later, stored_as
 from strandline.types import parse_type
 from tests.effort import EVERY
 
@@ -87,7 +87,7 @@ KINDS: dict[str, dict[str, type[Record]]] = {
     "paths.body": {
         "backup": BackupRecord,
         "backup (creating)": Nothing,
-        "backup_collection": Collection,
+        "backup_collection": CollectionRecord,
         "directory": Nothing,
         "index": IndexDef,
         "stream": StreamBody,
@@ -95,7 +95,7 @@ KINDS: dict[str, dict[str, type[Record]]] = {
     },
     "descriptions.body": {
         "backup": BackupRecord,
-        "backup_collection": Collection,
+        "backup_collection": CollectionRecord,
         "index": IndexDef,
         "stream": StreamBody,
         "table": TableBody,
@@ -123,7 +123,7 @@ def test_what_was_written_before_is_read_and_written_as_it_was(column: str) -> N
         assert again.pop(NUMBER) == 1
         assert again == text
         assert read(kind, {NUMBER: 1, **text}) == record
-        assert records.shown(records.to_text(record), "the sample") == text
+        assert records.to_plain(records.to_text(record), "the sample") == text
 
 
 def objects(value: Any, at: str = "$") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -198,7 +198,7 @@ def test_a_format_that_is_no_number_is_refused(number: Any) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '"text"', "1"])
 def test_a_text_that_holds_no_object_is_refused(text: str) -> None:
-    for look in (records.shown, lambda text, what: records.from_text(Nothing, text, what)):
+    for look in (records.to_plain, lambda text, what: records.from_text(Nothing, text, what)):
         with pytest.raises(Corrupted, match="the sample cannot be read") as refused:
             look(text, "the sample")
         assert "restore the catalog" in refused.value.hint
@@ -213,7 +213,7 @@ class Example(Record):
     by_name: dict[str, bool]
     kind: Literal["a", "b"]
     sum: Digest
-    renamed: str = kept(default="", name="RENAMED")
+    renamed: str = stored_as(default="", name="RENAMED")
     added: int | None = later()
 
 

@@ -17,7 +17,7 @@ import typer
 
 import strandline
 from strandline import errors
-from strandline.api.gauges import GAUGES
+from strandline.api.metrics_text import GAUGES
 from strandline.api.progress import OperationInfo
 from strandline.api.result import Result
 from strandline.api.stream import Batch, Stream

@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
+from strandline.cancellation import Interrupted, current
 from strandline.clock import SystemClock
 from strandline.errors import TimedOut
 from strandline.retry import tries
 from strandline.threads import within
-from strandline.work import Interrupted, current
 from tests.world import ManualClock
 
 

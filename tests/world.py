@@ -23,11 +23,11 @@ from strandline import records
 from strandline.catalog import cache, commits, definitions, operations, paths, sqltables
 from strandline.catalog.commits import TableChange
 from strandline.catalog.connection import Catalog, sqlite_url
-from strandline.catalog.operations import Operation, PartRow
+from strandline.catalog.operations import OperationRow, PartRow
 from strandline.catalog.sessions import HOST
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableBody, TableInfo
-from strandline.catalog.writer import current_step
+from strandline.catalog.transactions import current_step
 from strandline.clock import Clock
 from strandline.metrics import Metrics
 from strandline.model import PENDING, Digest, IndexDef, Segment, TableSchema
@@ -184,7 +184,7 @@ def engine_of(catalog: Catalog, **options: Any) -> Engine:
     return Engine(catalog, Process(catalog), options.pop("kinds", None) or kinds(), **options)
 
 
-def execute(engine: Engine, kind: str, request: Record, workers: int = 1) -> Operation:
+def execute(engine: Engine, kind: str, request: Record, workers: int = 1) -> OperationRow:
     """Start an operation, run it to its end and raise its error if it failed."""
     ended = engine.run(engine.start(kind, request), workers)
     failure = ended.failure()
@@ -193,7 +193,7 @@ def execute(engine: Engine, kind: str, request: Record, workers: int = 1) -> Ope
     return ended
 
 
-def resume(engine: Engine) -> list[Operation]:
+def resume(engine: Engine) -> list[OperationRow]:
     """Carry what dead processes left to its end; the operations as they ended."""
     return [engine.run(operation_id) for operation_id in engine.take_over()]
 
@@ -211,12 +211,12 @@ def drop_of(*streams: str) -> StreamPaths:
 def kept(text: str | None) -> dict[str, Any]:
     """What a record in the catalog holds."""
     assert text is not None
-    return records.shown(text, "a record")
+    return records.to_plain(text, "a record")
 
 
-def listed(engine: Engine) -> list[Operation]:
+def listed(engine: Engine) -> list[OperationRow]:
     with engine.catalog.read() as conn:
-        return operations.listed(conn)
+        return operations.list_operations(conn)
 
 
 def parts_of(engine: Engine, operation_id: str) -> list[PartRow]:

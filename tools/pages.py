@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from strandline import errors
-from strandline.api.gauges import GAUGES
+from strandline.api.metrics_text import GAUGES
 from strandline.metrics import Metrics
 
 

@@ -50,17 +50,17 @@ if TYPE_CHECKING:
     )
     from strandline.api.stream import Batch, Stream
     from strandline.api.table import Table
-    from strandline.backups.lifecycle import DroppedCollection
-    from strandline.backups.repair import DamagedObject
-    from strandline.backups.restore import RestoreResult
-    from strandline.backups.retention import Decision
-    from strandline.backups.verified import BackupReport
-    from strandline.backups.verify import VerifyReport
+    from strandline.backups.collection_ddl import DroppedCollection
+    from strandline.backups.restore.restore import RestoreResult
+    from strandline.backups.retention.retention import Decision
+    from strandline.backups.verify.repair import DamagedObject
+    from strandline.backups.verify.verification_history import BackupReport
+    from strandline.backups.verify.verify import VerifyReport
     from strandline.catalog.history import VersionEvent
     from strandline.catalog.owners import Owner
-    from strandline.catalog.shards import Attempt, ShardInfo, StageInfo
-    from strandline.sql.keep import Keep
-    from strandline.storage.recipe import Recipe, RecipePart
+    from strandline.catalog.part_progress import Attempt, ShardInfo, StageInfo
+    from strandline.sql.retention_rules import Keep
+    from strandline.storage.file_plan import Recipe, RecipePart
     from strandline.tables.check import CheckReport, Problem
     from strandline.tables.housekeeping import Report
 

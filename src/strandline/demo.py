@@ -138,7 +138,7 @@ def _tell(story: Story, rows: int) -> dict[str, Any]:
         step.remark = "customers (index by_city) and orders (index by_customer), in process, without a JVM"
     with story.step(f"Start Spark and load {rows:,} orders") as step:
         db.table("orders").upsert(_orders(db, rows))
-        step.bytes = _stored(db)
+        step.bytes = _stored_bytes(db)
         step.remark = "rows and index entries in one commit"
     with story.step("Say what is backed up together") as step:
         story.sql(COLLECTION)
@@ -224,7 +224,7 @@ def _digests(db: strandline.Database) -> dict[str, str]:
     return {path: db.describe(path)["digest"] for path in PATHS}
 
 
-def _stored(db: strandline.Database) -> int:
+def _stored_bytes(db: strandline.Database) -> int:
     found = (
         "/customers",
         "/customers/by_city/indexImplTable",

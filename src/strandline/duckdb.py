@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.errors import PreconditionFailed
 from strandline.model import OP, STEP, Column
-from strandline.storage.recipe import Recipe, RecipePart
+from strandline.storage.file_plan import Recipe, RecipePart
 
 if TYPE_CHECKING:
     from strandline.api import Database
@@ -68,8 +68,8 @@ def view(
             names[id(part)] = f"__strandline_{uuid.uuid4().hex}"
             connection.register(names[id(part)], part.data)
     called = name if name is not None else recipe.path.rsplit("/", 1)[1]
-    connection.execute(f"CREATE OR REPLACE TEMP VIEW {_quoted(called)} AS {_text(recipe, names)}")
-    return connection.sql(f"FROM {_quoted(called)}")
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW {_quote(called)} AS {_text(recipe, names)}")
+    return connection.sql(f"FROM {_quote(called)}")
 
 
 def query(recipe: Recipe) -> str:
@@ -82,7 +82,7 @@ def query(recipe: Recipe) -> str:
     return _text(recipe, {})
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -96,13 +96,13 @@ def _type(column: Column) -> str:
 
 def _text(recipe: Recipe, names: dict[int, str]) -> str:
     columns = recipe.schema.columns
-    shown = ", ".join(f"CAST({_quoted(c.physical)} AS {_type(c)}) AS {_quoted(c.name)}" for c in columns)
+    shown = ", ".join(f"CAST({_quote(c.physical)} AS {_type(c)}) AS {_quote(c.name)}" for c in columns)
     before, changes, after = (
         _rows(columns, parts, names, recipe.step) for parts in (recipe.before, recipe.changes, recipe.after)
     )
     if not recipe.changes:
         return f"SELECT {shown} FROM ({_rows(columns, recipe.parts, names, recipe.step)})"
-    key = [_quoted(c.physical) for c in recipe.schema.key_columns]
+    key = [_quote(c.physical) for c in recipe.schema.key_columns]
     same = " AND ".join(f"c.{name} IS NOT DISTINCT FROM b.{name}" for name in key)
     found = [
         "SELECT * FROM (SELECT * FROM changes QUALIFY row_number() OVER (PARTITION BY "
@@ -117,7 +117,7 @@ def _text(recipe: Recipe, names: dict[int, str]) -> str:
 
 def _rows(columns: Sequence[Column], parts: Sequence[RecipePart], names: dict[int, str], step: int) -> str:
     """Return a query for the rows of some parts with all columns; columns missing in a file are NULL."""
-    nulls = [f"CAST(NULL AS {_stored(c)}) AS {_quoted(c.physical)}" for c in columns]
+    nulls = [f"CAST(NULL AS {_duckdb_type(c)}) AS {_quote(c.physical)}" for c in columns]
     nulls += [f"CAST(NULL AS VARCHAR) AS {OP}", f"CAST(NULL AS BIGINT) AS {STEP}", f"0 AS {_PLACE}"]
     found = [f"SELECT {', '.join(nulls)} WHERE false"]
     plain = [part for part in parts if part.file and not part.op and not part.cut]
@@ -125,7 +125,7 @@ def _rows(columns: Sequence[Column], parts: Sequence[RecipePart], names: dict[in
         found.append(f"SELECT * FROM {_scan(*(str(part.file) for part in parts))}")
         return " UNION ALL BY NAME ".join(found)
     for place, part in enumerate(parts):
-        source = _scan(part.file) if part.file else _quoted(names[id(part)])
+        source = _scan(part.file) if part.file else _quote(names[id(part)])
         stepped = "" if part.stepped else f", {part.upto} AS {STEP}"
         cut = f" WHERE {STEP} <= {step}" if part.cut else ""
         found.append(f"SELECT *, {place} AS {_PLACE}{stepped} FROM {source}{cut}")
@@ -138,7 +138,7 @@ def _scan(*files: str) -> str:
     return f"read_parquet([{named}], union_by_name = true, hive_partitioning = false)"
 
 
-def _stored(column: Column) -> str:
+def _duckdb_type(column: Column) -> str:
     """Return DuckDB's name for the type that a column has in files."""
     return _STORED.get(column.type.name, _type(column))
 

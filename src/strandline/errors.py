@@ -46,7 +46,7 @@ password.
 """
 
 
-def masked(text: str) -> str:
+def mask_urls(text: str) -> str:
     """Remove the secrets of URLs from a text. Every error, log line and metric passes through this."""
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
@@ -75,8 +75,8 @@ class StrandlineError(Exception):
     default_hint: ClassVar[str] = "Run with --debug for details, and report it if the cause is not clear."
 
     def __init__(self, message: str, hint: str | None = None) -> None:
-        self.message = masked(message)
-        self.hint = masked(hint or self.default_hint)
+        self.message = mask_urls(message)
+        self.hint = mask_urls(hint or self.default_hint)
         super().__init__(self.message)
         self.operation: str | None = None
         """The operation that the failed request started or waited for, if any."""

@@ -1,7 +1,7 @@
 """Metrics and log lines of this process.
 
 Each database has one ``Metrics`` object, shared by all threads. Only the logger is global. The catalog keeps
-the sums of all processes (``catalog/ledger.py``).
+the sums of all processes (``catalog/metrics_buffer.py``).
 
 A log line is an event name and a JSON object, so that a person can read it and a program can parse it.
 """
@@ -15,7 +15,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from strandline.errors import masked
+from strandline.errors import mask_urls
 
 log = logging.getLogger("strandline")
 
@@ -65,7 +65,7 @@ class Metrics:
     def _histogram(self, name: str, help_: str) -> Histogram:
         return Histogram(f"strandline_{name}", help_, registry=self.registry, buckets=_SECONDS)
 
-    def published(
+    def count_publication(
         self, generation: int, step: int, operation_id: str | None, versions: dict[str, int]
     ) -> None:
         """Count and log a publication; ``operation_id`` is None for DDL in a single transaction."""
@@ -89,7 +89,7 @@ def is_logged() -> bool:
 def event(name: str, **fields: Any) -> None:
     """Write a structured log line; handlers find its fields in ``record.strandline``."""
     if is_logged():
-        shown = {key: masked(value) if isinstance(value, str) else value for key, value in fields.items()}
+        shown = {key: mask_urls(value) if isinstance(value, str) else value for key, value in fields.items()}
         log.info(
             "%s %s", name, json.dumps(shown, default=str), extra={"strandline": {"event": name, **shown}}
         )

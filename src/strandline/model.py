@@ -23,7 +23,7 @@ from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
 from strandline import records
-from strandline.records import Record, kept, later
+from strandline.records import Record, later, stored_as
 from strandline.types import Type, parse_type
 
 Key: TypeAlias = tuple[Any, ...]
@@ -75,10 +75,10 @@ class TableSchema:
 
     columns: tuple[Column, ...]
     key: tuple[str, ...]
-    bounds: tuple[Key, ...] = kept(
+    bounds: tuple[Key, ...] = stored_as(
         default=(),
         write=lambda bounds: [encode_key(bound) for bound in bounds],
-        read=lambda body: tuple(decode_key(bound) for bound in _listed(body)),
+        read=lambda body: tuple(decode_key(bound) for bound in _to_list(body)),
     )
     next_id: int = 1
     used: frozenset[str] = field(default_factory=frozenset)
@@ -129,11 +129,11 @@ class TableSchema:
         return replace(
             self,
             columns=tuple(replace(c, name=new) if c.name == name else c for c in self.columns),
-            key=_exchanged(self.key, name, new),
+            key=_exchange(self.key, name, new),
         )
 
 
-def _exchanged(names: tuple[str, ...], name: str, new: str) -> tuple[str, ...]:
+def _exchange(names: tuple[str, ...], name: str, new: str) -> tuple[str, ...]:
     return tuple(new if each == name else each for each in names)
 
 
@@ -190,8 +190,8 @@ class IndexDef(Record):
             stored[new] = physical
         return replace(
             self,
-            columns=_exchanged(self.columns, name, new),
-            cover=_exchanged(self.cover, name, new),
+            columns=_exchange(self.columns, name, new),
+            cover=_exchange(self.cover, name, new),
             stored=tuple(sorted(stored.items())),
         )
 
@@ -260,7 +260,7 @@ class Chain:
         """Return the chain with uncommitted changes added, for later statements of a transaction."""
         return replace(self, segments=(*self.segments, *pending))
 
-    def narrowed(self, within: KeyRange) -> Chain:
+    def narrow(self, within: KeyRange) -> Chain:
         """Return the chain without segments that have no key in a range; only valid for keys in the range."""
         if not within.is_limited:
             return self
@@ -301,9 +301,9 @@ class State:
     chain: Chain
     within: KeyRange = EVERYWHERE
 
-    def narrowed(self, within: KeyRange) -> State:
+    def narrow(self, within: KeyRange) -> State:
         """Return the part of the state in a range, without segments that have no key in it."""
-        return State(self.schema, self.chain.narrowed(within), within)
+        return State(self.schema, self.chain.narrow(within), within)
 
 
 def visible(chain: Chain) -> list[Segment]:
@@ -404,7 +404,7 @@ def _read_range(body: Any) -> KeyRange:
     lower, upper, closed = body
     if type(closed) is not bool:
         raise ValueError(f"{body!r} is not a range of keys")
-    ends = [None if end is None else decode_key(_listed(end)) for end in (lower, upper)]
+    ends = [None if end is None else decode_key(_to_list(end)) for end in (lower, upper)]
     return KeyRange(ends[0], ends[1], closed)
 
 
@@ -430,10 +430,10 @@ _DECODERS: dict[str, Callable[[str], Any]] = {
 
 
 def decode_key(body: Any) -> Key:
-    return tuple(_decode(value) for value in _listed(body))
+    return tuple(_decode(value) for value in _to_list(body))
 
 
-def _listed(body: Any) -> list[Any]:
+def _to_list(body: Any) -> list[Any]:
     if type(body) is not list:
         raise ValueError(f"{body!r} is not a list")
     return body

@@ -148,7 +148,7 @@ def check_place(path: str) -> None:
         )
 
 
-def backticked(name: str) -> str:
+def quote_spark(name: str) -> str:
     """Return a name in backticks for Spark, where a backslash has no special meaning."""
     return "`" + name.replace("`", "``") + "`"
 

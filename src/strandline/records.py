@@ -71,7 +71,7 @@ _KEY, _PLAIN = "kept", _Options()
 _FORMS: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {}
 
 
-def kept(
+def stored_as(
     *,
     default: Any = MISSING,
     name: str | None = None,
@@ -106,7 +106,7 @@ def to_text(record: Record) -> str:
 
 def from_text(kind: type[R], text: str, what: str) -> R:
     """Return the record of a text. ``what`` names the record in errors."""
-    value = _parsed(text, what)
+    value = _parse(text, what)
     number = value.pop(NUMBER, 1)
     if type(number) is not int or number < 1:
         raise _unreadable(what, f"{number!r} is not a format number")
@@ -129,9 +129,9 @@ def from_text(kind: type[R], text: str, what: str) -> R:
         raise _unreadable(what, "; ".join(reasons)) from error
 
 
-def shown(text: str, what: str) -> dict[str, Any]:
+def to_plain(text: str, what: str) -> dict[str, Any]:
     """Return a record's content as plain values for display; nothing may depend on it."""
-    value = _parsed(text, what)
+    value = _parse(text, what)
     value.pop(NUMBER, None)
     return value
 
@@ -141,7 +141,7 @@ def plain(value: Any) -> Any:
     return _converter().unstructure(value)
 
 
-def _parsed(text: str, what: str) -> dict[str, Any]:
+def _parse(text: str, what: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from strandline.cancellation import check
 from strandline.clock import Clock
-from strandline.work import check
 
 
 def tries(

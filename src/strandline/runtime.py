@@ -12,14 +12,14 @@ from strandline.catalog.connection import Catalog
 from strandline.catalog.sessions import Session
 from strandline.clock import Clock
 from strandline.settings import Settings
-from strandline.storage.elsewhere import Everywhere
+from strandline.storage.file_router import Everywhere
 from strandline.storage.files import Files
-from strandline.storage.pace import Paces
+from strandline.storage.throttle import Paces
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from strandline.catalog.moment import Moments
+    from strandline.catalog.snapshots import Moments
     from strandline.metrics import Metrics
     from strandline.storage.store import Store
 
@@ -48,7 +48,7 @@ class Runtime:
         self.clock = clock
         self.session = Session(catalog, settings.session_seconds, settings.grace_seconds)
         # The first publication creates the metrics, which register themselves for the others.
-        catalog.on_publication = lambda *told: self.metrics.published(*told)
+        catalog.on_publication = lambda *told: self.metrics.count_publication(*told)
         self.open_backup: Callable[[Runtime, str, str | None], Any]
         """Opens the tables of a backup for a query.
 
@@ -74,24 +74,24 @@ class Runtime:
     @cached_property
     def metrics(self) -> Metrics:
         """The metrics of this process. They are written to the catalog from time to time."""
-        from strandline.catalog.ledger import Count
+        from strandline.catalog.metrics_buffer import Count
         from strandline.metrics import Metrics
 
         def make() -> Metrics:
             made = Metrics()
-            self.catalog.on_publication = made.published
+            self.catalog.on_publication = made.count_publication
             self.catalog.ledger.counted = lambda: {
                 Count.of(name, labels): value for name, labels, value in made.samples()
             }
             return made
 
-        return self._made_once("metrics", make)
+        return self._make_once("metrics", make)
 
     @cached_property
     def moments(self) -> Moments:
         """The snapshots through which statements read the catalog."""
         from strandline.catalog.cache import Loader, SchemeCache
-        from strandline.catalog.moment import Moments
+        from strandline.catalog.snapshots import Moments
 
         def make() -> Moments:
             loader = Loader(
@@ -103,21 +103,21 @@ class Runtime:
             )
             return Moments(self.catalog, loader, self.session)
 
-        return self._made_once("moments", make)
+        return self._make_once("moments", make)
 
     @cached_property
     def store(self) -> Store:
         """The rows of all tables. Created on first use, because it imports Arrow."""
         from strandline.storage.store import Store
 
-        return self._made_once("store", lambda: Store(self.files, self.settings, self._spark))
+        return self._make_once("store", lambda: Store(self.files, self.settings, self._spark))
 
     @property
     def spark(self) -> SparkSession:
         """The Spark session: the caller's own, or one that is started on first use."""
         return self.store.session
 
-    def _made_once(self, name: str, make: Callable[[], T]) -> T:
+    def _make_once(self, name: str, make: Callable[[], T]) -> T:
         """Create an object that all threads share, once.
 
         Since Python 3.12 ``cached_property`` does not lock: two threads could create it at the same time.

@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from strandline.cancellation import PATIENCE_SECONDS, Work, check, doing, share_work
 from strandline.clock import Clock
 from strandline.errors import TimedOut
-from strandline.work import PATIENCE_SECONDS, Work, check, doing, shared
 
 _POLL_SECONDS = 0.05
 _TURN_SECONDS = 0.25
@@ -95,7 +95,7 @@ def in_parallel(act: Callable[..., R], *arguments: Iterable[Any], threads: int) 
     returns or raises.
     """
     with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(shared(act), *arguments))
+        return list(pool.map(share_work(act), *arguments))
 
 
 class _TookTooLong(Exception):

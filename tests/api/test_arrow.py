@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from strandline import Database, Settings
-from strandline.api.tabular import Tabular
+from strandline.api.conversions import Tabular
 from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed, Unavailable
 from tests import processes
 

@@ -27,7 +27,7 @@ from strandline.errors import (
 )
 from strandline.storage.external import External
 from strandline.storage.objects import ObjectFiles
-from strandline.storage.outgoing import Format, encoded
+from strandline.storage.outgoing import Format, encode_rows
 from tests.backups.reading import open_at
 from tests.backups.test_read_without import EVERY_TYPE, VALUES
 from tests.s3 import S3
@@ -243,7 +243,7 @@ def test_an_existing_target_is_refused_unless_it_may_be_replaced(db: Database, t
 
 def test_rows_are_bytes_as_soon_as_they_come(db: Database) -> None:
     for format in FORMATS:
-        pieces = list(encoded(format, db.sql("SELECT * FROM t").to_reader(1)))
+        pieces = list(encode_rows(format, db.sql("SELECT * FROM t").to_reader(1)))
         assert len(pieces) > 1
         if format == "parquet":
             assert pq.read_table(pa.BufferReader(b"".join(pieces))).num_rows == 2
@@ -258,7 +258,7 @@ def test_nested_values_are_json() -> None:
         }
     )
     (line, none), (head, first, last) = (
-        b"".join(encoded(format, table.to_reader())).decode().splitlines() for format in FORMATS[1::-1]
+        b"".join(encode_rows(format, table.to_reader())).decode().splitlines() for format in FORMATS[1::-1]
     )
     assert json.loads(line) == {"m": {"a": 1}, "l": [{"x": "\\x61", "f": "nan"}], "d": 2**64}
     assert json.loads(none) == {"m": None, "l": [], "d": None}
@@ -281,7 +281,7 @@ def test_a_folder_gets_files_of_some_size(
 
 def test_a_failed_export_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The export fails after some rows were written, because others cannot be read."""
-    monkeypatch.setattr("strandline.storage.arrow.portions.PIECE_BYTES", 1000)
+    monkeypatch.setattr("strandline.storage.arrow.partitions.PIECE_BYTES", 1000)
     with open_at(tmp_path / "warehouse") as db:
         db.sql("CREATE TABLE t (k Int64, v Utf8, PRIMARY KEY (k))")
         for first in (0, 3000):
@@ -310,7 +310,7 @@ def test_a_failed_export_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
 def test_what_a_failed_export_would_have_replaced_is_still_there(
     s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("strandline.storage.arrow.portions.PIECE_BYTES", 1000)
+    monkeypatch.setattr("strandline.storage.arrow.partitions.PIECE_BYTES", 1000)
     monkeypatch.setattr("strandline.storage.outgoing.targets.FILE_BYTES", 1)
     settings = {"storage_options": s3.settings().storage_options, "scan_rows": 0}
     bucket = s3.new_bucket()

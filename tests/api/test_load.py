@@ -194,7 +194,7 @@ def test_typed_files_say_the_row_that_does_not_fit(db: Database) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_much_is_staged_a_part_at_a_time_in_one_commit(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strandline.storage.staging.RUN_ROWS", 100)
+    monkeypatch.setattr("strandline.storage.staged_files.RUN_ROWS", 100)
     monkeypatch.setattr("strandline.storage.external.csv.BLOCK_BYTES", 1000)
     lines = [f'{n},"customer {n % 7}\n",{n}' for n in range(1000, 2000)]
     Path("many.csv").write_text("id,customer,total\n" + "\n".join(lines) + "\n")

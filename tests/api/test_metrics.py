@@ -11,8 +11,8 @@ from sqlalchemy import event
 
 from strandline import Database
 from strandline.backups.collection import CollectionRequest
-from strandline.backups.verified import BackupReport, Level
-from strandline.catalog import paths, verified
+from strandline.backups.verify.verification_history import BackupReport, Level
+from strandline.catalog import paths, verifications
 from strandline.errors import PreconditionFailed
 from tests.backups.reading import backups, open_at
 from tests.world import ManualClock, is_session
@@ -167,7 +167,7 @@ def report(db: Database, backup: str, level: Level, *, restorable: bool) -> None
     found = BackupReport(backup=backup, level=level, objects=1, bytes=1, problems=1, restorable=restorable)
     with db.runtime.catalog.write() as tx:
         path = paths.require(tx.conn, f"/.backups/collections/c/{backup}")
-        verified.add(tx, level, [(path.id, found)])
+        verifications.add(tx, level, [(path.id, found)])
 
 
 def test_what_streams_hold_and_how_late_they_are(opened: Callable[..., Database]) -> None:

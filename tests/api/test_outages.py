@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from strandline import Database
+from strandline.cancellation import Interrupted, Work, doing
 from strandline.errors import BEING_UNDONE, GOES_ON, HAPPENED, UNDONE, UNKNOWN, TimedOut, Unavailable
 from strandline.operations import callers, engine
-from strandline.work import Interrupted, Work, doing
 from tests.backups.reading import CLUSTER, leaks, open_at
 from tests.crash.outage import ANSWERED, LOST, UNANSWERED, Outage
 

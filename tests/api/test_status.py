@@ -12,7 +12,7 @@ from strandline import Database, records
 from strandline.api.progress import KINDS
 from strandline.backups.collection import CollectionRequest
 from strandline.catalog import operations
-from strandline.catalog.operations import Operation
+from strandline.catalog.operations import OperationRow
 from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed, StrandlineError
 from tests.api.test_metrics import COLLECTION, CREATE, opened
 from tests.backups.reading import open_at
@@ -285,7 +285,7 @@ def test_a_failure_ends_with_the_success_that_replaces_it_or_with_its_collection
 def _fail(db: Database, kind: str, collection: str) -> None:
     """Record a failed operation."""
     runtime = db.runtime
-    failed = Operation(
+    failed = OperationRow(
         id=f"{kind} {runtime.clock.now()}",
         kind=kind,
         state="failed",

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from strandline.backups import lease as leases
-from strandline.backups.lease import ALLOWANCE_SECONDS, RepositoryLease, take
+from strandline.backups.repository import lease as leases
+from strandline.backups.repository.lease import ALLOWANCE_SECONDS, RepositoryLease, take
 from strandline.errors import StrandlineError, Unavailable
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.objects import ObjectFiles

@@ -112,7 +112,7 @@ def picture(db: Database) -> Any:
         there = [p for p in every if p.type == "table" and not p.path.startswith("/.backups")]
         collections = [p.name for p in every if p.type == "backup_collection"]
         wrong = world.leaks(conn) + world.disagreements(conn)
-        wrong += [f"{o.kind} is {o.state}" for o in operations.unfinished(conn)]
+        wrong += [f"{o.kind} is {o.state}" for o in operations.unfinished_operations(conn)]
     tables = {}
     for path in (p.path for p in there if p.name != "indexImplTable"):
         described = db.describe(path)

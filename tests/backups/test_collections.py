@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline import records
-from strandline.backups.collection import Collection, CollectionSettings, repository_of, storage_of
+from strandline.backups.collection import CollectionRecord, CollectionSettings, repository_of, storage_of
 from strandline.backups.record import next_name, stream_name, time_of
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, StrandlineError
 
@@ -19,20 +19,20 @@ CLUSTER = ("STORAGE", "cluster")
 NOON = 1767268800.0  # 2026-01-01 12:00:00 UTC
 
 
-def again(collection: Collection) -> Collection:
+def again(collection: CollectionRecord) -> CollectionRecord:
     """Return the collection after a round trip through the catalog's format."""
-    return records.from_text(Collection, records.to_text(collection), "a collection")
+    return records.from_text(CollectionRecord, records.to_text(collection), "a collection")
 
 
 def test_settings_and_their_defaults() -> None:
-    made = Collection.of(["/a"], [CLUSTER])
+    made = CollectionRecord.of(["/a"], [CLUSTER])
     assert (made.tables, made.settings.storage) == (("/a",), "cluster")
     assert not (made.settings.incremental or made.settings.omit_indexes)
-    assert Collection.of(
+    assert CollectionRecord.of(
         None, [CLUSTER, ("INCREMENTAL_BACKUP_ENABLED", True), ("OMIT_INDEXES", "FALSE")]
     ).settings.incremental
     assert again(made) == made
-    assert again(Collection.of(None, [CLUSTER])).tables is None
+    assert again(CollectionRecord.of(None, [CLUSTER])).tables is None
 
 
 @pytest.mark.parametrize(
@@ -62,11 +62,11 @@ def test_settings_and_their_defaults() -> None:
 )
 def test_settings_that_are_refused(settings: list[tuple[str, Any]]) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        Collection.of(["/a"], settings)
+        CollectionRecord.of(["/a"], settings)
     assert caught.value.hint
     if settings and settings != [("OMIT_INDEXES", "true")] and settings[0][0] != "STORAGE":
         with pytest.raises(InvalidArgument):
-            Collection(tables=("/a",)).with_settings(settings)
+            CollectionRecord(tables=("/a",)).with_settings(settings)
 
 
 def test_places_have_one_form() -> None:
@@ -86,7 +86,7 @@ def test_places_have_one_form() -> None:
 
 
 def test_increments_go_on_after_a_restore_only_where_the_chain_outlives_its_tables() -> None:
-    kept = Collection.of(["/a"], [("STORAGE", "/r"), ("INCREMENTAL_BACKUP_ENABLED", True)])
+    kept = CollectionRecord.of(["/a"], [("STORAGE", "/r"), ("INCREMENTAL_BACKUP_ENABLED", True)])
     assert kept.goes_on_after("2_full")
     assert replace(kept, dropped="1_full").goes_on_after("2_full")
     assert not replace(kept, dropped="2_full").goes_on_after("2_full")
@@ -98,25 +98,25 @@ def test_increments_go_on_after_a_restore_only_where_the_chain_outlives_its_tabl
 
 def test_a_close_name_is_offered() -> None:
     with pytest.raises(InvalidArgument) as caught:
-        Collection(tables=("/a",)).with_settings([("INCREMENTAL_BACKUP", "true")])
+        CollectionRecord(tables=("/a",)).with_settings([("INCREMENTAL_BACKUP", "true")])
     assert "INCREMENTAL_BACKUP_ENABLED" in caught.value.hint
 
 
 def test_settings_are_changed_and_put_back() -> None:
-    changed = Collection(tables=("/a",)).with_settings(
+    changed = CollectionRecord(tables=("/a",)).with_settings(
         [("INCREMENTAL_BACKUP_ENABLED", "true"), ("OMIT_INDEXES", "true")]
     )
     assert (changed.settings.incremental, changed.settings.omit_indexes) == (True, True)
-    assert changed.without_settings(["OMIT_INDEXES"]) == Collection(
+    assert changed.without_settings(["OMIT_INDEXES"]) == CollectionRecord(
         tables=("/a",), settings=CollectionSettings(incremental=True)
     )
-    assert changed.without_settings(["INCREMENTAL_BACKUP_ENABLED", "OMIT_INDEXES"]) == Collection(
+    assert changed.without_settings(["INCREMENTAL_BACKUP_ENABLED", "OMIT_INDEXES"]) == CollectionRecord(
         tables=("/a",)
     )
 
 
 def test_what_is_kept_in_the_warehouse_is_not_called_encrypted() -> None:
-    sealed = Collection.of(["/a"], [("STORAGE", "/r"), ("ENCRYPTION", "true")])
+    sealed = CollectionRecord.of(["/a"], [("STORAGE", "/r"), ("ENCRYPTION", "true")])
     for settings in ([CLUSTER], [CLUSTER, ("MINIMUM", 2)]):
         with pytest.raises(InvalidArgument, match="is not encrypted"):
             sealed.with_settings(settings)
@@ -130,21 +130,21 @@ def test_what_is_kept_in_the_warehouse_is_not_called_encrypted() -> None:
 @pytest.mark.parametrize("names", [["STORAGE"], ["NOTHING"], ["OMIT_INDEXES", "OMIT_INDEXES"]])
 def test_resets_that_are_refused(names: list[str]) -> None:
     with pytest.raises(InvalidArgument):
-        Collection(tables=("/a",)).without_settings(names)
+        CollectionRecord(tables=("/a",)).without_settings(names)
 
 
 def test_tables_come_and_go() -> None:
-    made = Collection(tables=("/a",)).with_table("/dir/b")
+    made = CollectionRecord(tables=("/a",)).with_table("/dir/b")
     assert made.tables == ("/a", "/dir/b")
     assert made.without_table("/a").without_table("/dir/b").tables == ()
     refused: list[tuple[Any, type[StrandlineError]]] = [
         (lambda: made.with_table("/a"), AlreadyExists),
         (lambda: made.without_table("/b"), PathNotFound),
         (lambda: made.with_table("/.backups/x"), InvalidArgument),
-        (lambda: Collection.of(["/a", "/a"], [CLUSTER]), InvalidArgument),
-        (lambda: Collection.of(["/.backups/collections/c/t"], [CLUSTER]), InvalidArgument),
-        (lambda: Collection(tables=None).with_table("/a"), InvalidArgument),
-        (lambda: Collection(tables=None).without_table("/a"), InvalidArgument),
+        (lambda: CollectionRecord.of(["/a", "/a"], [CLUSTER]), InvalidArgument),
+        (lambda: CollectionRecord.of(["/.backups/collections/c/t"], [CLUSTER]), InvalidArgument),
+        (lambda: CollectionRecord(tables=None).with_table("/a"), InvalidArgument),
+        (lambda: CollectionRecord(tables=None).without_table("/a"), InvalidArgument),
     ]
     for act, error in refused:
         with pytest.raises(error):

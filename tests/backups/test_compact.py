@@ -19,7 +19,7 @@ from sqlalchemy import update
 from strandline import Database
 from strandline.backups.collection import CollectionRequest, CompactRequest
 from strandline.backups.record import BackupRecord, SliceRecord
-from strandline.backups.repository import Repository
+from strandline.backups.repository.repository import Repository
 from strandline.catalog import chains, paths, sqltables
 from strandline.errors import Corrupted, PathNotFound, PreconditionFailed, UnderOperation
 from strandline.model import OP, STEP, WAS_HI, WAS_LO, Role, Segment, TableSchema
@@ -211,7 +211,7 @@ def test_damage_is_found_and_nothing_is_changed(story: Story) -> None:
 def reverse(db: Database, segment: Segment, schema: TableSchema, role: Role = "base") -> None:
     """Reverse the values of a segment's file, as a writer with a defect would. The size stays the same."""
     assert segment.file is not None
-    files, name = db.runtime.files.found(segment.file)
+    files, name = db.runtime.files.locate(segment.file)
     columns = [STEP] if role == "base" else [STEP, OP, WAS_HI, WAS_LO]
     found = read_segment(db.runtime.store.shelf, schema, segment, [*schema.names, *columns])
     values = pa.array([value[::-1] for value in found["v"].to_pylist()], pa.string())
@@ -294,7 +294,7 @@ def test_backups_and_restores_go_on_beside_it(here: Story, connect: Callable[...
 
 
 def test_a_restore_that_began_before_it_ends_after_it(here: Story, connect: Callable[..., Database]) -> None:
-    from strandline.backups.restore_plan import RestoreRequest
+    from strandline.backups.restore.restore_plan import RestoreRequest
 
     db, other = here.db, connect(clock=here.db.runtime.clock)
     wanted = RestoreRequest(collection="c", into="/slow")
@@ -470,7 +470,7 @@ def test_what_an_undone_try_left_in_the_repository_stands(
     assert left.read_bytes() == text
     manifest = Repository(db.runtime.files.at(str(where)), str(where)).manifest(name)
     (placed,) = segments(db, name)
-    assert [db.runtime.files.found(placed.file or "")[1]] == list(manifest.objects())
+    assert [db.runtime.files.locate(placed.file or "")[1]] == list(manifest.objects())
     assert (last(db).kind, last(db).bytes, contents(db)) == ("full", manifest.backup.bytes, held)
     assert len(list((where / "objects").rglob("*.parquet"))) == 3 + 1 + 2
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from strandline import Database
-from strandline.backups.repository import Repository
+from strandline.backups.repository.repository import Repository
 from tests.backups.chains import Story
 from tests.backups.reading import backups, contents, last, leaks, open_at
-from tests.backups.test_sweep import DAY
+from tests.backups.test_repository_garbage import DAY
 from tests.effort import EVERY
 from tests.s3 import S3
 from tests.tables.examples import content

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from strandline import Database
-from strandline.backups.repository import Repository
+from strandline.backups.repository.repository import Repository
 from tests.backups.reading import State, backups, contents, last, leaks
 from tests.backups.test_death import ALONE, End, Places, assert_right, assert_streams, finish, living, undo
 from tests.backups.test_death import change as change_rows

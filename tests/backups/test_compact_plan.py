@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from strandline.backups.compact_plan import is_at, made_full
+from strandline.backups.fold.compact_plan import is_at, to_full_backup
 from strandline.model import Digest, Segment
 from tests.backups.test_merge_plan import of
 from tests.backups.test_records import FULL, ONE, TWO, digest
@@ -18,7 +18,7 @@ FILE, SENT = replace(HERE, file="data/a"), replace(HERE, file="/repository/objec
 
 def test_what_it_becomes() -> None:
     renamed = replace(TWO, tables={"/u": replace(TWO.tables["/t"], was="/t")}, pinned=True)
-    found = made_full(renamed, {20: 77})
+    found = to_full_backup(renamed, {20: 77})
     slice_ = replace(
         TWO.tables["/t"].slice,
         whole=True,
@@ -39,7 +39,7 @@ def test_what_it_becomes() -> None:
     )
     defined = replace(TWO.tables["/t"].indexes[0], holds="definition", slice=None)
     without = replace(TWO, tables={"/t": replace(TWO.tables["/t"], indexes=(defined,))})
-    assert made_full(without, {20: 77}).tables["/t"].indexes == (defined,)
+    assert to_full_backup(without, {20: 77}).tables["/t"].indexes == (defined,)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from strandline import Database
-from strandline.storage.marker import plain
+from strandline.storage.repository_marker import plain
 from tests.backups.reading import last, open_at
 from tests.effort import EVERY
 from tests.s3 import S3

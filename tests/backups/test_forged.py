@@ -26,7 +26,7 @@ from sqlalchemy import select, update
 
 from strandline import Database
 from strandline.catalog import sqltables
-from strandline.catalog.writer import latest_step
+from strandline.catalog.transactions import latest_step
 from strandline.errors import BY_CODE, Corrupted, PreconditionFailed, StrandlineError
 from strandline.storage.digest import checksum_of
 from tests.backups.forged import body_of, changes, edit, sign

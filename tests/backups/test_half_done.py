@@ -118,7 +118,7 @@ def test_what_a_newer_version_began_is_left_to_it(half_done: Path) -> None:
                 db.wait(restore)
             assert len(db._running.engine.resume()) == 5, "the others"
             with db.runtime.catalog.read() as conn:
-                (left,) = operations.unfinished(conn)
+                (left,) = operations.unfinished_operations(conn)
             assert (left.id, left.state) == (restore, "running")
             assert left.session_id != db.runtime.session.id
 

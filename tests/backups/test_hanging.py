@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from strandline import Database
-from strandline.backups.restore_plan import RestoreRequest
+from strandline.backups.restore.restore_plan import RestoreRequest
 from strandline.errors import TimedOut
 from tests.backups.reading import CLUSTER, backups, leaks, open_at
 from tests.effort import EVERY

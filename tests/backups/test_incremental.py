@@ -13,13 +13,13 @@ import pytest
 from sqlalchemy import delete, select, update
 
 from strandline import Database
-from strandline.backups.repository import RepositoryOwner
+from strandline.backups.repository.repository import RepositoryOwner
 from strandline.catalog import paths, sqltables
 from strandline.errors import Corrupted, PreconditionFailed, StrandlineError
 from strandline.model import IndexDef
 from strandline.storage import segment as segments
 from strandline.storage.digest import checksum_of
-from strandline.storage.marker import to_bytes
+from strandline.storage.repository_marker import to_bytes
 from tests.backups.reading import (
     CLUSTER,
     backups,

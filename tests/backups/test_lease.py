@@ -19,7 +19,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from strandline.backups.lease import ALLOWANCE_SECONDS, LONGEST_SECONDS, Fenced, take
+from strandline.backups.repository.lease import ALLOWANCE_SECONDS, LONGEST_SECONDS, Fenced, take
 from strandline.clock import SystemClock
 from strandline.errors import InvalidArgument, Unavailable, UnderOperation
 from strandline.storage.files import Files, LocalFiles
@@ -425,7 +425,7 @@ def test_a_death_at_any_write_blocks_others_for_a_while_and_its_own_operation_no
 
 def test_it_is_renewed_half_way_while_work_goes_on(tmp_path: Path) -> None:
     files = QuickFiles(tmp_path)
-    with take(files, SystemClock(), "one", "a test", 0.2).kept() as lease:
+    with take(files, SystemClock(), "one", "a test", 0.2).renew_in_background() as lease:
         first = list(files.names())
         while list(files.names()) in (first, []):
             time.sleep(0.01)
@@ -441,7 +441,7 @@ def test_it_is_renewed_half_way_while_work_goes_on(tmp_path: Path) -> None:
 
 def test_what_was_lost_is_not_renewed(tmp_path: Path) -> None:
     files = QuickFiles(tmp_path)
-    with take(files, SystemClock(), "one", "a test", 0.1).kept() as lease:
+    with take(files, SystemClock(), "one", "a test", 0.1).renew_in_background() as lease:
         other = take(files, SystemClock(), "one", "a test", 60.0)
         while "strandline-lease" in [thread.name for thread in threading.enumerate()]:
             time.sleep(0.01)

@@ -9,7 +9,7 @@ import pytest
 
 from strandline import Database
 from strandline.backups.collection import CompactRequest, MergeRequest, SendRequest
-from strandline.backups.restore_plan import RestoreRequest
+from strandline.backups.restore.restore_plan import RestoreRequest
 from strandline.catalog import operations
 from strandline.errors import InvalidArgument, Unavailable
 from strandline.operations.kind import read_part

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from strandline import Database
 from strandline.backups.collection import CollectionRequest, CompactRequest, MergeRequest, SendRequest
-from strandline.backups.removal import DropRequest
-from strandline.backups.restore_plan import RestoreRequest
+from strandline.backups.restore.restore_plan import RestoreRequest
+from strandline.backups.retention.drop import DropRequest
 from strandline.catalog import paths, sessions
 from strandline.records import Record
 from tests.backups.reading import CLUSTER, TABLE, backups, last, leaks
@@ -25,7 +25,7 @@ def locked(db: Database, kind: str, request: Record) -> dict[str, str]:
     started = engine.start(kind, request)
     with db.runtime.catalog.read() as conn:
         found = {path.path: path.state for path in paths.under(conn, started)}
-        pinned = sessions.named_pins(conn)
+        pinned = sessions.list_named_pins(conn)
     assert pinned == ({started: db.step} if kind in PINNED else {}), kind
     db.cancel(started)
     assert engine.run(started).state == "cancelled"

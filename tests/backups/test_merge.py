@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from strandline import Database
-from strandline.backups.collection import Collection, MergeRequest
-from strandline.backups.compact_plan import sources
-from strandline.backups.merge_plan import holder, runs
+from strandline.backups.collection import CollectionRecord, MergeRequest
+from strandline.backups.fold.compact_plan import sources
+from strandline.backups.fold.merge_plan import holder, runs
 from strandline.backups.record import chain_to, require_collection
-from strandline.backups.repository import Repository
-from strandline.backups.retention import named
-from strandline.backups.verify import _Verification
-from strandline.backups.verify_request import VerifyRequest
+from strandline.backups.repository.repository import Repository
+from strandline.backups.retention.retention import kept_by_name
+from strandline.backups.verify.verify import _Verification
+from strandline.backups.verify.verify_request import VerifyRequest
 from strandline.catalog import operations
 from strandline.errors import Corrupted, InvalidArgument, PathNotFound, PreconditionFailed, UnderOperation
-from strandline.sql.keep import parse_keep
+from strandline.sql.retention_rules import parse_keep
 from tests.backups.chains import TABLES, Story, Tell
 from tests.backups.reading import (
     TABLE,
@@ -165,7 +165,7 @@ def test_one_increment_holds_what_its_neighbours_held(story: Story) -> None:
         assert story.restored(backup)["/t"] == story.held[backup]["/t"]
     assert content(db, "/t") == tables
     with db.runtime.catalog.read() as conn:
-        assert require_collection(conn, "c").record(Collection).leaving == ()
+        assert require_collection(conn, "c").record(CollectionRecord).leaving == ()
     assert leaks(db) == []
 
 
@@ -332,9 +332,9 @@ def test_which_increments_become_one(here: Story) -> None:
     assert names([*chain[:2], dropped, chain[3]], (), None) == []
     longer = [*chain, replace(chain[3], name="z")]
     assert names([*chain[:2], dropped, *longer[3:4]], (), None) == []
-    kept = named(chain, parse_keep("KEEP LAST 9 FULL"), here.db.runtime.clock.now())
+    kept = kept_by_name(chain, parse_keep("KEEP LAST 9 FULL"), here.db.runtime.clock.now())
     assert kept == set(), "a chain is kept as a whole, and not its increments"
-    assert named(chain, parse_keep("KEEP WITHIN 9d"), here.db.runtime.clock.now()) == set(here.names)
+    assert kept_by_name(chain, parse_keep("KEEP WITHIN 9d"), here.db.runtime.clock.now()) == set(here.names)
     with here.db.runtime.catalog.read() as conn:
         found = {s.name: s for s in sources(conn, chain_to(chain, chain[-1].name), 1)}
     assert holder(found["/t"], None) is None

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from strandline.backups.compact_plan import FoldedSource, HeldSlice
-from strandline.backups.merge_plan import (
+from strandline.backups.fold.compact_plan import FoldedSource, HeldSlice
+from strandline.backups.fold.merge_plan import (
     Amount,
     before,
     holder,
-    merged_record,
-    merged_shards,
-    merged_slice,
+    merge_records,
+    merge_shards,
+    merge_slices,
     runs,
 )
 from strandline.backups.record import BackupRecord, SliceRecord
@@ -95,16 +95,16 @@ def test_what_began_in_the_run_is_shared_only_if_nothing_came_after_it() -> None
 
 
 def test_the_shards_of_what_is_folded() -> None:
-    (found,) = merged_shards(of((ONE, [HERE]), (TWO, [HERE])), 7, 1000, 10)
+    (found,) = merge_shards(of((ONE, [HERE]), (TWO, [HERE])), 7, 1000, 10)
     assert (found.after, found.whole) == (10, False)
     assert (found.shard.staging_id, found.shard.target_id, found.shard.bytes) == (7, 20, 200)
     assert found.shard.slices == ((20, 20), (20, 30))
-    (found,) = merged_shards(of((ONE, [HERE]), (TWO, [HERE]), whole=True), 7, 1000, 10)
+    (found,) = merge_shards(of((ONE, [HERE]), (TWO, [HERE]), whole=True), 7, 1000, 10)
     assert (found.after, found.whole) == (0, True), "its rows may be older"
 
 
 def merged(source: FoldedSource) -> SliceRecord:
-    return merged_slice(source, Amount(rows=3, tombstones=2, bytes=50))
+    return merge_slices(source, Amount(rows=3, tombstones=2, bytes=50))
 
 
 def test_the_slice_of_several() -> None:
@@ -143,7 +143,7 @@ def test_the_record_of_several() -> None:
     one = replace(ONE, merged=("1a_incremental",))
     last = replace(TWO, tables={"/u": replace(TWO.tables["/t"], was="/t")}, merged=("2a_incremental",))
     made = replace(last.tables["/u"].slice, rows=99)
-    found = merged_record([one, last], {20: made})
+    found = merge_records([one, last], {20: made})
     assert (found.name, found.parent, found.after_step, found.step) == (last.name, "1_full", 10, 30)
     assert found.merged == ("1a_incremental", "2_incremental", "2a_incremental")
     table = found.tables["/u"]

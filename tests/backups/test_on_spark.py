@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from strandline import Database
 from strandline.catalog import chains, paths
-from strandline.catalog.writer import current_step
+from strandline.catalog.transactions import current_step
 from strandline.errors import Corrupted
 from tests.backups.reading import CLUSTER, backups, changes, contents, last, leaks, projected
 from tests.backups.test_incremental import other_values, tamper

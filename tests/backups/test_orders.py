@@ -13,7 +13,7 @@ import pytest
 
 from strandline import Database
 from strandline.backups.collection import CollectionRequest
-from strandline.backups.restore_plan import RestoreRequest
+from strandline.backups.restore.restore_plan import RestoreRequest
 from strandline.records import Record
 from tests.backups.branches import Branches
 from tests.backups.orders import Orders

@@ -10,13 +10,13 @@ import pytest
 
 from strandline import Database
 from strandline.api.progress import OperationInfo
-from strandline.backups.collection import Collection
+from strandline.backups.collection import CollectionRecord
 from strandline.backups.record import require_collection
-from strandline.backups.restore_parts import RestoreProgress, RestoreRun, Shard, is_late, out_of_time
-from strandline.backups.restore_plan import RestoreRequest
-from strandline.backups.restore_verify import CheckedShard
+from strandline.backups.restore.restore_parts import RestoreProgress, RestoreRun, Shard, is_late, out_of_time
+from strandline.backups.restore.restore_plan import RestoreRequest
+from strandline.backups.restore.restore_verify import CheckedShard
 from strandline.catalog import operations
-from strandline.catalog.shards import ShardInfo
+from strandline.catalog.part_progress import ShardInfo
 from strandline.operations.kind import read_part
 from strandline.records import from_text
 from tests.backups.reading import CLUSTER, backups, open_at
@@ -260,7 +260,7 @@ def check_folding(db: Database) -> None:
         ("sweep", 2, None, COLLECTION, None),
     ]
     with db.runtime.catalog.read() as conn:
-        assert require_collection(conn, "c").record(Collection).leaving == (), "all of it has left"
+        assert require_collection(conn, "c").record(CollectionRecord).leaving == (), "all of it has left"
     db.sql("COMPACT c")
     assert db.step == before + 3
     found = last(db, "compact backups")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from strandline import Database
-from strandline.backups.collection import Collection
+from strandline.backups.collection import CollectionRecord
 from strandline.backups.record import require_collection
-from strandline.catalog import board
+from strandline.catalog import publication_log
 from tests.backups.reading import TABLE, backups, open_at
 from tests.world import ManualClock
 
@@ -20,10 +20,10 @@ def heard(db: Database, statement: str) -> dict[str, int | None]:
     Paths inside backups are left out.
     """
     with db.runtime.catalog.read() as conn:
-        before = max((each.generation for each in board.since(conn, 0)), default=0)
+        before = max((each.generation for each in publication_log.since(conn, 0)), default=0)
     db.sql(statement)
     with db.runtime.catalog.read() as conn:
-        found = board.since(conn, before)
+        found = publication_log.since(conn, before)
     return {
         each.path.removeprefix(f"{ROOT}/"): None if each.dropped else each.version
         for each in found
@@ -46,7 +46,7 @@ def test_whatever_changes_is_heard_of(tmp_path: Path) -> None:
         before = db.describe(f"{ROOT}/c")["version"]
         assert heard(db, f"DROP BACKUP c '{second}' CONFIRM") == {"c": before + 1, f"c/{second}": None}
         with db.runtime.catalog.read() as conn:
-            known = require_collection(conn, "c").record(Collection)
+            known = require_collection(conn, "c").record(CollectionRecord)
         assert (known.dropped, known.leaving) == (second, ()), "its name is not given out again"
         assert heard(db, f"DROP BACKUP c '{first}' CONFIRM") == {"c": before + 2, f"c/{first}": None}
         db.sql("BACKUP c; BACKUP c INCREMENTAL")
@@ -55,7 +55,7 @@ def test_whatever_changes_is_heard_of(tmp_path: Path) -> None:
         attached = heard(other, f"ATTACH BACKUP COLLECTION c FROM '{tmp_path}/repository'")
         assert attached == {"c": 1, f"c/{backup}": 1, f"c/{increment}": 1}
         with other.runtime.catalog.read() as conn:
-            paths = {each.path.removeprefix(f"{ROOT}/c/") for each in board.since(conn, 0)}
+            paths = {each.path.removeprefix(f"{ROOT}/c/") for each in publication_log.since(conn, 0)}
         meta = f"{increment}/__ydb_backup_meta"
         assert paths >= {f"{backup}/t", f"{backup}/t/by_v", f"{backup}/t/by_v/indexImplTable"}
         assert paths >= {f"{increment}/t", meta, f"{meta}/indexes", f"{meta}/indexes/t/by_v"}

@@ -11,8 +11,7 @@ import pytest
 from sqlalchemy import update
 
 from strandline import Database, records
-from strandline.backups.increment_plan import CutShard, CutSlice, Made
-from strandline.backups.manifest import ObjectRecord, after_in, backup_of, file_of
+from strandline.backups.backup.increment_plan import CutShard, CutSlice, Made
 from strandline.backups.record import (
     BackupHead,
     BackupRecord,
@@ -23,6 +22,7 @@ from strandline.backups.record import (
     chain_to,
     slices_of,
 )
+from strandline.backups.repository.manifest import ObjectRecord, after_in, backup_of, file_of
 from strandline.catalog import paths, sqltables
 from strandline.errors import Corrupted, Internal
 from strandline.model import Digest, IndexDef, TableSchema
@@ -235,7 +235,7 @@ def test_the_names_of_manifests_tell_from_where_on_a_backup_holds_changes() -> N
 
 def test_what_is_not_done_yet_does_not_say_what_came_of_it() -> None:
     cut = CutShard(table_id=1, target_id=2, after=3, step=4, whole=False, base=None)
-    made = cut.done(Made(5, 6, 7, digest(8)))
+    made = cut.finish(Made(5, 6, 7, digest(8)))
     assert made.made + made.made == Made(10, 12, 14, digest(8) + digest(8))
     for missing in ("rows", "tombstones", "bytes", "delta"):
         changes: dict[str, Any] = {missing: None}
@@ -244,7 +244,7 @@ def test_what_is_not_done_yet_does_not_say_what_came_of_it() -> None:
     stream = StreamSpec(name="s", mode="NEW_IMAGE", format="JSON", owner=9)
     slice_ = CutSlice(
         table_id=1, target_id=2, after=3, step=4, whole=False, base=None, before=digest(1), stream=stream
-    ).done(made.made)
+    ).finish(made.made)
     with pytest.raises(Internal, match="path 1 is not cut yet"):
         slice_.record(1)
     assert replace(slice_, digest=digest(9)).record(1).after == digest(9)

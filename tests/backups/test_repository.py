@@ -12,12 +12,12 @@ import pytest
 import strandline
 from strandline import Database
 from strandline.backups.collection import SendRequest
-from strandline.backups.manifest import Manifest
+from strandline.backups.repository.manifest import Manifest
 from strandline.catalog import paths
 from strandline.catalog.tables import TableBody
 from strandline.errors import AlreadyExists, InvalidArgument, PreconditionFailed, Unavailable
 from strandline.settings import Settings
-from strandline.storage.marker import from_bytes
+from strandline.storage.repository_marker import from_bytes
 from tests.backups.reading import TABLE, backups, collection, contents, hurry, leaks, open_at, records
 from tests.crash.mortal import Fate, MortalFiles, bury
 from tests.crash.mortal import connect as mortal_connect

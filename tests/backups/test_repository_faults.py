@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from strandline import Database
-from strandline.backups.repository import Repository
+from strandline.backups.repository.repository import Repository
 from strandline.errors import PreconditionFailed, StrandlineError
 from tests.backups.reading import (
     HERE,
@@ -32,7 +32,7 @@ from tests.backups.reading import (
     records,
 )
 from tests.backups.test_repository import load
-from tests.backups.test_sweep import DAY, files
+from tests.backups.test_repository_garbage import DAY, files
 from tests.backups.unreliable import READS, WAYS, Line, go_through, ways_of
 from tests.crash.mortal import Fate, bury
 from tests.crash.mortal import connect as mortal_connect

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from strandline.backups.lease import Fenced
-from strandline.backups.repository import TRIES, Repository, RepositoryOwner
-from strandline.backups.repository_writer import KEPT_SECONDS, Swept, avoided, sweep
-from strandline.backups.rotate_key import rotate_key
+from strandline.backups.repository.lease import Fenced
+from strandline.backups.repository.repository import TRIES, Repository, RepositoryOwner
+from strandline.backups.repository.repository_writer import KEPT_SECONDS, Swept, names_in_deletion, sweep
+from strandline.backups.repository.rotate_key import rotate_key
 from strandline.errors import Corrupted, PathNotFound, PreconditionFailed
 from strandline.settings import Settings
-from strandline.storage.marker import to_bytes
+from strandline.storage.repository_marker import to_bytes
 from tests.backups import test_records as made
 from tests.tables.examples import QuickFiles
 
@@ -85,7 +85,7 @@ def test_what_nothing_refers_to_goes_when_its_time_is_over(repository: Repositor
     both = (A, B)
     assert sweep(repository, 100.0, GRACE, allowed) == Swept((), both)
     assert names(repository, "trash") == ["00000001.json"]
-    assert avoided(repository) == set(both)
+    assert names_in_deletion(repository) == set(both)
     put(repository, C)
     assert sweep(repository, 109.5, GRACE, allowed) == Swept((), (*both, C))
     with pytest.raises(Fenced):
@@ -110,7 +110,7 @@ def test_a_list_that_cannot_be_read_is_passed_over(repository: Repository) -> No
     put(repository, "trash/00000007.json", "trash/00000008.json.part", A)
     assert sweep(repository, 100.0, GRACE, allowed).waiting == (A,)
     assert "00000009.json" in names(repository, "trash"), "the names of others are not free"
-    assert avoided(repository) == {A}
+    assert names_in_deletion(repository) == {A}
 
 
 def test_whose_it_is(repository: Repository) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from strandline.backups.restore_plan import RestoreRequest
-from strandline.backups.restore_request import restore_request
-from strandline.backups.verify_request import VerifyRequest, verify_settings
+from strandline.backups.restore.restore_plan import RestoreRequest
+from strandline.backups.restore.restore_request import restore_request
+from strandline.backups.verify.verify_request import VerifyRequest, verify_settings
 from strandline.errors import InvalidArgument
 from strandline.settings import Limits
 from strandline.sql import statements as st

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from strandline.backups.collection import BackupKind
 from strandline.backups.record import BackupRecord, next_name
-from strandline.backups.retention import Decision, decide
-from strandline.sql.keep import Keep
+from strandline.backups.retention.retention import Decision, decide
+from strandline.sql.retention_rules import Keep
 from tests.sql.test_retention import RULES
 
 DAY = 86400.0

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from strandline import records
-from strandline.backups.manifest import Contents, Manifest, ObjectRecord
 from strandline.backups.record import BackupRecord, IndexRecord, SliceRecord, TableRecord
-from strandline.backups.repository import RepositoryOwner
-from strandline.backups.repository_writer import Trash
+from strandline.backups.repository.manifest import Contents, Manifest, ObjectRecord
+from strandline.backups.repository.repository import RepositoryOwner
+from strandline.backups.repository.repository_writer import Trash
 from strandline.catalog import paths
 from strandline.model import IndexDef
-from strandline.storage.marker import Marker
+from strandline.storage.repository_marker import Marker
 from tests.backups.reading import TABLE, backups, open_at
 from tests.samples.repository import rows_of
 

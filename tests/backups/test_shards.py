@@ -15,7 +15,7 @@ import pytest
 
 from strandline import Database, Settings
 from strandline.catalog import chains, operations, paths
-from strandline.catalog.writer import current_step
+from strandline.catalog.transactions import current_step
 from strandline.errors import Corrupted, Unavailable
 from tests.backups.reading import CLUSTER, contents, last, leaks, open_at
 from tests.tables.examples import QuickFiles, assert_sound, rows

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from strandline import Database
-from strandline.backups.lease import take
-from strandline.backups.repository import Repository
-from strandline.backups.repository_writer import sweep
+from strandline.backups.repository.lease import take
+from strandline.backups.repository.repository import Repository
+from strandline.backups.repository.repository_writer import sweep
 from strandline.errors import Conflict, PreconditionFailed, Unavailable
 from strandline.storage.files import LocalFiles
 from tests.backups.reading import TABLE, backups, collection, contents, open_at, records
 from tests.backups.test_repository import load
-from tests.backups.test_sweep import DAY, files, needed, take_chains
+from tests.backups.test_repository_garbage import DAY, files, needed, take_chains
 from tests.tables.examples import QuickFiles
 from tests.world import ManualClock
 

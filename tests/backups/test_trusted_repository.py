@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from strandline import Database
-from strandline.backups.collection import Collection
-from strandline.backups.readme import README
-from strandline.backups.rotate_key import rotate_key
+from strandline.backups.collection import CollectionRecord
+from strandline.backups.repository.readme import README
+from strandline.backups.repository.rotate_key import rotate_key
 from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed, StrandlineError
 from strandline.settings import Settings
-from strandline.storage.marker import MARKER, Marker, from_bytes
+from strandline.storage.repository_marker import MARKER, Marker, from_bytes
 from tests.backups.reading import TABLE, backups, collection, open_at, records
 from tests.tables.examples import content
 from tests.world import ManualClock
@@ -297,7 +297,7 @@ def test_a_collection_of_an_earlier_version_gets_its_id_with_the_next_backup(
     db.sql("BACKUP c")
     with db.runtime.catalog.write() as tx:
         row = require_collection(tx.conn, "c")
-        paths.set_body(tx, row.id, replace(row.record(Collection), repository=None, key=None))
+        paths.set_body(tx, row.id, replace(row.record(CollectionRecord), repository=None, key=None))
     assert "repository" not in described(db)
     db.sql("BACKUP c INCREMENTAL")
     assert described(db)["repository"] == id_of(repository)

@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from strandline.backups.repository_writer import LEASE_SECONDS
+from strandline.backups.repository.repository_writer import LEASE_SECONDS
 from strandline.clock import Clock
 from strandline.errors import StrandlineError, Unavailable
 from strandline.storage.files import Files

@@ -16,8 +16,8 @@ from typing import Any
 
 from strandline import Database
 from strandline.backups.record import BackupRecord, require_collection
-from strandline.backups.repository import Repository
-from strandline.backups.verified import looked
+from strandline.backups.repository.repository import Repository
+from strandline.backups.verify.verification_history import object_results
 from strandline.errors import StrandlineError
 from strandline.storage.files import LocalFiles
 from tests.backups.reading import HERE, State, backups, contents, hurry, leaks, open_at, records
@@ -298,7 +298,7 @@ class Year:
         """Return the objects that were verified within the last ``seconds``."""
         keys = {key_of_name(f"{self.repository}/{name}"): name for name in self.since}
         with self.db.runtime.catalog.read() as conn:
-            found = looked(conn, require_collection(conn, "c").id)
+            found = object_results(conn, require_collection(conn, "c").id)
         now = self.clock.now()
         return {
             name

@@ -11,7 +11,7 @@ from strandline.catalog import chains, commits, definitions
 from strandline.catalog.commits import TableChange
 from strandline.catalog.connection import Catalog
 from strandline.catalog.tables import TableInfo
-from strandline.catalog.writer import current_step
+from strandline.catalog.transactions import current_step
 from strandline.model import PENDING, Digest, IndexDef, Role, Segment, TableSchema
 from strandline.types import parse_type
 

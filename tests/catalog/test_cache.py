@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from strandline.catalog import board, definitions, paths
-from strandline.catalog.board import Publication
+from strandline.catalog import definitions, paths, publication_log
 from strandline.catalog.cache import SchemeCache, Unit
 from strandline.catalog.connection import Catalog
+from strandline.catalog.publication_log import Publication
 from strandline.catalog.tables import TableInfo
-from strandline.catalog.writer import Announcement
+from strandline.catalog.transactions import Announcement
 from strandline.clock import SystemClock
 from strandline.errors import PathNotFound, UnderOperation
 from strandline.metrics import Metrics
@@ -284,9 +284,9 @@ def test_publications_are_read_in_order(catalog: Catalog) -> None:
     create(catalog, "/orders", [BY_V])
     touch_index(catalog)
     with catalog.read() as conn:
-        seen = board.since(conn, 0)
+        seen = publication_log.since(conn, 0)
         assert [p.generation for p in seen] == sorted(p.generation for p in seen)
-        assert board.since(conn, 1) == [p for p in seen if p.generation > 1]
+        assert publication_log.since(conn, 1) == [p for p in seen if p.generation > 1]
         assert replace(seen[0], time=0.0) == Publication(
             generation=1, path_id=seen[0].path_id, path="/orders", version=1, dropped=False, time=0.0
         )

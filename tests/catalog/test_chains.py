@@ -10,8 +10,8 @@ from sqlalchemy import event, select
 
 from strandline.catalog import chains, commits, sqltables, tables
 from strandline.catalog.commits import TableChange
+from strandline.catalog.conflicts import Stale
 from strandline.catalog.connection import Catalog
-from strandline.catalog.stale import Stale
 from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed
 from strandline.model import PENDING, Chain, Digest, Segment
 from tests.catalog.conftest import Clock
@@ -241,7 +241,7 @@ def test_what_tables_of_backups_hold(catalog: Catalog) -> None:
     with catalog.read() as conn:
 
         def held(step: int) -> dict[int, list[int]]:
-            found = chains.held(conn, [a.id, b.id, c.id], step)
+            found = chains.segments_of_backups(conn, [a.id, b.id, c.id], step)
             return {table_id: [s.id for s in segments] for table_id, segments in found.items()}
 
         assert held(3) == {}

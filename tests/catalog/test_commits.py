@@ -7,9 +7,9 @@ from sqlalchemy import select
 
 from strandline.catalog import chains, commits, definitions, paths, sqltables, tables
 from strandline.catalog.commits import Basis, TableChange
+from strandline.catalog.conflicts import RowsChanged, Stale
 from strandline.catalog.connection import Catalog
-from strandline.catalog.stale import RowsChanged, Stale
-from strandline.catalog.writer import current_step
+from strandline.catalog.transactions import current_step
 from strandline.errors import UnderOperation
 from strandline.model import Digest
 from tests.catalog.examples import BY_V, commit, create, segment

@@ -13,8 +13,8 @@ from sqlalchemy import Engine, Inspector, create_engine, inspect, select, text, 
 
 from strandline.catalog import migrate, sqltables
 from strandline.catalog.connection import HEAD, LONGEST_PATH, Catalog, sqlite_url
+from strandline.catalog.transactions import current_step
 from strandline.catalog.warehouse import Warehouse
-from strandline.catalog.writer import current_step
 from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
 from tests.processes import READY, run_at_once
 

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import select
 
 from strandline.catalog import chains, definitions, paths, sqltables, tables
+from strandline.catalog.conflicts import Stale
 from strandline.catalog.connection import Catalog
-from strandline.catalog.stale import Stale
 from strandline.catalog.tables import Hold, IndexRef, TableInfo
 from strandline.errors import PathNotFound
 from strandline.model import Digest, IndexDef, TableSchema

@@ -55,7 +55,7 @@ def test_what_only_a_hold_keeps_is_counted(catalog: Catalog) -> None:
 
     def kept(step: int, keeps_state: bool) -> tuple[int, int]:
         with catalog.read() as conn:
-            return tables.kept_by(conn, Hold(OWNER, table.id, step, keeps_state))
+            return tables.size_kept_by(conn, Hold(OWNER, table.id, step, keeps_state))
 
     assert kept(0, True) == (0, 0), "the table needs all of it itself"
     with catalog.read() as conn:

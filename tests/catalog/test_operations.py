@@ -9,10 +9,28 @@ import pytest
 from sqlalchemy import event, select
 
 from strandline import records
-from strandline.catalog import board, cache, chains, many, operations, paths, sessions, sqltables, tables
+from strandline.catalog import (
+    bulk_paths,
+    cache,
+    chains,
+    operations,
+    paths,
+    publication_log,
+    sessions,
+    sqltables,
+    tables,
+)
+from strandline.catalog.bulk_paths import NewPath
 from strandline.catalog.connection import Catalog
-from strandline.catalog.many import NewPath
-from strandline.catalog.operations import DONE, FAILED, RUNNING, Failure, NewPart, Operation, OperationFilter
+from strandline.catalog.operations import (
+    DONE,
+    FAILED,
+    RUNNING,
+    Failure,
+    NewPart,
+    OperationFilter,
+    OperationRow,
+)
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableBody
 from strandline.catalog.versions import VersionRegistry
@@ -31,8 +49,8 @@ STREAM = StreamBody(mode="UPDATES", format="JSON", owner=None, table_id=1, creat
 registry = VersionRegistry()
 
 
-def operation(operation_id: str = "op") -> Operation:
-    return Operation(
+def operation(operation_id: str = "op") -> OperationRow:
+    return OperationRow(
         id=operation_id,
         kind="kind",
         state=RUNNING,
@@ -59,7 +77,7 @@ def test_the_catalog_finds_those_that_are_wanted(catalog: Catalog) -> None:
 
     def found(**wanted: Any) -> list[str]:
         with catalog.read() as conn:
-            listed = operations.listed(conn, OperationFilter(**wanted))
+            listed = operations.list_operations(conn, OperationFilter(**wanted))
         assert all((each.parts_done, each.parts) == (1, 2) for each in listed)
         return [each.id for each in listed]
 
@@ -87,7 +105,7 @@ def test_all_that_have_failed_are_forgotten_together(catalog: Catalog) -> None:
         assert operations.forget_failed(tx) == 2
     with catalog.write() as tx:
         assert operations.forget_failed(tx) == 0
-        left = [(each.id, each.parts) for each in operations.listed(tx.conn)]
+        left = [(each.id, each.parts) for each in operations.list_operations(tx.conn)]
         assert left == [("op0", 1), ("op2", 1)]
         assert operations.parts(tx.conn, "op1") == []
 
@@ -146,8 +164,8 @@ def test_an_operation_comes_back_as_it_was_stored(catalog: Catalog) -> None:
             (2, "index", 1, "configure", 0, "another"),
         ]
         assert [p.id for p in operations.parts(conn, "op", "index")] == [2]
-        assert operations.unfinished(conn) == []
-        (listed,) = operations.listed(conn)
+        assert operations.unfinished_operations(conn) == []
+        (listed,) = operations.list_operations(conn)
         assert (listed.parts, listed.parts_done) == (2, 0)
         uncounted = operations.get(conn, "op")
         assert (uncounted.parts, uncounted.parts_done) == (0, 0)
@@ -169,10 +187,10 @@ def test_an_error_is_raised_again_as_it_was() -> None:
 def test_the_end_publishes_all_of_it_under_one_generation(orders: Catalog) -> None:
     with orders.write() as tx:
         table = paths.require(tx.conn, "/orders")
-        gone = many.add_one(tx, NewPath(table, "old", "stream", STREAM), step=1)
+        gone = bulk_paths.add_one(tx, NewPath(table, "old", "stream", STREAM), step=1)
         operations.lock(tx, "op", [table], "altering")
         operations.lock(tx, "op", [gone], "dropping")
-        made = many.add_one(
+        made = bulk_paths.add_one(
             tx, NewPath(table, "new", "stream", STREAM), step=1, state="creating", operation_id="op"
         )
         move(tx, "op", 1, paths.require(tx.conn, "/orders/by_v/indexImplTable"))
@@ -181,7 +199,7 @@ def test_the_end_publishes_all_of_it_under_one_generation(orders: Catalog) -> No
         step = tx.step
         operations.complete(tx, "op", registry)
         assert cache.present(tx.conn).generation == before + 1
-        news = board.since(tx.conn, before)
+        news = publication_log.since(tx.conn, before)
         assert {(p.path, p.version, p.dropped) for p in news} == {
             ("/orders", 2, False),
             ("/orders/by_v", 2, False),
@@ -209,9 +227,9 @@ def test_a_rollback_leaves_the_catalog_as_it_was(orders: Catalog) -> None:
     with orders.write() as tx:
         table = paths.require(tx.conn, "/orders")
         operations.lock(tx, "op", [table], "outgoing restore")
-        directory = many.make_parents(tx, ["/new/deep/t"], 1)[0]["/new/deep/t"]
+        directory = bulk_paths.make_parents(tx, ["/new/deep/t"], 1)[0]["/new/deep/t"]
         outer = paths.require(tx.conn, "/new")
-        made = many.add_one(
+        made = bulk_paths.add_one(
             tx,
             NewPath(directory, "t", "table", TableBody(schema=SCHEMA)),
             step=1,
@@ -253,4 +271,4 @@ def test_forgetting_removes_the_parts_as_well(catalog: Catalog) -> None:
         operations.add_parts(tx, "op", [NewPart("table", 0, "propose", "")])
         operations.forget(tx, "op")
         assert tx.conn.execute(select(sqltables.parts)).all() == []
-        assert operations.listed(tx.conn) == []
+        assert operations.list_operations(tx.conn) == []

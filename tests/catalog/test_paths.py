@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, event, select
 
 from strandline import names
-from strandline.catalog import many, paths, sqltables
+from strandline.catalog import bulk_paths, paths, sqltables
+from strandline.catalog.bulk_paths import NewPath
 from strandline.catalog.connection import Catalog
-from strandline.catalog.many import NewPath
-from strandline.catalog.writer import FEW_ROWS, current_step
+from strandline.catalog.transactions import FEW_ROWS, current_step
 from strandline.errors import (
     AlreadyExists,
     Internal,
@@ -45,8 +45,8 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_a_path_is_found_under_the_name_it_was_given(catalog: Catalog, name: str) -> None:
     with catalog.write() as tx:
-        parent = many.make_parent(tx, f"/{name}/{name}/x")
-        made = many.add_one(tx, NewPath(parent, "x", "table", Nothing()), step=1)
+        parent = bulk_paths.make_parent(tx, f"/{name}/{name}/x")
+        made = bulk_paths.add_one(tx, NewPath(parent, "x", "table", Nothing()), step=1)
     with catalog.read() as conn:
         found = paths.require(conn, f"{name}/{name}/x")
         assert found == made
@@ -66,8 +66,8 @@ def test_a_path_is_found_under_the_name_it_was_given(catalog: Catalog, name: str
 def test_a_path_is_found_however_deep_and_only_where_it_is(catalog: Catalog, depth: int) -> None:
     path = "/same" * depth
     with catalog.write() as tx:
-        made = many.add_one(tx, NewPath(many.make_parent(tx, path), "same", "table", Nothing()))
-        other = many.add_one(tx, NewPath(paths.require(tx.conn, "/"), "other", "table", Nothing()))
+        made = bulk_paths.add_one(tx, NewPath(bulk_paths.make_parent(tx, path), "same", "table", Nothing()))
+        other = bulk_paths.add_one(tx, NewPath(paths.require(tx.conn, "/"), "other", "table", Nothing()))
     with catalog.read() as conn:
         asked = _asked(conn)
         assert paths.find(conn, path) == made
@@ -98,7 +98,7 @@ def test_children_come_by_name_whatever_the_database_collates(catalog: Catalog) 
     with catalog.write() as tx:
         root = paths.require(tx.conn, "/")
         for name in given_:
-            many.add_one(tx, NewPath(root, name, "directory", Nothing()), step=1)
+            bulk_paths.add_one(tx, NewPath(root, name, "directory", Nothing()), step=1)
     with catalog.read() as conn:
         assert [p.name for p in paths.children(conn, paths.require(conn, "/"))] == sorted(given_)
 
@@ -106,25 +106,25 @@ def test_children_come_by_name_whatever_the_database_collates(catalog: Catalog) 
 def test_names_are_case_sensitive(catalog: Catalog) -> None:
     with catalog.write() as tx:
         root = paths.require(tx.conn, "/")
-        many.add_one(tx, NewPath(root, "T", "directory", Nothing()), step=1)
+        bulk_paths.add_one(tx, NewPath(root, "T", "directory", Nothing()), step=1)
         assert paths.find(tx.conn, "/t") is None
-        many.add_one(tx, NewPath(root, "t", "directory", Nothing()), step=1)
+        bulk_paths.add_one(tx, NewPath(root, "t", "directory", Nothing()), step=1)
 
 
 def test_what_is_there_is_not_made_again(catalog: Catalog) -> None:
     with catalog.write() as tx:
         root = paths.require(tx.conn, "/")
-        many.add_one(tx, NewPath(root, "t", "table", Nothing()), step=1)
+        bulk_paths.add_one(tx, NewPath(root, "t", "table", Nothing()), step=1)
         with pytest.raises(AlreadyExists, match="/t already exists"):
-            many.add_one(tx, NewPath(root, "t", "directory", Nothing()), step=1)
+            bulk_paths.add_one(tx, NewPath(root, "t", "directory", Nothing()), step=1)
         with pytest.raises(InvalidArgument, match="/t is a table"):
-            many.make_parent(tx, "/t/below")
+            bulk_paths.make_parent(tx, "/t/below")
 
 
 def test_a_path_that_is_not_there_comes_with_the_nearest_name(catalog: Catalog) -> None:
     with catalog.write() as tx:
-        parent = many.make_parent(tx, "/shop/orders")
-        many.add_one(tx, NewPath(parent, "orders", "table", Nothing()), step=1)
+        parent = bulk_paths.make_parent(tx, "/shop/orders")
+        bulk_paths.add_one(tx, NewPath(parent, "orders", "table", Nothing()), step=1)
         with pytest.raises(PathNotFound) as missing:
             paths.require(tx.conn, "/shop/order")
         assert "'orders'" in missing.value.hint
@@ -140,7 +140,7 @@ def test_a_path_that_is_not_there_comes_with_the_nearest_name(catalog: Catalog) 
 
 def test_a_version_only_grows(catalog: Catalog) -> None:
     with catalog.write() as tx:
-        made = many.add_one(tx, NewPath(paths.require(tx.conn, "/"), "t", "table", Nothing()), step=1)
+        made = bulk_paths.add_one(tx, NewPath(paths.require(tx.conn, "/"), "t", "table", Nothing()), step=1)
         paths.set_version(tx, made.id, 2)
         for stale in (2, 1, 0):
             with pytest.raises(Internal, match="would not grow"):
@@ -153,7 +153,7 @@ def test_a_version_only_grows(catalog: Catalog) -> None:
 
 def test_a_path_under_operation_is_only_for_its_own_operation(catalog: Catalog) -> None:
     with catalog.write() as tx:
-        made = many.add_one(tx, NewPath(paths.require(tx.conn, "/"), "t", "table", Nothing()), step=1)
+        made = bulk_paths.add_one(tx, NewPath(paths.require(tx.conn, "/"), "t", "table", Nothing()), step=1)
         paths.set_state(tx, [made.id], "altering", "op-1")
         locked = paths.require(tx.conn, "/t")
         with pytest.raises(UnderOperation, match="/t is busy: operation op-1 is altering it"):
@@ -166,16 +166,18 @@ def test_a_path_under_operation_is_only_for_its_own_operation(catalog: Catalog) 
 def test_an_id_is_not_given_twice(catalog: Catalog) -> None:
     with catalog.write() as tx:
         root = paths.require(tx.conn, "/")
-        first = many.add_one(tx, NewPath(root, "t", "table", Nothing()), step=1)
+        first = bulk_paths.add_one(tx, NewPath(root, "t", "table", Nothing()), step=1)
         paths.remove(tx, [first.id])
         assert paths.find(tx.conn, "/t") is None
-        assert many.add_one(tx, NewPath(root, "t", "table", Nothing()), step=1).id > first.id
+        assert bulk_paths.add_one(tx, NewPath(root, "t", "table", Nothing()), step=1).id > first.id
 
 
 def test_a_publication_has_one_generation_for_all_its_paths(catalog: Catalog) -> None:
     with catalog.write() as tx:
         root = paths.require(tx.conn, "/")
-        a, b = (many.add_one(tx, NewPath(root, name, "table", Nothing()), step=1) for name in ("a", "b"))
+        a, b = (
+            bulk_paths.add_one(tx, NewPath(root, name, "table", Nothing()), step=1) for name in ("a", "b")
+        )
         first = paths.publish(tx, [a, b])
         time = tx.now
     catalog.clock.sleep(1.0)
@@ -313,7 +315,7 @@ def test_what_is_among_a_list_is_found(catalog: Catalog) -> None:
     with catalog.write() as tx:
         root = paths.require(tx.conn, "/")
         wanted = [name for name in ODD if "/" not in name and name.isprintable()]
-        made = many.add(tx, [NewPath(root, name, "directory", Nothing()) for name in wanted], step=1)
+        made = bulk_paths.add(tx, [NewPath(root, name, "directory", Nothing()) for name in wanted], step=1)
     at = sqltables.paths.c
     by_id = select(at.id).where(sqltables.among(at.id, "ids"))
     by_name = select(at.name).where(sqltables.among(at.name, "names"))

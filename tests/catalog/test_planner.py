@@ -6,8 +6,8 @@ import pytest
 
 from strandline.catalog import chains, paths
 from strandline.catalog.cache import Loader, SchemeCache
+from strandline.catalog.conflicts import Stale
 from strandline.catalog.connection import Catalog
-from strandline.catalog.stale import Stale
 from strandline.clock import Clock
 from strandline.errors import InvalidArgument, PathNotFound, SchemaMismatch, StrandlineError
 from strandline.metrics import Metrics

@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy import insert, select
 
 from strandline.catalog import maintenance, sessions, sqltables
+from strandline.catalog.conflicts import Stale
 from strandline.catalog.connection import Catalog
 from strandline.catalog.sessions import HOST, Reading, Session
-from strandline.catalog.stale import Stale
 from strandline.errors import AlreadyExists, PathNotFound
 from tests.catalog.conftest import Clock
 from tests.catalog.examples import create
@@ -244,11 +244,11 @@ def test_files_of_an_ended_session_are_refused(catalog: Catalog, clock: Clock) -
     files = [f"{session.file_name(1)}.parquet" for session in (one, two)]
     clock.sleep(3600)
     with catalog.read() as conn:
-        assert sessions.ended_writer(conn, files) is None, "they are late, but nobody has noticed"
+        assert sessions.find_ended_writer(conn, files) is None, "they are late, but nobody has noticed"
     with catalog.write() as tx:
         sessions.end(tx, [two.id])
-        assert sessions.ended_writer(tx.conn, files) == files[1]
-        assert sessions.ended_writer(tx.conn, files[:1]) is None
+        assert sessions.find_ended_writer(tx.conn, files) == files[1]
+        assert sessions.find_ended_writer(tx.conn, files[:1]) is None
     one.close()
     two.close()
 

@@ -9,10 +9,10 @@ from sqlalchemy import func, select
 
 from strandline import records
 from strandline.catalog import chains, definitions, paths, sqltables, tables
+from strandline.catalog.conflicts import Stale
 from strandline.catalog.connection import Catalog
-from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
-from strandline.catalog.writer import current_step
+from strandline.catalog.transactions import current_step
 from strandline.errors import AlreadyExists, Internal, PathNotFound
 from strandline.model import Digest
 from strandline.types import parse_type

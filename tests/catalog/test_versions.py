@@ -34,7 +34,7 @@ def path(conn: Connection, name: str = "/orders") -> Path:
 def claimed(conn: Connection) -> dict[str, int]:
     """Return the claimed versions of the test's paths."""
     known = {path(conn, name).id: name for name in ("/orders", "/orders/by_v", IMPL)}
-    return {known[held.path_id]: held.version for held in registry.held(conn, known).values()}
+    return {known[held.path_id]: held.version for held in registry.list_claims(conn, known).values()}
 
 
 def test_the_first_claims_and_its_siblings_join(orders: Catalog) -> None:

@@ -13,7 +13,7 @@ import typer
 import strandline
 from strandline.backups.collection import CollectionRequest
 from strandline.cli.app import COMMANDS, app_with
-from strandline.errors import masked
+from strandline.errors import mask_urls
 from strandline.metrics import event
 from tests.cli.conftest import Run
 
@@ -134,4 +134,4 @@ def test_no_secret_is_logged(run: Run, caplog: pytest.LogCaptureFixture) -> None
     assert "ada:***@127.0.0.1:1/strandline" in said
     assert "GET https://s3/b?***" in said
     assert not [secret for secret in ("lovelace", "abc", "def&") if secret in said]
-    assert masked("s3://bucket/folder: 12:30 a@b") == "s3://bucket/folder: 12:30 a@b"
+    assert mask_urls("s3://bucket/folder: 12:30 a@b") == "s3://bucket/folder: 12:30 a@b"

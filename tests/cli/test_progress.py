@@ -12,7 +12,7 @@ import pytest
 import strandline
 from strandline import Database
 from strandline.backups.collection import CollectionRequest
-from strandline.catalog import shards
+from strandline.catalog import part_progress
 from strandline.cli import progress
 from strandline.cli.session import Cli
 from tests.cli.conftest import Run
@@ -39,7 +39,7 @@ def operation(db: Database) -> Iterator[str]:
 
 def begin(db: Database, operation: str, part: int, ago: float) -> None:
     with db.runtime.catalog.write() as tx:
-        shards.note_begun(tx, operation, [part], time.time() - ago, "here:1")
+        part_progress.note_begun(tx, operation, [part], time.time() - ago, "here:1")
 
 
 def test_a_line_names_the_slowest_shard_as_soon_as_it_is_another_one(

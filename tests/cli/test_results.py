@@ -16,7 +16,7 @@ import pytest
 
 from strandline.cli import main
 from strandline.cli.output import SHOWN_ROWS, SIZED_ROWS, Output
-from strandline.tables.plain import PlainScan
+from strandline.tables.streaming_select import PlainScan
 from tests.cli.conftest import Run
 
 MANY = f"SELECT explode(sequence(1, {3 * SHOWN_ROWS})) AS n"

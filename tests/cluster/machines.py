@@ -23,7 +23,7 @@ from typing import IO, Any, TypeVar
 import pyspark
 
 from strandline.errors import Unavailable
-from strandline.storage.spark.reach import reach
+from strandline.storage.spark.reachable import reach
 from tests import blind
 
 HOST = "127.0.0.1"

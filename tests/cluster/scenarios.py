@@ -27,7 +27,7 @@ from strandline.records import Nothing
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.spark import session
 from tests.cluster.machines import PATIENCE, until
-from tests.operations.test_shards import Work, Worked
+from tests.operations.test_part_progress import Work, Worked
 from tests.storage.spark.test_interrupt import job
 from tests.world import engine_of, open_catalog
 

@@ -16,7 +16,7 @@ from strandline.api.source.writer import Job
 from strandline.catalog import paths
 from strandline.catalog.tables import TableInfo
 from strandline.settings import Settings
-from strandline.storage.staging import Staging, fresh_folder, stage
+from strandline.storage.staged_files import Staging, fresh_folder, stage
 from tests.crash.mortal import NOW, lost_files, rows, unknown_files
 
 Rows: TypeAlias = dict[Any, tuple[Any, ...]]

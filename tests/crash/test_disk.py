@@ -74,10 +74,10 @@ def _with_small_files(scenario: Scenario) -> Scenario:
 
 
 def _garbage(db: Database) -> set[str]:
-    from strandline.catalog import collect
+    from strandline.catalog import garbage_collection
 
     with db.runtime.catalog.read() as conn:
-        return set(collect.garbage(conn))
+        return set(garbage_collection.garbage(conn))
 
 
 @pytest.mark.parametrize(

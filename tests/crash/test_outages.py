@@ -215,7 +215,7 @@ def states(db: Database) -> dict[str, str]:
 
 def settled(db: Database) -> bool:
     with db.runtime.catalog.read() as conn:
-        return not operations.unfinished(conn)
+        return not operations.unfinished_operations(conn)
 
 
 def seen(db: Database) -> dict[str, Any]:

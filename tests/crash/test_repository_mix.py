@@ -16,7 +16,7 @@ import pytest
 
 from strandline import Database
 from tests.backups.reading import backups, contents, leaks, records
-from tests.backups.test_sweep import files, needed
+from tests.backups.test_repository_garbage import files, needed
 from tests.crash.mix_worker import connect
 from tests.crash.repository_mix import COLUMNS, GRACE, GRACE_SECONDS
 from tests.effort import EVERY

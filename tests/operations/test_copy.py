@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, insert, select
 
-from strandline.catalog import chains, collect, commits, definitions, paths, sqltables, tables
+from strandline.catalog import chains, commits, definitions, garbage_collection, paths, sqltables, tables
 from strandline.catalog.cache import Loader, SchemeCache
 from strandline.catalog.commits import TableChange
 from strandline.catalog.connection import Catalog
@@ -269,7 +269,7 @@ def test_compaction_and_collection_during_a_copy_take_nothing_from_it(
     clock.sleep(world.GRACE_SECONDS + 1)
     for _ in range(20):
         with catalog.write() as tx:
-            collect.sweep(tx, history_seconds=0.0, grace_seconds=60.0)
+            garbage_collection.sweep(tx, history_seconds=0.0, grace_seconds=60.0)
             tx.conn.execute(
                 insert(sqltables.sessions).values(
                     id=f"other{_}", host="elsewhere", pid=1, expires=clock.now() + 10**7

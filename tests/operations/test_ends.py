@@ -9,8 +9,8 @@ from sqlalchemy import Connection, select
 
 from strandline.catalog import paths, sqltables
 from strandline.catalog.connection import Catalog
-from strandline.catalog.operations import DONE, FAILED, Operation
-from strandline.catalog.writer import Writer
+from strandline.catalog.operations import DONE, FAILED, OperationRow
+from strandline.catalog.transactions import Writer
 from strandline.errors import Corrupted, InvalidArgument, TimedOut, Unavailable
 from strandline.operations.engine import Engine
 from strandline.operations.kind import AnyRun, pause_after
@@ -45,7 +45,7 @@ class Leading(Worked):
     def let_go(self, operation_id: str) -> None:
         self.told.append(("let go", operation_id))
 
-    def after(self, engine: Engine, operation: Operation, result: Any) -> None:
+    def after(self, engine: Engine, operation: OperationRow, result: Any) -> None:
         self.told.append(("after", (operation.id, result)))
 
 

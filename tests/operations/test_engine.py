@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 import pytest
 from sqlalchemy import Table, func, select
 
-from strandline.catalog import many, operations, paths, sqltables
+from strandline.catalog import bulk_paths, operations, paths, sqltables
+from strandline.catalog.bulk_paths import NewPath
 from strandline.catalog.connection import Catalog
-from strandline.catalog.ledger import Notice
-from strandline.catalog.many import NewPath
+from strandline.catalog.metrics_buffer import Notice
 from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, RUNNING
+from strandline.catalog.transactions import Writer
 from strandline.catalog.versions import VersionRegistry
-from strandline.catalog.writer import Writer
 from strandline.clock import SystemClock
 from strandline.errors import (
     Cancelled,
@@ -164,7 +164,7 @@ class Trouble(Handler[AnyRun, Told]):
     def propose(self, tx: Writer, run: AnyRun, part: Part[Told], made: Any) -> Told:
         table = paths.require(tx.conn, "/orders", "table")
         run.move_all(tx, [(part, table)])
-        many.add_one(
+        bulk_paths.add_one(
             tx,
             NewPath(table, f"made{part.id}", "stream", Nothing()),
             step=1,
@@ -592,7 +592,7 @@ def test_waiting_reports_progress_and_gives_up_in_time(orders: Catalog, clock: M
     operation_id = engine.start("copy", COPY)
     seen: list[int] = []
 
-    def work(operation: operations.Operation) -> None:
+    def work(operation: operations.OperationRow) -> None:
         seen.append(operation.parts_done)
         engine.step(operation_id)
 
@@ -900,7 +900,7 @@ def test_every_claim_publication_and_transition_is_counted_and_logged(
     orders: Catalog, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = engine_of(orders)
-    orders.on_publication = engine.metrics.published
+    orders.on_publication = engine.metrics.count_publication
     with caplog.at_level(logging.INFO, logger="strandline"):
         operation_id = execute(engine, "copy", COPY).id
     lines = [

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, func
 
+from strandline.cancellation import Interrupted
 from strandline.catalog import sqltables
 from strandline.catalog.connection import Catalog
-from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, RUNNING, Operation
+from strandline.catalog.operations import CANCELLED, CANCELLING, DONE, FAILED, RUNNING, OperationRow
 from strandline.errors import Corrupted
 from strandline.operations import callers
 from strandline.operations.engine import Engine
 from strandline.operations.kind import AnyRun
 from strandline.records import Nothing, Record
-from strandline.work import Interrupted
 from tests.operations.worked import Work, Worked, on_sqlite
 from tests.world import LEASE_SECONDS, ManualClock, Process, engine_of, listed
 
@@ -44,7 +44,7 @@ def test_a_call_ends_with_all_that_began_at_its_end(catalog: Catalog, workers: i
     operation_id = engine.execute("first", Nothing())
     first, second = listed(engine)
     assert (first.id, first.state, second.state) == (operation_id, DONE, DONE)
-    seen: list[Operation] = []
+    seen: list[OperationRow] = []
     assert engine.outcome(operation_id, on_progress=seen.append).id == operation_id
     assert [o.id for o in seen] == [first.id, second.id]
 
@@ -92,7 +92,7 @@ def test_who_is_interrupted_waits_for_another_thread_that_undoes_it(catalog: Cat
             assert is_undone.wait(300)
             super()._give_up(operation_id)
 
-        def run_of(self, operation: Operation) -> AnyRun:
+        def run_of(self, operation: OperationRow) -> AnyRun:
             if operation.state == CANCELLING and operation.id in self._driven:
                 is_undone.set()
                 assert is_waited_for.wait(300)

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import pytest
 from sqlalchemy import select
 
-from strandline.catalog import board, paths, sqltables, tables
+from strandline.catalog import paths, publication_log, sqltables, tables
 from strandline.catalog.connection import Catalog
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import Hold
-from strandline.catalog.writer import Writer, current_step
+from strandline.catalog.transactions import Writer, current_step
 from strandline.errors import (
     AlreadyExists,
     Internal,
@@ -249,7 +249,7 @@ def test_a_stream_that_is_to_show_what_was_needs_it(orders: Catalog) -> None:
             stream = paths.require(conn, "/orders/feed")
             hold = tables.find_hold(conn, stream.id)
             assert hold is not None
-            published = max(p.version for p in board.since(conn, 0) if p.path == "/orders/feed")
+            published = max(p.version for p in publication_log.since(conn, 0) if p.path == "/orders/feed")
             assert published == stream.version
             return stream.record(StreamBody).mode, hold.keeps_state, stream.version
 

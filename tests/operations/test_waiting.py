@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from strandline.catalog.connection import Catalog
-from strandline.catalog.operations import CANCELLED, DONE, RUNNING, Operation, PartRow
+from strandline.catalog.operations import CANCELLED, DONE, RUNNING, OperationRow, PartRow
 from strandline.errors import TimedOut, Unavailable
 from strandline.operations.engine import Engine
 from strandline.operations.transitions import LOOK_SECONDS, NOTED_SECONDS
@@ -106,7 +106,7 @@ def test_who_is_let_go_leaves_what_hangs_to_others(catalog: Catalog, workers: in
 def test_who_carries_out_what_it_waits_for_is_told_of_each_step(catalog: Catalog, workers: int) -> None:
     engine = engine_of(catalog, kinds=[Worked(Work())])
     operation_id = engine.start("worked", Nothing())
-    seen: list[Operation] = []
+    seen: list[OperationRow] = []
     assert engine.wait(operation_id, on_progress=seen.append, workers=workers).state == DONE
     assert [o.state for o in seen] == [RUNNING] * 4 + [DONE], "before it, after each part, and at the end"
     assert [o.parts_done for o in seen][::3] == [0, 3]
@@ -117,7 +117,7 @@ def test_who_stops_while_it_carries_out_what_it_waits_for_says_so(catalog: Catal
     operation_id = engine.start("worked", Nothing())
     told = 0
 
-    def stop(_: Operation) -> None:
+    def stop(_: OperationRow) -> None:
         nonlocal told
         told += 1
         if told == 2:
@@ -132,7 +132,7 @@ def test_who_waits_in_the_same_process_waits_for_what_comes_after_the_end(catalo
     waited: list[str] = []
 
     class Followed(Worked):
-        def after(self, engine: Engine, operation: Operation, result: Any) -> None:
+        def after(self, engine: Engine, operation: OperationRow, result: Any) -> None:
             assert engine.get(operation.id).state == DONE
             with pytest.raises(TimedOut):
                 engine.wait(operation.id, timeout=1)
@@ -146,7 +146,7 @@ def test_who_waits_in_the_same_process_waits_for_what_comes_after_the_end(catalo
 
 
 def test_what_a_thread_is_at_is_nobody_elses(catalog: Catalog) -> None:
-    found: list[list[Operation]] = []
+    found: list[list[OperationRow]] = []
 
     class Looking(Work):
         def work(self, run: Any, part: Any) -> Any:

@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from strandline.catalog import shards
+from strandline.cancellation import current
+from strandline.catalog import part_progress
 from strandline.catalog.connection import Catalog
-from strandline.catalog.shards import ShardInfo
-from strandline.catalog.writer import Writer
+from strandline.catalog.part_progress import ShardInfo
+from strandline.catalog.transactions import Writer
 from strandline.operations.engine import Engine
 from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning
 from strandline.records import Nothing, Record
-from strandline.work import current
 from tests.world import engine_of
 
 on_sqlite = pytest.mark.parametrize("catalog", ["sqlite"], indirect=True)
@@ -79,7 +79,7 @@ class Worked(Kind[Nothing, Body, Nothing]):
 def shown(engine: Engine, operation_id: str, most: int | None = None) -> list[ShardInfo]:
     operation = engine.get(operation_id)
     with engine.catalog.read() as conn:
-        return shards.shown_parts(conn, operation, most)
+        return part_progress.list_parts(conn, operation, most)
 
 
 def states(engine: Engine, operation_id: str) -> list[str]:

@@ -6,13 +6,13 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 from strandline.catalog import paths
-from strandline.catalog.board import Publication
 from strandline.catalog.cache import Loader, SchemeCache
 from strandline.catalog.connection import Catalog
-from strandline.catalog.operations import Operation, PartRow
+from strandline.catalog.operations import OperationRow, PartRow
 from strandline.catalog.paths import Path
+from strandline.catalog.publication_log import Publication
+from strandline.catalog.transactions import Writer
 from strandline.catalog.versions import Claim, Claimed, HeldClaim, VersionRegistry, Wish
-from strandline.catalog.writer import Writer
 from strandline.metrics import Metrics
 from strandline.operations.engine import Engine
 from tests import world
@@ -58,7 +58,7 @@ class EagerRegistry(VersionRegistry):
     """A registry with a defect: a part that claims a version publishes it before its siblings are done."""
 
     def claim_all(self, tx: Writer, operation_id: str, wishes: Sequence[Wish]) -> list[Claim]:
-        known = set(self.held(tx.conn, [wish.path.id for wish in wishes]))
+        known = set(self.list_claims(tx.conn, [wish.path.id for wish in wishes]))
         claims = super().claim_all(tx, operation_id, wishes)
         for wish, claim in zip(wishes, claims, strict=True):
             if wish.path.id not in known and isinstance(claim, Claimed):
@@ -96,5 +96,5 @@ class Actor:
         )
         self.cache = SchemeCache(catalog, delivery=Post(random_), metrics=metrics)
         self.loader = Loader(self.cache, catalog.clock, metrics=metrics)
-        self.memory: tuple[Operation, PartRow] | None = None
+        self.memory: tuple[OperationRow, PartRow] | None = None
         """The transition that it was about to make when it stopped."""

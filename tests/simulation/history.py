@@ -11,12 +11,20 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, event, select, update
 
-from strandline.catalog import board, chains, collect, definitions, operations, paths, sqltables
+from strandline.catalog import (
+    chains,
+    definitions,
+    garbage_collection,
+    operations,
+    paths,
+    publication_log,
+    sqltables,
+)
 from strandline.catalog.cache import TablePlan, Unit
+from strandline.catalog.conflicts import Stale
 from strandline.catalog.connection import Catalog
-from strandline.catalog.operations import DONE, Operation
+from strandline.catalog.operations import DONE, OperationRow
 from strandline.catalog.paths import Path
-from strandline.catalog.stale import Stale
 from strandline.catalog.tables import TableInfo
 from strandline.errors import (
     AlreadyExists,
@@ -66,7 +74,7 @@ class Simulation:
         self.ghosts: list[Actor] = []
         self.cuts: dict[str, dict[str, Digest]] = {}
         self.known: list[Path] | None = None
-        self.open: list[Operation] | None = None
+        self.open: list[OperationRow] | None = None
         event.listen(catalog.engine, "commit", self.changed)
         self.actions: list[tuple[int, Callable[[Actor], object]]] = [
             (36, self.step), (18, self.read), (8, self.write), (7, self.copy), (4, self.create_stream), (3, self.drop_stream),
@@ -305,15 +313,15 @@ class Simulation:
 
     def sweep(self, actor: Actor) -> None:
         with self.catalog.write() as tx:
-            collect.sweep(tx, history_seconds=0.0, grace_seconds=GRACE_SECONDS)
+            garbage_collection.sweep(tx, history_seconds=0.0, grace_seconds=GRACE_SECONDS)
 
     # -- looking
     # --------------------------------------------------------------------------------------------------------
 
-    def unfinished(self) -> list[Operation]:
+    def unfinished(self) -> list[OperationRow]:
         if self.open is None:
             with self.catalog.read() as conn:
-                self.open = operations.unfinished(conn)
+                self.open = operations.unfinished_operations(conn)
         return self.open
 
     def pick(self, type_: str) -> Path | None:
@@ -336,10 +344,10 @@ class Simulation:
         if self.eager:
             return
         with self.catalog.read() as conn:
-            wrong = [f"{o.id} is {o.state}" for o in operations.unfinished(conn)]
+            wrong = [f"{o.id} is {o.state}" for o in operations.unfinished_operations(conn)]
             wrong += [
                 f"{o.id}: {o.error}"
-                for o in operations.listed(conn)
+                for o in operations.list_operations(conn)
                 if o.error and kept(o.error)["code"] == Internal.code
             ]
             wrong += (
@@ -353,7 +361,7 @@ class Simulation:
 
     def wrong_copies(self, conn: Connection) -> list[str]:
         wrong = []
-        for operation in operations.listed(conn):
+        for operation in operations.list_operations(conn):
             if operation.kind != "copy" or operation.state != DONE or operation.id not in self.cuts:
                 continue
             self.counts["copies done"] += 1
@@ -374,7 +382,7 @@ class Simulation:
 def wrong_histories(conn: Connection) -> list[str]:
     """Return the paths whose published versions are not 1, 2, 3 and so on."""
     seen: dict[int, list[int]] = {}
-    for news in board.since(conn, 0):
+    for news in publication_log.since(conn, 0):
         if not news.dropped:
             seen.setdefault(news.path_id, []).append(news.version)
     return [f"path {i} was published as {v}" for i, v in seen.items() if v != list(range(1, len(v) + 1))]

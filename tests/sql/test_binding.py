@@ -12,7 +12,7 @@ import pytest
 
 from strandline.errors import InvalidArgument, StrandlineError, SyntaxFault
 from strandline.sql import statements as st
-from strandline.sql.binding import bound_value
+from strandline.sql.binding import bind_value
 from strandline.sql.evaluate.literals import literal
 from strandline.sql.parser import parse
 from strandline.sql.query import parse_query
@@ -129,14 +129,14 @@ def test_a_colon_behind_a_value_is_spark_s_own() -> None:
 
 def test_values_are_brought_into_their_plain_form() -> None:
     given = [bytearray(b"x"), np.int64(5), np.datetime64("2026-01-01"), datetime(2026, 1, 1)]
-    assert [bound_value(v, "v") for v in given] == [
+    assert [bind_value(v, "v") for v in given] == [
         b"x",
         5,
         date(2026, 1, 1),
         datetime(2026, 1, 1, tzinfo=UTC),
     ]
     east = timezone(timedelta(hours=2))
-    assert bound_value(datetime(2026, 1, 1, 2, tzinfo=east), "v") == datetime(2026, 1, 1, tzinfo=UTC)
+    assert bind_value(datetime(2026, 1, 1, 2, tzinfo=east), "v") == datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_an_expression_travels_with_its_values() -> None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from strandline.errors import InvalidArgument, SyntaxFault
-from strandline.sql.keep import Keep, parse_keep
 from strandline.sql.parser import parse
+from strandline.sql.retention_rules import Keep, parse_keep
 from strandline.sql.statements import DropBackup, DropBackupCollection, PinBackup, Prune
 
 COUNTS = st.none() | st.integers(1, 400)

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from strandline.model import STEP, Chain, Digest, Key, Segment, State, TableSchema
 from strandline.storage import segment
-from strandline.storage.arrow.merge import merge_logs
+from strandline.storage.arrow.merge_logs import merge_logs
 from strandline.storage.arrow.scan import scan
 from strandline.storage.files import LocalFiles
 from strandline.storage.keys import keys_of
 from strandline.storage.rows import Mode
 from strandline.storage.segment import Inline
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 from strandline.types import Type, parse_type
 from tests.storage.rowwise import Change, apply_write, is_fresh, log_table
 

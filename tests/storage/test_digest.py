@@ -14,7 +14,16 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from strandline.model import Digest, TableSchema
-from strandline.storage.digest import BLOCK, FEW, LONG, digest_of, row_digests, row_hashes, signed, unsigned
+from strandline.storage.digest import (
+    BLOCK,
+    FEW,
+    LONG,
+    digest_of,
+    row_digests,
+    row_hashes,
+    to_signed,
+    to_unsigned,
+)
 from strandline.types import Type, parse_type
 from strandline.types.arrays import python_to_array
 from tests.values import TYPE_NAMES, values_of
@@ -84,7 +93,7 @@ def test_spark_and_arrow_agree_on_values_of_every_type(spark: SparkSession, tmp_
     )
 
     high, low = row_hashes(schema, columns)
-    expected = list(zip(range(len(high)), signed(high).tolist(), signed(low).tolist(), strict=True))
+    expected = list(zip(range(len(high)), to_signed(high).tolist(), to_signed(low).tolist(), strict=True))
     assert [tuple(row) for row in frame.orderBy("row").collect()] == expected
 
     even = F.col("row") % 2 == 0
@@ -234,7 +243,7 @@ def test_chunks_and_slices_hash_as_their_rows() -> None:
 def test_a_digest_is_the_sum_of_the_hashes(halves: list[tuple[int, int]]) -> None:
     high, low = (np.array([pair[i] for pair in halves], np.uint64) for i in (0, 1))
     assert digest_of(high, low) == Digest(len(halves), sum((h << 64) + w for h, w in halves) % 2**128)
-    assert unsigned(signed(high)).tolist() == high.tolist()
+    assert to_unsigned(to_signed(high)).tolist() == high.tolist()
 
 
 def test_a_missing_key_column_is_an_error() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from strandline.errors import Corrupted, Unavailable
-from strandline.storage.exchange import exchange
+from strandline.storage.atomic_swap import exchange
 from strandline.storage.files import LocalFiles
 from tests.crash.mortal import Fate, MortalFiles
 from tests.world import Death

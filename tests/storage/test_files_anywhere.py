@@ -15,11 +15,11 @@ import pytest
 
 from strandline.errors import Corrupted, Internal, InvalidArgument, Unsupported
 from strandline.storage.digest import checksum_of
+from strandline.storage.encrypted_files import SealedFiles
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.keyring import Ring
 from strandline.storage.location import files_at
 from strandline.storage.objects import ObjectFiles
-from strandline.storage.sealed import SealedFiles
 from tests.azure import Azure
 from tests.effort import EVERY
 from tests.s3 import S3

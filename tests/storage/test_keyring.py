@@ -23,10 +23,10 @@ from strandline.errors import (
 )
 from strandline.settings import Settings
 from strandline.storage import keyring
+from strandline.storage.encrypted_files import SealedFiles
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.keyring import Ring, UserKey, WrongKey, create, open_ring, rotate
 from strandline.storage.location import files_at
-from strandline.storage.sealed import SealedFiles
 from strandline.storage.user_key import user_key
 from tests.crash.mortal import Fate, MortalFiles
 from tests.s3 import S3
@@ -255,7 +255,7 @@ def test_keys_that_were_changed_by_who_can_count_are_noticed(folder: LocalFiles)
         replace(record, wrapped="no hex"),
     ):
         folder.remove("keys/1.json")
-        folder.write("keys/1.json", records.to_text(changed.checked()).encode())
+        folder.write("keys/1.json", records.to_text(changed.with_checksum()).encode())
         with pytest.raises(Corrupted, match=r"keys/1.json was changed: the right key does not open it"):
             open_ring(folder, OLD)
 

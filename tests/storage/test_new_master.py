@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from strandline import records
-from strandline.backups.lease import take
-from strandline.backups.rotate_key import rotate_key
+from strandline.backups.repository.lease import take
+from strandline.backups.repository.rotate_key import rotate_key
 from strandline.clock import SystemClock
 from strandline.errors import Conflict, Corrupted, PreconditionFailed, UnderOperation
 from strandline.settings import Settings
+from strandline.storage.encrypted_files import SealedFiles
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.keyring import (
     FirstWrapped,
@@ -28,8 +29,7 @@ from strandline.storage.keyring import (
     open_ring,
     rotate,
 )
-from strandline.storage.marker import MARKER, Marker, to_bytes
-from strandline.storage.sealed import SealedFiles
+from strandline.storage.repository_marker import MARKER, Marker, to_bytes
 from tests.crash.mortal import Fate, MortalFiles
 from tests.storage.examples import QuickFiles
 from tests.storage.test_sealed_format import SAMPLE as FIRST_SAMPLE
@@ -176,7 +176,7 @@ def test_master_keys_that_were_left_out_or_exchanged_are_noticed(folder: LocalFi
         fake = records.from_text(Wrapped, json.dumps({"record_format": number, **made}), "it")
         name = f"keys/{fake.generation}.json"
         folder.remove("keys/2.json")
-        folder.write(name, records.to_text(fake.checked()).encode())
+        folder.write(name, records.to_text(fake.with_checksum()).encode())
         with pytest.raises(Corrupted, match=r"was changed: the right key does not open it"):
             open_ring(folder, NEW)
         folder.remove(name)

@@ -74,7 +74,7 @@ def test_nothing_is_wrong_with_what_is_written(
     for step in range(history.step + 1):
         for ordered in (False, True):
             assert (
-                here(history.files).checks.doubled_keys(
+                here(history.files).checks.find_doubled_keys(
                     State(history.schema, history.chain(step)), ordered=ordered
                 )
                 == []
@@ -92,7 +92,7 @@ def test_segments_that_meet_no_other_need_not_be_looked_at(
     forged = [replace(s, fresh=s.fresh or data.draw(st.booleans())) for s in history.segments]
     for step in range(history.step + 1):
         found = [
-            here(history.files).checks.doubled_keys(
+            here(history.files).checks.find_doubled_keys(
                 State(history.schema, Chain(tuple(forged), step)), ordered=o
             )
             for o in (False, True)
@@ -202,11 +202,13 @@ def test_a_key_in_two_segments_that_call_it_new(files: QuickFiles) -> None:
     log = unsorted_segment(
         files, PAIR, [(None, 1, 0.0), ("a", 1, None), ("b", 1, None)], None, after=1, upto=2
     )
-    assert here(files).checks.doubled_keys(State(PAIR, Chain((base, log), 1))) == []
-    assert here(files).checks.doubled_keys(State(PAIR, Chain((base, log), 2))) == [
+    assert here(files).checks.find_doubled_keys(State(PAIR, Chain((base, log), 1))) == []
+    assert here(files).checks.find_doubled_keys(State(PAIR, Chain((base, log), 2))) == [
         Finding("doubled_key", "2 keys are in the table more than once", ((None, 1), ("a", 1)))
     ]
-    assert here(files).checks.doubled_keys(State(PAIR, Chain((base, replace(log, fresh=False)), 2))) == []
+    assert (
+        here(files).checks.find_doubled_keys(State(PAIR, Chain((base, replace(log, fresh=False)), 2))) == []
+    )
 
 
 def test_a_log_that_changes_rows_stays_where_it_is_though_it_meets_no_other(files: QuickFiles) -> None:
@@ -220,7 +222,7 @@ def test_a_log_that_changes_rows_stays_where_it_is_though_it_meets_no_other(file
     ]
     chain = Chain(tuple(made), 4)
     assert [
-        here(files).checks.doubled_keys(State(KV, chain), ordered=ordered) for ordered in (False, True)
+        here(files).checks.find_doubled_keys(State(KV, chain), ordered=ordered) for ordered in (False, True)
     ] == [
         [],
         [],

@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from strandline.storage.encrypted_files import SealedFiles
 from strandline.storage.files import LocalFiles
 from strandline.storage.keyring import Ring, UserKey, create, open_ring, rotate
-from strandline.storage.sealed import SealedFiles
 from tests.storage.examples import QuickFiles
 
 SAMPLE = Path(__file__).resolve().parent.parent / "samples" / "repository"

@@ -18,7 +18,7 @@ from strandline.storage import segment as segments
 from strandline.storage.digest import checksum_of
 from strandline.storage.files import LocalFiles
 from strandline.storage.segment import Inline, describe_file, footer_of, read_segment, write_segment
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 from strandline.types import parse_type
 from strandline.types.arrays import column_to_python, python_to_array
 from tests.storage.examples import SCHEMAS, QuickFiles, schema, values

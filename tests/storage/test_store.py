@@ -13,11 +13,11 @@ from strandline.clock import SystemClock
 from strandline.errors import Corrupted, PreconditionFailed, Unavailable
 from strandline.model import Chain, KeyRange, Segment, State
 from strandline.settings import Limits, Settings
-from strandline.storage.pace import Pace
+from strandline.storage.chain_slices import Window
 from strandline.storage.rows import Mode, Outcome, Target
-from strandline.storage.slices import Window
+from strandline.storage.segment_files import Copies
 from strandline.storage.store import COPIED, HASHED, Store
-from strandline.storage.stored import Copies
+from strandline.storage.throttle import Pace
 from tests.storage.columns import table_of
 from tests.storage.examples import History, QuickFiles, schema
 
@@ -74,7 +74,7 @@ def calls(state: State) -> dict[str, Callable[[Store], Any]]:
     table, chain = state.schema, state.chain
     return {
         "examine": lambda s: s.checks.examine(table, chain.segments),
-        "doubled keys": lambda s: s.checks.doubled_keys(state),
+        "doubled keys": lambda s: s.checks.find_doubled_keys(state),
         "compare index": lambda s: s.checks.compare_index(state, state, "i"),
         "entries": lambda s: s.entries(state, BY_V, "entries"),
         "compact": lambda s: s.compact(state, "compacted"),
@@ -172,7 +172,7 @@ def test_more_are_copied_here_if_there_is_nothing_else_to_copy(
     assert isinstance(made, list) and len(made) == 3
     with pytest.raises(Asked):
         store.copy([Copies(stored, "others")], pace, among=COPIED * 100 + 1)
-    assert store.copied_together(COPIED * 100) == 0 < store.copied_together(COPIED * 100 + 1)
+    assert store.bytes_per_copy(COPIED * 100) == 0 < store.bytes_per_copy(COPIED * 100 + 1)
 
 
 def test_more_are_hashed_here_if_there_is_nothing_else_to_read(
@@ -227,7 +227,7 @@ def test_changes_of_rows_of_other_shards_do_not_count(files: QuickFiles) -> None
     history.write("UPSERT", ["k", "v"], [(i, f"{i:0100}") for i in range(40_000)], inline=False)
     state = State(KV, history.chain())
     store = Here(files, Settings(bulk_bytes=2_000_000))
-    assert store.checks.digest(state.narrowed(KeyRange((5,), (7,), closed=True))).rows == 3
+    assert store.checks.digest(state.narrow(KeyRange((5,), (7,), closed=True))).rows == 3
     with pytest.raises(Asked):
         store.checks.digest(state)
 
@@ -238,7 +238,7 @@ def test_a_scan_of_too_many_rows_is_left_to_the_caller(files: QuickFiles) -> Non
     state = State(KV, history.chain())
     store = Here(files, Settings(scan_rows=10_000))
     assert store.scan(state) is None
-    found = store.scan(state.narrowed(KeyRange((5,), (7,), closed=True)), ["k"])
+    found = store.scan(state.narrow(KeyRange((5,), (7,), closed=True)), ["k"])
     assert found is not None
     assert found["k"].to_pylist() == [5, 6, 7]
 

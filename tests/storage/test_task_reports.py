@@ -11,12 +11,12 @@ import pytest
 from strandline.errors import Corrupted, Unavailable
 from strandline.model import Segment
 from strandline.names import MARKER
-from strandline.storage import stored
+from strandline.storage import segment_files
+from strandline.storage.encrypted_files import SealedFiles
 from strandline.storage.files import LocalFiles, MissingFile
 from strandline.storage.keyring import UserKey, create
 from strandline.storage.order import Finding
 from strandline.storage.probe import answer_question, check_answers, write_question
-from strandline.storage.sealed import SealedFiles
 from strandline.storage.task_reports import check_missing, check_rows, check_written, explain_missing
 
 
@@ -65,7 +65,7 @@ def test_written_files_that_are_encrypted(here: LocalFiles) -> None:
 
 
 def test_a_file_that_only_a_task_misses_is_not_a_lost_one(here: LocalFiles, there: LocalFiles) -> None:
-    found = stored.loss(here, segment("d/a"))
+    found = segment_files.loss(here, segment("d/a"))
     assert found is not None
     here.write("d/a", b"abc")
     with pytest.raises(MissingFile) as caught:

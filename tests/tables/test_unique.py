@@ -86,7 +86,7 @@ def test_what_does_not_touch_its_key_asks_nothing_of_the_index(
 ) -> None:
     put(here, (1, "a"), (2, "b"))
     asked: list[int] = []
-    repeated = here.runtime.store.checks.repeated
+    repeated = here.runtime.store.checks.find_repeated_keys
 
     def counted(state: Any, width: int, brought: Any = None) -> Any:
         asked.append(sum(s.rows for s in brought))

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.api.result import moment
-from strandline.backups.collection import BackupKind, BackupResult, Collection
+from strandline.backups.collection import BackupKind, BackupResult, CollectionRecord
 from strandline.backups.record import BackupRecord
-from strandline.backups.restore_plan import RestoreRequest, plan_restore
-from strandline.sql.keep import Keep, parse_keep
+from strandline.backups.restore.restore_plan import RestoreRequest, plan_restore
+from strandline.sql.retention_rules import Keep, parse_keep
 
 if TYPE_CHECKING:
     from strandline.catalog.paths import Path
@@ -189,7 +189,7 @@ def backup_info(record: BackupRecord, result: BackupResult | None = None) -> Bac
 
 def collection_info(path: Path, backups: int) -> CollectionInfo:
     """Describe a collection that has so many ``backups``."""
-    collection = path.record(Collection)
+    collection = path.record(CollectionRecord)
     settings = collection.settings
     return CollectionInfo(
         name=path.name,

@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from strandline.api.result import Result, moment
-from strandline.backups import lifecycle
-from strandline.backups.attach import attach, name_in
+from strandline.backups import collection_ddl
+from strandline.backups.backup.full import FullNeeded
 from strandline.backups.collection import (
     CHECK,
     CLUSTER,
     ENCRYPTION,
     REPOSITORY,
-    Collection,
+    CollectionRecord,
     CollectionRequest,
     CompactRequest,
     MergeRequest,
@@ -23,24 +23,24 @@ from strandline.backups.collection import (
     repository_id,
     repository_of,
 )
-from strandline.backups.full import FullNeeded
-from strandline.backups.lifecycle import (
+from strandline.backups.collection_ddl import (
     DropCollection,
     DropCollectionRequest,
     DroppedCollection,
     what_goes,
 )
-from strandline.backups.lifecycle import undrop_collection as undrop
+from strandline.backups.collection_ddl import undrop_collection as undrop
 from strandline.backups.options import LIMITS, limits_of
 from strandline.backups.record import collection_path
-from strandline.backups.restore_request import restore_request
-from strandline.backups.verify_request import verify_settings
+from strandline.backups.repository.attach import attach, name_in
+from strandline.backups.restore.restore_request import restore_request
+from strandline.backups.verify.verify_request import verify_settings
 from strandline.catalog import paths
 from strandline.errors import HAPPENED, InvalidArgument, StrandlineError, Unavailable
 from strandline.records import Record
 from strandline.sql import statements as st
-from strandline.sql.options import Options, read_boolean
-from strandline.storage.marker import Expected
+from strandline.sql.options import StatementOptions, read_boolean
+from strandline.storage.repository_marker import Expected
 
 if TYPE_CHECKING:
     from strandline.api.database import Database
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 def create_collection(db: Database, statement: st.CreateBackupCollection) -> Result:
     settings, check = _with_check(statement.settings)
-    made = Collection.of(statement.tables, settings)
+    made = CollectionRecord.of(statement.tables, settings)
     given = {name for name, _ in settings}
     if (
         ENCRYPTION not in given
@@ -59,7 +59,7 @@ def create_collection(db: Database, statement: st.CreateBackupCollection) -> Res
         # Without a check the place need not be there yet.
         with nullcontext() if check else suppress(Unavailable):
             db.runtime.files.open_anew(made.settings.storage)
-    step = lifecycle.create_collection(db.runtime, statement.name, made, check=check)
+    step = collection_ddl.create_collection(db.runtime, statement.name, made, check=check)
     return Result(step=step, warnings=_missing_tables(db, made))
 
 
@@ -71,9 +71,9 @@ def _with_check(settings: Sequence[st.Setting]) -> tuple[list[st.Setting], bool]
     return [setting for setting in settings if setting[0] != CHECK], all(said)
 
 
-def _missing_tables(db: Database, collection: Collection) -> list[str]:
+def _missing_tables(db: Database, collection: CollectionRecord) -> list[str]:
     with db.runtime.catalog.read() as conn:
-        return lifecycle.missing_tables(conn, collection)
+        return collection_ddl.missing_tables(conn, collection)
 
 
 def alter_collection(db: Database, statement: st.AlterBackupCollection) -> Result:
@@ -84,7 +84,7 @@ def alter_collection(db: Database, statement: st.AlterBackupCollection) -> Resul
         if isinstance(action, st.SetSettings)
     }
 
-    def change(collection: Collection) -> Collection:
+    def change(collection: CollectionRecord) -> CollectionRecord:
         for action in statement.actions:
             match action:
                 case st.AddTable():
@@ -98,8 +98,8 @@ def alter_collection(db: Database, statement: st.AlterBackupCollection) -> Resul
         return collection
 
     check = all(checked for _, checked in given.values())
-    step = lifecycle.alter_collection(db.runtime, statement.name, change, check=check)
-    return Result(step=step, warnings=_missing_tables(db, Collection(tables=tuple(added))))
+    step = collection_ddl.alter_collection(db.runtime, statement.name, change, check=check)
+    return Result(step=step, warnings=_missing_tables(db, CollectionRecord(tables=tuple(added))))
 
 
 def drop_collection(db: Database, statement: st.DropBackupCollection) -> Result:
@@ -134,13 +134,13 @@ def undrop_collection(db: Database, statement: st.UndropBackupCollection) -> Res
     found, step = undrop(db.runtime, statement.name, statement.as_name)
     with db.runtime.catalog.read() as conn:
         count = len(paths.backups(conn, found))
-    is_incremental = found.record(Collection).settings.incremental
+    is_incremental = found.record(CollectionRecord).settings.incremental
     ended = "full: its streams ended when it was dropped" if is_incremental and count else "full"
     return Result(("collection", "backups", "next_backup"), [(found.name, count, ended)], step=step)
 
 
 def backup(db: Database, statement: st.Backup) -> Result:
-    kind, request = requested(db, statement)
+    kind, request = build_request(db, statement)
     try:
         return _operation(db, kind, request, nowait=statement.nowait)
     except FullNeeded as error:
@@ -152,22 +152,22 @@ def backup(db: Database, statement: st.Backup) -> Result:
 
 
 def copy_backup(db: Database, statement: st.CopyBackup) -> Result:
-    return _operation(db, *requested(db, statement), nowait=statement.nowait)
+    return _operation(db, *build_request(db, statement), nowait=statement.nowait)
 
 
 def compact(db: Database, statement: st.CompactBackups) -> Result:
-    return _operation(db, *requested(db, statement), nowait=statement.nowait)
+    return _operation(db, *build_request(db, statement), nowait=statement.nowait)
 
 
-def requested(db: Database, statement: st.Statement) -> tuple[str, Any]:
+def build_request(db: Database, statement: st.Statement) -> tuple[str, Any]:
     """Return which kind of operation a statement asks for, and the request."""
     match statement:
         case st.Backup():
-            limits = limits_of(Options("BACKUP", statement.settings, LIMITS), db.runtime.limits)
+            limits = limits_of(StatementOptions("BACKUP", statement.settings, LIMITS), db.runtime.limits)
             request = CollectionRequest(collection=statement.collection, limits=limits)
             return "incremental backup" if statement.incremental else "backup", request
         case st.CopyBackup():
-            options = Options("COPY BACKUP", statement.settings, (ENCRYPTION, *LIMITS))
+            options = StatementOptions("COPY BACKUP", statement.settings, (ENCRYPTION, *LIMITS))
             return "send backup", SendRequest(
                 collection=statement.collection,
                 backup=statement.backup,
@@ -176,7 +176,7 @@ def requested(db: Database, statement: st.Statement) -> tuple[str, Any]:
                 limits=limits_of(options, db.runtime.limits),
             )
         case st.CompactBackups(collection=collection, backup=backup):
-            limits = limits_of(Options("COMPACT", statement.settings, LIMITS), db.runtime.limits)
+            limits = limits_of(StatementOptions("COMPACT", statement.settings, LIMITS), db.runtime.limits)
             if statement.increments:
                 return "merge increments", MergeRequest(
                     collection=collection, backup=backup, first=statement.first, limits=limits
@@ -187,7 +187,7 @@ def requested(db: Database, statement: st.Statement) -> tuple[str, Any]:
 
 def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Result:
     """Return what was found in the repository, backup by backup."""
-    options = Options("ATTACH", statement.settings, ("TAKE_OVER", ENCRYPTION, REPOSITORY))
+    options = StatementOptions("ATTACH", statement.settings, ("TAKE_OVER", ENCRYPTION, REPOSITORY))
     repository = options.get(REPOSITORY)
     expected = Expected(
         options.boolean(ENCRYPTION),

@@ -25,23 +25,23 @@ from strandline.api.progress import Operation
 from strandline.backups.chain import backup_at
 from strandline.backups.collection import BackupResult
 from strandline.backups.record import BackupRecord, backup_records, require_backup, require_collection
-from strandline.backups.restore_request import restore_request
+from strandline.backups.restore.restore_request import restore_request
 from strandline.catalog import operations, paths
 from strandline.errors import HAPPENED, InvalidArgument, StrandlineError
 from strandline.records import Record
 from strandline.sql import statements as st
 from strandline.sql.at import parse_at
-from strandline.sql.keep import Keep, parse_keep
+from strandline.sql.retention_rules import Keep, parse_keep
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from strandline.api.database import Database
     from strandline.api.result import Result
-    from strandline.backups.lifecycle import DroppedCollection
-    from strandline.backups.restore import RestoreResult
-    from strandline.backups.retention import Decision
-    from strandline.backups.verify import VerifyReport
+    from strandline.backups.collection_ddl import DroppedCollection
+    from strandline.backups.restore.restore import RestoreResult
+    from strandline.backups.retention.retention import Decision
+    from strandline.backups.verify.verify import VerifyReport
 
 R = TypeVar("R", bound=Record)
 T = TypeVar("T")
@@ -195,7 +195,7 @@ class Collection:
         limits = _settings(MAX_BYTES_PER_SECOND=max_bytes_per_second, COPIES=copies)
 
         def compacted(conn: Connection, result: str) -> BackupInfo:
-            from strandline.backups.compact import CompactResult
+            from strandline.backups.fold.compact import CompactResult
 
             return backup_info(self._record(conn, _read(CompactResult, result).backup))
 
@@ -236,7 +236,7 @@ class Collection:
         limits = _settings(MAX_BYTES_PER_SECOND=max_bytes_per_second, COPIES=copies)
 
         def merged(conn: Connection, result: str) -> list[BackupInfo]:
-            from strandline.backups.merge import MergeResult
+            from strandline.backups.fold.merge import MergeResult
 
             return [backup_info(self._record(conn, name)) for name in _read(MergeResult, result).backups]
 
@@ -283,7 +283,7 @@ class Collection:
         settings = _settings(ENCRYPTION=encryption, MAX_BYTES_PER_SECOND=max_bytes_per_second, COPIES=copies)
 
         def copied(conn: Connection, result: str) -> CopyResult:
-            from strandline.backups.send import SendResult
+            from strandline.backups.repository.upload import SendResult
 
             sent = _read(SendResult, result)
             return CopyResult(repository=sent.repository, backups=sent.backups, bytes=sent.bytes)
@@ -378,7 +378,7 @@ class Collection:
         )
 
         def restored(conn: Connection, result: str) -> RestoreResult:
-            from strandline.backups.restore import RestoreResult
+            from strandline.backups.restore.restore import RestoreResult
 
             return _read(RestoreResult, result)
 
@@ -442,7 +442,7 @@ class Collection:
         UNDROP brings the collection back for ``bin_seconds``; with ``purge`` it is deleted at once."""
 
         def dropped(conn: Connection, result: str) -> DroppedCollection:
-            from strandline.backups.lifecycle import DroppedCollection
+            from strandline.backups.collection_ddl import DroppedCollection
 
             return _read(DroppedCollection, result)
 
@@ -479,7 +479,7 @@ class Collection:
         return backup_info(self._record(conn, taken.backup), taken)
 
     def _remove(self, statement: st.DropBackup | st.Prune, dry_run: bool) -> list[Decision]:
-        from strandline.api.removal import preview_removal, removal_request
+        from strandline.api.retention import preview_removal, removal_request
 
         with self._database.guard():
             decisions, _ = preview_removal(self._database.runtime, removal_request(statement))
@@ -487,7 +487,7 @@ class Collection:
             return decisions
 
         def removed(conn: Connection, result: str) -> tuple[str, ...]:
-            from strandline.backups.removal import DropResult
+            from strandline.backups.retention.drop import DropResult
 
             return _read(DropResult, result).removed
 
@@ -533,7 +533,7 @@ def attach(
     """Attach a repository as a collection; ``name`` None: as its backups say."""
     from strandline.api.backups import collection_in
     from strandline.backups.collection import REPOSITORY, repository_id
-    from strandline.storage.marker import Expected
+    from strandline.storage.repository_marker import Expected
 
     where = _place(url)
     if name is None:

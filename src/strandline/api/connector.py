@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from strandline.api.belonging import join, read_marker
 from strandline.api.database import Database
 from strandline.api.new_warehouse import not_a_warehouse
+from strandline.api.warehouse_identity import join, read_marker
 from strandline.catalog.connection import Catalog, sqlite_url
 from strandline.catalog.warehouse_settings import raise_settings, settings_at
 from strandline.clock import Clock, SystemClock
@@ -69,7 +69,7 @@ def connect(
     the_files = files or files_at(where, the_settings)
     if not (create or adopt) and read_marker(the_files) is None:
         raise not_a_warehouse(the_files, where, CATALOG_FILE, the_settings)
-    with _made(where, the_files):
+    with _make_folder(where, the_files):
         opened = Catalog(
             catalog or sqlite_url(Path(where) / CATALOG_FILE), the_clock, the_settings.catalog_wait_seconds
         )
@@ -203,7 +203,7 @@ def _fault(folder: str, error: OSError) -> StrandlineError:
 
 
 @contextlib.contextmanager
-def _made(where: str, files: Files) -> Iterator[None]:
+def _make_folder(where: str, files: Files) -> Iterator[None]:
     """Create a folder; remove it again if the block fails and the folder is empty."""
     folder = Path(where)
     missing = (

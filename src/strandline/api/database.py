@@ -16,9 +16,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from strandline import names
+from strandline.cancellation import Interrupted, attend_work
 from strandline.catalog import operations, owners, paths, sessions, tables
-from strandline.catalog.stale import Stale
-from strandline.catalog.writer import current_step
+from strandline.catalog.conflicts import Stale
+from strandline.catalog.transactions import current_step
 from strandline.errors import (
     HAPPENED,
     Conflict,
@@ -32,28 +33,27 @@ from strandline.errors import (
 from strandline.runtime import Runtime
 from strandline.storage import frames
 from strandline.tables import describe
-from strandline.work import Interrupted, attended
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from strandline.api.carrier import Carrier
     from strandline.api.collection import Collection
     from strandline.api.operations import Operations
     from strandline.api.progress import OperationInfo
+    from strandline.api.recovery import Carrier
     from strandline.api.result import Result
     from strandline.api.status import Status
     from strandline.api.stream import Stream
     from strandline.api.table import Table
-    from strandline.backups.verify import VerifyReport
+    from strandline.backups.verify.verify import VerifyReport
     from strandline.catalog.history import VersionEvent
-    from strandline.catalog.moment import Named
+    from strandline.catalog.snapshots import Named
     from strandline.operations.kind import Kind
     from strandline.records import Record
     from strandline.sql.binding import Params
-    from strandline.sql.keep import Keep
-    from strandline.storage.marker import Expected
-    from strandline.storage.recipe import Recipe
+    from strandline.sql.retention_rules import Keep
+    from strandline.storage.file_plan import Recipe
+    from strandline.storage.repository_marker import Expected
     from strandline.tables.check import CheckReport
     from strandline.tables.housekeeping import Report
     from strandline.tables.snapshot import Reader
@@ -79,7 +79,7 @@ class Database:
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
         runtime.open_backup = _open_backup
-        runtime.files.expects = partial(_known_repository, runtime)
+        runtime.files.expects = partial(_find_known_repository, runtime)
         self._local = threading.local()
         self._lock = threading.Lock()
         self._operations: Operations | None = None
@@ -185,16 +185,16 @@ class Database:
                 returned as Arrow tables in ``part.data``).
         """
         with self.guard():
-            from strandline.storage import recipe
+            from strandline.storage import file_plan
             from strandline.storage.location import files_at, is_url
             from strandline.tables.files import files_of
-            from strandline.tables.moments import reference
+            from strandline.tables.time_travel import reference
 
             found = files_of(self.runtime, reference(names.normalize(path), at, backup))
             if pack is None:
                 return found
             place = pack if is_url(pack) else os.path.abspath(os.path.expanduser(pack))
-            return recipe.pack(found, files_at(place, self.runtime.settings))
+            return file_plan.pack(found, files_at(place, self.runtime.settings))
 
     def busy(self, path: str = "/") -> dict[str, dict[str, Any]]:
         """Return the paths directly below a path that operations work on, by name.
@@ -342,9 +342,9 @@ class Database:
             limit: only the last ``limit`` of these.
         """
         with self.guard():
-            from strandline.api.progress import wanted_operations
+            from strandline.api.progress import select_operations
 
-            return wanted_operations(self.runtime, state=state, kind=kind, since=since, limit=limit)
+            return select_operations(self.runtime, state=state, kind=kind, since=since, limit=limit)
 
     def operation(self, operation_id: str) -> OperationInfo:
         """Return one operation in its present state. Its ``shards`` and ``stages`` are read on access."""
@@ -419,9 +419,9 @@ class Database:
                 problems.
         """
         with self.guard():
-            from strandline.backups.trial import trial_request
-            from strandline.backups.verify import verify_backups
-            from strandline.backups.verify_request import VerifyRequest
+            from strandline.backups.restore.dry_run import trial_request
+            from strandline.backups.verify.verify import verify_backups
+            from strandline.backups.verify.verify_request import VerifyRequest
 
             def try_restore(collection: str, backup: str) -> None:
                 self.run_operation("try restore", trial_request(collection, backup, self.runtime.limits))
@@ -460,7 +460,7 @@ class Database:
         self, collection: str, source: str | None, verify: Callable[[], VerifyReport]
     ) -> VerifyReport | None:
         """Repair known damage and verify the result. Return None if there is no damage."""
-        from strandline.backups.repair import RepairBackups, RepairBatch, RepairRequest, is_damaged
+        from strandline.backups.verify.repair import RepairBackups, RepairBatch, RepairRequest, is_damaged
         from strandline.catalog import operations
         from strandline.records import from_text
 
@@ -487,7 +487,7 @@ class Database:
         and ``verified_at``.
         """
         with self.guard(), self.runtime.catalog.read() as conn:
-            from strandline.backups.damage import list_reports
+            from strandline.backups.verify.damage import list_reports
 
             return list_reports(conn, collection)
 
@@ -497,7 +497,7 @@ class Database:
         Counters are summed over all processes. Gauges show operations, backups and streams as they are now.
         """
         with self.guard():
-            from strandline.api.gauges import render
+            from strandline.api.metrics_text import render
 
             return render(self.runtime)
 
@@ -574,7 +574,7 @@ class Database:
     def pins(self) -> dict[str, int]:
         """Return the steps of all pins by name."""
         with self.guard(), self.runtime.catalog.read() as conn:
-            return sessions.named_pins(conn)
+            return sessions.list_named_pins(conn)
 
     def close(self) -> None:
         """Close the connection. Its data frames may stop working.
@@ -642,7 +642,7 @@ class Database:
     def note_change(self) -> None:
         """Start to resume operations of dead processes in the background: this process changes things."""
         if self._carrier is None:
-            from strandline.api.carrier import Carrier
+            from strandline.api.recovery import Carrier
 
             with self._lock:
                 if self._carrier is None:
@@ -801,7 +801,7 @@ class Database:
         if self._closed:
             raise PreconditionFailed("the database is closed", "Connect again.")
         try:
-            with attended():
+            with attend_work():
                 yield
         except (StrandlineError, GeneratorExit):
             raise
@@ -820,10 +820,10 @@ class Database:
             raise Internal(f"an unexpected {type(error).__name__}: {error}") from error
 
 
-def _known_repository(runtime: Runtime, root: str) -> Expected | None:
-    from strandline.backups.known_repository import known_repository
+def _find_known_repository(runtime: Runtime, root: str) -> Expected | None:
+    from strandline.backups.repository.known_repository import find_known_repository
 
-    return known_repository(runtime.catalog, root)
+    return find_known_repository(runtime.catalog, root)
 
 
 def _open_backup(runtime: Runtime, collection: str, backup: str | None) -> Reader:

@@ -138,6 +138,6 @@ def _change(db: Database, statements: Sequence[st.Change]) -> Result:
         for statement in statements:
             write.execute(tx, statement)
 
-    named = [table for statement in statements for table in write.named(statement)]
+    named = [table for statement in statements for table in write.tables_of_statement(statement)]
     step, rows = db.transact(run, named)
     return Result(step=step, rows_changed=rows)

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from strandline.api.conversions import BATCH_ROWS
 from strandline.api.result import Result
-from strandline.api.rows import select
-from strandline.api.tabular import BATCH_ROWS
-from strandline.errors import InvalidArgument, masked
+from strandline.api.select import select
+from strandline.cancellation import Phase, check, phase
+from strandline.errors import InvalidArgument, mask_urls
 from strandline.names import did_you_mean
 from strandline.sql import statements as st
-from strandline.sql.options import Options
-from strandline.storage.external.typed import KEY, TYPES
+from strandline.sql.options import StatementOptions
+from strandline.storage.external.typed_files import KEY, TYPES
 from strandline.storage.files import LocalFiles
 from strandline.storage.location import is_url
 from strandline.storage.outgoing import ExportTarget, export
-from strandline.tables.portions import described
-from strandline.work import Phase, check, phase
+from strandline.tables.partitions import describe_columns
 
 if TYPE_CHECKING:
     from strandline.api.database import Database
@@ -31,15 +31,15 @@ FORMATS = ("parquet", "csv", "jsonl", "delta", "iceberg")
 
 def run(db: Database, statement: st.Export) -> Result:
     target = target_of(db, statement)
-    with phase(f"exporting to {masked(statement.place)}", unit="rows") as exporting:
-        done = export(target, lambda: _looked_on(_rows(db, statement), exporting))
-    row = (masked(done.place), done.format, done.files, done.rows)
+    with phase(f"exporting to {mask_urls(statement.place)}", unit="rows") as exporting:
+        done = export(target, lambda: _watch(_rows(db, statement), exporting))
+    row = (mask_urls(done.place), done.format, done.files, done.rows)
     return Result(("place", "format", "files", "rows"), [row])
 
 
 def target_of(db: Database, statement: st.Export) -> ExportTarget:
     """Return the target of the export; refuse invalid settings and places."""
-    options = Options("EXPORT", statement.settings, ("FORMAT", "OVERWRITE"))
+    options = StatementOptions("EXPORT", statement.settings, ("FORMAT", "OVERWRITE"))
     given = options.get("FORMAT")
     kind = None if given is None else str(given).lower()
     if kind is not None and kind not in FORMATS:
@@ -56,7 +56,7 @@ def target_of(db: Database, statement: st.Export) -> ExportTarget:
     )
 
 
-def _looked_on(rows: pa.RecordBatchReader, exporting: Phase) -> pa.RecordBatchReader:
+def _watch(rows: pa.RecordBatchReader, exporting: Phase) -> pa.RecordBatchReader:
     def batches() -> Iterator[pa.RecordBatch]:
         for batch in rows:
             check()
@@ -71,7 +71,7 @@ def _rows(db: Database, statement: st.Export) -> pa.RecordBatchReader:
     reader = select(db, st.Select(statement.query)).to_reader(BATCH_ROWS)
     if statement.table is None:
         return reader
-    schema = described(db.runtime, statement.table)
+    schema = describe_columns(db.runtime, statement.table)
     known = [column for column in schema.columns if column.name in reader.schema.names]
     told = {
         KEY: json.dumps(schema.key),

@@ -10,18 +10,18 @@ import pyarrow as pa
 
 from strandline import names
 from strandline.api.execute import run_statement
-from strandline.api.staged import StagedWrite
-from strandline.catalog.moment import Named
+from strandline.api.staged_rows import StagedWrite
+from strandline.cancellation import check, phase
+from strandline.catalog.snapshots import Named
 from strandline.errors import InvalidArgument, PathNotFound
 from strandline.model import TableSchema
 from strandline.names import did_you_mean
 from strandline.sql import statements as st
 from strandline.storage.external import External, Incoming, open_source
 from strandline.storage.rows import Mode
-from strandline.storage.staging import Staging, fresh_folder, stage
+from strandline.storage.staged_files import Staging, fresh_folder, stage
 from strandline.tables.transaction import Transaction
 from strandline.types import Type, parse_type
-from strandline.work import check, phase
 
 if TYPE_CHECKING:
     from strandline.api.database import Database
@@ -150,7 +150,7 @@ def _of_key(name: str, type_: Type) -> Type:
 def _write(db: Database, path: str, mode: Mode, incoming: Incoming) -> tuple[int | None, int | None]:
     """Return the number of rows read (None if unknown) and the step of the commit."""
     table_id, schema = _target(db, path)
-    columns = _matched(incoming.names(schema.names), schema, path)
+    columns = _match_columns(incoming.names(schema.names), schema, path)
     types = {given: schema[name].type for given, name in columns.items()}
     frame = db.runtime.store.external_frame(incoming, types)
     if frame is not None:
@@ -182,7 +182,7 @@ def _write(db: Database, path: str, mode: Mode, incoming: Incoming) -> tuple[int
         staging.files.remove_tree(staging.folder)
 
 
-def _matched(given: Sequence[str], schema: TableSchema, path: str) -> dict[str, str]:
+def _match_columns(given: Sequence[str], schema: TableSchema, path: str) -> dict[str, str]:
     """Map the columns of the files, in their order, to columns of the table."""
     exact = {name.lower(): name for name in schema.names}
     for name in given:

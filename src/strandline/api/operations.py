@@ -9,28 +9,28 @@ from collections.abc import Callable
 from typing import Any
 
 from strandline.api.progress import OperationInfo, info_of
-from strandline.backups.compact import CompactChain
-from strandline.backups.full import FullBackup
-from strandline.backups.incremental import IncrementalBackup
-from strandline.backups.lifecycle import DropCollection
-from strandline.backups.merge import MergeIncrements
-from strandline.backups.removal import DropBackups
-from strandline.backups.repair import RepairBackups
-from strandline.backups.repository_writer import Leases
-from strandline.backups.restore import RestoreBackup
-from strandline.backups.send import SendBackup
-from strandline.backups.sweep import SweepRepository
-from strandline.backups.trial import TryRestore
-from strandline.catalog.operations import Operation
+from strandline.backups.backup.full import FullBackup
+from strandline.backups.backup.incremental import IncrementalBackup
+from strandline.backups.collection_ddl import DropCollection
+from strandline.backups.fold.compact import CompactChain
+from strandline.backups.fold.merge import MergeIncrements
+from strandline.backups.repository.garbage import SweepRepository
+from strandline.backups.repository.repository_writer import Leases
+from strandline.backups.repository.upload import SendBackup
+from strandline.backups.restore.dry_run import TryRestore
+from strandline.backups.restore.restore import RestoreBackup
+from strandline.backups.retention.drop import DropBackups
+from strandline.backups.verify.repair import RepairBackups
+from strandline.cancellation import Interrupted, check
+from strandline.catalog.operations import OperationRow
 from strandline.errors import GOES_ON, StrandlineError, Unavailable
-from strandline.operations.callers import FileMarkers, told
+from strandline.operations.callers import FileMarkers, with_outcome
 from strandline.operations.engine import Engine
-from strandline.operations.failure import cancelled
+from strandline.operations.failure import cancelled_error
 from strandline.operations.kind import Kind
 from strandline.operations.streams import CreateStream, DropStreams
 from strandline.records import Record
 from strandline.runtime import Runtime
-from strandline.work import Interrupted, check
 
 log = logging.getLogger("strandline")
 
@@ -74,7 +74,7 @@ class Operations:
             check()
         except Interrupted:  # The caller will not learn its id.
             with contextlib.suppress(StrandlineError):
-                self.engine.refuse(operation_id, cancelled(operation_id))
+                self.engine.refuse(operation_id, cancelled_error(operation_id))
             raise
         thread = threading.Thread(
             target=self._run, args=(operation_id,), name=f"strandline-{operation_id}", daemon=True
@@ -110,12 +110,12 @@ class Operations:
             ended = self.engine.outcome(operation_id, timeout, self._telling(on_progress))
         except Unavailable as error:
             if error.outcome is None:
-                told(error, operation_id, GOES_ON)
+                with_outcome(error, operation_id, GOES_ON)
             raise
         return info_of(self._runtime, ended)
 
-    def _telling(self, on_progress: Callable[[OperationInfo], None] | None) -> Callable[[Operation], None]:
-        def tell(operation: Operation) -> None:
+    def _telling(self, on_progress: Callable[[OperationInfo], None] | None) -> Callable[[OperationRow], None]:
+        def tell(operation: OperationRow) -> None:
             if on_progress is not None:
                 on_progress(info_of(self._runtime, operation))
 

@@ -12,9 +12,9 @@ from sqlalchemy import Connection
 
 from strandline import records
 from strandline.catalog import operations
-from strandline.catalog.operations import Operation as OperationRow
+from strandline.catalog.operations import OperationRow
 from strandline.catalog.owners import Owner, owners
-from strandline.catalog.shards import ShardInfo, StageInfo, shown_parts, slowest, stages
+from strandline.catalog.part_progress import ShardInfo, StageInfo, list_parts, slowest, stages
 from strandline.errors import InvalidArgument
 from strandline.names import did_you_mean
 from strandline.runtime import Runtime
@@ -54,7 +54,7 @@ class OperationInfo:
     @cached_property
     def shards(self) -> list[ShardInfo]:
         """All parts, in the order of their execution; read at the first access."""
-        return self._look(shown_parts)
+        return self._look(list_parts)
 
     @cached_property
     def stages(self) -> list[StageInfo]:
@@ -63,7 +63,7 @@ class OperationInfo:
 
     def first_shards(self, most: int) -> list[ShardInfo]:
         """Return at most ``most`` parts: first those in progress, then failed ones, then waiting ones."""
-        return self._look(partial(shown_parts, most=most))
+        return self._look(partial(list_parts, most=most))
 
     def _look(self, at: Callable[[Connection, OperationRow], list[T]]) -> list[T]:
         runtime, operation = self.__dict__["_source"]
@@ -83,7 +83,7 @@ class OperationInfo:
     @staticmethod
     def of(operation: OperationRow, now: float) -> OperationInfo:
         what = f"what is recorded of operation {operation.id}"
-        progress = records.shown(operation.progress, what)
+        progress = records.to_plain(operation.progress, what)
         # Some parts are added later. Use the expected number, so that the percentage does not fall.
         coming = max(operation.parts, progress.pop("parts", None) or 0, 1)
         is_done = operation.state == "done"
@@ -96,9 +96,9 @@ class OperationInfo:
             parts_done=operation.parts_done,
             parts=operation.parts,
             progress=progress,
-            request=records.shown(operation.request, what),
-            result=None if operation.result is None else records.shown(operation.result, what),
-            error=None if operation.error is None else records.shown(operation.error, what),
+            request=records.to_plain(operation.request, what),
+            result=None if operation.result is None else records.to_plain(operation.result, what),
+            error=None if operation.error is None else records.to_plain(operation.error, what),
             created=operation.created,
             ended=operation.ended,
             seconds_left=None if operation.ended is not None else _seconds_left(operation, progress, now),
@@ -163,7 +163,7 @@ KINDS = (
 """The kinds of operations. Listed here because their classes in ``api/operations.py`` load slowly."""
 
 
-def wanted_operations(
+def select_operations(
     runtime: Runtime,
     *,
     state: str | None,
@@ -184,7 +184,7 @@ def wanted_operations(
         raise InvalidArgument(f"limit cannot be {limit!r}", "Give a number of at least 1.")
     wanted = operations.OperationFilter(state=state, kind=kind, since=since, limit=limit)
     with runtime.catalog.read() as conn:
-        found = operations.listed(conn, wanted)
+        found = operations.list_operations(conn, wanted)
     return [info_of(runtime, operation) for operation in found]
 
 

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from strandline.api.tabular import BATCH_ROWS, Tabular, check_limit
+from strandline.api.conversions import BATCH_ROWS, Tabular, check_limit
 from strandline.errors import PreconditionFailed
 from strandline.storage.frames import Batches, Collector, as_rows, batches, collector
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, Row
 
-    from strandline.tables.plain import PlainScan
+    from strandline.tables.streaming_select import PlainScan
     from strandline.types import Type
 
 
@@ -75,7 +75,7 @@ class Result(Tabular):
 
     def to_reader(self, batch_rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
         """Return the rows as a stream of batches for one thread, with bounded memory."""
-        from strandline.api.batches import WholeTable, reader_of
+        from strandline.api.result_tables import WholeTable, reader_of
 
         source = WholeTable(self._table) if self.is_here else self.plain or self._batches
         return reader_of(source, batch_rows, self.guard)
@@ -89,7 +89,7 @@ class Result(Tabular):
 
     @property
     def _table(self) -> pa.Table:
-        from strandline.api.batches import table_of
+        from strandline.api.result_tables import table_of
 
         if not self.names:
             raise PreconditionFailed("this statement has no rows", "Use the result of a SELECT or a SHOW.")
@@ -129,9 +129,9 @@ class Result(Tabular):
         if self.is_here:
             yield from self.here or ()
         elif self.plain is not None:
-            from strandline.api.batches import guarded, rows_of
+            from strandline.api.result_tables import guard_each, rows_of
 
-            yield from rows_of(guarded(self.plain, self.guard))
+            yield from rows_of(guard_each(self.plain, self.guard))
         else:
             yield from map(tuple, self._collector)
 
@@ -149,4 +149,4 @@ class Result(Tabular):
         return f"<Result {' '.join(parts) or 'done'}>"
 
     def _repr_html_(self) -> str:
-        return html.escape(repr(self)) if self.frame is None and not self.names else self._shown()
+        return html.escape(repr(self)) if self.frame is None and not self.names else self._to_html()

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from strandline.api.batches import Tables, guarded, reader_of, rows_of
-from strandline.api.tabular import BATCH_ROWS, Tabular, check_limit
-from strandline.catalog.moment import Named
+from strandline.api.conversions import BATCH_ROWS, Tabular, check_limit
+from strandline.api.result_tables import Tables, guard_each, reader_of, rows_of
+from strandline.catalog.snapshots import Named
 from strandline.errors import InvalidArgument
 from strandline.sql.references import TableRef
 from strandline.sql.syntax import Expression, parse_expression
 from strandline.storage.frames import batches
-from strandline.tables.plain import plain_scan
 from strandline.tables.read import scan_frame
 from strandline.tables.snapshot import Reader
+from strandline.tables.streaming_select import plain_scan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,20 +48,20 @@ class Scan(Tabular):
     @property
     def schema(self) -> pa.Schema:
         """The columns with their Arrow types."""
-        return self._planned().schema
+        return self._plan().schema
 
     def to_reader(self, batch_rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
         """Return the rows at this moment as a stream of batches for one thread, with bounded memory."""
-        return reader_of(self._planned(), batch_rows, self._database.guard)
+        return reader_of(self._plan(), batch_rows, self._database.guard)
 
     @property
     def df(self) -> DataFrame:
         """The rows as a Spark DataFrame."""
-        return self._looked(lambda reader: scan_frame(reader, self._table, self._columns, self._where))
+        return self._look(lambda reader: scan_frame(reader, self._table, self._columns, self._where))
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Yield the rows as plain tuples, with bounded memory."""
-        yield from rows_of(guarded(self._planned(), self._database.guard))
+        yield from rows_of(guard_each(self._plan(), self._database.guard))
 
     def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
         """Return the rows as plain tuples; with ``limit``, at most that many of them."""
@@ -75,18 +75,18 @@ class Scan(Tabular):
         return f"<Scan {columns} of {self._table.path}{where}>"
 
     def _repr_html_(self) -> str:
-        return self._shown()
+        return self._to_html()
 
-    def _planned(self) -> Tables:
+    def _plan(self) -> Tables:
         def plan(reader: Reader) -> Tables:
             found = plain_scan(reader, self._table, self._columns, self._where)
             if found is not None:
                 return found
             return batches(scan_frame(reader, self._table, self._columns, self._where))
 
-        return self._looked(plan)
+        return self._look(plan)
 
-    def _looked(self, run: Callable[[Reader], T]) -> T:
+    def _look(self, run: Callable[[Reader], T]) -> T:
         ref = self._table
         with self._database.guard():
             return self._database.look(run, [Named(ref.path, ref.index)] if ref.is_now else [])

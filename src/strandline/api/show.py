@@ -6,12 +6,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from strandline.api.result import Result, moment
-from strandline.backups.collection import Collection
+from strandline.backups.collection import CollectionRecord
 from strandline.backups.record import BackupRecord, collections, require_collection
 from strandline.catalog import paths, recycle_bin
 from strandline.catalog.paths import Path
 from strandline.catalog.tables import TableInfo
-from strandline.catalog.warehouse_settings import settings_at, stored_settings
+from strandline.catalog.warehouse_settings import read_stored_settings, settings_at
 from strandline.records import plain
 from strandline.settings import SHARED
 from strandline.sql import statements as st
@@ -88,7 +88,7 @@ def versions(db: Database, statement: st.ShowVersions) -> Result:
 def warehouse(db: Database, statement: st.ShowWarehouse) -> Result:
     with db.runtime.catalog.read() as conn:
         present = asdict(settings_at(conn, db.runtime.clock.now()))
-        stored = stored_settings(conn)
+        stored = read_stored_settings(conn)
     rows = [(name.upper(), present[name], "warehouse" if name in stored else "default") for name in SHARED]
     return Result(("setting", "value", "source"), rows)
 
@@ -146,7 +146,7 @@ def backup_collections(db: Database, statement: st.ShowBackupCollections) -> Res
     rows = []
     with db.runtime.catalog.read() as conn:
         for path in collections(conn):
-            collection = path.record(Collection)
+            collection = path.record(CollectionRecord)
             members = "DATABASE" if collection.tables is None else ", ".join(collection.tables)
             given, count = collection.settings, len(paths.backups(conn, path))
             where = (given.storage, given.encryption, given.retention)
@@ -160,10 +160,10 @@ def backup_collections(db: Database, statement: st.ShowBackupCollections) -> Res
 def create_backup_collection(db: Database, statement: st.ShowCreateBackupCollection) -> Result:
     with db.runtime.catalog.read() as conn:
         row = require_collection(conn, statement.name)
-    return Result(("statement",), [(_create_collection_statement(row.name, row.record(Collection)),)])
+    return Result(("statement",), [(_create_collection_statement(row.name, row.record(CollectionRecord)),)])
 
 
-def _create_collection_statement(name: str, collection: Collection) -> str:
+def _create_collection_statement(name: str, collection: CollectionRecord) -> str:
     """Return the statement that creates an empty collection like this, or attaches its repository."""
     storage = collection.settings.storage
     if collection.attached:

@@ -12,12 +12,12 @@ from itertools import chain, count
 from typing import Literal, TypeAlias
 
 from strandline import names, records
-from strandline.backups.collection import CLUSTER, Collection
+from strandline.backups.collection import CLUSTER, CollectionRecord
+from strandline.backups.health import Standing, Unprotected, find_unprotected, standings
 from strandline.backups.record import BackupHead
-from strandline.backups.standing import Standing, Unprotected, standings, unprotected
-from strandline.catalog import owners, watch
+from strandline.catalog import monitoring, owners
+from strandline.catalog.monitoring import Failed, Lag, Unfinished
 from strandline.catalog.operations import Failure
-from strandline.catalog.watch import Failed, Lag, Unfinished
 from strandline.errors import InvalidArgument
 from strandline.runtime import Runtime
 from strandline.sql.constants import constant
@@ -181,10 +181,10 @@ def look(runtime: Runtime, thresholds: Thresholds) -> Status:
     now = runtime.clock.now()
     with runtime.catalog.read() as conn:
         found = list(standings(conn))
-        unfinished, orphans = watch.unfinished(conn), set(owners.orphans(conn, now))
-        failed = watch.failed(conn)
-        lags = sorted(watch.lags(conn).values(), key=lambda lag: lag.stream)
-        left_out = unprotected(
+        unfinished, orphans = monitoring.list_unfinished(conn), set(owners.orphans(conn, now))
+        failed = monitoring.failed_operations(conn)
+        lags = sorted(monitoring.lags(conn).values(), key=lambda lag: lag.stream)
+        left_out = find_unprotected(
             conn, [standing.collection for standing in found], runtime.settings.scratch_tables
         )
     # A failed upload is reported as the reason of missing backups in the repository. Once all backups are
@@ -301,7 +301,7 @@ def _of_collection(
     if standing.waiting:
         yield _of_unsent(standing, failed_send)
     # Backups of an attached collection are taken by another warehouse, which decides about their age.
-    if not standing.collection.record(Collection).attached:
+    if not standing.collection.record(CollectionRecord).attached:
         yield from _of_age(standing, thresholds, now)
     if standing.chain_length > thresholds.chain_warning:
         yield say(
@@ -335,7 +335,7 @@ def _of_age(standing: Standing, thresholds: Thresholds, now: float) -> Iterator[
 
 def _how(standing: Standing) -> str:
     """Return the clause of BACKUP for the next backup of a collection."""
-    return " INCREMENTAL OR FULL" if standing.collection.record(Collection).settings.incremental else ""
+    return " INCREMENTAL OR FULL" if standing.collection.record(CollectionRecord).settings.incremental else ""
 
 
 def _of_unsent(standing: Standing, failed_send: Failed | None) -> Attention:
@@ -370,8 +370,8 @@ def _of_tables(left_out: Unprotected, found: Sequence[Standing]) -> Iterator[Att
         yield Attention(
             level="warning",
             about=name,
-            message=f"no backup is taken of {_listed(tables)}: the repository {storage} belongs to another "
-            "warehouse or collection",
+            message=f"no backup is taken of {_list_tables(tables)}: the repository {storage} belongs to "
+            "another warehouse or collection",
             hint=f"If that one is lost, take the repository over: ATTACH BACKUP COLLECTION {word(name)} FROM "
             f"{constant(storage)} WITH (TAKE_OVER = 'true'); BACKUP {word(name)}. Otherwise create a "
             "collection with its own repository.",
@@ -381,14 +381,14 @@ def _of_tables(left_out: Unprotected, found: Sequence[Standing]) -> Iterator[Att
         yield Attention(
             level="warning",
             about=name,
-            message=f"it cannot be backed up, because members are missing: {_listed(tables)}",
+            message=f"it cannot be backed up, because members are missing: {_list_tables(tables)}",
             hint="Create or restore the missing tables, or remove them: ALTER BACKUP COLLECTION "
             f"{word(name)} {drops}.",
         )
     if not left_out.others:
         return
     named = ", ".join(f"TABLE {word(path.lstrip('/'))}" for path in left_out.others[:LISTED])
-    own = next((s.collection.name for s in found if not s.collection.record(Collection).attached), None)
+    own = next((s.collection.name for s in found if not s.collection.record(CollectionRecord).attached), None)
     new = next(name for name in map("nightly{}".format, chain([""], count(2))) if name not in here)
     remedy = (
         f"Create a collection: CREATE BACKUP COLLECTION {new} ({named}) WITH (STORAGE = "
@@ -401,18 +401,18 @@ def _of_tables(left_out: Unprotected, found: Sequence[Standing]) -> Iterator[Att
     yield Attention(
         level="warning",
         about="tables",
-        message=f"no backup collection has {_listed(left_out.others)}",
+        message=f"no backup collection has {_list_tables(left_out.others)}",
         hint=f"{remedy} Add tables that need no backup to the setting scratch_tables.",
     )
 
 
-def _listed(tables: Sequence[str]) -> str:
+def _list_tables(tables: Sequence[str]) -> str:
     shown, more = ", ".join(tables[:LISTED]), len(tables) - LISTED
     return f"{names.count(len(tables), 'table')}: {shown}" + (f" and {more} more" if more > 0 else "")
 
 
 def _suggestions(standing: Standing) -> Iterator[Suggestion]:
-    collection, name = standing.collection.record(Collection), standing.collection.name
+    collection, name = standing.collection.record(CollectionRecord), standing.collection.name
     if collection.attached:
         return
     if standing.storage == CLUSTER:

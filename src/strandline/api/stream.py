@@ -17,11 +17,11 @@ from strandline.catalog.operations import CREATED_STATES
 from strandline.catalog.paths import Path, require_id
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableInfo
-from strandline.catalog.writer import current_step
+from strandline.catalog.transactions import current_step
 from strandline.errors import Internal, InvalidArgument, PreconditionFailed
 from strandline.operations.streams import StreamPaths, StreamRequest, StreamSpec, alter_stream
 from strandline.sql import statements as st
-from strandline.sql.options import Options
+from strandline.sql.options import StatementOptions
 from strandline.storage.feed import FORMATS, MODES, STATEFUL_MODES, Feed
 from strandline.tables.snapshot import Snapshot, repeat
 
@@ -220,7 +220,7 @@ def _own_stream(conn: Connection, path: str, hint: str) -> Path:
 
 
 def _settings(action: st.AddChangefeed | st.AlterChangefeed) -> dict[str, str]:
-    options = Options("a changefeed", action.settings, ("MODE", "FORMAT"))
+    options = StatementOptions("a changefeed", action.settings, ("MODE", "FORMAT"))
     allowed = {"MODE": MODES, "FORMAT": FORMATS}
     return {name: options.choice(name, allowed[name]) for name, _ in action.settings}
 

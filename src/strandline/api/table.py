@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.catalog.moment import Named
+from strandline.catalog.snapshots import Named
 from strandline.errors import InvalidArgument
 from strandline.model import TableSchema
 from strandline.sql.at import parse_at
@@ -164,7 +164,7 @@ class _Frame:
         """Take over the written rows, before the files of a failed try are removed."""
         if self._written is None:
             return
-        self._rows = tx.runtime.store.given(*self._written)
+        self._rows = tx.runtime.store.read_given(*self._written)
         self._written = None
 
 
@@ -179,7 +179,7 @@ def _rows(mode: Mode, data: Any) -> _Frame | pa.Table | list[Any]:
     if type(data).__module__.startswith("pandas") and hasattr(data, "columns"):
         return pa.Table.from_pandas(data, preserve_index=False)
     if hasattr(data, "__arrow_c_stream__"):
-        return _streamed(data)
+        return _read_arrow_stream(data)
     if isinstance(data, Mapping):
         return [data]
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
@@ -192,7 +192,7 @@ def _rows(mode: Mode, data: Any) -> _Frame | pa.Table | list[Any]:
     )
 
 
-def _streamed(data: Any) -> pa.Table:
+def _read_arrow_stream(data: Any) -> pa.Table:
     """Read an Arrow stream: of a polars frame, a DuckDB relation, an Arrow reader, or a ``Result``."""
     try:
         return pa.RecordBatchReader.from_stream(data).read_all()
@@ -212,11 +212,11 @@ def _dicts(view: TableView, mode: Mode, data: list[Any]) -> Sequence[Mapping[str
             rows.append(item)
             continue
         parts = item if isinstance(item, tuple | list) else (item,)
-        rows.append(dict(zip(view.info.schema.key, _checked(view, parts), strict=True)))
+        rows.append(dict(zip(view.info.schema.key, _check_parts(view, parts), strict=True)))
     return rows
 
 
-def _checked(view: TableView, parts: Sequence[Any]) -> Sequence[Any]:
+def _check_parts(view: TableView, parts: Sequence[Any]) -> Sequence[Any]:
     if len(parts) != len(view.info.schema.key):
         raise InvalidArgument(
             f"a key of {view.info.path} has {len(view.info.schema.key)} values, not {len(parts)}",
@@ -227,4 +227,4 @@ def _checked(view: TableView, parts: Sequence[Any]) -> Sequence[Any]:
 
 def _key(view: TableView, parts: Sequence[Any]) -> tuple[Any, ...]:
     columns = view.info.schema.key_columns
-    return tuple(coerce(c.type, v, c.name) for c, v in zip(columns, _checked(view, parts), strict=True))
+    return tuple(coerce(c.type, v, c.name) for c, v in zip(columns, _check_parts(view, parts), strict=True))

@@ -13,10 +13,10 @@ from urllib.parse import unquote
 from strandline import names
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound
 from strandline.names import did_you_mean
-from strandline.records import Record, kept, later
+from strandline.records import Record, later, stored_as
 from strandline.settings import Limits
-from strandline.sql.keep import parse_keep
 from strandline.sql.options import read_boolean
+from strandline.sql.retention_rules import parse_keep
 from strandline.storage.bucket import SCHEMES, bucket_of, is_url
 
 BackupKind: TypeAlias = Literal["full", "incremental"]
@@ -139,18 +139,18 @@ class CollectionSettings:
         compact_chain: Compact a chain automatically when it reaches ``max_chain``.
     """
 
-    storage: str = kept(default=CLUSTER, name=STORAGE)
-    incremental: bool = kept(default=False, name=INCREMENTAL)
-    omit_indexes: bool = kept(default=False, name=OMIT)
-    encryption: bool = kept(default=False, name=ENCRYPTION, later=True)
-    retention: str | None = kept(default=None, name=RETENTION, later=True)
-    minimum: int = kept(default=1, name=MINIMUM, later=True)
-    max_chain: int | None = kept(default=None, name=MAX_CHAIN, later=True)
-    compact_chain: bool = kept(default=False, name=COMPACT_CHAIN, later=True)
+    storage: str = stored_as(default=CLUSTER, name=STORAGE)
+    incremental: bool = stored_as(default=False, name=INCREMENTAL)
+    omit_indexes: bool = stored_as(default=False, name=OMIT)
+    encryption: bool = stored_as(default=False, name=ENCRYPTION, later=True)
+    retention: str | None = stored_as(default=None, name=RETENTION, later=True)
+    minimum: int = stored_as(default=1, name=MINIMUM, later=True)
+    max_chain: int | None = stored_as(default=None, name=MAX_CHAIN, later=True)
+    compact_chain: bool = stored_as(default=False, name=COMPACT_CHAIN, later=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Collection(Record):
+class CollectionRecord(Record):
     """A backup collection.
 
     Attributes:
@@ -184,7 +184,7 @@ class Collection(Record):
         return is_kept and is_open and not self.attached
 
     @staticmethod
-    def of(tables: Sequence[str] | None, settings: Iterable[tuple[str, Any]]) -> Collection:
+    def of(tables: Sequence[str] | None, settings: Iterable[tuple[str, Any]]) -> CollectionRecord:
         if tables is not None:
             for path, number in Counter(tables).items():
                 if number > 1:
@@ -196,9 +196,9 @@ class Collection(Record):
                 "a backup collection needs the setting STORAGE",
                 "Add STORAGE = 'cluster' to WITH (...), or the folder or URL of a repository.",
             )
-        return Collection(tables=None if tables is None else tuple(tables)).with_settings(given)
+        return CollectionRecord(tables=None if tables is None else tuple(tables)).with_settings(given)
 
-    def with_settings(self, settings: Iterable[tuple[str, Any]]) -> Collection:
+    def with_settings(self, settings: Iterable[tuple[str, Any]]) -> CollectionRecord:
         changed = self.settings
         seen: set[str] = set()
         for name, value in settings:
@@ -217,7 +217,7 @@ class Collection(Record):
             return replace(self, settings=changed, repository=None, key=None)
         return replace(self, settings=changed)
 
-    def without_settings(self, names: Iterable[str]) -> Collection:
+    def without_settings(self, names: Iterable[str]) -> CollectionRecord:
         changed = self.settings
         seen: set[str] = set()
         for name in names:
@@ -231,13 +231,13 @@ class Collection(Record):
             changed = replace(changed, **{field: getattr(CollectionSettings(), field)})
         return replace(self, settings=changed)
 
-    def with_table(self, path: str) -> Collection:
+    def with_table(self, path: str) -> CollectionRecord:
         names.check_place(path)
         if path in self._explicit():
             raise AlreadyExists(f"table {path} is in the collection already")
         return replace(self, tables=(*self._explicit(), path))
 
-    def without_table(self, path: str) -> Collection:
+    def without_table(self, path: str) -> CollectionRecord:
         if path not in self._explicit():
             raise PathNotFound(f"table {path} is not in the collection", did_you_mean(path, self._explicit()))
         return replace(self, tables=tuple(p for p in self._explicit() if p != path))

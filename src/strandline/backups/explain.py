@@ -8,24 +8,24 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
-from strandline.backups.collection import CLUSTER, Collection
-from strandline.backups.compact_parts import CompactBody
-from strandline.backups.compact_plan import FoldedShard
-from strandline.backups.full import BackupBody
-from strandline.backups.increment_plan import CutShard, Unchanged
-from strandline.backups.incremental import IncrementBody
-from strandline.backups.merge_parts import MergeBody
-from strandline.backups.merge_plan import MergedShard
+from strandline.backups.backup.full import BackupBody
+from strandline.backups.backup.increment_plan import CutShard, Unchanged
+from strandline.backups.backup.incremental import IncrementBody
+from strandline.backups.collection import CLUSTER, CollectionRecord
+from strandline.backups.fold.compact_parts import CompactBody
+from strandline.backups.fold.compact_plan import FoldedShard
+from strandline.backups.fold.merge_parts import MergeBody
+from strandline.backups.fold.merge_plan import MergedShard
 from strandline.backups.record import require_collection
-from strandline.backups.send import SendBody
+from strandline.backups.repository.upload import SendBody
 from strandline.catalog import chains, sizes
 from strandline.catalog.paths import require_id
 from strandline.catalog.tables import TableBody
 from strandline.model import Chain, Segment, State, may_hold
 from strandline.names import count
 from strandline.operations.copy import CopiedTable
+from strandline.operations.dry_run import rehearse
 from strandline.operations.kind import Kind, PartPlan, Plan
-from strandline.operations.rehearsal import rehearsed
 from strandline.runtime import Runtime
 from strandline.storage.store import Store
 
@@ -59,10 +59,10 @@ def explain(runtime: Runtime, kind: Kind[Any, Any, Any], request: Any) -> list[P
     """Return the plan of an operation, and where its parts would run."""
 
     def look(conn: Connection, plan: Plan[Any, Any]) -> list[_Told]:
-        collection = require_collection(conn, request.collection).record(Collection)
+        collection = require_collection(conn, request.collection).record(CollectionRecord)
         return list(_LOOKS[type(plan.body)](conn, plan, request, collection))
 
-    found = rehearsed(runtime.catalog, kind, request, look)
+    found = rehearse(runtime.catalog, kind, request, look)
     lines, number, on_spark = [], 0, 0
     for told in found:
         away = sum(not here(runtime.store) for here in told.parts)
@@ -79,11 +79,11 @@ def explain(runtime: Runtime, kind: Kind[Any, Any, Any], request: Any) -> list[P
 
 
 def _full(
-    conn: Connection, plan: Plan[BackupBody, Any], request: Any, collection: Collection
+    conn: Connection, plan: Plan[BackupBody, Any], request: Any, collection: CollectionRecord
 ) -> Iterator[_Told]:
     because = "" if request.because is None else f", because {request.because}"
     tables = count(len(plan.body.members), "table")
-    yield _told("backup", request.collection, f"full, of {tables}, at step {plan.body.step}{because}")
+    yield _explain_line("backup", request.collection, f"full, of {tables}, at step {plan.body.step}{because}")
     copied = [(p.path or "", p.body) for p in plan.parts if isinstance(p.body, CopiedTable)]
     ids = [body.table_id for _, body in copied]
     heads, size = chains.states(conn, ids), sizes.bytes_of(conn, ids)
@@ -91,23 +91,23 @@ def _full(
     for path, body in copied:
         is_table = path in plan.body.members
         if body.omitted:
-            yield _told("left out", path, "an index that a restore builds again")
+            yield _explain_line("left out", path, "an index that a restore builds again")
             continue
         number = heads[body.table_id].digest.rows
         rows = count(number, "row") if is_table else count(number, "entry", "entries")
         parts = count(len(shards.get(path, "-")), "shard")
         bytes_ = count(size.get(body.table_id, 0), "byte")
-        yield _told("table" if is_table else "index", path, f"{rows}, {parts}, {bytes_}")
-    yield _told("move", "0 bytes", "segments are shared, no data moves")
+        yield _explain_line("table" if is_table else "index", path, f"{rows}, {parts}, {bytes_}")
+    yield _explain_line("move", "0 bytes", "segments are shared, no data moves")
     yield from _afterwards(collection, plan.body)
 
 
 def _incremental(
-    conn: Connection, plan: Plan[IncrementBody, Any], request: Any, collection: Collection
+    conn: Connection, plan: Plan[IncrementBody, Any], request: Any, collection: CollectionRecord
 ) -> Iterator[_Told]:
     body = plan.body
     since = f"changes in ({body.after}, {body.step}], on top of {body.parent}"
-    yield _told("backup", request.collection, f"incremental: {since}")
+    yield _explain_line("backup", request.collection, f"incremental: {since}")
     for path, parts in _by_path(p for p in plan.parts if isinstance(p.body, CutShard)).items():
         first = _cut(parts[0])
         if first.whole:
@@ -121,33 +121,39 @@ def _incremental(
         told = f"{how}: {changes} at most, {_shards(parts)}"
         yield _Told(
             PlanLine("table" if path in body.members else "index", path, told),
-            [_sliced([s for s in found if may_hold(s, _cut(part).within)]) for part in parts],
+            [_explain_slices([s for s in found if may_hold(s, _cut(part).within)]) for part in parts],
         )
     unchanged = sum(len(p.body.slices) for p in plan.parts if isinstance(p.body, Unchanged))
     if unchanged:
-        yield _told("unchanged", count(unchanged, "table or index", "tables and indexes"), "nothing is read")
+        yield _explain_line(
+            "unchanged", count(unchanged, "table or index", "tables and indexes"), "nothing is read"
+        )
     yield from _afterwards(collection, body)
 
 
-def _afterwards(collection: Collection, body: BackupBody) -> Iterator[_Told]:
+def _afterwards(collection: CollectionRecord, body: BackupBody) -> Iterator[_Told]:
     settings = collection.settings
     if settings.storage != CLUSTER:
-        yield _told("send", settings.storage, "when it is taken; what is there already is not sent again")
+        yield _explain_line(
+            "send", settings.storage, "when it is taken; what is there already is not sent again"
+        )
     if settings.retention is not None:
-        yield _told("prune", settings.retention, "afterwards")
+        yield _explain_line("prune", settings.retention, "afterwards")
     if body.warning is not None:
-        yield _told("warning", "", body.warning)
+        yield _explain_line("warning", "", body.warning)
 
 
 def _compact(
-    conn: Connection, plan: Plan[CompactBody, Any], request: Any, collection: Collection
+    conn: Connection, plan: Plan[CompactBody, Any], request: Any, collection: CollectionRecord
 ) -> Iterator[_Told]:
     body = plan.body
     if not body.increments:
-        yield _told("nothing", body.backup, "it is a full backup already")
+        yield _explain_line("nothing", body.backup, "it is a full backup already")
         return
     folded = count(body.increments, "increment")
-    yield _told("compact", body.backup, f"becomes a full backup: {folded} folded into what they build on")
+    yield _explain_line(
+        "compact", body.backup, f"becomes a full backup: {folded} folded into what they build on"
+    )
     among = sum(part.bytes or 0 for part in plan.parts)
 
     def folds(shard: FoldedShard) -> Here:
@@ -156,39 +162,39 @@ def _compact(
         state = State(schema, chain, shard.within)
         return lambda store: store.folds_here(state, among)
 
-    yield from _folded(plan.parts, lambda part: folds(part.body))  # type: ignore[arg-type]
+    yield from _explain_fold(plan.parts, lambda part: folds(part.body))  # type: ignore[arg-type]
     yield from _at(body.root)
 
 
 def _merge(
-    conn: Connection, plan: Plan[MergeBody, Any], request: Any, collection: Collection
+    conn: Connection, plan: Plan[MergeBody, Any], request: Any, collection: CollectionRecord
 ) -> Iterator[_Told]:
     for *swallowed, last in plan.body.runs:
-        yield _told("merge", last, f"{', '.join(swallowed)} merged into it")
+        yield _explain_line("merge", last, f"{', '.join(swallowed)} merged into it")
     if not plan.body.runs:
-        yield _told("nothing", request.collection, "no two increments can become one")
+        yield _explain_line("nothing", request.collection, "no two increments can become one")
         return
 
     def merges(part: PartPlan) -> Here:
         assert isinstance(part.body, MergedShard)
-        return _sliced(list(_segments(conn, part.body.shard)))
+        return _explain_slices(list(_segments(conn, part.body.shard)))
 
-    yield from _folded(plan.parts, merges)
+    yield from _explain_fold(plan.parts, merges)
     yield from _at(plan.body.root)
 
 
 def _send(
-    conn: Connection, plan: Plan[SendBody, Any], request: Any, collection: Collection
+    conn: Connection, plan: Plan[SendBody, Any], request: Any, collection: CollectionRecord
 ) -> Iterator[_Told]:
     for name in plan.body.backups:
-        yield _told("send", name, f"to {plan.body.root}")
+        yield _explain_line("send", name, f"to {plan.body.root}")
     if not plan.body.backups:
-        yield _told("nothing", plan.body.root, "all of it is there")
+        yield _explain_line("nothing", plan.body.root, "all of it is there")
     total = count(sum(part.bytes or 0 for part in plan.parts), "byte")
-    yield _told("move", f"{total} at most", "what is there already is not sent again")
+    yield _explain_line("move", f"{total} at most", "what is there already is not sent again")
 
 
-_LOOKS: Mapping[type, Callable[[Connection, Plan[Any, Any], Any, Collection], Iterator[_Told]]] = {
+_LOOKS: Mapping[type, Callable[[Connection, Plan[Any, Any], Any, CollectionRecord], Iterator[_Told]]] = {
     BackupBody: _full,
     IncrementBody: _incremental,
     CompactBody: _compact,
@@ -197,26 +203,26 @@ _LOOKS: Mapping[type, Callable[[Connection, Plan[Any, Any], Any, Collection], It
 }
 
 
-def _told(what: str, name: str, details: str) -> _Told:
+def _explain_line(what: str, name: str, details: str) -> _Told:
     return _Told(PlanLine(what, name, details))
 
 
-def _folded(parts: Iterable[PartPlan], here: Callable[[PartPlan], Here]) -> Iterator[_Told]:
+def _explain_fold(parts: Iterable[PartPlan], here: Callable[[PartPlan], Here]) -> Iterator[_Told]:
     for path, found in _by_path(p for p in parts if p.shard is not None).items():
         yield _Told(PlanLine("fold", path, _shards(found)), [here(part) for part in found])
 
 
 def _at(root: str | None) -> Iterator[_Told]:
     if root is not None:
-        yield _told("write", root, "only what was folded is sent")
+        yield _explain_line("write", root, "only what was folded is sent")
 
 
 def _segments(conn: Connection, shard: FoldedShard) -> Iterator[Segment]:
     for each in shard.slices:
-        yield from chains.load(conn, *each).narrowed(shard.within).segments
+        yield from chains.load(conn, *each).narrow(shard.within).segments
 
 
-def _sliced(segments: Sequence[Segment]) -> Here:
+def _explain_slices(segments: Sequence[Segment]) -> Here:
     return lambda store: store.slices_here(segments)
 
 

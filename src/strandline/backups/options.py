@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from strandline.settings import Limits
-from strandline.sql.options import Options
+from strandline.sql.options import StatementOptions
 
 RATE, COPIES = "MAX_BYTES_PER_SECOND", "COPIES"
 LIMITS = (RATE, COPIES)
 MOST_COPIES = 1000
 
 
-def limits_of(options: Options, usual: Limits) -> Limits:
+def limits_of(options: StatementOptions, usual: Limits) -> Limits:
     """Return the limits of an operation: those given in its statement, otherwise those of ``usual``."""
     rate = options.number(RATE, 0, 1e15)
     copies = options.number(COPIES, 1, MOST_COPIES, whole=True)

@@ -14,7 +14,7 @@ from strandline.backups.record import (
     slice_segments,
     slices_of,
 )
-from strandline.backups.repository import check_there
+from strandline.backups.repository.repository import check_there
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.errors import PathNotFound, PreconditionFailed
 from strandline.model import Chain, TableSchema
@@ -45,7 +45,7 @@ class BackupReader(Reader):
                 for i in record.indexes
             )
             info = _info(path, chain[-1], record.slice, record.schema, refs)
-            view = self._noted(_view(conn, info, chain, path, None))
+            view = self._note(_view(conn, info, chain, path, None))
         check_there(self.runtime.files, view.chain.segments)
         return view
 
@@ -61,11 +61,11 @@ class BackupReader(Reader):
                 )
             impl = ref.definition.impl_schema(table.info.schema)
             info = _info(f"{path}/{name}", chain[-1], record.slice, impl, ())
-            view = self._noted(_view(conn, info, chain, path, name))
+            view = self._note(_view(conn, info, chain, path, name))
         check_there(self.runtime.files, view.chain.segments)
         return view
 
-    def _noted(self, view: TableView) -> TableView:
+    def _note(self, view: TableView) -> TableView:
         self.snapshot.note(view.chain.segments)
         return view
 

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from strandline import names
 from strandline.backups.collection import BackupKind
-from strandline.catalog import chains, many, paths, recycle_bin
+from strandline.catalog import bulk_paths, chains, paths, recycle_bin
 from strandline.catalog.paths import Path
 from strandline.catalog.streams import StreamBody
 from strandline.errors import Corrupted, PathNotFound
@@ -338,7 +338,7 @@ def slice_segments(
 ) -> dict[int, Sequence[Segment]]:
     """Return the segments of slices, by the ids of the paths that hold them. CORRUPTED if one is missing."""
     wanted = {slice_.target_id: slice_.bytes for slice_ in slices}
-    found = chains.held(conn, wanted, backup.step)
+    found = chains.segments_of_backups(conn, wanted, backup.step)
     for target_id, size in wanted.items():
         if sum(s.bytes for s in found.get(target_id, ())) != size:
             raise Corrupted(
@@ -445,7 +445,7 @@ def _follows(earlier: SliceRecord, later_: SliceRecord) -> bool:
 def changefeeds_of(conn: Connection, tables: Sequence[Path]) -> dict[int, tuple[Changefeed, ...]]:
     """Return the users' streams on tables, by table id. Tables without such streams are left out."""
     found: dict[int, list[Changefeed]] = {}
-    for table_id, stream in many.streams_below(conn, tables):
+    for table_id, stream in bulk_paths.streams_below(conn, tables):
         body = stream.record(StreamBody)
         feed = Changefeed(name=stream.name, mode=body.mode, format=body.format)
         found.setdefault(table_id, []).append(feed)

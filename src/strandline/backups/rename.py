@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strandline.backups.collection import Collection
+from strandline.backups.collection import CollectionRecord
 from strandline.backups.record import collections
 from strandline.catalog import definitions, paths, recycle_bin
-from strandline.catalog.writer import Writer
+from strandline.catalog.transactions import Writer
 from strandline.runtime import Runtime
 from strandline.tables import ddl
 
@@ -29,7 +29,7 @@ def _follow(tx: Writer, old: str, new: str) -> None:
     changed = {}
     dropped = [entry.root for entry in recycle_bin.entries(tx.conn)]
     for row in [*collections(tx.conn), *dropped]:
-        collection = row.record(Collection)
+        collection = row.record(CollectionRecord)
         if collection.tables is not None and old in collection.tables:
             paths.check_ready(row)  # A running backup has already fixed its members, so refuse.
             named = tuple(new if path == old else path for path in collection.tables)

@@ -22,11 +22,11 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, select
 
-from strandline.catalog import board, paths, sqltables, tables
-from strandline.catalog.board import Publication
+from strandline.catalog import paths, publication_log, sqltables, tables
 from strandline.catalog.connection import Catalog
-from strandline.catalog.ledger import Notice
+from strandline.catalog.metrics_buffer import Notice
 from strandline.catalog.paths import CLOSED_STATES, READY, Path
+from strandline.catalog.publication_log import Publication
 from strandline.catalog.tables import TableInfo
 from strandline.clock import Clock
 from strandline.errors import SchemaMismatch
@@ -121,7 +121,7 @@ class SchemeCache:
             missed = False
             # The cache is still empty the first time, so no publication concerns it.
             if is_news and self._generation is not None:
-                new = board.since(look.conn, self._generation)
+                new = publication_log.since(look.conn, self._generation)
                 # The process may have slept for longer than the board keeps publications.
                 missed = not new or new[0].generation != self._generation + 1
             upto = look.present.generation if is_news else self._generation
@@ -278,7 +278,7 @@ class Loader:
             f"{'but it is not there' if wrong.actual is None else f'got {wrong.actual}'}"
         )
 
-    def planned(self, look: Look, path: str) -> TablePlan:
+    def plan_table(self, look: Look, path: str) -> TablePlan:
         """Return the table at a path; to be called inside ``read``."""
         unit = self.cache.unit(look, path)
         impls: list[TableInfo] = []

@@ -32,8 +32,8 @@ from sqlalchemy import (
 )
 
 from strandline.catalog import sessions, sqltables
-from strandline.catalog.stale import Ended, Stale
-from strandline.catalog.writer import Writer, current_step
+from strandline.catalog.conflicts import Ended, Stale
+from strandline.catalog.transactions import Writer, current_step
 from strandline.chunks import chunks
 from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed
 from strandline.lru import Cache
@@ -198,7 +198,7 @@ def segments(conn: Connection, ids: Iterable[int]) -> list[Segment]:
     return [found[i] for i in wanted]
 
 
-def known(conn: Connection, ids: Iterable[int]) -> set[int]:
+def select_existing(conn: Connection, ids: Iterable[int]) -> set[int]:
     """Return those of the segment ids that the catalog has now; bypasses the cache."""
     at = sqltables.segments.c
     return {i for chunk in chunks(ids) for i in conn.execute(select(at.id).where(at.id.in_(chunk))).scalars()}
@@ -229,7 +229,7 @@ def insert_segments(tx: Writer, new: Sequence[Segment], step: int) -> list[int]:
     has ended: the collector may have removed the file.
     """
     files = [s.file for s in new if s.file is not None]
-    if files and (lost := sessions.ended_writer(tx.conn, files)):
+    if files and (lost := sessions.find_ended_writer(tx.conn, files)):
         raise Ended(0, f"the session that wrote {lost} has ended")
     ids = []
     for segment in new:
@@ -311,7 +311,9 @@ def attach_all(tx: Writer, segment_ids: Mapping[int, Iterable[int]], step: int) 
     tx.insert(sqltables.chains, columns, rows)
 
 
-def copied(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, tuple[Segment, ...]]:
+def copyable_segments(
+    conn: Connection, table_ids: Iterable[int], step: int
+) -> dict[int, tuple[Segment, ...]]:
     """Return the segments that ``chain_ids`` names, in order, by table id.
 
     Tables without segments are left out.
@@ -321,7 +323,9 @@ def copied(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, t
     return {table_id: _in_order(known[i] for i in found) for table_id, found in ids.items()}
 
 
-def held(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, tuple[Segment, ...]]:
+def segments_of_backups(
+    conn: Connection, table_ids: Iterable[int], step: int
+) -> dict[int, tuple[Segment, ...]]:
     """Return the segments of backup tables at ``step``, in order, by table id.
 
     Tables without segments are left out.

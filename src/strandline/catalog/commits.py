@@ -13,9 +13,9 @@ from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from strandline.catalog import chains, sqltables
 from strandline.catalog.chains import TableState
+from strandline.catalog.conflicts import RowsChanged, Stale
 from strandline.catalog.paths import CLOSED_STATES, under_operation
-from strandline.catalog.stale import RowsChanged, Stale
-from strandline.catalog.writer import Writer
+from strandline.catalog.transactions import Writer
 from strandline.model import Digest, Segment
 
 # Run by every commit. Built once: SQLAlchemy takes longer to build a statement than SQLite takes to answer

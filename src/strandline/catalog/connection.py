@@ -13,10 +13,10 @@ from sqlalchemy import URL, Engine, NullPool, create_engine, event, insert, insp
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from strandline.catalog import forks, sqlite_files, sqltables, warehouse, warehouse_settings
-from strandline.catalog.ledger import Ledger
+from strandline.catalog import fork_safety, sqlite_files, sqltables, warehouse, warehouse_settings
+from strandline.catalog.metrics_buffer import Ledger
+from strandline.catalog.transactions import Transactions, plain_errors
 from strandline.catalog.warehouse import Warehouse
-from strandline.catalog.writer import Transactions, plain_errors
 from strandline.clock import Clock, SystemClock
 from strandline.errors import InvalidArgument, PreconditionFailed, Unavailable
 
@@ -247,7 +247,7 @@ def _reading_engine(file: str) -> Engine:
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, _: Any) -> None:
-        forks.opened(connection, file)
+        fork_safety.track_connection(connection, file)
         connection.isolation_level = None
 
     return engine
@@ -260,17 +260,17 @@ def _sqlite_engine(file: str, wait_seconds: float) -> Engine:
             "can take",
             "Choose a shorter one, or keep the catalog in PostgreSQL.",
         )
-    forks.check_not_inherited(file)
+    fork_safety.check_not_inherited(file)
     # The URL object keeps names with spaces, quotes and percent signs intact.
-    options = {"timeout": 5.0, "factory": forks.TrackedConnection}
+    options = {"timeout": 5.0, "factory": fork_safety.TrackedConnection}
     engine = create_engine(
         make_url("sqlite://").set(database=file), connect_args=options, pool_timeout=wait_seconds
     )
-    forks.watch(engine)
+    fork_safety.watch(engine)
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, _: Any) -> None:
-        forks.opened(connection, file)
+        fork_safety.track_connection(connection, file)
         connection.isolation_level = None  # transactions begin explicitly
         cursor = connection.cursor()
         try:

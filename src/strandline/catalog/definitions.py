@@ -12,11 +12,11 @@ from typing import Any
 
 from sqlalchemy import Connection, update
 
-from strandline.catalog import chains, many, paths, sqltables, tables
-from strandline.catalog.many import NewPath
+from strandline.catalog import bulk_paths, chains, paths, sqltables, tables
+from strandline.catalog.bulk_paths import NewPath
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import IndexRef, TableBody, TableInfo
-from strandline.catalog.writer import Writer
+from strandline.catalog.transactions import Writer
 from strandline.chunks import chunks
 from strandline.errors import AlreadyExists
 from strandline.model import Digest, IndexDef, TableSchema
@@ -34,8 +34,8 @@ def check_free(conn: Connection, path: str) -> None:
 def create(tx: Writer, path: str, table: TableSchema, *, indexes: Sequence[IndexDef] = ()) -> TableInfo:
     """Create an empty table with its indexes, and the missing directories above it."""
     check_free(tx.conn, path)
-    parent = many.make_parent(tx, path)
-    row = many.add_one(tx, NewPath(parent, path.rsplit("/", 1)[1], "table", TableBody(schema=table)))
+    parent = bulk_paths.make_parent(tx, path)
+    row = bulk_paths.add_one(tx, NewPath(parent, path.rsplit("/", 1)[1], "table", TableBody(schema=table)))
     tables.add_state(tx, row.id, tx.step, Digest())
     refs = tuple(add_index_paths(tx, row, index, table=table, digest=Digest()) for index in indexes)
     info = replace(TableInfo.of(row), indexes=refs)
@@ -51,9 +51,9 @@ def add_index_paths(
 
     The caller lists the reference in the table's body and publishes.
     """
-    index_row = many.add_one(tx, NewPath(table_row, index.name, "index", index))
+    index_row = bulk_paths.add_one(tx, NewPath(table_row, index.name, "index", index))
     impl = TableBody(schema=index.impl_schema(table))
-    impl_row = many.add_one(tx, NewPath(index_row, IMPL_TABLE, "table", impl))
+    impl_row = bulk_paths.add_one(tx, NewPath(index_row, IMPL_TABLE, "table", impl))
     tables.add_state(tx, impl_row.id, tx.step, digest)
     if not index.is_sync:
         tables.begin_following(tx, impl_row.id, table_row.id, tx.step)
@@ -69,7 +69,7 @@ def alter(tx: Writer, info: TableInfo) -> None:
 
 def alter_all(tx: Writer, bodies: Mapping[int, Record]) -> None:
     """Store and publish changed descriptions by path id; each version grows by 1."""
-    many.set_bodies(tx, bodies)
+    bulk_paths.set_bodies(tx, bodies)
     at = sqltables.paths.c
     for chunk in chunks(bodies):
         tx.conn.execute(update(sqltables.paths).where(at.id.in_(chunk)).values(version=at.version + 1))
@@ -108,7 +108,7 @@ def rename(tx: Writer, table: Path, to: str) -> None:
     Statements that were planned with the old path are planned again. A reader of an earlier step does not
     find the new path, because ``created_step`` is set to this one.
     """
-    info, parent = TableInfo.of(table), many.make_parent(tx, to)
+    info, parent = TableInfo.of(table), bulk_paths.make_parent(tx, to)
     moved = [table.id, *(i for ref in info.indexes for i in (ref.index_id, ref.impl_id))]
     at = sqltables.paths.c
     tx.conn.execute(

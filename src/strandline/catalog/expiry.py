@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, delete, exists, func, select, update
 
-from strandline.catalog import collect, operations, sqltables
+from strandline.catalog import garbage_collection, operations, sqltables
+from strandline.catalog.transactions import Writer
 from strandline.catalog.warehouse_settings import WarehouseSettings
-from strandline.catalog.writer import Writer
 
 _AT = sqltables.descriptions.c
 _HELD = exists().where(sqltables.holds.c.table_id == _AT.path_id, sqltables.holds.c.step < _AT.step)
@@ -39,7 +39,7 @@ def forget_operations(tx: Writer, kept: WarehouseSettings, most: int) -> int:
 
     Deletes at most ``most`` operations, and returns how many.
     """
-    old = operations.ended_before(tx.conn, tx.now - kept.operation_history_seconds, most)
+    old = operations.find_ended_before(tx.conn, tx.now - kept.operation_history_seconds, most)
     operations.forget(tx, *old)
     return len(old)
 
@@ -49,7 +49,7 @@ def forget_descriptions(tx: Writer, kept: WarehouseSettings, most: int) -> int:
     tx.conn.execute(_DATE.values(time=tx.now))  # recorded by a version that did not note the time
     limits = {
         "before": tx.now - max(kept.history_seconds, kept.grace_seconds),
-        "read": collect.oldest_read(tx.conn),
+        "read": garbage_collection.oldest_read(tx.conn),
         "most": most,
     }
     found = tx.conn.execute(_OLDEST_NEEDED, limits).all()

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, delete, func, select
 
 from strandline import names
 from strandline.catalog import paths, sqltables
-from strandline.catalog.writer import Writer
+from strandline.catalog.transactions import Writer
 
 _ORDER = {"claimed": 0, "published": 1, "dropped": 2}
 _BOARD, _CLAIMED, _NOTICED = sqltables.board.c, sqltables.claimed.c, sqltables.noticed.c
@@ -70,7 +70,7 @@ def story(conn: Connection, path: str) -> list[VersionEvent]:
     events = [
         *_claims(claims.all(), told, _open_claims(conn, ids)),
         *_publications(name, told, _arrivals(conn, [row.generation for row in told])),
-        *map(_noticed, seen),
+        *map(_arrival_times, seen),
     ]
     kinds = _kinds(conn, {event.operation_id for event in events if event.operation_id is not None})
     # Events at the same time, as with a stopped clock, are ordered by version: a claim, then its publication,
@@ -130,7 +130,7 @@ def _claims(
         )
 
 
-def _noticed(row: Row[Any]) -> VersionEvent:
+def _arrival_times(row: Row[Any]) -> VersionEvent:
     if row.event == "conflict":
         details = f"operation {row.other} has it"
     else:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from sqlalchemy import select, update
 
 from strandline.catalog import sessions, sqltables
-from strandline.catalog.stale import Stale
-from strandline.catalog.writer import Writer
+from strandline.catalog.conflicts import Stale
+from strandline.catalog.transactions import Writer
 
 
 def take(tx: Writer, table_id: int, session_id: str) -> bool:

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, bindparam, case, delete, func, insert, select, update
 
 from strandline import records
-from strandline.catalog import chains, many, paths, sqltables, tables
+from strandline.catalog import bulk_paths, chains, paths, sqltables, tables
 from strandline.catalog.paths import READY, Path
+from strandline.catalog.transactions import Told, Writer
 from strandline.catalog.versions import VersionRegistry
-from strandline.catalog.writer import Told, Writer
 from strandline.chunks import chunks
 from strandline.errors import BY_CODE, OperationNotFound, StrandlineError
 from strandline.records import Record
@@ -143,7 +143,7 @@ class Failure(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Operation:
+class OperationRow:
     """A persisted operation.
 
     The texts are records: ``request`` is what was asked for, ``body`` what its kind planned, ``progress`` how
@@ -176,7 +176,7 @@ class Operation:
         return records.from_text(Failure, self.error, f"the error of operation {self.id}").error()
 
 
-def add(tx: Writer, operation: Operation) -> None:
+def add(tx: Writer, operation: OperationRow) -> None:
     tx.conn.execute(
         insert(sqltables.operations).values(
             id=operation.id,
@@ -201,7 +201,7 @@ def add_parts(tx: Writer, operation_id: str, new: Sequence[NewPart]) -> None:
     tx.insert(sqltables.parts, columns, rows)
 
 
-def get(conn: Connection, operation_id: str, *, counted: bool = False) -> Operation:
+def get(conn: Connection, operation_id: str, *, counted: bool = False) -> OperationRow:
     """Return an operation; with ``counted`` also how many parts it has, and how many are done."""
     row = conn.execute(_OPERATION, {"operation": operation_id}).one_or_none()
     if row is None:
@@ -223,7 +223,7 @@ class OperationFilter:
     limit: int | None = None
 
 
-def listed(conn: Connection, wanted: OperationFilter | None = None) -> list[Operation]:
+def list_operations(conn: Connection, wanted: OperationFilter | None = None) -> list[OperationRow]:
     """Return the operations that match, oldest first, with the numbers of their parts."""
     at, wanted = sqltables.operations.c, wanted or OperationFilter()
     found = select(sqltables.operations).order_by(at.number.desc()).limit(wanted.limit)
@@ -239,7 +239,7 @@ def listed(conn: Connection, wanted: OperationFilter | None = None) -> list[Oper
     return [_operation(row, counts) for row in rows]
 
 
-def unfinished(conn: Connection) -> list[Operation]:
+def unfinished_operations(conn: Connection) -> list[OperationRow]:
     return [_operation(row, {}) for row in conn.execute(_UNFINISHED)]
 
 
@@ -308,7 +308,7 @@ def save(tx: Writer, operation_id: str, **values: Any) -> None:
     )
 
 
-def ended_before(conn: Connection, time: float, most: int) -> list[str]:
+def find_ended_before(conn: Connection, time: float, most: int) -> list[str]:
     """Return the ids of up to ``most`` operations that had ended at a time, earliest end first."""
     at = sqltables.operations.c
     query = select(at.id).where(at.ended <= time).order_by(at.ended, at.number).limit(most)
@@ -383,7 +383,7 @@ def roll_back(tx: Writer, operation_id: str, registry: VersionRegistry, director
     tables.forget(tx, made)
     paths.remove(tx, made)
     _unlock(tx, operation_id)
-    many.remove_empty(tx, directories)
+    bulk_paths.remove_empty(tx, directories)
 
 
 def _unlock(tx: Writer, operation_id: str, created_at: int | None = None) -> None:
@@ -406,9 +406,9 @@ def _counts(conn: Connection, only: Sequence[str] | None = None) -> dict[str, tu
     return counts
 
 
-def _operation(row: Row[Any], counts: dict[str, tuple[int, int]]) -> Operation:
+def _operation(row: Row[Any], counts: dict[str, tuple[int, int]]) -> OperationRow:
     done, all_ = counts.get(row.id, (0, 0))
-    return Operation(
+    return OperationRow(
         id=row.id,
         kind=row.kind,
         state=row.state,

@@ -29,7 +29,7 @@ from sqlalchemy import (
 
 from strandline import names, records
 from strandline.catalog import sqltables
-from strandline.catalog.writer import Told, Writer
+from strandline.catalog.transactions import Told, Writer
 from strandline.chunks import chunks
 from strandline.errors import Internal, InvalidArgument, PathNotFound, UnderOperation
 from strandline.records import R, Record, RecordType
@@ -108,14 +108,14 @@ def find(conn: Connection, path: str) -> Path | None:
     for some in chunks(parts, _AT_ONCE):
         above = ROOT_ID if row is None else row.id
         followed = {f"name_{number}": name for number, name in enumerate(some)}
-        row = conn.execute(_followed(len(some)), {"parent": above, **followed}).one_or_none()
+        row = conn.execute(_path_query(len(some)), {"parent": above, **followed}).one_or_none()
         if row is None:
             return None
     return of_row(row, names.join(parts))
 
 
 @cache
-def _followed(count: int) -> Select[Any]:
+def _path_query(count: int) -> Select[Any]:
     """Build the statement that follows ``count`` names downwards from ``parent`` to a row."""
     tables = [sqltables.paths.alias(f"at_{number}") for number in range(count - 1)] + [sqltables.paths]
     found = select(sqltables.paths).where(tables[0].c.parent_id == bindparam("parent"))
@@ -139,7 +139,7 @@ def require(conn: Connection, path: str, type_: str | None = None) -> Path:
 
 def by_id(conn: Connection, path_id: int) -> Path | None:
     row = conn.execute(_ROW, {"row_id": path_id}).one_or_none()
-    return None if row is None else named(conn, [row])[0]
+    return None if row is None else full_paths(conn, [row])[0]
 
 
 def require_id(conn: Connection, path_id: int | None) -> Path:
@@ -154,7 +154,7 @@ def by_ids(conn: Connection, path_ids: Iterable[int]) -> list[Path]:
     """Return those of the paths that exist, in the order of the ids."""
     wanted = list(dict.fromkeys(path_ids))
     known = (
-        {path.id: path for path in named(conn, conn.execute(_ROWS, {"row_ids": wanted}).all())}
+        {path.id: path for path in full_paths(conn, conn.execute(_ROWS, {"row_ids": wanted}).all())}
         if wanted
         else {}
     )
@@ -163,10 +163,10 @@ def by_ids(conn: Connection, path_ids: Iterable[int]) -> list[Path]:
 
 def under(conn: Connection, operation_id: str) -> list[Path]:
     """Return the paths that an operation works on, in order of creation."""
-    return named(conn, conn.execute(_UNDER, {"operation": operation_id}).all())
+    return full_paths(conn, conn.execute(_UNDER, {"operation": operation_id}).all())
 
 
-def named(conn: Connection, found: Iterable[Row[Any]]) -> list[Path]:
+def full_paths(conn: Connection, found: Iterable[Row[Any]]) -> list[Path]:
     """Return rows of the tree with their full paths."""
     rows = list(found)
     full = full_names(conn, rows)

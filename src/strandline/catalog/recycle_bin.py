@@ -18,10 +18,10 @@ from typing import NamedTuple
 from sqlalchemy import Connection, select, update
 
 from strandline import names
-from strandline.catalog import definitions, many, paths, sizes, sqltables, tables
-from strandline.catalog.many import NewPath
+from strandline.catalog import bulk_paths, definitions, paths, sizes, sqltables, tables
+from strandline.catalog.bulk_paths import NewPath
 from strandline.catalog.paths import Path
-from strandline.catalog.writer import Told, Writer
+from strandline.catalog.transactions import Told, Writer
 from strandline.records import Nothing, Record, later
 
 ENTRY = "dropped"
@@ -54,7 +54,7 @@ def put(tx: Writer, root: Path, by: str | None, operation_id: str | None = None)
     moved = paths.subtree(tx.conn, root)
     paths.set_state(tx, [path.id for path in moved], paths.READY, None)
     kept = Dropped(path=root.path, type=root.type, time=tx.now, by=by)
-    entry = many.add_one(tx, NewPath(_root(tx), str(root.id), ENTRY, kept))
+    entry = bulk_paths.add_one(tx, NewPath(_root(tx), str(root.id), ENTRY, kept))
     tx.conn.execute(update(sqltables.paths).where(_AT.id == root.id).values(parent_id=entry.id))
     tx.announce([Told(path.id, path.path, path.version, dropped=True) for path in moved], operation_id)
 
@@ -108,4 +108,4 @@ def _root(tx: Writer) -> Path:
     if row is not None:
         return paths.of_row(row, names.BIN)
     root = paths.require(tx.conn, "/")
-    return many.add_one(tx, NewPath(root, names.BIN[1:], paths.BIN, Nothing()))
+    return bulk_paths.add_one(tx, NewPath(root, names.BIN[1:], paths.BIN, Nothing()))

@@ -31,10 +31,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
-from strandline.catalog import ledger, sqltables
+from strandline.catalog import metrics_buffer, sqltables
 from strandline.catalog.connection import Catalog
+from strandline.catalog.transactions import Writer
 from strandline.catalog.warehouse_settings import settings_at
-from strandline.catalog.writer import Writer
 from strandline.chunks import chunks
 from strandline.errors import AlreadyExists, PathNotFound, StrandlineError
 from strandline.settings import SHARED
@@ -239,7 +239,7 @@ class Session:
             with self._catalog.write() as tx:
                 until_settled.enter_context(untold.lock)
                 news = untold.news()
-                ledger.tell(tx, self.id, news)
+                metrics_buffer.tell(tx, self.id, news)
                 if ends:
                     end(tx, [self.id])
             untold.settle(news)
@@ -268,7 +268,7 @@ def writer_of(file: str) -> str | None:
     return found[1] if found else None
 
 
-def ended_writer(conn: Connection, files: Iterable[str]) -> str | None:
+def find_ended_writer(conn: Connection, files: Iterable[str]) -> str | None:
     """Return the first file whose session has ended, so that it may have been collected; None if none has."""
     writers = {writer: file for file in files if (writer := writer_of(file)) is not None}
     known: set[str] = set()
@@ -291,7 +291,7 @@ def live_sessions(conn: Connection, now: float) -> set[str]:
 
 def is_live(row: Row[Any], now: float) -> bool:
     """Return whether the process of a session is alive, as far as this machine can tell."""
-    return bool(row.expires > now and not _known_dead(row.host, row.pid))
+    return bool(row.expires > now and not _is_known_dead(row.host, row.pid))
 
 
 def end(tx: Writer, ids: Iterable[str]) -> None:
@@ -316,13 +316,13 @@ def promise(tx: Writer, step: int, seconds: float) -> None:
 
     A promise is stored as a session without a process, which ends when its time is over.
     """
-    until = max(promised(tx.conn, step), tx.now + seconds)
+    until = max(promised_until(tx.conn, step), tx.now + seconds)
     end(tx, [_promise_of(step)])
     row = {"id": _promise_of(step), "host": "", "pid": 0, "expires": until, "reads_from": step}
     tx.conn.execute(insert(sqltables.sessions).values(**row))
 
 
-def promised(conn: Connection, step: int) -> float:
+def promised_until(conn: Connection, step: int) -> float:
     """Return until when ``step`` was promised to stay readable; 0 if it was not."""
     until: float | None = conn.execute(
         select(sqltables.sessions.c.expires).where(sqltables.sessions.c.id == _promise_of(step))
@@ -352,7 +352,7 @@ def add_pin(tx: Writer, name: str, step: int) -> None:
     tx.conn.execute(insert(sqltables.pins).values(name=name, step=step))
 
 
-def named_pins(conn: Connection) -> dict[str, int]:
+def list_named_pins(conn: Connection) -> dict[str, int]:
     """Return the named pins with their steps."""
     return {row.name: row.step for row in conn.execute(select(sqltables.pins))}
 
@@ -362,7 +362,7 @@ def remove_pin(tx: Writer, name: str) -> None:
         raise PathNotFound(f"there is no pin {name!r}", "List the pins with db.pins().")
 
 
-def _known_dead(host: str, pid: int) -> bool:
+def _is_known_dead(host: str, pid: int) -> bool:
     if host != HOST:
         return False
     try:

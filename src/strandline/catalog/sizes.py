@@ -8,7 +8,7 @@ from sqlalchemy import Connection, and_, func, or_, select
 
 from strandline.catalog import chains, sqltables
 from strandline.catalog.paths import IMPL_TABLE, Path
-from strandline.catalog.writer import current_step
+from strandline.catalog.transactions import current_step
 from strandline.chunks import chunks
 from strandline.model import object_of
 

@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import quote
 
-from strandline.catalog import forks
+from strandline.catalog import fork_safety
 from strandline.errors import Unavailable
 
 RESERVE_BYTES = 256 * 1024
@@ -31,7 +31,7 @@ SHORT_BYTES = 16 * RESERVE_BYTES
 """With less free space than this, the log is emptied after each transaction that frees space."""
 
 
-class ReadOnlyConnection(forks.TrackedConnection):
+class ReadOnlyConnection(fork_safety.TrackedConnection):
     """A connection that only reads; ``seen`` is the state of the files opened as immutable."""
 
     seen: Any = None
@@ -56,7 +56,7 @@ class ReadOnlyFiles:
         log, index = state[1], state[2]
         is_whole = log is None or log[0] == 0
         if not is_whole and index is None:
-            return self._open(self._copied_file(state), "")
+            return self._open(self._copy_file(state), "")
         connection = self._open(self.file, "?mode=ro&immutable=1" if is_whole else "?mode=ro")
         connection.seen = state[:2] if is_whole else None
         return connection
@@ -68,7 +68,7 @@ class ReadOnlyFiles:
             url, uri=True, timeout=5.0, factory=ReadOnlyConnection, check_same_thread=False
         )
 
-    def _copied_file(self, state: Any) -> str:
+    def _copy_file(self, state: Any) -> str:
         if self._copied != state or self._copy is None:
             self._copy = tempfile.TemporaryDirectory(prefix="strandline-catalog-")
             for suffix in ("", "-wal"):

@@ -17,9 +17,9 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, u
 
 from strandline import records
 from strandline.catalog import paths, sqltables
+from strandline.catalog.conflicts import Stale
 from strandline.catalog.paths import Path
-from strandline.catalog.stale import Stale
-from strandline.catalog.writer import Writer
+from strandline.catalog.transactions import Writer
 from strandline.chunks import chunks
 from strandline.errors import PathNotFound
 from strandline.model import Digest, IndexDef, IndexKind, TableSchema
@@ -347,7 +347,7 @@ def _end_holds(tx: Writer, path_ids: Iterable[int]) -> None:
             tx.conn.execute(ends, {"gone": gone})
 
 
-def kept_by(conn: Connection, hold: Hold) -> tuple[int, int]:
+def size_kept_by(conn: Connection, hold: Hold) -> tuple[int, int]:
     """Return number and bytes of the segments that the table no longer needs but this hold keeps.
 
     Other holds may keep them as well.

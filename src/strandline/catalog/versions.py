@@ -19,10 +19,10 @@ from typing import Any, ClassVar, TypeAlias
 from sqlalchemy import Connection, Row, and_, bindparam, case, delete, null, select, update
 
 from strandline import records
-from strandline.catalog import many, paths, sqltables
+from strandline.catalog import bulk_paths, paths, sqltables
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import TableBody
-from strandline.catalog.writer import Writer
+from strandline.catalog.transactions import Writer
 from strandline.errors import Internal
 
 _AT, _CLAIM = sqltables.paths.c, sqltables.claims.c
@@ -129,7 +129,7 @@ class VersionRegistry:
         """Claim paths for parts, one after the other. Repeating it is harmless."""
         if not wishes:
             return []
-        known = self.held(tx.conn, [wish.path.id for wish in wishes])
+        known = self.list_claims(tx.conn, [wish.path.id for wish in wishes])
         came = self._who_came(tx.conn, operation_id, wishes)
         new: list[HeldClaim] = []
         came_now: list[tuple[Any, ...]] = []
@@ -189,9 +189,9 @@ class VersionRegistry:
         versions = claimed | {path.id: path.version for path in others}
         return {i: versions[i] for i in ids}
 
-    def held(self, conn: Connection, path_ids: Iterable[int]) -> dict[int, HeldClaim]:
+    def list_claims(self, conn: Connection, path_ids: Iterable[int]) -> dict[int, HeldClaim]:
         """Return the claims of all operations on paths, by path id."""
-        return {row.path_id: _held(row) for row in conn.execute(_HELD, {"paths": list(path_ids)}).all()}
+        return {row.path_id: _to_claim(row) for row in conn.execute(_HELD, {"paths": list(path_ids)}).all()}
 
     def apply(self, tx: Writer, operation_id: str) -> dict[int, int]:
         """Give each claimed path its version, and return the versions by path id.
@@ -238,7 +238,7 @@ def _next(operation_id: str, wish: Wish) -> HeldClaim:
     return HeldClaim(path.id, operation_id, wish.part_id, path.version, version)
 
 
-def _held(row: Row[Any]) -> HeldClaim:
+def _to_claim(row: Row[Any]) -> HeldClaim:
     return HeldClaim(row.path_id, row.operation_id, row.part_id, row.published, row.version)
 
 
@@ -266,7 +266,7 @@ def sync_indexes(tx: Writer, table_ids: Iterable[int], known: Mapping[int, int])
         if any(versions[ref.impl_id] != ref.version for ref in body.indexes):
             synced = tuple(replace(ref, version=versions[ref.impl_id]) for ref in body.indexes)
             changed[path_id] = replace(body, indexes=synced)
-    many.set_bodies(tx, changed)
+    bulk_paths.set_bodies(tx, changed)
 
 
 def unit_above(conn: Connection, path: Path) -> tuple[Path, ...]:

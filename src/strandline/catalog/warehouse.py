@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, select, text, update
 
 from strandline.catalog import sqltables
-from strandline.catalog.writer import Writer
+from strandline.catalog.transactions import Writer
 from strandline.errors import Internal
 
 SAMPLE = 32

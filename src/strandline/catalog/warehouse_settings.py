@@ -22,7 +22,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select
 
 from strandline.catalog import sqltables
-from strandline.catalog.writer import Writer
+from strandline.catalog.transactions import Writer
 from strandline.errors import InvalidArgument
 from strandline.names import did_you_mean
 from strandline.settings import SHARED, Settings, check_number
@@ -52,7 +52,7 @@ def settings_at(conn: Connection, now: float) -> WarehouseSettings:
     return WarehouseSettings(**values)
 
 
-def stored_settings(conn: Connection) -> dict[str, float]:
+def read_stored_settings(conn: Connection) -> dict[str, float]:
     """Return the stored values by name, without those that have the default."""
     return {row.name: row.value for row in conn.execute(_ALL) if row.name in SHARED}
 
@@ -66,7 +66,7 @@ def add_first(conn: Connection, values: Mapping[str, float]) -> None:
 
 def raise_settings(tx: Writer, wanted: Mapping[str, float]) -> dict[str, float]:
     """Store those values that are larger than the present ones, and return them."""
-    present = {**SHARED, **stored_settings(tx.conn)}
+    present = {**SHARED, **read_stored_settings(tx.conn)}
     larger = {name: value for name, value in wanted.items() if value > present[name]}
     set_settings(tx, larger)
     return larger

@@ -9,6 +9,7 @@ from importlib import import_module
 
 import typer
 
+from strandline.cancellation import Interrupted
 from strandline.cli import failures, logs, options, status_line
 from strandline.cli.failures import Fault
 from strandline.cli.options import example_text
@@ -16,7 +17,6 @@ from strandline.cli.output import Output, nobody_reads
 from strandline.cli.progress import LeftAlone
 from strandline.cli.session import Cli
 from strandline.errors import GOES_ON, Internal, StrandlineError, Unavailable, UnderOperation
-from strandline.work import Interrupted
 
 
 def _root(
@@ -99,7 +99,7 @@ def app_with(names: Iterable[str]) -> typer.Typer:
     return app
 
 
-def _asked(args: Sequence[str]) -> Sequence[str]:
+def _commands_of_line(args: Sequence[str]) -> Sequence[str]:
     """Return the names of the commands that a command line may mean.
 
     Importing all commands takes longer than running most of them. All are returned if the line names none,
@@ -118,7 +118,7 @@ def run(args: list[str]) -> int:
     silent = as_json or "--quiet" in args or "-q" in args
     try:
         with logs.as_before(), status_line.on_terminal(silent=silent):
-            command = typer.main.get_command(app_with(_asked(args)))
+            command = typer.main.get_command(app_with(_commands_of_line(args)))
             code = command.main(args, prog_name="strandline", standalone_mode=False, obj=cli)
         sys.stdout.flush()
         if code == failures.INTERRUPTED:
@@ -129,7 +129,7 @@ def run(args: list[str]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return failures.tell(Interrupted(is_late=cli.was_late), cli.output, as_json=as_json)
     except LeftAlone as left:
-        return _left(left, cli.output)
+        return _exit_early(left, cli.output)
     except BrokenPipeError:
         return nobody_reads()
     except SystemExit as left:
@@ -168,7 +168,7 @@ def _usage(error: typer.TyperException, output: Output, as_json: bool) -> int:
     return failures.say(fault, output, as_json=as_json)
 
 
-def _left(left: LeftAlone, output: Output) -> int:
+def _exit_early(left: LeftAlone, output: Output) -> int:
     """Print the JSON document of an interrupted command; without JSON, the message is printed already."""
     if output.as_json:
         fault = Fault(

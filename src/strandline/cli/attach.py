@@ -53,7 +53,7 @@ def attach(
     from strandline.backups.collection import repository_id
     from strandline.cli.statements import place, settings_of
     from strandline.sql.statements import AttachBackupCollection
-    from strandline.storage.marker import Expected
+    from strandline.storage.repository_marker import Expected
 
     where = place(url)
     expected = Expected(encryption, None if repository is None else repository_id("--repository", repository))

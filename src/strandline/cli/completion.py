@@ -62,7 +62,7 @@ def operations(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _ask(context: typer.Context, find: Callable[[Database], Iterable[str]]) -> list[str]:
-    given = [*_given(context)]
+    given = [*_parse_line(context)]
     cli = Cli(warehouse=given[0], catalog=given[1])
     try:
         with cli.database() as db:
@@ -71,7 +71,7 @@ def _ask(context: typer.Context, find: Callable[[Database], Iterable[str]]) -> l
         return []
 
 
-def _given(context: typer.Context) -> tuple[str | None, str | None]:
+def _parse_line(context: typer.Context) -> tuple[str | None, str | None]:
     """Return the warehouse and the catalog options of the unfinished command line."""
     found: dict[str, str | None] = {"warehouse": None, "catalog": None}
     at: typer.Context | None = context

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from strandline.cli.configuration import PLAIN, Value, shown
+from strandline.cli.configuration import PLAIN, Value, display_value
 from strandline.cli.options import LOOK_AROUND, Group, command, example_text, help_text, with_shared
 from strandline.cli.session import Cli
 from strandline.errors import StrandlineError
@@ -53,7 +53,7 @@ def config(
     lines: list[tuple[str, Any, str]] = []
     if found.profile is not None:
         lines.append(("profile", found.profile.value, found.profile.source))
-    lines += [(name, shown(name, v.value), v.source) for name, v in found.values.items()]
+    lines += [(name, display_value(name, v.value), v.source) for name, v in found.values.items()]
     lines = [line for line in lines if line[0] not in of_warehouse]
     lines += [
         _line(name, value, stored, found.values.get(name)) for name, (value, stored) in of_warehouse.items()
@@ -90,10 +90,10 @@ def _of_warehouse(cli: Cli) -> Mapping[str, tuple[float, bool]]:
         folder = cli.folder()
         if not is_url(folder) and not os.path.exists(os.path.join(folder, MARKER)):
             return {}
-        from strandline.catalog.warehouse_settings import settings_at, stored_settings
+        from strandline.catalog.warehouse_settings import read_stored_settings, settings_at
 
         with cli.database() as db, db.runtime.catalog.read() as conn:
-            stored = stored_settings(conn)
+            stored = read_stored_settings(conn)
             present = asdict(settings_at(conn, db.runtime.clock.now()))
     except StrandlineError as error:
         if cli.configuration.text("warehouse") is not None:
@@ -131,13 +131,13 @@ def unset(cli: Cli, name: Name) -> None:
 
 def _change(cli: Cli, name: str, value: float | None) -> None:
     from strandline.api.warehouse import change_settings
-    from strandline.catalog.warehouse_settings import settings_at, stored_settings
+    from strandline.catalog.warehouse_settings import read_stored_settings, settings_at
 
     with cli.database() as db:
         change_settings(db, [(name, value)])
         with db.runtime.catalog.read() as conn:
             now = asdict(settings_at(conn, db.runtime.clock.now()))[name]
-            later = stored_settings(conn).get(name, now)
+            later = read_stored_settings(conn).get(name, now)
     # A lower grace period takes effect when the former one has passed.
     then = "" if later == now else f", and {later:.15g} when that time has passed"
     cli.output.result({"name": name, "value": now}, lambda: cli.output.line(f"{name} is {now:.15g}{then}"))

@@ -116,13 +116,13 @@ class Configuration:
         return found.decode("utf-8").rstrip("\r\n")
 
 
-def shown(name: str, value: Any) -> str:
+def display_value(name: str, value: Any) -> str:
     """Return a value for display, with secrets masked."""
-    from strandline.errors import masked
+    from strandline.errors import mask_urls
 
     if name in COMMANDS:
         return "(a command)"
-    return "***" if is_secret(name) else masked(str(value))
+    return "***" if is_secret(name) else mask_urls(str(value))
 
 
 def is_secret(name: str) -> bool:
@@ -268,7 +268,7 @@ def _flat(content: Any, source: str, path: Path) -> Iterator[tuple[str, Any]]:
             yield from _section(key, value, source, path)
         elif key in PLAIN:
             text = _a_text(key, value, source)
-            yield key, _placed(text, path) if key in ("warehouse", "catalog_password_file") else text
+            yield key, _resolve_folder(text, path) if key in ("warehouse", "catalog_password_file") else text
         else:
             if key in _TYPES:
                 raise InvalidArgument(f"{key} is a setting ({source})", "Write it below [settings].")
@@ -297,7 +297,7 @@ def _section(section: str, content: dict[str, Any], source: str, path: Path) -> 
 def _environment() -> Iterator[tuple[str, Any]]:
     for name in (*PLAIN, *_TYPES):
         if text := os.environ.get(f"STRANDLINE_{name.upper()}"):
-            yield name, _typed(name, text, f"STRANDLINE_{name.upper()}")
+            yield name, _parse_value(name, text, f"STRANDLINE_{name.upper()}")
 
 
 def _assignment(text: str) -> tuple[str, Any]:
@@ -309,10 +309,10 @@ def _assignment(text: str) -> tuple[str, Any]:
         return name, value
     if name not in _TYPES:
         raise _unknown(name, _TYPES, "command line")
-    return name, _typed(name, value, "command line")
+    return name, _parse_value(name, value, "command line")
 
 
-def _typed(name: str, text: str, source: str) -> Any:
+def _parse_value(name: str, text: str, source: str) -> Any:
     kind = {"int": int, "float": float, "float | None": float}.get(str(_TYPES.get(name)), str)
     try:
         return kind(text)
@@ -326,7 +326,7 @@ def _a_text(name: str, value: Any, source: str) -> str:
     return value
 
 
-def _placed(text: str, path: Path) -> str:
+def _resolve_folder(text: str, path: Path) -> str:
     """Resolve a folder in a configuration file relative to that file."""
     expanded = os.path.expanduser(text)
     return expanded if "://" in text or os.path.isabs(expanded) else str(path.parent / expanded)

@@ -9,7 +9,7 @@ import typer
 
 from strandline.cli.options import LOOK_AROUND, PathArgument, command
 from strandline.cli.session import Cli
-from strandline.cli.values import owned_by, size
+from strandline.cli.values import format_owner, size
 from strandline.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def tell_description(output: Output, found: dict[str, Any]) -> None:
     columns, indexes = found.get("columns"), found.get("indexes")
     parts = {"columns", "indexes"} if found["type"] == "table" else set()
     output.fields(
-        (name, _shown(name, value))
+        (name, _display_value(name, value))
         for name, value in found.items()
         if name not in parts and value is not None
     )
@@ -138,7 +138,7 @@ def tell_description(output: Output, found: dict[str, Any]) -> None:
         )
 
 
-def _shown(name: str, value: Any) -> Any:
+def _display_value(name: str, value: Any) -> Any:
     if name == "owner" and isinstance(value, dict):
-        return owned_by(value, time.time())
+        return format_owner(value, time.time())
     return size(value) if name == "bytes" else value

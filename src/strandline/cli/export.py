@@ -90,7 +90,7 @@ def export(
 
 
 def _table(path: str, at: str | None, backup: str | None) -> TableRef:
-    from strandline.tables.moments import reference
+    from strandline.tables.time_travel import reference
 
     if at is not None and backup is not None:
         raise InvalidArgument(

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from strandline.cancellation import Interrupted
 from strandline.cli.logs import json_line
 from strandline.errors import Cancelled, StrandlineError
-from strandline.work import Interrupted
 
 if TYPE_CHECKING:
     from strandline.cli.output import Output
@@ -106,9 +106,7 @@ def say(fault: Fault, output: Output, *, as_json: bool = False) -> int:
     else:
         sys.stdout.flush()
         message, code = _sentence(fault.message), fault.code
-        sys.stderr.write(
-            f"{_colored('error:', 31)} {message} [{code}]\n{_colored('hint:', 36)} {fault.hint}\n"
-        )
+        sys.stderr.write(f"{_color('error:', 31)} {message} [{code}]\n{_color('hint:', 36)} {fault.hint}\n")
     sys.stderr.flush()
     return fault.exit_code
 
@@ -136,5 +134,5 @@ def _sentence(text: str) -> str:
     return " ".join(text.split()).rstrip(".")
 
 
-def _colored(text: str, color: int) -> str:
+def _color(text: str, color: int) -> str:
     return f"\x1b[{color}m{text}\x1b[0m" if sys.stderr.isatty() and "NO_COLOR" not in os.environ else text

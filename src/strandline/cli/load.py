@@ -96,7 +96,9 @@ def load(
             null=null,
             settings=db.runtime.settings,
         )
-        wanted = NewTable(key=None if key is None else _names(key), types=dict(map(_typed, type or ())))
+        wanted = NewTable(
+            key=None if key is None else _names(key), types=dict(map(_parse_column, type or ()))
+        )
         done = load_files(db, table, source, mode.upper(), wanted)  # type: ignore[arg-type]
         rows = db.describe(done.table)["rows"]
     seconds = time.monotonic() - started
@@ -127,7 +129,7 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(","))
 
 
-def _typed(text: str) -> tuple[str, str]:
+def _parse_column(text: str) -> tuple[str, str]:
     name, sign, said = text.partition("=")
     if not sign:
         raise InvalidArgument(

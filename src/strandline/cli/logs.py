@@ -89,10 +89,10 @@ class _ToStderr(logging.Handler):
 
 def json_line(level: str, fields: Mapping[str, Any], at: float | None = None) -> str:
     """Return a JSON object on one line, with secrets masked."""
-    from strandline.errors import masked
+    from strandline.errors import mask_urls
 
     line = {"time": _time(time.time() if at is None else at), "level": level, **fields}
-    return masked(json.dumps(line, default=str, ensure_ascii=False))
+    return mask_urls(json.dumps(line, default=str, ensure_ascii=False))
 
 
 def _time(at: float) -> str:
@@ -103,10 +103,10 @@ class _AsText(logging.Formatter):
     """Format a record as time, level and message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        from strandline.errors import masked
+        from strandline.errors import mask_urls
 
         trace = "\n" + self.formatException(record.exc_info) if record.exc_info else ""
-        return masked(f"{_time(record.created)} {record.levelname.lower()} {record.getMessage()}{trace}")
+        return mask_urls(f"{_time(record.created)} {record.levelname.lower()} {record.getMessage()}{trace}")
 
 
 class _AsJson(logging.Formatter):

@@ -9,7 +9,7 @@ import typer
 
 from strandline.cli.options import LOOK_AROUND, PathArgument, command
 from strandline.cli.session import Cli
-from strandline.cli.values import owned_by
+from strandline.cli.values import format_owner
 
 
 def register(app: typer.Typer) -> None:
@@ -37,4 +37,4 @@ def ls(
     for name, found in busy.items():
         owner = found["owner"]
         what = f"{name} is {found['state']}: operation {owner['operation_id']} ({owner['kind']})"
-        cli.output.note(f"{what}, carried out {owned_by(owner, time.time())}")
+        cli.output.note(f"{what}, carried out {format_owner(owner, time.time())}")

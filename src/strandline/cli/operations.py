@@ -12,14 +12,14 @@ from strandline.cli import completion
 from strandline.cli.options import BACK_UP_AND_RESTORE, Group, command, example_text
 from strandline.cli.progress import follow, name_of, took, words
 from strandline.cli.session import Cli
-from strandline.cli.values import duration, moment, owned_by, since_of, size
+from strandline.cli.values import duration, format_owner, moment, since_of, size
 from strandline.names import count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from strandline.api.progress import OperationInfo
-    from strandline.catalog.shards import ShardInfo, StageInfo
+    from strandline.catalog.part_progress import ShardInfo, StageInfo
 
 SHOWN = 100
 """Maximum number of shards shown without ``--all``."""
@@ -104,7 +104,7 @@ def _tell_all(cli: Cli, operation: OperationInfo, shards: Sequence[ShardInfo]) -
     now = time.time()
     tell_operation(cli, operation)
     if operation.owner is not None:
-        cli.output.fields([("carried out", owned_by(asdict(operation.owner), now))])
+        cli.output.fields([("carried out", format_owner(asdict(operation.owner), now))])
     if operation.stages:
         cli.output.line()
         cli.output.table(_STAGE, [_stage_row(stage) for stage in operation.stages], count=False)
@@ -210,7 +210,7 @@ def body_of(operation: OperationInfo) -> dict[str, Any]:
     }
 
 
-def _shown(name: str, value: Any) -> Any:
+def _format_outcome(name: str, value: Any) -> Any:
     """Return a value of an operation's result for display on one line."""
     if name == "replaced":
         return ", ".join(f"{path} (kept as {kept})" for path, kept in value.items())
@@ -228,7 +228,7 @@ def tell_operation(cli: Cli, operation: OperationInfo) -> None:
 
     def tell() -> None:
         error = operation.error or {}
-        result = {name: _shown(name, value) for name, value in (operation.result or {}).items()}
+        result = {name: _format_outcome(name, value) for name, value in (operation.result or {}).items()}
         known = (
             ("operation", operation.id),
             ("kind", operation.kind),

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from strandline.cli.failures import document, fault_of
 from strandline.cli.logs import json_line
-from strandline.cli.values import plain, shown
+from strandline.cli.values import format_value, plain
 from strandline.errors import InvalidArgument, StrandlineError
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Output:
 
     def file(self, reader: pa.RecordBatchReader) -> None:
         """Stream rows as the bytes of a file. A second file is refused."""
-        from strandline.storage.outgoing import encoded
+        from strandline.storage.outgoing import encode_rows
 
         assert self.encoding is not None
         if self.has_rows:
@@ -120,9 +120,9 @@ class Output:
             )
         self.has_rows = True
         out = getattr(sys.stdout, "buffer", None)
-        for chunk in encoded(self.encoding, reader):
+        for chunk in encode_rows(self.encoding, reader):
             # A replaced stdout may accept only text.
-            (out.write if out is not None else _written_as_text)(chunk)
+            (out.write if out is not None else _format_text)(chunk)
             sys.stdout.flush()
 
     def table(
@@ -152,12 +152,12 @@ class Output:
         number = 0
         for number, row in enumerate(rows, 1):
             self.line(f"-[ row {number} ]-")
-            self.fields(zip(map(shown, columns), row, strict=True))
+            self.fields(zip(map(format_value, columns), row, strict=True))
         return number
 
     def fields(self, pairs: Iterable[tuple[str, Any]]) -> None:
         """Print names and values, one pair per line."""
-        known = [(name, shown(value)) for name, value in pairs]
+        known = [(name, format_value(value)) for name, value in pairs]
         width = max((len(name) for name, _ in known), default=0)
         for name, value in known:
             self.line(f"{name:<{width}}  {value}".rstrip())
@@ -169,7 +169,7 @@ def nobody_reads() -> int:
     return 0
 
 
-def _written_as_text(chunk: bytes) -> None:
+def _format_text(chunk: bytes) -> None:
     sys.stdout.write(chunk.decode())
 
 
@@ -184,8 +184,8 @@ def table_lines(
 
     coming = iter(rows)
     first = list(itertools.islice(coming, SIZED_ROWS))
-    heads = [shown(name) for name in columns]
-    cells = [heads, *([shown(value) for value in row] for row in first)]
+    heads = [format_value(name) for name in columns]
+    cells = [heads, *([format_value(value) for value in row] for row in first)]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     right = [
         all(_is_number(row[at]) or row[at] is None for row in first)
@@ -205,7 +205,7 @@ def table_lines(
     yield "-+-".join("-" * width for width in widths)
     yield from map(aligned, cells[1:])
     for row in coming:
-        yield aligned(map(shown, row))
+        yield aligned(map(format_value, row))
 
 
 def _is_number(value: Any) -> bool:

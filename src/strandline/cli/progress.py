@@ -24,7 +24,7 @@ from strandline.errors import PreconditionFailed, Unavailable
 if TYPE_CHECKING:
     from strandline.api import Database
     from strandline.api.progress import OperationInfo
-    from strandline.catalog.shards import ShardInfo
+    from strandline.catalog.part_progress import ShardInfo
 
 Show: TypeAlias = "Callable[[OperationInfo], None]"
 

@@ -52,7 +52,7 @@ def prune(
 
     Without --keep options, the RETENTION of the collection applies. Without --confirm it is a dry run: it
     shows for each backup whether it would be removed, and why."""
-    from strandline.sql.keep import Keep
+    from strandline.sql.retention_rules import Keep
     from strandline.sql.statements import Prune
 
     keep = Keep(last=last, within=within, daily=daily, weekly=weekly, monthly=monthly, yearly=yearly)

@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from strandline.cancellation import Interrupted
 from strandline.cli.logs import Level, LogForm
 from strandline.cli.output import Output
 from strandline.errors import Unavailable
 from strandline.names import MARKER
-from strandline.work import Interrupted
 
 if TYPE_CHECKING:
     from strandline.api import Database
@@ -96,7 +96,7 @@ class Cli:
 
 
 def _has_password(url: str) -> bool:
-    from strandline.errors import masked
+    from strandline.errors import mask_urls
 
     address = url.partition("?")[0]
-    return masked(address) != address or "password=" in url.lower()
+    return mask_urls(address) != address or "password=" in url.lower()

@@ -102,18 +102,18 @@ class Shell:
                 return self._command(text)
             run_text(self._cli, self._db, text, stay=True)
         except StrandlineError as error:
-            self._failed(error)
+            self._report_failure(error)
         except LeftAlone:
             pass
         except KeyboardInterrupt as interrupt:
             failures.tell(interrupt, self._cli.output)
         except Exception as error:
-            self._failed(Internal(f"an unexpected {type(error).__name__}: {error}"))
+            self._report_failure(Internal(f"an unexpected {type(error).__name__}: {error}"))
         if self._timing and text:
             self._cli.output.note(f"took {duration(time.monotonic() - started)}")
         return True
 
-    def _failed(self, error: StrandlineError) -> None:
+    def _report_failure(self, error: StrandlineError) -> None:
         if self._cli.debug:
             traceback.print_exc()
         failures.tell(error, self._cli.output)

@@ -52,8 +52,8 @@ def show_backup(
 def backups_of(db: Database, collection: str) -> list[dict[str, Any]]:
     """Return all finished backups of a collection, oldest first, with their chains and verification."""
     from strandline.backups.collection import CLUSTER
+    from strandline.backups.health import find_sent_chains, is_restorable
     from strandline.backups.record import require_collection
-    from strandline.backups.standing import is_restorable, sent_chains
 
     folder = f"{COLLECTIONS}/{collection}"
     try:
@@ -69,7 +69,7 @@ def backups_of(db: Database, collection: str) -> list[dict[str, Any]]:
             records[entry.name] = described
     verified = db.verified(collection) if records else {}
     storage = db.describe(folder)["settings"]["STORAGE"]
-    sent = sent_chains(
+    sent = find_sent_chains(
         ((name, described["parent"], described.get("stored")) for name, described in records.items()), storage
     )
     here = {
@@ -79,18 +79,18 @@ def backups_of(db: Database, collection: str) -> list[dict[str, Any]]:
     }
     return [
         {
-            **_shown(name, records),
+            **_summarize(name, records),
             "restorable_elsewhere": name in here & sent,
             "restorable_here": name in here,
             "stored": described.get("stored"),
             "waiting": storage != CLUSTER and described.get("stored") != storage,
-            "verified": _verified(verified.get(name, ())),
+            "verified": _verification_results(verified.get(name, ())),
         }
         for name, described in records.items()
     ]
 
 
-def _verified(reports: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _verification_results(reports: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the latest verification result of each level."""
     return [
         {
@@ -105,7 +105,7 @@ def _verified(reports: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _shown(name: str, records: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def _summarize(name: str, records: dict[str, dict[str, Any]]) -> dict[str, Any]:
     backup = records[name]
     chain = [name]
     while (parent := records[chain[-1]]["parent"]) in records:
@@ -213,7 +213,7 @@ def _size(b: dict[str, Any]) -> str:
     return f"{size(b['bytes'])}, {against} the full backup"
 
 
-def _told(report: dict[str, Any]) -> str:
+def _format_report(report: dict[str, Any]) -> str:
     if not report["restorable"]:
         found = f"cannot be restored: {report['because']}"
     elif report["verified_at"]:
@@ -240,7 +240,7 @@ def _tell_one(cli: Cli, b: dict[str, Any]) -> None:
             ("size", _size(b)),
             ("steps", f"({b['after_step']}, {b['step']}]"),
             ("where", f"{b['stored'] or 'the warehouse'}{', not uploaded yet' if b['waiting'] else ''}"),
-            *(("verified", _told(report)) for report in b["verified"]),
+            *(("verified", _format_report(report)) for report in b["verified"]),
             *([("pinned", "yes")] if b["pinned"] else []),
             *([("merged", ", ".join(b["merged"]))] if b["merged"] else []),
         )

@@ -12,17 +12,17 @@ import typer
 
 from strandline.api.execute import groups, run, run_statement
 from strandline.api.result import moment
+from strandline.cancellation import attend_work, phase
 from strandline.cli.operations import tell_operation
 from strandline.cli.output import SHOWN_ROWS, Output
 from strandline.cli.progress import follow, leave_running, run_in_background
 from strandline.cli.session import Cli
-from strandline.cli.values import bytes_of, shown, size
+from strandline.cli.values import bytes_of, format_value, size
 from strandline.errors import Cancelled, PreconditionFailed
 from strandline.names import count
 from strandline.sql import statements as st
 from strandline.sql.parser import parse
 from strandline.sql.tokens import quote
-from strandline.work import attended, phase
 
 if TYPE_CHECKING:
     from strandline.api import Database
@@ -121,7 +121,7 @@ def _lines_about(going: Mapping[str, Any], is_: str) -> Iterator[str]:
         yield "it cannot be brought back"
     else:
         undrop = f"UNDROP BACKUP COLLECTION {quote(going['collection'])}"
-        yield f"it can be brought back until {shown(going['until'])}: {undrop}"
+        yield f"it can be brought back until {format_value(going['until'])}: {undrop}"
 
 
 def _is_tree(statement: st.Statement) -> bool:
@@ -162,7 +162,7 @@ def start_operation(cli: Cli, statement: Operating) -> None:
         return
     result: Result | None = None
     try:
-        with cli.database() as db, attended():
+        with cli.database() as db, attend_work():
             result = run_statement(db, statement)
     except KeyboardInterrupt:
         if result is None or result.operation_id is None:
@@ -227,12 +227,14 @@ def _tell_rows(output: Output, result: Result) -> None:
     elif result.is_here:
         output.table(result.columns, result.rows())
     elif output.is_terminal:
-        rows = _awaited(result, SHOWN_ROWS + 1)  # One row more than shown, to know whether there are more.
+        rows = _await_outcome(
+            result, SHOWN_ROWS + 1
+        )  # One row more than shown, to know whether there are more.
         output.table(result.columns, rows[:SHOWN_ROWS], more=len(rows) > SHOWN_ROWS)
     else:
         output.table(result.columns, iter(result))
 
 
-def _awaited(result: Result, limit: int) -> list[tuple[Any, ...]]:
-    with attended(), phase("querying"):
+def _await_outcome(result: Result, limit: int) -> list[tuple[Any, ...]]:
+    with attend_work(), phase("querying"):
         return result.rows(limit)

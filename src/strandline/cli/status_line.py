@@ -9,8 +9,8 @@ import threading
 import time
 from collections.abc import Iterator
 
+from strandline.cancellation import Phase, Work, watch_main_thread
 from strandline.cli.values import duration, size
-from strandline.work import Phase, Work, watched_by
 
 PATIENCE_SECONDS = 0.9
 """Show no status line before this time has passed."""
@@ -23,7 +23,7 @@ def on_terminal(*, silent: bool) -> Iterator[None]:
     if silent or not sys.stderr.isatty():
         yield
         return
-    with watched_by(Line()):
+    with watch_main_thread(Line()):
         yield
 
 
@@ -60,14 +60,14 @@ class Line:
         self._left: tuple[Phase | None, Left] = (None, Left())
         self._thread: threading.Thread | None = None
 
-    def begun(self, work: Work) -> None:
+    def begin(self, work: Work) -> None:
         self._work = work
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="strandline-line", daemon=True)
             self._thread.start()
         self._begun.set()
 
-    def ended(self, work: Work) -> None:
+    def end(self, work: Work) -> None:
         self._begun.clear()
         with self._lock:
             self._work = None
@@ -102,13 +102,13 @@ class Line:
         now = time.monotonic()
         said = [f"{'working' if phase is None else phase.name} ..."]
         if phase is not None and phase.total:
-            said += told(phase.done, phase.total, phase.unit)
+            said += format_progress(phase.done, phase.total, phase.unit)
             said += pace(phase.done, phase.total, now - phase.began, phase.unit, self._left[1])
         elif phase is not None and phase.done:
             said.append(f"{phase.done:,.0f} {phase.unit}")
             said += pace(phase.done, phase.done, now - phase.began, phase.unit, Left())[:1]
         elif tasks[1]:
-            said += told(*tasks, "tasks")
+            said += format_progress(*tasks, "tasks")
             said += pace(*tasks, now - (work.began if phase is None else phase.began), "", self._left[1])
         return ", ".join([*said, f"{duration(now - work.began)} so far"])
 
@@ -118,7 +118,7 @@ class Line:
         sys.stderr.flush()
 
 
-def told(done: float, total: float, unit: str) -> list[str]:
+def format_progress(done: float, total: float, unit: str) -> list[str]:
     """Return the percentage and the amount that is done."""
     amounts = (size(done), size(total)) if unit == "bytes" else (f"{done:,.0f}", f"{total:,.0f} {unit}")
     return [f"{min(100, 100 * done / total):.0f} %", " of ".join(amounts)]

@@ -44,7 +44,7 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a value as text on one line."""
     if value is None:
         return "NULL"
@@ -57,10 +57,10 @@ def shown(value: Any) -> str:
     if isinstance(value, dict | list | tuple | set) or hasattr(value, "asDict"):
         return json.dumps(plain(value), ensure_ascii=False)
     text = str(value)
-    return text if text.isprintable() else "".join(c if c.isprintable() else _escaped(c) for c in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     return repr(character)[1:-1]
 
 
@@ -127,7 +127,7 @@ def duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def owned_by(owner: dict[str, Any], now: float) -> str:
+def format_owner(owner: dict[str, Any], now: float) -> str:
     """Return which process carries out an operation, and since when its heartbeat is missing."""
     process = owner["process"] or "an unknown process"
     if owner["is_alive"]:

@@ -14,7 +14,7 @@ from strandline.errors import Corrupted
 from strandline.names import count
 
 if TYPE_CHECKING:
-    from strandline.backups.verify import VerifyReport
+    from strandline.backups.verify.verify import VerifyReport
 
 
 def register(app: typer.Typer) -> None:

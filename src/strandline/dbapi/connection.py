@@ -12,7 +12,7 @@ from strandline.api.execute import run
 from strandline.api.result import Result
 from strandline.dbapi import exceptions
 from strandline.dbapi.cursor import Cursor
-from strandline.dbapi.exceptions import InterfaceError, ProgrammingError, translated
+from strandline.dbapi.exceptions import InterfaceError, ProgrammingError, translate_errors
 from strandline.sql import statements as st
 
 __all__ = ["Connection", "connect"]
@@ -33,7 +33,7 @@ def connect(
         create: create the warehouse if the folder is missing or empty.
         options: other arguments of ``strandline.connect``.
     """
-    with translated():
+    with translate_errors():
         return Connection(open_database(warehouse, create=create, **options), autocommit=autocommit)
 
 
@@ -76,7 +76,7 @@ class Connection:
             self.commit()
         elif any(changes) and not (self.autocommit or self._is_open() or isinstance(statements[0], st.Begin)):
             self.database.begin()
-        with translated(changing=any(changes)), self.database.guard():
+        with translate_errors(changing=any(changes)), self.database.guard():
             try:
                 return run(self.database, statements)
             finally:
@@ -91,14 +91,14 @@ class Connection:
         """
         if self._is_open():
             self._thread = None
-            with translated(changing=True):
+            with translate_errors(changing=True):
                 self.database.commit()
 
     def rollback(self) -> None:
         """Discard all changes since the last commit."""
         if self._is_open():
             self._thread = None
-            with translated():
+            with translate_errors():
                 self.database.rollback()
 
     def _is_open(self) -> bool:
@@ -113,7 +113,7 @@ class Connection:
         if self._database is not None:
             if self._thread == get_ident():
                 self.rollback()
-            with translated():
+            with translate_errors():
                 self._database.close()
             self._database = None
 

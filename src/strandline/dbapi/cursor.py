@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strandline.api.result import Result
-from strandline.dbapi.exceptions import InterfaceError, ProgrammingError, translated
+from strandline.dbapi.exceptions import InterfaceError, ProgrammingError, translate_errors
 from strandline.sql import statements as st
 from strandline.sql.parser import parse
 
@@ -70,7 +70,7 @@ class Cursor:
         """Name, type and five times None for each column; None if the statement has no rows."""
         if self._rows is None or self._result is None:
             return None
-        with translated():
+        with translate_errors():
             return [(f.name, _type_code(f.type), *[None] * 5) for f in self._result.schema]
 
     @property
@@ -86,14 +86,14 @@ class Cursor:
     def execute(self, operation: str, parameters: Params = None) -> Cursor:
         """Run one or more statements, separated by ``;``, with values for ``?`` or ``:name``."""
         self._check()
-        with translated():
+        with translate_errors():
             self._run(parse(operation, parameters or None))
         return self
 
     def executemany(self, operation: str, seq_of_parameters: Iterable[Params]) -> Cursor:
         """Run a statement with each set of values. Rows of the same table are written together."""
         self._check()
-        with translated():
+        with translate_errors():
             statements = [s for values in seq_of_parameters for s in parse(operation, values)]
             if any(not isinstance(statement, st.Change) for statement in statements):
                 raise ProgrammingError("executemany() accepts only statements that change rows")
@@ -116,23 +116,23 @@ class Cursor:
         rows, most = self._open_rows(), self.arraysize if size is None else size
         if not isinstance(most, int) or most < 0:
             raise ProgrammingError(f"{most!r} is not a number of rows")
-        with translated():
+        with translate_errors():
             return list(islice(rows, most))
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """Return all remaining rows."""
-        with translated():
+        with translate_errors():
             return list(self._open_rows())
 
     def fetch_arrow_table(self) -> pa.Table:
         """Return all rows of the last statement as an Arrow table, including fetched ones."""
         self._open_rows()
         assert self._result is not None
-        with translated():
+        with translate_errors():
             return self._result.to_arrow()
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        with translated():
+        with translate_errors():
             yield from self._open_rows()
 
     def _open_rows(self) -> Iterator[tuple[Any, ...]]:

@@ -140,17 +140,17 @@ class StrandlineDialect(DefaultDialect):
                 "nullable": not column["not_null"],
                 "default": None,
             }
-            for column in _described(connection, table_name)["columns"]
+            for column in _describe_table(connection, table_name)["columns"]
         ]
 
     def get_pk_constraint(self, connection: Connection, table_name: str, schema: Any = None, **_: Any) -> Any:
-        key = _described(connection, table_name)["key"]
+        key = _describe_table(connection, table_name)["key"]
         return {"name": None, "constrained_columns": list(key)}
 
     def get_indexes(self, connection: Connection, table_name: str, schema: Any = None, **_: Any) -> Any:
         return [
             {"name": index["name"], "column_names": list(index["columns"]), "unique": bool(index["unique"])}
-            for index in _described(connection, table_name)["indexes"]
+            for index in _describe_table(connection, table_name)["indexes"]
         ]
 
     def get_foreign_keys(self, connection: Connection, table_name: str, schema: Any = None, **_: Any) -> Any:
@@ -163,7 +163,7 @@ def _database(connection: Connection) -> Database:
     return database
 
 
-def _described(connection: Connection, table: str) -> dict[str, Any]:
+def _describe_table(connection: Connection, table: str) -> dict[str, Any]:
     try:
         return _database(connection).describe(table)
     except PathNotFound:

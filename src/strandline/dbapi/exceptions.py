@@ -18,7 +18,7 @@ __all__ = [
     "OperationalError",
     "ProgrammingError",
     "Warning",
-    "translated",
+    "translate_errors",
 ]
 
 
@@ -82,7 +82,7 @@ _BY_CODE: dict[str, type[DatabaseError]] = {
 
 
 @contextmanager
-def translated(*, changing: bool = False) -> Iterator[None]:
+def translate_errors(*, changing: bool = False) -> Iterator[None]:
     """Translate Strandline's errors in the block to exceptions of PEP 249.
 
     ``changing``: the statement changes rows, so PRECONDITION_FAILED is about keys and becomes IntegrityError.

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from strandline.catalog.collect import marker_of
+from strandline.catalog.garbage_collection import marker_of
 from strandline.errors import BEING_UNDONE, GOES_ON, UNKNOWN, OperationNotFound, StrandlineError, Unavailable
 from strandline.storage.files import Files
 
@@ -116,7 +116,7 @@ class Recovery:
                     return
 
 
-def refused_elsewhere(operation_id: str) -> StrandlineError:
+def refused_by_other(operation_id: str) -> StrandlineError:
     """Build the error of an operation that another process has marked as refused."""
     return Unavailable(
         f"the catalog was unreachable, and the caller of operation {operation_id} was given this error",
@@ -124,7 +124,7 @@ def refused_elsewhere(operation_id: str) -> StrandlineError:
     )
 
 
-def told(error: StrandlineError, operation_id: str, outcome: str) -> StrandlineError:
+def with_outcome(error: StrandlineError, operation_id: str, outcome: str) -> StrandlineError:
     """Return the error for the caller, with the operation and its outcome."""
     advice = {
         BEING_UNDONE: f"Operation {operation_id} is undone as soon as the catalog can be reached.",

@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from strandline import names
-from strandline.catalog import chains, many, paths, sizes, tables
-from strandline.catalog.many import NewPath
+from strandline.catalog import bulk_paths, chains, paths, sizes, tables
+from strandline.catalog.bulk_paths import NewPath
 from strandline.catalog.paths import IMPL_TABLE, Path
 from strandline.catalog.tables import IndexRef, TableBody, TableInfo
+from strandline.catalog.transactions import Writer
 from strandline.catalog.versions import units_above
-from strandline.catalog.writer import Writer
 from strandline.errors import AlreadyExists, Internal, InvalidArgument
 from strandline.model import Digest, TableSchema
 from strandline.operations.kind import AnyRun, Handler, Part, PartPlan, Planning
@@ -110,7 +110,7 @@ def plan_copy(tx: Writer, run: Planning[Any], request: CopyRequest, step: int) -
     """
     _check_distinct(request)
     run.pin(tx, step)
-    sources = many.require_tables(tx.conn, [source for source, _ in request.tables])
+    sources = bulk_paths.require_tables(tx.conn, [source for source, _ in request.tables])
     for impl_id in units_above(tx.conn, sources):
         path = next(source.path for source in sources if source.id == impl_id)
         raise InvalidArgument(
@@ -188,13 +188,13 @@ class _Copies:
         sharded = {part.body.target_id for part in parts if isinstance(part.body, CopiedShard)}
         for info in infos:
             target = targets[info.id]
-            copy = self._copied(info.id, target, omitted=False, sharded=target.id in sharded)
+            copy = self._table_plan(info.id, target, omitted=False, sharded=target.id in sharded)
             parts.append(replace(copy, path=info.path))
             for ref in info.indexes:
                 index, impl = made[ref.impl_id]
-                parts.append(self._listed(info, ref, target, index, impl))
+                parts.append(self._index_plan(info, ref, target, index, impl))
                 omitted = self._is_omitted(ref)
-                copy = self._copied(ref.impl_id, impl, omitted=omitted, sharded=impl.id in sharded)
+                copy = self._table_plan(ref.impl_id, impl, omitted=omitted, sharded=impl.id in sharded)
                 parts.append(replace(copy, path=f"{info.path}/{ref.name}"))
         return parts
 
@@ -203,7 +203,7 @@ class _Copies:
         size = sizes.bytes_of(self.tx.conn, [c.source_id for c in copied])
         most = self.request.shard_bytes
         large = [c for c in copied if size.get(c.source_id, 0) > most or c.schema.bounds or c.least > 1]
-        found = chains.copied(self.tx.conn, [c.source_id for c in large], self.step)
+        found = chains.copyable_segments(self.tx.conn, [c.source_id for c in large], self.step)
         shards: list[PartPlan] = []
         for of in large:
             segments = found.get(of.source_id, ())
@@ -232,7 +232,7 @@ class _Copies:
         The parts of the indexes add these to the tables' descriptions later.
         """
         wanted = [names.normalize(target) for _, target in self.request.tables]
-        for found in many.find(self.tx.conn, wanted).values():
+        for found in bulk_paths.find(self.tx.conn, wanted).values():
             paths.check_ready(found, self.run.id)
             raise AlreadyExists(f"{found.path} already exists", "Choose another target, or drop it first.")
         parents = self.run.make_parents(self.tx, wanted, self.step)
@@ -243,9 +243,9 @@ class _Copies:
         return {info.id: target for info, target in zip(infos, self._add(new), strict=True)}
 
     def _add(self, new: Sequence[NewPath]) -> list[Path]:
-        return many.add(self.tx, new, step=self.step, state="creating", operation_id=self.run.id)
+        return bulk_paths.add(self.tx, new, step=self.step, state="creating", operation_id=self.run.id)
 
-    def _listed(self, info: TableInfo, ref: IndexRef, target: Path, index: Path, impl: Path) -> PartPlan:
+    def _index_plan(self, info: TableInfo, ref: IndexRef, target: Path, index: Path, impl: Path) -> PartPlan:
         omitted = self._is_omitted(ref)
         listed = replace(ref, index_id=index.id, impl_id=impl.id, version=impl.version, omitted=omitted)
         moved = CopiedIndex(
@@ -257,7 +257,7 @@ class _Copies:
         )
         return PartPlan("index", moved, path=f"{info.path}/{ref.name}")
 
-    def _copied(self, source_id: int, target: Path, *, omitted: bool, sharded: bool) -> PartPlan:
+    def _table_plan(self, source_id: int, target: Path, *, omitted: bool, sharded: bool) -> PartPlan:
         body = CopiedTable(
             table_id=source_id,
             target_id=target.id,
@@ -349,5 +349,5 @@ class IndexPart(Handler[AnyRun, CopiedIndex]):
             body, order = bodies[part.body.target_id], part.body.order
             listed = sorted([*body.indexes, part.body.index], key=lambda ref: order.index(ref.name))
             bodies[part.body.target_id] = replace(body, indexes=tuple(listed))
-        many.set_bodies(tx, bodies)
+        bulk_paths.set_bodies(tx, bodies)
         return [part.body for part in parts]

@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 
 from strandline import records
-from strandline.catalog import operations, sessions, shards
-from strandline.catalog.operations import CANCELLING, DONE, FAILED, RUNNING, Failure, Operation, PartRow
-from strandline.catalog.writer import Writer
-from strandline.cycles import uncollected
+from strandline.cancellation import Interrupted, end_with, phase
+from strandline.catalog import operations, part_progress, sessions
+from strandline.catalog.operations import CANCELLING, DONE, FAILED, RUNNING, Failure, OperationRow, PartRow
+from strandline.catalog.transactions import Writer
 from strandline.errors import (
     BEING_UNDONE,
     GOES_ON,
@@ -32,15 +32,15 @@ from strandline.errors import (
     TimedOut,
     Unavailable,
 )
+from strandline.gc_pause import pause_gc
 from strandline.metrics import event
-from strandline.operations.callers import AWAY_SECONDS, Recovery, refused_elsewhere, told
-from strandline.operations.failure import Cancelling, Lost, as_ours, cancelled
+from strandline.operations.callers import AWAY_SECONDS, Recovery, refused_by_other, with_outcome
+from strandline.operations.failure import Cancelling, Lost, as_ours, cancelled_error
 from strandline.operations.kind import Kind, Planning, read_part
 from strandline.operations.transitions import Transitions
 from strandline.records import Newer, Record
 from strandline.retry import tries
 from strandline.threads import Workers
-from strandline.work import Interrupted, ended_by, phase
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ _REMEMBERED = 16
 class _Task:
     """The work of a thread: one part, or several that share their slow work."""
 
-    operation: Operation
+    operation: OperationRow
     parts: Sequence[PartRow]
 
 
@@ -75,7 +75,7 @@ class Engine(Transitions):
     _driven: set[str] = field(default_factory=set, init=False)
     _attended: set[str] = field(default_factory=set, init=False)
     """Operations that a caller in this process waits for; the caller decides what happens to them."""
-    _finished: dict[str, Operation] = field(default_factory=dict, init=False)
+    _finished: dict[str, OperationRow] = field(default_factory=dict, init=False)
     """The operations that this process finished last, for when the catalog is unreachable."""
     _recovery: Recovery = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -105,8 +105,8 @@ class Engine(Transitions):
         self,
         operation_id: str,
         run: Callable[[], None] = lambda: None,
-        on_progress: Callable[[Operation], None] = lambda _: None,
-    ) -> Operation:
+        on_progress: Callable[[OperationRow], None] = lambda _: None,
+    ) -> OperationRow:
         """Wait for an operation on behalf of the caller that started it, and return it when it has ended.
 
         An error means that it is undone, unless the error says otherwise (``strandline.operations.callers``).
@@ -119,7 +119,7 @@ class Engine(Transitions):
         except KeyboardInterrupt as error:
             if not isinstance(error, Interrupted):
                 # It came through in the middle of something, and nothing more is waited for here.
-                self._refuse(operation_id, cancelled(operation_id))
+                self._refuse(operation_id, cancelled_error(operation_id))
                 self._leave_refused([operation_id])
             raise
         finally:
@@ -127,10 +127,10 @@ class Engine(Transitions):
                 self._attended.discard(operation_id)
 
     def _attend(
-        self, operation_id: str, run: Callable[[], None], on_progress: Callable[[Operation], None]
-    ) -> Operation:
+        self, operation_id: str, run: Callable[[], None], on_progress: Callable[[OperationRow], None]
+    ) -> OperationRow:
         try:
-            with ended_by(lambda: self._give_up(operation_id)):
+            with end_with(lambda: self._give_up(operation_id)):
                 run()
                 return self.outcome(operation_id, on_progress=on_progress)
         except Interrupted:
@@ -150,7 +150,7 @@ class Engine(Transitions):
         with contextlib.suppress(PreconditionFailed):  # already ended, or being undone
             self.cancel(operation_id)
 
-    def refuse(self, operation_id: str, error: StrandlineError) -> Operation:
+    def refuse(self, operation_id: str, error: StrandlineError) -> OperationRow:
         """Undo an operation because its caller is given ``error``; raise the error with the outcome.
 
         If the catalog is unreachable, the operation is undone as soon as possible. If the operation turns out
@@ -163,7 +163,7 @@ class Engine(Transitions):
             self._forget_refused(operation_id)
             raise error from None
         except Exception:
-            raise told(error, ids[-1], self._leave_refused(ids)) from error
+            raise with_outcome(error, ids[-1], self._leave_refused(ids)) from error
         if ended.state == DONE:
             return ended
         own = ended.failure()
@@ -175,7 +175,7 @@ class Engine(Transitions):
         self.refused.setdefault(operation_id, Failure.of(error).error())
         self._unwanted.add(operation_id)
 
-    def _undo_refused(self, ids: list[str], error: StrandlineError) -> Operation:
+    def _undo_refused(self, ids: list[str], error: StrandlineError) -> OperationRow:
         """Undo the last operation of ``ids``, and return the operation that ended last.
 
         If it is done already, its follower is added to ``ids`` and undone instead.
@@ -194,7 +194,7 @@ class Engine(Transitions):
         ids.append(follower)
         return self._undo_refused(ids, error)
 
-    def _look(self, operation_id: str) -> Operation:
+    def _look(self, operation_id: str) -> OperationRow:
         """Return an operation as the catalog has it now.
 
         If the catalog is unreachable, return the remembered state of an operation that this process has
@@ -259,7 +259,7 @@ class Engine(Transitions):
         """
         session_id, operation_id, is_decided = self.lease.ensure(), self.new_id(), False
         try:
-            with uncollected(), self.catalog.write() as tx:
+            with pause_gc(), self.catalog.write() as tx:
                 parts = self._add(tx, operation_id, kind, request, session_id)
                 is_decided = True
         except Exception as error:
@@ -286,7 +286,7 @@ class Engine(Transitions):
         of = self.kind_of(kind)
         planning: Planning[Any] = Planning(operation_id, request)
         plan = of.plan(tx, planning)
-        operation = Operation(
+        operation = OperationRow(
             id=planning.id,
             kind=kind,
             state=RUNNING,
@@ -303,7 +303,7 @@ class Engine(Transitions):
 
     def run(
         self, operation_id: str, workers: int = 1, after_step: Callable[[], None] = lambda: None
-    ) -> Operation:
+    ) -> OperationRow:
         """Run an operation and its followers to the end, and return it.
 
         With ``workers > 1`` its parts run on that many threads, else in this one. If another thread runs it,
@@ -316,7 +316,7 @@ class Engine(Transitions):
                 self.kinds[ended.kind].follower_failed(self, ended, failure)
         return ended
 
-    def _run(self, operation_id: str, workers: int, after_step: Callable[[], None]) -> Operation:
+    def _run(self, operation_id: str, workers: int, after_step: Callable[[], None]) -> OperationRow:
         with self._driving(operation_id) as is_ours:
             if is_ours and workers > 1:
                 self._run_on_threads(operation_id, workers, after_step)
@@ -406,11 +406,11 @@ class Engine(Transitions):
             self.finish(operation)
         return False
 
-    def finish(self, operation: Operation) -> None:
+    def finish(self, operation: OperationRow) -> None:
         """Apply all claims and publish all paths in one transaction; an error in it fails the operation."""
         run, is_decided = self.run_of(operation), False
         try:
-            with uncollected(), self.catalog.write() as tx:
+            with pause_gc(), self.catalog.write() as tx:
                 run.renew(self.fence(tx.conn, operation.id))
                 body = run.operation.body
                 if operations.first_open_stage(tx.conn, operation.id) is not None:
@@ -436,10 +436,10 @@ class Engine(Transitions):
         self._note_finished(replace(operation, body=body), result)
         run.flush()
         self.metrics.publication_delay.observe(max(0.0, self.catalog.clock.now() - last))
-        self.ended(operation, DONE)
+        self.note_end(operation, DONE)
         self.kinds[operation.kind].after(self, operation, result)
 
-    def _note_finished(self, operation: Operation, result: Record) -> None:
+    def _note_finished(self, operation: OperationRow, result: Record) -> None:
         """Remember the end of an operation, and forget the oldest one beyond the maximum."""
         ended = self.catalog.clock.now()
         with self._lock:
@@ -449,7 +449,7 @@ class Engine(Transitions):
             while len(self._finished) > _REMEMBERED:
                 del self._finished[next(iter(self._finished))]
 
-    def follower(self, operation: Operation) -> str | None:
+    def follower(self, operation: OperationRow) -> str | None:
         """Return the id of the operation that began when this one ended, or None."""
         found: str | None = self.run_of(operation).body.followed_by
         return found
@@ -457,7 +457,7 @@ class Engine(Transitions):
     # -- taking over
     # --------------------------------------------------------------------------------------------------------
 
-    def orphans(self, only: str | None = None) -> list[Operation]:
+    def orphans(self, only: str | None = None) -> list[OperationRow]:
         """Return unfinished operations that no thread runs: their process died, or no thread here has them.
 
         ``only``: return just this operation, if it is such an orphan.
@@ -465,14 +465,14 @@ class Engine(Transitions):
         with self.catalog.read() as conn:
             return self._orphans(conn, only)
 
-    def _orphans(self, conn: Connection, only: str | None = None) -> list[Operation]:
+    def _orphans(self, conn: Connection, only: str | None = None) -> list[OperationRow]:
         live = sessions.live_sessions(conn, self.catalog.clock.now())
         with self._lock:
             busy = self._driven | self._attended.difference({only})
         mine = self.lease.id
         return [
             o
-            for o in operations.unfinished(conn)
+            for o in operations.unfinished_operations(conn)
             if o.kind in self.kinds
             and only in (None, o.id)
             and (o.id not in busy if o.session_id == mine else o.session_id not in live)
@@ -488,7 +488,7 @@ class Engine(Transitions):
             return []
         for orphan in orphans:
             if orphan.session_id != self.lease.id and self.markers.exists(orphan.id):
-                self._refuse(orphan.id, refused_elsewhere(orphan.id))
+                self._refuse(orphan.id, refused_by_other(orphan.id))
         looked_at = {orphan.id for orphan in orphans}
         session_id = self.lease.ensure()
         with self.catalog.write() as tx:
@@ -499,7 +499,7 @@ class Engine(Transitions):
             ]
             for operation in found:
                 operations.save(tx, operation.id, session_id=session_id, process=sessions.this_process())
-                shards.forget_begun(tx, operation.id)
+                part_progress.forget_begun(tx, operation.id)
         for operation in (o for o in found if o.session_id != session_id):
             self.metrics.resumed.labels(operation.kind).inc()
             event(
@@ -510,7 +510,7 @@ class Engine(Transitions):
             )
         return [o.id for o in found]
 
-    def _is_known(self, conn: Connection, operation: Operation, only: str | None) -> bool:
+    def _is_known(self, conn: Connection, operation: OperationRow, only: str | None) -> bool:
         """Return whether this version can read all records of the operation.
 
         If ``only`` this operation is wanted, raises the error instead.
@@ -566,7 +566,7 @@ class Engine(Transitions):
     # -- looking, waiting, ending
     # --------------------------------------------------------------------------------------------------------
 
-    def get(self, operation_id: str) -> Operation:
+    def get(self, operation_id: str) -> OperationRow:
         with self.catalog.read() as conn:
             return operations.get(conn, operation_id, counted=True)
 
@@ -574,9 +574,9 @@ class Engine(Transitions):
         self,
         operation_id: str,
         timeout: float | None = None,
-        on_progress: Callable[[Operation], None] = lambda _: None,
+        on_progress: Callable[[OperationRow], None] = lambda _: None,
         workers: int = 1,
-    ) -> Operation:
+    ) -> OperationRow:
         """Wait until an operation has ended; if no thread or process runs it, run it here.
 
         TIMEOUT leaves it running. Followers that this process runs are waited for as well.
@@ -609,8 +609,8 @@ class Engine(Transitions):
         self,
         operation_id: str,
         timeout: float | None = None,
-        on_progress: Callable[[Operation], None] = lambda _: None,
-    ) -> Operation:
+        on_progress: Callable[[OperationRow], None] = lambda _: None,
+    ) -> OperationRow:
         """Wait for an operation and its followers, which count as parts of it; raise the error of either.
 
         Another process may run them, if it took this one for dead.
@@ -630,7 +630,7 @@ class Engine(Transitions):
                 return self.get(operation_id)  # with the followers' changes
         return ended
 
-    def cancel(self, operation_id: str) -> Operation:
+    def cancel(self, operation_id: str) -> OperationRow:
         """Request that an operation be undone.
 
         The thread or process that runs it interrupts its slow work and undoes it before the next transition.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from strandline.catalog import sessions, shards
+from strandline.catalog import part_progress, sessions
 from strandline.catalog.operations import PartRow
-from strandline.catalog.writer import Writer
+from strandline.catalog.transactions import Writer
 from strandline.errors import Cancelled, Internal, StrandlineError
 
 
@@ -20,11 +20,11 @@ def save_failed(tx: Writer, part: PartRow, error: StrandlineError) -> None:
     """Store a failed attempt of a part."""
     began = tx.now if part.began is None else part.began
     now = began + (part.seconds or 0.0)
-    attempt = shards.attempt_of(error, began=began, now=now, process=sessions.this_process())
-    shards.save_failed(tx, part, attempt)
+    attempt = part_progress.attempt_of(error, began=began, now=now, process=sessions.this_process())
+    part_progress.save_failed(tx, part, attempt)
 
 
-def cancelled(operation_id: str) -> Cancelled:
+def cancelled_error(operation_id: str) -> Cancelled:
     return Cancelled(f"operation {operation_id} was cancelled")
 
 

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 from sqlalchemy import Connection
 
 from strandline import records
-from strandline.catalog import many, operations, paths, sessions
-from strandline.catalog.ledger import Notice
-from strandline.catalog.operations import DONE, NewPart, Operation, PartRow
+from strandline.catalog import bulk_paths, operations, paths, sessions
+from strandline.catalog.metrics_buffer import Notice
+from strandline.catalog.operations import DONE, NewPart, OperationRow, PartRow
 from strandline.catalog.paths import Path
+from strandline.catalog.transactions import Writer
 from strandline.catalog.versions import Claim, Joined, Taken, VersionRegistry, Wish
-from strandline.catalog.writer import Writer
 from strandline.errors import StrandlineError, TimedOut, Unavailable
 from strandline.metrics import Metrics, event, is_logged
 from strandline.records import Record, later
@@ -117,7 +117,7 @@ class Planning(Generic[Q]):
 
         If the operation fails, created directories are removed if they are empty.
         """
-        parents, made = many.make_parents(tx, wanted, step)
+        parents, made = bulk_paths.make_parents(tx, wanted, step)
         for parent in parents.values():
             paths.check_ready(parent, self.id)
         self.directories += made
@@ -131,14 +131,14 @@ class Run(Generic[Q, B, G]):
     parsed plans with their texts, by operation: a plan may name all tables of the warehouse.
     """
 
-    operation: Operation
+    operation: OperationRow
     request: Q
     body: B
     progress: G
 
     def __init__(
         self,
-        operation: Operation,
+        operation: OperationRow,
         kind: Kind[Q, B, G],
         *,
         registry: VersionRegistry,
@@ -154,7 +154,7 @@ class Run(Generic[Q, B, G]):
         self._held_back: list[Callable[[], None]] = []
         self.renew(operation)
 
-    def renew(self, operation: Operation) -> None:
+    def renew(self, operation: OperationRow) -> None:
         """Take over the operation's present state in the catalog."""
         of = f"of operation {operation.id} ({operation.kind})"
         self.operation = operation
@@ -398,7 +398,7 @@ class Kind(ABC, Generic[Q, B, G]):
         """
         return None
 
-    def follower_failed(self, engine: Engine, operation: Operation, error: StrandlineError) -> None:
+    def follower_failed(self, engine: Engine, operation: OperationRow, error: StrandlineError) -> None:
         """Clean up after a failed follower. Must not raise."""
 
     def let_go(self, operation_id: str) -> None:
@@ -407,7 +407,7 @@ class Kind(ABC, Generic[Q, B, G]):
         It must not raise, and does not run if the process dies before.
         """
 
-    def after(self, engine: Engine, operation: Operation, result: Any) -> None:
+    def after(self, engine: Engine, operation: OperationRow, result: Any) -> None:
         """Do further work after the operation is durably done, on the thread that ran it.
 
         It must not raise, and does not run if the process dies before.

@@ -14,13 +14,13 @@ from typing import Any, ClassVar, TypeVar
 from sqlalchemy import Connection
 
 from strandline import names
-from strandline.catalog import chains, many, paths, tables
-from strandline.catalog.many import NewPath
+from strandline.catalog import bulk_paths, chains, paths, tables
+from strandline.catalog.bulk_paths import NewPath
 from strandline.catalog.paths import Path
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import Hold
+from strandline.catalog.transactions import Writer, current_step
 from strandline.catalog.versions import unit_above, units_above
-from strandline.catalog.writer import Writer, current_step
 from strandline.errors import AlreadyExists, Internal, InvalidArgument, PreconditionFailed
 from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning, Run
 from strandline.records import Nothing, Record, later
@@ -116,7 +116,7 @@ class StreamPart(Handler[AnyRun, S]):
             if part.body.stream is not None
         ]
         step = parts[0].body.step  # one cut for all
-        streams = many.add(tx, new, step=step, state="creating", operation_id=run.operation.id)
+        streams = bulk_paths.add(tx, new, step=step, state="creating", operation_id=run.operation.id)
         run.move_all(tx, [(part, tables[part.body.table_id]) for part in asked])
         created = {part.id: stream.id for part, stream in zip(asked, streams, strict=True)}
         return [replace(p.body, stream_id=created[p.id]) if p.id in created else p.body for p in parts]
@@ -128,7 +128,7 @@ class StreamPart(Handler[AnyRun, S]):
         tables.add_holds(
             tx,
             *(
-                _hold(_created(body), body.table_id, body.stream, body.step)
+                _hold(_create_streams(body), body.table_id, body.stream, body.step)
                 for body in bodies
                 if body.stream is not None
             ),
@@ -136,12 +136,12 @@ class StreamPart(Handler[AnyRun, S]):
         return bodies
 
     def wait_all(self, tx: Writer, run: AnyRun, parts: Sequence[Part[S]], made: Sequence[Any]) -> list[S]:
-        steps = {_created(part.body): part.body.step for part in parts if part.body.stream is not None}
+        steps = {_create_streams(part.body): part.body.step for part in parts if part.body.stream is not None}
         begun = {
             stream.id: replace(stream.record(StreamBody), cursor=steps[stream.id])
             for stream in paths.by_ids(tx.conn, steps)
         }
-        many.set_bodies(tx, begun)
+        bulk_paths.set_bodies(tx, begun)
         return [part.body for part in parts]
 
 
@@ -162,7 +162,7 @@ def add_streams(
 ) -> None:
     """Add streams that begin at ``step``, each on its table; the caller claims the tables' versions."""
     wanted = [_new_path(table, stream, step, cursor=step) for table, stream in new]
-    made = many.add(tx, wanted, step=step, state=state, operation_id=operation_id)
+    made = bulk_paths.add(tx, wanted, step=step, state=state, operation_id=operation_id)
     pairs = zip(made, new, strict=True)
     tables.add_holds(tx, *(_hold(path.id, table.id, stream, step) for path, (table, stream) in pairs))
 
@@ -183,7 +183,7 @@ def _hold(stream_id: int, table_id: int, stream: StreamSpec, step: int) -> Hold:
     return Hold(stream_id, table_id, step, stream.mode in STATEFUL_MODES)
 
 
-def _created(body: NewStream) -> int:
+def _create_streams(body: NewStream) -> int:
     assert body.stream_id is not None  # set by the first phase
     return body.stream_id
 
@@ -284,7 +284,7 @@ def droppable_streams(
     A stream is left out if another operation works on it or on its table, so that this operation does not
     fail by chance.
     """
-    streams = many.owned(conn, owner.id, beside)
+    streams = bulk_paths.owned_paths(conn, owner.id, beside)
     tables = {p.id: p for p in paths.by_ids(conn, [s.parent_id for s in streams if s.parent_id is not None])}
     above = units_above(conn, tables.values())
     free = {
@@ -302,7 +302,7 @@ def _is_free(path: Path, operation_id: str) -> bool:
 def require_streams(conn: Connection, wanted: Iterable[str]) -> list[Path]:
     """Return the streams with these names, each once; raise an error for the first that is not a stream."""
     asked = list(dict.fromkeys(names.normalize(path) for path in wanted))
-    found = many.find(conn, asked)
+    found = bulk_paths.find(conn, asked)
     return [
         found[path] if path in found and found[path].type == "stream" else paths.require(conn, path, "stream")
         for path in asked
@@ -311,7 +311,7 @@ def require_streams(conn: Connection, wanted: Iterable[str]) -> list[Path]:
 
 def check_free(conn: Connection, tables: Iterable[Path], name: str) -> None:
     """Refuse a stream name that is already taken on one of the tables."""
-    for found in many.named_below(conn, tables, name).values():
+    for found in bulk_paths.find_below(conn, tables, name).values():
         raise AlreadyExists(
             f"{found.path} is {names.with_article(found.type)} already", "Choose another name."
         )

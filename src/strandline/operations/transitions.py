@@ -20,17 +20,17 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from strandline.catalog import operations, sessions, shards
+from strandline.catalog import operations, part_progress, sessions
 from strandline.catalog.connection import Catalog
-from strandline.catalog.operations import CANCELLED, CANCELLING, FAILED, Failure, Operation, PartRow
+from strandline.catalog.operations import CANCELLED, CANCELLING, FAILED, Failure, OperationRow, PartRow
 from strandline.catalog.versions import VersionRegistry
-from strandline.cycles import uncollected
 from strandline.errors import Cancelled, Corrupted, InvalidArgument, OperationNotFound, StrandlineError
+from strandline.gc_pause import pause_gc
 from strandline.metrics import Metrics, event
 from strandline.operations.callers import Markers, NoMarkers
-from strandline.operations.failure import Cancelling, Lost, as_ours, cancelled, save_failed
+from strandline.operations.failure import Cancelling, Lost, as_ours, cancelled_error, save_failed
 from strandline.operations.kind import AnyRun, Handler, Kind, Part, Run, read_part
-from strandline.operations.parameters import Lease, Scheduler
+from strandline.operations.protocols import Lease, Scheduler
 from strandline.threads import within
 
 _WINDOW = 64
@@ -79,13 +79,13 @@ class Transitions:
     def __post_init__(self, of_kinds: Iterable[Kind[Any, Any, Any]]) -> None:
         self.kinds = {kind.name: kind for kind in of_kinds}
 
-    def runnable(self, operation_id: str) -> tuple[Operation, list[PartRow]]:
+    def runnable(self, operation_id: str) -> tuple[OperationRow, list[PartRow]]:
         """Return the operation, and the first parts that can advance now."""
         with self.catalog.read() as conn:
             found = operations.open_parts(conn, operation_id, max(_WINDOW, 2 * self.together))
             return operations.get(conn, operation_id), found
 
-    def bunch(self, operation: Operation, runnable: Sequence[PartRow]) -> list[PartRow]:
+    def bunch(self, operation: OperationRow, runnable: Sequence[PartRow]) -> list[PartRow]:
         """Return the next part, with similar parts that advance with it.
 
         They share their transaction or their slow work. Parts with slow work, and parts that have failed
@@ -102,7 +102,7 @@ class Transitions:
         alike = [first, *(p for p in others if (p.kind, p.state) == (first.kind, first.state))]
         return alike[: self._sharing(operation, alike[: self.together]) if slow else self.together]
 
-    def _sharing(self, operation: Operation, parts: Sequence[PartRow]) -> int:
+    def _sharing(self, operation: OperationRow, parts: Sequence[PartRow]) -> int:
         """Return how many of the parts share their slow work and their transaction.
 
         A part that cannot be read advances alone, and fails there.
@@ -113,11 +113,11 @@ class Transitions:
         except Corrupted:
             return 1
 
-    def is_quick(self, operation: Operation, part: PartRow) -> bool:
+    def is_quick(self, operation: OperationRow, part: PartRow) -> bool:
         """Return whether the present phase of a part has no slow work."""
         return self.handler_of(operation, part).is_quick(part.state)
 
-    def advance(self, operation: Operation, *parts: PartRow) -> bool:
+    def advance(self, operation: OperationRow, *parts: PartRow) -> bool:
         """Run the present phase of parts of one kind and state, in one transaction.
 
         Returns False if the operation ended over it. If the slow work of a part fails, the others advance all
@@ -138,7 +138,7 @@ class Transitions:
                 is_on = self.part_failed(operation, part, error)
         return is_on
 
-    def _work(self, operation: Operation, parts: Sequence[PartRow], began: float) -> Sequence[Any]:
+    def _work(self, operation: OperationRow, parts: Sequence[PartRow], began: float) -> Sequence[Any]:
         """Do the slow work of parts; return for each its result or its error."""
         handler = self.handler_of(operation, parts[0])
         try:
@@ -149,11 +149,11 @@ class Transitions:
             def work() -> Sequence[Any]:
                 return [handler.work(run, typed[0])] if len(typed) == 1 else handler.work_all(run, typed)
 
-            return self._watched(handler, parts, work, (began, min(limits))) if limits else work()
+            return self._watch(handler, parts, work, (began, min(limits))) if limits else work()
         except Exception as error:
             return [error] * len(parts)
 
-    def _watched(
+    def _watch(
         self,
         handler: Handler[Any, Any],
         parts: Sequence[PartRow],
@@ -197,14 +197,14 @@ class Transitions:
         # The record is only for display, so the work continues without it.
         with contextlib.suppress(StrandlineError), self.catalog.write() as tx:
             self.fence(tx.conn, operation_id)
-            shards.note_begun(tx, operation_id, [p.id for p in parts], began, sessions.this_process())
+            part_progress.note_begun(tx, operation_id, [p.id for p in parts], began, sessions.this_process())
 
     def ask_if_wanted(self, operation_id: str) -> None:
         """Raise what ``fence`` raises; ignore a catalog that does not answer."""
         with contextlib.suppress(StrandlineError), self.catalog.read() as conn:
             self.fence(conn, operation_id)
 
-    def _advance(self, operation: Operation, parts: Sequence[PartRow], made: Sequence[Any]) -> bool:
+    def _advance(self, operation: OperationRow, parts: Sequence[PartRow], made: Sequence[Any]) -> bool:
         """Run the transaction of parts, with the results of their slow work in ``made``.
 
         If it fails, each part is run alone, from its work on: one that cannot advance does not stop the
@@ -232,7 +232,7 @@ class Transitions:
             )
         return True
 
-    def part_failed(self, operation: Operation, part: PartRow, error: Exception) -> bool:
+    def part_failed(self, operation: OperationRow, part: PartRow, error: Exception) -> bool:
         """Retry a part after a pause if its handler allows it; otherwise fail and undo the operation.
 
         The failure of an attempt that was given up before is ignored. Returns False if the operation has
@@ -272,17 +272,17 @@ class Transitions:
                 clock.sleep(min(left, LOOK_SECONDS))
                 self.ask_if_wanted(operation_id)
 
-    def is_unwanted(self, operation: Operation) -> bool:
+    def is_unwanted(self, operation: OperationRow) -> bool:
         """Return whether an operation is to be undone: it was cancelled, or its caller was given an error."""
         return operation.state == CANCELLING or operation.id in self.refused
 
-    def undo_unwanted(self, operation: Operation) -> None:
+    def undo_unwanted(self, operation: OperationRow) -> None:
         """Undo an operation that was cancelled or refused."""
-        error = self.refused.get(operation.id) or cancelled(operation.id)
+        error = self.refused.get(operation.id) or cancelled_error(operation.id)
         self.undo(operation, CANCELLED if isinstance(error, Cancelled) else FAILED, error)
 
     def undo(
-        self, operation: Operation, state: str, error: StrandlineError, failed: PartRow | None = None
+        self, operation: OperationRow, state: str, error: StrandlineError, failed: PartRow | None = None
     ) -> None:
         """Roll back all that the operation did, in one transaction.
 
@@ -290,7 +290,7 @@ class Transitions:
         """
         run = self.run_of(operation)
         try:
-            with uncollected(), self.catalog.write() as tx:
+            with pause_gc(), self.catalog.write() as tx:
                 run.renew(self.fence(tx.conn, operation.id, cancelling=True))
                 operations.roll_back(tx, operation.id, self.registry, run.body.directories)
                 if failed is not None:
@@ -298,7 +298,7 @@ class Transitions:
                 operations.save(tx, operation.id, state=state, error=Failure.of(error), ended=tx.now)
         except Lost:
             return
-        self.ended(operation, state, error)
+        self.note_end(operation, state, error)
 
     def _transition(
         self, handler: Handler[Any, Any], run: AnyRun, parts: Sequence[Part[Any]], made: Sequence[Any]
@@ -314,7 +314,7 @@ class Transitions:
         try:
             # Writers are serialized anyway, and a thread wakes up sooner than a database that polls for the
             # lock.
-            with self._turn, uncollected(), self.catalog.write() as tx:
+            with self._turn, pause_gc(), self.catalog.write() as tx:
                 run.renew(self.fence(tx.conn, run.operation.id))
                 due = self._due(tx.conn, run.operation.id, parts)
                 if due:
@@ -349,7 +349,7 @@ class Transitions:
         """Return whether a part has not changed since it was read."""
         return _is_same(operations.present_parts(conn, part.operation_id, [part.id]).get(part.id), part)
 
-    def ended(self, operation: Operation, state: str, error: StrandlineError | None = None) -> None:
+    def note_end(self, operation: OperationRow, state: str, error: StrandlineError | None = None) -> None:
         self.settle(operation)
         self.metrics.operations.labels(operation.kind, state).inc()
         event(
@@ -360,7 +360,7 @@ class Transitions:
             error=error and error.message,
         )
 
-    def settle(self, operation: Operation) -> None:
+    def settle(self, operation: OperationRow) -> None:
         """Release what this process keeps of an operation that has ended. May be repeated."""
         self._plans.pop(operation.id, None)
         self._unwanted.discard(operation.id)
@@ -370,7 +370,7 @@ class Transitions:
                 self.markers.remove(operation.id)
         self.kinds[operation.kind].let_go(operation.id)
 
-    def fence(self, conn: Connection, operation_id: str, *, cancelling: bool = False) -> Operation:
+    def fence(self, conn: Connection, operation_id: str, *, cancelling: bool = False) -> OperationRow:
         """Return the operation if it still runs and belongs to this session.
 
         Raises Lost if not, and Cancelling if it is to be undone.
@@ -393,10 +393,10 @@ class Transitions:
             )
         return kind
 
-    def handler_of(self, operation: Operation, part: PartRow) -> Handler[Any, Any]:
+    def handler_of(self, operation: OperationRow, part: PartRow) -> Handler[Any, Any]:
         return self.kind_of(operation.kind).handler(part.kind)
 
-    def run_of(self, operation: Operation) -> AnyRun:
+    def run_of(self, operation: OperationRow) -> AnyRun:
         return Run(
             operation,
             self.kind_of(operation.kind),

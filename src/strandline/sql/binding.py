@@ -18,7 +18,7 @@ from strandline.names import count
 from strandline.sql.tokens import BOUND, HEX, NAME, NUMBER, STRING, WORD, Token, fault
 from strandline.types import coerce, parse_type, python_value
 
-__all__ = ["Params", "arguments", "bind", "bound_value", "named_text", "names_of", "values_of"]
+__all__ = ["Params", "arguments", "bind", "bind_value", "name_markers", "names_of", "values_of"]
 
 Params: TypeAlias = "Sequence[Any] | Mapping[str, Any] | None"
 
@@ -43,7 +43,7 @@ def bind(text: str, tokens: Sequence[Token], params: Params) -> list[Token]:
     markers = list(_markers(tokens, dollars=params is not None))
     if params is None:
         if markers:
-            what = _shown(tokens, markers[0])
+            what = _marker_text(tokens, markers[0])
             raise fault(text, tokens[markers[0].place].start, f"the marker {what} has no value", _NONE)
         return list(tokens)
     values = _values(text, tokens, markers, params)
@@ -86,7 +86,7 @@ def _is_path(tokens: Sequence[Token], place: int) -> bool:
     )
 
 
-def _shown(tokens: Sequence[Token], marker: _Marker) -> str:
+def _marker_text(tokens: Sequence[Token], marker: _Marker) -> str:
     return "".join(token.text for token in tokens[marker.place : marker.place + marker.size])
 
 
@@ -107,13 +107,13 @@ def _values(text: str, tokens: Sequence[Token], markers: list[_Marker], params: 
             f"the text has {count(len(markers), 'marker')}, and {count(len(params), 'value')} to be bound",
             "Give one value for each ?, in their order.",
         )
-    return [bound_value(value, f"value {number}") for number, value in enumerate(params, 1)]
+    return [bind_value(value, f"value {number}") for number, value in enumerate(params, 1)]
 
 
 def _by_name(
     text: str, tokens: Sequence[Token], markers: list[_Marker], params: Mapping[str, Any]
 ) -> list[Any]:
-    values = {name: bound_value(value, f":{name}") for name, value in params.items()}
+    values = {name: bind_value(value, f":{name}") for name, value in params.items()}
     for marker in markers:
         if marker.name is None:
             raise fault(text, tokens[marker.place].start, "a marker ? has no name for a dict", _HINT)
@@ -122,7 +122,7 @@ def _by_name(
             raise fault(
                 text,
                 tokens[marker.place].start,
-                f"the marker {_shown(tokens, marker)} has no value",
+                f"the marker {_marker_text(tokens, marker)} has no value",
                 f"Give one for it; values are given for: {known}.",
             )
     used = {marker.name for marker in markers}
@@ -151,7 +151,7 @@ def _token(text: str, start: int, value: Any) -> Token:
     return Token(kind, text, start, bound=value)
 
 
-def bound_value(value: Any, what: str) -> Any:
+def bind_value(value: Any, what: str) -> Any:
     """Return a value that can be bound in its plain form; raise InvalidArgument for other values.
 
     The plain forms are None, bool, int, float, Decimal, str, bytes, date, and datetime in UTC.
@@ -247,7 +247,7 @@ def _argument(value: Any) -> Any:
 # --- as text that is read again ---------------------------------------------------------------------------
 
 
-def named_text(source: str, tokens: Sequence[Token]) -> str:
+def name_markers(source: str, tokens: Sequence[Token]) -> str:
     """Return the text of tokens with a named marker for each bound one, for use inside another text."""
     parts: list[str] = []
     at = tokens[0].start

@@ -8,7 +8,7 @@ from typing import Any
 
 from strandline.types import Type
 
-__all__ = ["constant", "typed_constant"]
+__all__ = ["cast_constant", "constant"]
 
 
 def constant(value: Any) -> str:
@@ -22,7 +22,7 @@ def constant(value: Any) -> str:
     return _string(value.isoformat() if isinstance(value, date) else str(value))
 
 
-def typed_constant(type_: Type, value: Any) -> str:
+def cast_constant(type_: Type, value: Any) -> str:
     """Return an expression for a canonical value with the type's physical form on Spark."""
     if value is not None and type_.kind in ("bool", "bytes"):
         return constant(value)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from strandline import names
 from strandline.errors import InvalidArgument, SyntaxFault, Unsupported
-from strandline.sql.syntax import Expression, shown
+from strandline.sql.syntax import Expression, display_token
 from strandline.sql.tokens import BOUND, END, NAME, NUMBER, STRING, WORD, Token, fault, place, unquote, value
 
 __all__ = ["TokenCursor"]
@@ -63,17 +63,17 @@ class TokenCursor:
 
     # --- errors --------------------------------------------------------------------------------------------
 
-    def found(self) -> str:
+    def describe_next(self) -> str:
         token = self.peek()
         if token.kind == END:
             return "the end of the statement"
-        return shown(token)
+        return display_token(token)
 
     def fault(self, message: str, hint: str | None = None, token: Token | None = None) -> SyntaxFault:
         """Return an error at ``token``, or at the next token, which the message then names as found."""
         if token is None:
             return fault(
-                self.source, self.peek().start, f"{message}, found {self.found()}", hint or self.hint
+                self.source, self.peek().start, f"{message}, found {self.describe_next()}", hint or self.hint
             )
         return fault(self.source, token.start, message, hint or self.hint)
 
@@ -197,4 +197,4 @@ class TokenCursor:
             self.at += 1
         if self.at == start:
             raise self.fault("expected an expression")
-        return Expression(self.source, self.tokens[start : self.at]).checked()
+        return Expression(self.source, self.tokens[start : self.at]).check()

@@ -11,12 +11,12 @@ from strandline.names import did_you_mean
 if TYPE_CHECKING:
     from strandline.sql.statements import Setting, SettingValue
 
-__all__ = ["Options", "read_boolean"]
+__all__ = ["StatementOptions", "read_boolean"]
 
 C = TypeVar("C", bound=str)
 
 
-class Options:
+class StatementOptions:
     """Settings by name. A name that is not known, or is given twice, is refused."""
 
     def __init__(self, statement: str, settings: Sequence[Setting], known: Sequence[str]) -> None:

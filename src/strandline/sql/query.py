@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from strandline.names import backticked
+from strandline.names import quote_spark
 from strandline.sql.binding import Params, arguments, bind
 from strandline.sql.cursor import TokenCursor
-from strandline.sql.evaluate.simple import SimpleSelect, recognise
+from strandline.sql.evaluate.simple_select import SimpleSelect, recognise
 from strandline.sql.references import TableRef, has_extras, read_reference
 from strandline.sql.spark import edits_of, splice
 from strandline.sql.syntax import Parsed, names_in, parse_spark
@@ -67,23 +67,25 @@ class Query:
             return splice(self.text, self.edits)
         covered = [(table.start, table.end) for table in self.tables]
         pieces = [
-            (start, end, _doubled(piece))
+            (start, end, _double_quotes(piece))
             for start, end, piece in self.edits
             if not any(low <= start < high for low, high in covered)
         ]
         for table, name in zip(self.tables, names, strict=True):
             pieces.append((table.start, table.end, name))
             if table.alias is None:
-                pieces.append((table.alias_at, table.alias_at, f" AS {_doubled(backticked(table.name))}"))
+                pieces.append(
+                    (table.alias_at, table.alias_at, f" AS {_double_quotes(quote_spark(table.name))}")
+                )
         parts: list[str] = []
         at = 0
         for start, end, piece in sorted(pieces, key=lambda item: item[:2]):
-            parts += (_doubled(self.text[at:start]), piece)
+            parts += (_double_quotes(self.text[at:start]), piece)
             at = end
-        return "".join([*parts, _doubled(self.text[at:])])
+        return "".join([*parts, _double_quotes(self.text[at:])])
 
 
-def _doubled(text: str) -> str:
+def _double_quotes(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
@@ -104,7 +106,7 @@ def query_of(source: str, tokens: Sequence[Token]) -> Query:
     edits = edits_of(tokens)
     simple = recognise(source, tokens)
     if simple is not None:
-        table = _moved(simple.table, base)
+        table = _move_clause(simple.table, base)
         return Query(
             text,
             tables=(table,),
@@ -112,13 +114,13 @@ def query_of(source: str, tokens: Sequence[Token]) -> Query:
             edits=edits,
             names=names_in(tokens),
             args=_arguments(tokens, [simple.table]),
-            tree=lambda: _parsed(source, tokens)[0].tree,
+            tree=lambda: _parse(source, tokens)[0].tree,
         )
-    parsed, folded = _parsed(source, tokens)
+    parsed, folded = _parse(source, tokens)
     tables, files = _tables(source, tokens, parsed, folded)
     return Query(
         text,
-        tables=tuple(_moved(table, base) for table in tables),
+        tables=tuple(_move_clause(table, base) for table in tables),
         files=files,
         edits=edits,
         names=names_in(tokens),
@@ -127,7 +129,7 @@ def query_of(source: str, tokens: Sequence[Token]) -> Query:
     )
 
 
-def _parsed(source: str, tokens: Sequence[Token]) -> tuple[Parsed, dict[int, tuple[TableRef, int]]]:
+def _parse(source: str, tokens: Sequence[Token]) -> tuple[Parsed, dict[int, tuple[TableRef, int]]]:
     _check_commas(source, tokens)
     folded = _fold(source, tokens)
     skip = {place for ref_place, (_, end) in folded.items() for place in range(ref_place + 1, end)}
@@ -148,7 +150,7 @@ def _arguments(tokens: Sequence[Token], tables: Sequence[TableRef]) -> dict[str,
     return arguments(t for t in tokens if not any(ref.start <= t.start < ref.end for ref in tables))
 
 
-def _moved(ref: TableRef, base: int) -> TableRef:
+def _move_clause(ref: TableRef, base: int) -> TableRef:
     return replace(ref, start=ref.start - base, end=ref.end - base, alias_at=ref.alias_at - base)
 
 
@@ -259,7 +261,7 @@ def _add_table(
                 "a dot does not separate the parts of a path",
                 "Put a path in backticks: `dir/table`.",
             )
-        files.append(f"{first}.{backticked(name.name)}")
+        files.append(f"{first}.{quote_spark(name.name)}")
         return
     alias = node.args.get("alias")
     shown = alias.name if alias is not None and alias.name else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strandline.sql.backups import read_drop_collection
 from strandline.sql.cursor import TokenCursor
-from strandline.sql.keep import KEEP_FORM, read_keep
+from strandline.sql.retention_rules import KEEP_FORM, read_keep
 from strandline.sql.statements import DropBackup, DropBackupCollection, PinBackup, Prune
 
 __all__ = ["read_drop_backup", "read_pin", "read_prune"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
-from strandline.names import backticked
+from strandline.names import quote_spark
 from strandline.sql.binding import marker_of
 from strandline.sql.tokens import NAME, NUMBER, STRING, WORD, Token, unquote, value
 
@@ -62,7 +62,7 @@ def rewrites(tokens: Sequence[Token]) -> dict[int, str]:
                 found[place] = token.text[:-1]
         elif token.kind == NAME:
             if "\\" in token.text:
-                found[place] = backticked(unquote(token.text))
+                found[place] = quote_spark(unquote(token.text))
         elif token.key == "(":
             casts.append(before in ("CAST", "TRY_CAST"))
         elif token.key == ")":

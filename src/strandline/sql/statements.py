@@ -14,9 +14,9 @@ from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
 from strandline.model import IndexDef
-from strandline.sql.keep import Keep
 from strandline.sql.query import Query
 from strandline.sql.references import TableRef
+from strandline.sql.retention_rules import Keep
 from strandline.sql.syntax import Expression
 from strandline.sql.tokens import START, Position
 

@@ -16,8 +16,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from strandline.errors import SyntaxFault
-from strandline.names import backticked
-from strandline.sql.binding import Params, bind, named_text, values_of
+from strandline.names import quote_spark
+from strandline.sql.binding import Params, bind, name_markers, values_of
 from strandline.sql.spark import UINT64, rewrites
 from strandline.sql.tokens import (
     BOUND,
@@ -36,7 +36,7 @@ from strandline.sql.tokens import (
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = ["Expression", "Parsed", "names_in", "parse_expression", "parse_spark", "shown", "token_of"]
+__all__ = ["Expression", "Parsed", "display_token", "names_in", "parse_expression", "parse_spark", "token_of"]
 
 MAX_DEPTH = 150
 """Maximum nesting of parentheses; more could exhaust the stack."""
@@ -55,7 +55,7 @@ class Expression:
     source: str
     tokens: Sequence[Token]
 
-    def checked(self) -> Expression:
+    def check(self) -> Expression:
         """Return the expression; raise SyntaxFault if it is not well formed."""
         if not _is_plain(self.tokens):
             self.ast  # noqa: B018
@@ -75,7 +75,7 @@ class Expression:
 
         ``params`` has the values.
         """
-        return named_text(self.source, self.tokens)
+        return name_markers(self.source, self.tokens)
 
     @property
     def params(self) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def parse_expression(text: str, params: Params = None) -> Expression:
         raise fault(
             text, 0, "expected an expression", "Write a value, a column or a condition, for example n + 1."
         )
-    return Expression(text, tokens).checked()
+    return Expression(text, tokens).check()
 
 
 def names_in(tokens: Sequence[Token]) -> frozenset[str]:
@@ -176,12 +176,12 @@ def parse_spark(
 
     _check_depth(source, tokens)
     logging.getLogger("sqlglot").setLevel(logging.ERROR)  # its warnings are errors below
-    text, starts, places = _masked(tokens, rewrites(tokens), prefix, skip)
+    text, starts, places = _mask_literals(tokens, rewrites(tokens), prefix, skip)
     try:
         trees = sqlglot.parse(text, dialect="spark")
         tree = trees[0] if len(trees) == 1 else None
     except SqlglotError as error:
-        raise _translated(
+        raise _translate_error(
             error, source, tokens, Parsed(sqlglot.exp.Null(), starts, places), text=text, hint=hint
         ) from None
     except RecursionError:
@@ -215,7 +215,7 @@ def _check_depth(source: str, tokens: Sequence[Token]) -> None:
                 depth -= 1
 
 
-def _masked(
+def _mask_literals(
     tokens: Sequence[Token], changed: Mapping[int, str], prefix: str, skip: Collection[int]
 ) -> tuple[str, list[int], list[int]]:
     """Return the text for sqlglot, the start of each of its tokens, and the place of its source token.
@@ -235,7 +235,7 @@ def _masked(
         elif token.kind in (STRING, HEX, BOUND):
             piece = f"'s{place}'"
         elif token.kind == NAME:
-            piece = backticked(unquote(token.text))
+            piece = quote_spark(unquote(token.text))
         elif token.kind == PUNCT:
             piece = token.text
         else:
@@ -254,7 +254,7 @@ def _masked(
     return "".join(parts), starts, places
 
 
-def _translated(
+def _translate_error(
     error: Exception, source: str, tokens: Sequence[Token], way: Parsed, *, text: str, hint: str
 ) -> SyntaxFault:
     """Return sqlglot's error as a SyntaxFault at its place in the source."""
@@ -269,12 +269,12 @@ def _translated(
         place = way.token_at(sum(len(part) + 1 for part in lines[:line]) + max(column - len(highlight), 0))
     description = str(details.get("description") or "this cannot be read as Spark SQL")
     if "Required keyword" in description or "Invalid expression" in description:
-        description = f"unexpected {shown(tokens[place])}"
+        description = f"unexpected {display_token(tokens[place])}"
     description = re.sub(r"\s+", " ", description).partition(" but got <")[0].strip().rstrip(".")
     return fault(source, tokens[place].start, description[:1].lower() + description[1:], hint)
 
 
-def shown(token: Token) -> str:
+def display_token(token: Token) -> str:
     """Return a token for a message: on one line, and shortened if long."""
     text = " ".join(token.text[:80].split())
     return text if len(text) <= 40 else f"{text[:40]}..."

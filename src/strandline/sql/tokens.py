@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from strandline.errors import InvalidArgument, SyntaxFault
-from strandline.names import backticked
+from strandline.names import quote_spark
 
 __all__ = [
     "BOUND",
@@ -323,4 +323,4 @@ def word(name: str) -> str:
 
 def quote(name: str) -> str:
     """Return a name in backticks, which ``unquote`` reverses."""
-    return backticked(name.replace("\\", "\\\\"))
+    return quote_spark(name.replace("\\", "\\\\"))

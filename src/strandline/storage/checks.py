@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from strandline.model import Digest, Segment, State, TableSchema, visible
 from strandline.storage import arrow
 from strandline.storage.order import Finding, meeting
-from strandline.storage.pace import Pace
-from strandline.storage.unique import Repeats
+from strandline.storage.throttle import Pace
+from strandline.storage.unique_violations import Repeats
 
 if TYPE_CHECKING:
     from strandline.storage.store import Store
@@ -53,11 +53,11 @@ class Checks:
             return arrow.digest.digests(self._store.shelf, state, schemas)
         from strandline.storage import spark
 
-        with self._store.unsealed(state.chain.segments, name, pace) as found:
+        with self._store.decrypt_for_spark(state.chain.segments, name, pace) as found:
             opened = replace(state, chain=replace(state.chain, segments=found))
             return spark.digest.digests(self._store.spark, self._store.shelf, opened, schemas)
 
-    def damaged(self, segments: Sequence[Segment]) -> list[Finding]:
+    def find_damaged(self, segments: Sequence[Segment]) -> list[Finding]:
         """Return findings for segments that are missing or do not match their checksums, in their order.
 
         Raises Unavailable if the storage does not answer, which is no damage.
@@ -73,20 +73,20 @@ class Checks:
         the record.
         """
         if self._store.passes(segments):
-            return arrow.stored.damages(self._store.shelf, segments, schemas)
+            return arrow.segment_files.damages(self._store.shelf, segments, schemas)
         from strandline.storage import spark
 
         self._store.files.reach(s.file for s in segments)
-        return spark.stored.damages(self._store.spark, self._store.shelf, segments, schemas)
+        return spark.segment_files.damages(self._store.spark, self._store.shelf, segments, schemas)
 
     def losses(self, segments: Sequence[Segment]) -> list[Finding | None]:
         """Return for each segment whether its file is missing or has the wrong size. Reads no file."""
         if len(segments) <= LOOKED_AT:
-            return arrow.stored.losses(self._store.files, segments)
+            return arrow.segment_files.losses(self._store.files, segments)
         from strandline.storage import spark
 
         self._store.files.reach(s.file for s in segments)
-        return spark.stored.losses(self._store.spark, self._store.files, segments)
+        return spark.segment_files.losses(self._store.spark, self._store.files, segments)
 
     def examine(self, schema: TableSchema, segments: Sequence[Segment]) -> list[Finding]:
         """Return what is wrong with the rows of segments, in their order."""
@@ -100,7 +100,7 @@ class Checks:
 
         return spark.check.examine(self._store.spark, self._store.shelf, schema, segments)
 
-    def doubled_keys(self, state: State, *, ordered: bool = False) -> list[Finding]:
+    def find_doubled_keys(self, state: State, *, ordered: bool = False) -> list[Finding]:
         """Return a finding if a key occurs in a state more than once.
 
         ``ordered``: the order inside the segments was checked, so that only overlapping segments need a
@@ -109,12 +109,14 @@ class Checks:
         if ordered:
             state = replace(state, chain=replace(state.chain, segments=meeting(visible(state.chain))))
         if self._store.is_little(state.chain.segments):
-            return arrow.check.doubled_keys(self._store.shelf, state)
+            return arrow.check.find_doubled_keys(self._store.shelf, state)
         from strandline.storage import spark
 
-        return spark.check.doubled_keys(self._store.spark, self._store.shelf, state)
+        return spark.check.find_doubled_keys(self._store.spark, self._store.shelf, state)
 
-    def repeated(self, state: State, width: int, brought: Sequence[Segment] | None = None) -> Repeats | None:
+    def find_repeated_keys(
+        self, state: State, width: int, brought: Sequence[Segment] | None = None
+    ) -> Repeats | None:
         """Return the keys of an index that several entries have; None if there is no such key.
 
         A key is the first ``width`` columns of the state's key; a key with NULL equals no other.
@@ -132,10 +134,10 @@ class Checks:
             else self._store.are_few(sum(s.rows for s in brought), state)
         )
         if few:
-            return arrow.unique.repeated(self._store.shelf, state, width, brought)
+            return arrow.unique.find_repeated_keys(self._store.shelf, state, width, brought)
         from strandline.storage import spark
 
-        return spark.unique.repeated(self._store.spark, self._store.shelf, state, width, brought)
+        return spark.unique.find_repeated_keys(self._store.spark, self._store.shelf, state, width, brought)
 
     def compare_index(self, table: State, entries: State, index: str) -> list[Finding]:
         """Return what is wrong with an index, given its table and its entries at one step."""

@@ -53,7 +53,7 @@ _P5 = np.uint64(0x27D4EB2F165667C5)
 _LANES = tuple(np.uint64(start % 2**64) for start in (int(_P1) + int(_P2), int(_P2), 0, -int(_P1)))
 
 
-def tagged(schema: TableSchema) -> Iterator[tuple[int, Column]]:
+def tag_columns(schema: TableSchema) -> Iterator[tuple[int, Column]]:
     """Yield the columns with their tags, in hashing order."""
     yield from ((-1 - position, column) for position, column in enumerate(schema.key_columns))
     yield from ((column.id, column) for column in sorted(schema.value_columns, key=lambda c: c.id))
@@ -64,7 +64,7 @@ def row_hashes(schema: TableSchema, columns: Mapping[str, pa.Array | pa.ChunkedA
 
     ``columns`` holds physical arrays by column name. A missing value column counts as NULL.
     """
-    (both,) = _hashed([schema], columns)
+    (both,) = _hash_rows([schema], columns)
     return both[0], both[1]
 
 
@@ -72,10 +72,12 @@ def row_digests(
     schemas: Sequence[TableSchema], columns: Mapping[str, pa.Array | pa.ChunkedArray]
 ) -> list[Digest]:
     """Return the digest of the rows for each schema, for example of a table and of its indexes."""
-    return [digest_of(*both) for both in _hashed(schemas, columns)]
+    return [digest_of(*both) for both in _hash_rows(schemas, columns)]
 
 
-def _hashed(schemas: Sequence[TableSchema], columns: Mapping[str, pa.Array | pa.ChunkedArray]) -> list[Words]:
+def _hash_rows(
+    schemas: Sequence[TableSchema], columns: Mapping[str, pa.Array | pa.ChunkedArray]
+) -> list[Words]:
     """Return the hashes of the rows for each schema: an array with the high halves and the low halves."""
     names = {c.name for of in schemas for c in of.columns if c.name in columns or c.name in of.key}
     arrays = {name: _whole(columns[name]) for name in names}
@@ -105,8 +107,8 @@ class _Block:
         """Fill ``hashes`` with the hashes of the rows."""
         links = [
             (_ints(np.array([tag % 2**32], np.uint64)), *found)
-            for tag, column in tagged(schema)
-            if (found := self._known(column)) is not None
+            for tag, column in tag_columns(schema)
+            if (found := self._is_known(column)) is not None
         ]
         same = np.full((2, 1), SPARK_SEED, np.uint64)
         _longs(_STARTS)(same)
@@ -121,7 +123,7 @@ class _Block:
             if not isinstance(present, slice):
                 hashes[:, present] = some
 
-    def _known(self, column: Column) -> tuple[Bools | slice, Link] | None:
+    def _is_known(self, column: Column) -> tuple[Bools | slice, Link] | None:
         if column.name not in self._links:
             self._links[column.name] = self._link(column) if column.name in self._arrays else None
         return self._links[column.name]
@@ -141,12 +143,12 @@ def digest_of(high: Words, low: Words) -> Digest:
     return Digest(len(high), (_total(high) * 2**64 + _total(low)) % 2**128)
 
 
-def signed(words: Words) -> Signed:
+def to_signed(words: Words) -> Signed:
     """Return halves of hashes as signed integers, as WAS columns store them."""
     return words.view(np.int64)
 
 
-def unsigned(numbers: Signed) -> Words:
+def to_unsigned(numbers: Signed) -> Words:
     """Reverse ``signed``."""
     return numbers.view(np.uint64)
 
@@ -205,7 +207,7 @@ def _java_bytes(words: Words) -> list[bytes]:
 
 def _longs(values: Words) -> Link:
     """Return the link of little-endian integers of 8 bytes."""
-    mixed = _mixed_word(values)
+    mixed = _mix_word(values)
 
     def link(hashes: Words) -> None:
         hashes += _P5 + np.uint64(8)
@@ -283,23 +285,23 @@ def _together(content: Octets, starts: Signed, lengths: Signed) -> Link:
 
     def parts(words: int) -> Iterator[tuple[Rows, list[Words]]]:
         while (enough := left >= 8 * words).any():
-            yield (rows := _chosen(enough)), read(_taken(rows), words)
+            yield (rows := _select_rows(enough)), read(_prepare_rows(rows), words)
             at[rows] += words
             left[rows] -= 8 * words
 
     stripes = [(rows, [word * _P2 for word in words]) for rows, words in parts(4)]
     steps: list[tuple[Callable[[Words, Words], None], Rows, Words]] = [
-        (_add_word, rows, _mixed_word(word)) for rows, (word,) in parts(1)
+        (_add_word, rows, _mix_word(word)) for rows, (word,) in parts(1)
     ]
     (last,) = read(_EVERY, 1)
     if (half := left >= 4).any():
-        rows = _chosen(half)
-        steps.append((_add_half, rows, (last[_taken(rows)] & np.uint64(2**32 - 1)) * _P1))
+        rows = _select_rows(half)
+        steps.append((_add_half, rows, (last[_prepare_rows(rows)] & np.uint64(2**32 - 1)) * _P1))
         last[rows] >>= np.uint64(32)
         left[rows] -= 4
     while (some := left > 0).any():
-        rows = _chosen(some)
-        steps.append((_add_octet, rows, (last[_taken(rows)] & np.uint64(255)) * _P5))
+        rows = _select_rows(some)
+        steps.append((_add_octet, rows, (last[_prepare_rows(rows)] & np.uint64(255)) * _P5))
         last >>= np.uint64(8)
         left -= 1
     sizes = lengths.astype(np.uint64)
@@ -313,7 +315,7 @@ def _together(content: Octets, starts: Signed, lengths: Signed) -> Link:
         hashes += _P5
         if stripes:
             rows = stripes[0][0]
-            hashes[:, rows] = _joined(lanes)[:, rows]
+            hashes[:, rows] = _join(lanes)[:, rows]
         hashes += sizes
         for add, rows, mixed in steps:
             _change(hashes, rows, add, mixed)
@@ -322,7 +324,7 @@ def _together(content: Octets, starts: Signed, lengths: Signed) -> Link:
     return link
 
 
-def _chosen(which: Bools) -> Rows:
+def _select_rows(which: Bools) -> Rows:
     """Return a row selection in the form that ``_change`` handles fastest.
 
     For many rows ``_change`` computes all rows and copies the selected ones.
@@ -331,7 +333,7 @@ def _chosen(which: Bools) -> Rows:
     return _EVERY if count == len(which) else which if count > len(which) // 4 else np.flatnonzero(which)
 
 
-def _taken(rows: Rows) -> Rows:
+def _prepare_rows(rows: Rows) -> Rows:
     """Return the rows that ``_change`` computes."""
     return _EVERY if isinstance(rows, slice) or rows.dtype == np.bool_ else rows
 
@@ -350,7 +352,7 @@ def _change(hashes: Words, rows: Rows, change: Callable[..., None], *given: Word
         hashes[:, rows] = some
 
 
-def _mixed_word(words: Words) -> Words:
+def _mix_word(words: Words) -> Words:
     mixed: Words = words * _P2
     _rotate(mixed, 31)
     mixed *= _P1
@@ -383,12 +385,12 @@ def _add_to_lane(lane: Words, mixed: Words) -> None:
     lane *= _P1
 
 
-def _joined(lanes: Sequence[Words]) -> Words:
+def _join(lanes: Sequence[Words]) -> Words:
     joined = np.zeros_like(lanes[0])
     for lane, bits in zip(lanes, (1, 7, 12, 18), strict=True):
         joined += (lane << np.uint64(bits)) | (lane >> np.uint64(64 - bits))
     for lane in lanes:
-        joined ^= _mixed_word(lane)
+        joined ^= _mix_word(lane)
         joined *= _P1
         joined += _P4
     return joined

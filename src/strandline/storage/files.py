@@ -28,10 +28,10 @@ from strandline.errors import (
     StrandlineError,
     Unavailable,
 )
-from strandline.storage.beneath import Entries, entries, folder_of, open_file, stat_file
-from strandline.storage.pieces import gathered, pieces, write_pieces
+from strandline.storage.buffers import gather, pieces, write_pieces
+from strandline.storage.no_follow import Entries, entries, folder_of, open_file, stat_file
 
-__all__ = ["PREFIX", "Files", "LocalFiles", "MissingFile", "Source", "check_name", "checked", "fault"]
+__all__ = ["PREFIX", "Files", "LocalFiles", "MissingFile", "Source", "check_name", "fault", "read_checked"]
 
 CHUNK = 1 << 20
 PREFIX = "xxh3-128:"
@@ -162,7 +162,7 @@ def check_name(name: str) -> None:
         )
 
 
-def checked(source: Source, name: str, checksum: str) -> Iterator[bytes | memoryview]:
+def read_checked(source: Source, name: str, checksum: str) -> Iterator[bytes | memoryview]:
     """Yield the content of a file in pieces; raise Corrupted at the end if its ``checksum`` differs.
 
     Each piece is valid only until the next one is requested.
@@ -293,7 +293,7 @@ class LocalFiles:
 
     def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
         ready = f"{name}.{uuid.uuid4().hex}"
-        self._store(ready, gathered(chunks), past_memory=True)
+        self._store(ready, gather(chunks), past_memory=True)
         self.give_name(ready, name, replace=True)
 
     def give_name(self, ready: str, name: str, *, replace: bool) -> None:
@@ -336,13 +336,13 @@ class LocalFiles:
             self.remove_tree(old)
 
     def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
-        return self._store(name, checked(source, source_name, checksum), past_memory=True)
+        return self._store(name, read_checked(source, source_name, checksum), past_memory=True)
 
     def copy_if_absent(self, source: Source, source_name: str, name: str, checksum: str) -> None:
         self._name_if_absent(name, lambda ready: self.copy(source, source_name, ready, checksum))
 
     def store_if_absent(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
-        made = gathered(chunks)  # The caller may reuse its buffers afterwards, as after a copy.
+        made = gather(chunks)  # The caller may reuse its buffers afterwards, as after a copy.
         self._name_if_absent(name, lambda ready: self._store(ready, made, past_memory=True))
 
     def seal(self, names: Iterable[str]) -> None:
@@ -528,7 +528,7 @@ class LocalFiles:
 
     def _exchange(self, path: str, name: str) -> bool:
         # Imported late: ctypes is slow to load and rarely needed.
-        from strandline.storage.exchange import exchange
+        from strandline.storage.atomic_swap import exchange
 
         return exchange(path, name)
 

@@ -67,11 +67,11 @@ class UserKey:
     @property
     def fingerprint(self) -> str:
         """Short id of the key, which reveals nothing about the key."""
-        return derived(self.secret, "fingerprint of a user's key")[:8].hex()
+        return derive_key(self.secret, "fingerprint of a user's key")[:8].hex()
 
     @property
     def wrapping(self) -> Any:
-        return aead(derived(self.secret, "wrapping of a master key"))
+        return aead(derive_key(self.secret, "wrapping of a master key"))
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Ring:
     @cached_property
     def _wrappings(self) -> dict[bytes, Any]:
         masters = (self.master, *self.older)
-        return {_id_of(master): aead(derived(master, "wrapping of a file's key")) for master in masters}
+        return {_id_of(master): aead(derive_key(master, "wrapping of a file's key")) for master in masters}
 
     def next(self, *, new_master: bool) -> Ring:
         """Return the ring of the next generation, optionally with a new master key."""
@@ -137,7 +137,7 @@ class Ring:
 
     @cached_property
     def _names(self) -> list[bytes]:
-        return [derived(master, "names of files") for master in (self.master, *self.older)]
+        return [derive_key(master, "names of files") for master in (self.master, *self.older)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,11 +162,11 @@ class Wrapped(Record):
     since: int = later(0)
     check: str = ""
 
-    def bound(self) -> bytes:
+    def authenticated_fields(self) -> bytes:
         """Return the fields that are authenticated together with the master keys."""
         return " ".join([str(self.generation), self.key_id, self.opens_with, *self._since()]).encode()
 
-    def checked(self) -> Wrapped:
+    def with_checksum(self) -> Wrapped:
         values = (str(self.generation), self.key_id, self.opens_with, self.nonce, self.wrapped)
         text = " ".join([*values, *self._since(), ""])
         return replace(self, check=hashlib.sha256(text.encode()).hexdigest()[:16])
@@ -204,12 +204,12 @@ def create(files: Files, user: UserKey) -> Ring:
 
 def open_ring(files: Files, user: UserKey) -> Ring:
     """Return the keys of a repository. Raises WrongKey if the user's key does not open the newest ones."""
-    return _opened(_newest_record(files), user, files)
+    return _open_ring(_newest_record(files), user, files)
 
 
 def newest(files: Files) -> int:
     """Return the newest generation of keys, 0 if there is none."""
-    return max((number for number, _, is_whole in _listed(files) if is_whole), default=0)
+    return max((number for number, _, is_whole in _list_generations(files) if is_whole), default=0)
 
 
 def rotate(
@@ -238,7 +238,7 @@ def rotate(
 
     record = _newest_record(files)
     if not is_done(record):  # Otherwise an earlier attempt has written it.
-        ring = _opened(record, new if record.opens_with == new.fingerprint else old, files)
+        ring = _open_ring(record, new if record.opens_with == new.fingerprint else old, files)
         ring = ring.next(new_master=new_master)
         check()
         files.write_if_absent(_name(ring.generation), _text(ring, new))
@@ -249,11 +249,11 @@ def rotate(
                 f"another process changed the key of the repository at {files.location} at the same time",
                 "Find out which key is valid now, and repeat the change with that key.",
             )
-    _opened(record, new, files)  # Check that the new key works before anything is deleted.
+    _open_ring(record, new, files)  # Check that the new key works before anything is deleted.
     return Rotated(record.generation, tuple(_remove_older(files, record.generation)))
 
 
-def derived(key: bytes, purpose: str) -> bytes:
+def derive_key(key: bytes, purpose: str) -> bytes:
     """Derive the key for one purpose from another key."""
     try:
         from cryptography.hazmat.primitives.hashes import SHA256
@@ -273,7 +273,7 @@ def aead(key: bytes) -> Any:
 
 
 def _id_of(master: bytes) -> bytes:
-    return derived(master, "id of a master key")[:16]
+    return derive_key(master, "id of a master key")[:16]
 
 
 def _missing() -> PreconditionFailed:
@@ -287,7 +287,7 @@ def _name(generation: int) -> str:
     return f"{FOLDER}/{generation}.json"
 
 
-def _listed(files: Files) -> Iterator[tuple[int, str, bool]]:
+def _list_generations(files: Files) -> Iterator[tuple[int, str, bool]]:
     """Yield the generation and name of each key file, and False for a crashed writer's leftover."""
     for name in files.names(FOLDER):
         if found := _NAME.fullmatch(name):
@@ -305,8 +305,10 @@ def _text(ring: Ring, user: UserKey) -> bytes:
         wrapped="",
         since=ring.since,
     )
-    wrapped = user.wrapping.encrypt(nonce, b"".join((ring.master, *ring.older)), record.bound())
-    return records.to_text(replace(record, wrapped=wrapped.hex()).checked()).encode()
+    wrapped = user.wrapping.encrypt(
+        nonce, b"".join((ring.master, *ring.older)), record.authenticated_fields()
+    )
+    return records.to_text(replace(record, wrapped=wrapped.hex()).with_checksum()).encode()
 
 
 def _newest_record(files: Files) -> Wrapped:
@@ -327,14 +329,14 @@ def _read(data: bytes, generation: int) -> Wrapped:
         raise Corrupted(f"{what} is damaged: it is not text", _DAMAGED) from None
     except Corrupted as error:
         raise Corrupted(error.message, _DAMAGED) from None
-    if record.checked() != record:
+    if record.with_checksum() != record:
         raise Corrupted(f"{what} is damaged: it does not match its checksum", _DAMAGED)
     if record.generation != generation:
         raise Corrupted(f"{what} was renamed: it has generation {record.generation}", _DAMAGED)
     return record
 
 
-def _opened(record: Wrapped, user: UserKey, files: Files) -> Ring:
+def _open_ring(record: Wrapped, user: UserKey, files: Files) -> Ring:
     from cryptography.exceptions import InvalidTag
 
     if record.opens_with != user.fingerprint:
@@ -346,7 +348,7 @@ def _opened(record: Wrapped, user: UserKey, files: Files) -> Ring:
     what = f"the file {_name(record.generation)}"
     try:
         nonce, wrapped = bytes.fromhex(record.nonce), bytes.fromhex(record.wrapped)
-        found = user.wrapping.decrypt(nonce, wrapped, record.bound())
+        found = user.wrapping.decrypt(nonce, wrapped, record.authenticated_fields())
     except (InvalidTag, ValueError):
         raise Corrupted(f"{what} was changed: the right key does not open it", _DAMAGED) from None
     masters = tuple(found[at : at + KEY_BYTES] for at in range(0, len(found), KEY_BYTES))
@@ -358,7 +360,7 @@ def _opened(record: Wrapped, user: UserKey, files: Files) -> Ring:
 
 def _remove_older(files: Files, generation: int) -> Iterator[str]:
     """Delete older key files; yield the names of those that could not be deleted."""
-    for number, name, is_whole in list(_listed(files)):
+    for number, name, is_whole in list(_list_generations(files)):
         if number < generation or (number == generation and not is_whole):
             try:
                 files.remove(name)

@@ -218,7 +218,7 @@ class Wanted:
     def left(self) -> set[Key]:
         return set(self.position)
 
-    def found(self, positions: Ints) -> None:
+    def mark_found(self, positions: Ints) -> None:
         self._open[positions] = False
         if "left" in self.__dict__:
             self.left.difference_update(self.keys[i] for i in positions.tolist())

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from strandline.model import Segment
 from strandline.storage.segment import columns_of, footer_of
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 
 __all__ = ["memory_of"]
 

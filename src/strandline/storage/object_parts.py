@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
-from strandline.storage.reader import BlockReader
-from strandline.work import shared
+from strandline.cancellation import share_work
+from strandline.storage.block_reader import BlockReader
 
-__all__ = ["ObjectReader", "fetched"]
+__all__ = ["ObjectReader", "prefetch"]
 
 BLOCK_BYTES = 256 << 10
 """Minimum read size: a request takes longer than transferring such a block."""
@@ -26,7 +26,7 @@ class Ranges(Protocol):
 
 
 @contextmanager
-def fetched(chunks: Iterable[bytes]) -> Iterator[Iterator[bytes]]:
+def prefetch(chunks: Iterable[bytes]) -> Iterator[Iterator[bytes]]:
     """Yield an iterator whose chunks a separate thread fetches in advance.
 
     The object store's client requests the chunks at a point where it cannot be called itself, but reading a
@@ -56,7 +56,7 @@ def fetched(chunks: Iterable[bytes]) -> Iterator[Iterator[bytes]]:
                 raise what
             yield what
 
-    thread = threading.Thread(target=shared(fetch), name="strandline-fetch", daemon=True)
+    thread = threading.Thread(target=share_work(fetch), name="strandline-fetch", daemon=True)
     thread.start()
     try:
         yield coming()

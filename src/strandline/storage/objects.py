@@ -27,8 +27,8 @@ from strandline.errors import (
 from strandline.retry import tries
 from strandline.settings import Settings
 from strandline.storage.bucket import bucket_of
-from strandline.storage.files import CHUNK, PREFIX, Source, check_name, checked
-from strandline.storage.object_parts import ObjectReader, fetched
+from strandline.storage.files import CHUNK, PREFIX, Source, check_name, read_checked
+from strandline.storage.object_parts import ObjectReader, prefetch
 
 __all__ = ["ObjectFiles"]
 
@@ -102,11 +102,11 @@ class ObjectFiles:
         return self._create(name, data, undo=False)
 
     def store(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
-        return self._stored(name, chunks, undo=True)
+        return self._store_content(name, chunks, undo=True)
 
-    def _stored(self, name: str, chunks: Iterable[bytes | memoryview], *, undo: bool) -> int:
+    def _store_content(self, name: str, chunks: Iterable[bytes | memoryview], *, undo: bool) -> int:
         check_name(name)
-        content, size = _gathered(map(bytes, chunks)), 0
+        content, size = _buffer_small(map(bytes, chunks)), 0
         if isinstance(content, bytes):
             self._write(name, content, undo=undo)
             return len(content)
@@ -126,9 +126,9 @@ class ObjectFiles:
         If it fails, the old file stays.
         """
         check_name(name)
-        content = _gathered(map(bytes, chunks))
+        content = _buffer_small(map(bytes, chunks))
         if isinstance(content, bytes):
-            self._repeated("write", name, lambda: self._put_over(name, content))
+            self._repeat("write", name, lambda: self._put_over(name, content))
             return
         try:
             self._put_parts(name, content)
@@ -141,17 +141,17 @@ class ObjectFiles:
         try:
             # On failure the object stays: another writer may have written the same content meanwhile, and
             # need it.
-            self._stored(name, chunks, undo=False)
+            self._store_content(name, chunks, undo=False)
         except Internal:
             # An object appears as a whole, so the existing one has the same content.
             if not self.exists(name):
                 raise
 
     def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
-        return self.store(name, map(bytes, checked(source, source_name, checksum)))
+        return self.store(name, map(bytes, read_checked(source, source_name, checksum)))
 
     def copy_if_absent(self, source: Source, source_name: str, name: str, checksum: str) -> None:
-        self.store_if_absent(name, map(bytes, checked(source, source_name, checksum)))
+        self.store_if_absent(name, map(bytes, read_checked(source, source_name, checksum)))
 
     def seal(self, names: Iterable[str]) -> None:
         for name in names:
@@ -161,7 +161,7 @@ class ObjectFiles:
         below = folder.rstrip("/")
         if below:
             check_name(below)
-        for found in self._listed(below):
+        for found in self._list_folder(below):
             # Hadoop marks a folder with an empty object whose name ends with a slash, and the client drops
             # the slash. None of our files is empty.
             if found["size"]:
@@ -174,7 +174,7 @@ class ObjectFiles:
     def remove_tree(self, folder: str) -> None:
         below = folder.rstrip("/")
         check_name(below)
-        if found := [each["path"] for each in self._listed(below)]:
+        if found := [each["path"] for each in self._list_folder(below)]:
             self._delete(found)
 
     def exists(self, name: str) -> bool:
@@ -233,7 +233,7 @@ class ObjectFiles:
             self._stores[retries] = self._bucket.store(self._settings, retries=retries)
         return self._stores[retries]
 
-    def _listed(self, folder: str) -> Iterator[dict[str, Any]]:
+    def _list_folder(self, folder: str) -> Iterator[dict[str, Any]]:
         try:
             for found in self._store().list(folder or None, chunk_size=1000):
                 yield from found
@@ -246,9 +246,9 @@ class ObjectFiles:
         return tries(SystemClock(), lambda n: min(0.1 * 2**n, 5.0), count=count, seconds=seconds)
 
     def _read(self, name: str, act: Callable[[Any], T]) -> T:
-        return self._repeated("read", name, lambda: act(self._store()))
+        return self._repeat("read", name, lambda: act(self._store()))
 
-    def _repeated(self, verb: str, name: str, act: Callable[[], T], *, once: bool = False) -> T:
+    def _repeat(self, verb: str, name: str, act: Callable[[], T], *, once: bool = False) -> T:
         """Run an idempotent request; retry dropped connections."""
         failed: Exception = Internal("a request neither failed nor succeeded")
         for _ in self._tries():
@@ -352,7 +352,7 @@ class ObjectFiles:
 
     def _put_parts(self, name: str, chunks: Iterable[bytes]) -> None:
         # If ``chunks`` raises, the client aborts the upload.
-        with fetched(chunks) as coming:
+        with prefetch(chunks) as coming:
             self._store().put(name, coming, use_multipart=True, chunk_size=PART_BYTES, max_concurrency=4)
 
     def _delete(self, names: list[str], *, retries: int | None = None) -> None:
@@ -368,10 +368,10 @@ class ObjectFiles:
                     with suppress(FileNotFoundError):
                         store.delete(name)
 
-        self._repeated("remove", names[0], delete, once=retries == 0)
+        self._repeat("remove", names[0], delete, once=retries == 0)
 
 
-def _gathered(chunks: Iterator[bytes]) -> bytes | Iterator[bytes]:
+def _buffer_small(chunks: Iterator[bytes]) -> bytes | Iterator[bytes]:
     """Return all pieces joined if they fit into one request; otherwise an iterator over them."""
     first, size = list[bytes](), 0
     for chunk in chunks:

@@ -17,12 +17,12 @@ from typing import Literal, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from strandline.cancellation import check
 from strandline.errors import Corrupted
 from strandline.model import STEP, Key, Segment, TableSchema, order
 from strandline.storage.files import Files, MissingFile
 from strandline.storage.keys import Mask, keys_of, neighbours
 from strandline.storage.segment import label, read_batches
-from strandline.work import check
 
 __all__ = ["EXAMPLES", "Finding", "examine_segment", "meeting", "more_than_once"]
 

@@ -48,11 +48,11 @@ class Queries:
 
         return spark.query.sql(self._store.spark, text, frames, args)
 
-    def declared(self, frame: DataFrame, schema: TableSchema) -> DataFrame:
+    def declare_types(self, frame: DataFrame, schema: TableSchema) -> DataFrame:
         """Return the rows of a table; columns carry their declared type where Spark's type differs."""
         from strandline.storage import spark
 
-        return spark.batches.declared(frame, schema)
+        return spark.batches.declare_types(frame, schema)
 
     def values(self, frame: DataFrame) -> pa.Table:
         """Return the rows of a small DataFrame as an Arrow table."""

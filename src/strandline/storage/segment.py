@@ -23,7 +23,7 @@ from strandline.storage.files import Files, fault
 from strandline.storage.footer import Footer
 from strandline.storage.keys import Mask, keys_of, neighbours, sort_indices
 from strandline.storage.parquet import ParquetFile
-from strandline.storage.shelf import Shelf, Whole
+from strandline.storage.segment_cache import Shelf, Whole
 
 __all__ = [
     "ERASE",

@@ -19,28 +19,28 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from strandline.cancellation import check, phase
 from strandline.errors import StrandlineError
 from strandline.model import Chain, Key, Segment, State, TableSchema, split, trailing_logs, visible
 from strandline.settings import Settings
-from strandline.storage import arrow, upkeep
+from strandline.storage import arrow, compaction_policy
+from strandline.storage.chain_slices import Slice, Window
 from strandline.storage.checks import Checks
-from strandline.storage.compacted import Compacted
-from strandline.storage.elsewhere import Destination, Everywhere
+from strandline.storage.compaction_result import Compacted
 from strandline.storage.feed import Feed
+from strandline.storage.file_plan import Recipe, recipe_of
+from strandline.storage.file_router import Destination, Everywhere
 from strandline.storage.files import Files
 from strandline.storage.memory import memory_of
-from strandline.storage.pace import Pace
-from strandline.storage.portion import Portion
+from strandline.storage.partition import Portion
 from strandline.storage.queries import Queries
-from strandline.storage.recipe import Recipe, recipe_of
 from strandline.storage.rows import Mode, Outcome, Row, Target, Written
 from strandline.storage.segment import Inline
-from strandline.storage.shelf import Shelf
-from strandline.storage.slices import Slice, Window
-from strandline.storage.staging import Staged
-from strandline.storage.stored import Copies
+from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_files import Copies
+from strandline.storage.staged_files import Staged
+from strandline.storage.throttle import Pace
 from strandline.types import Type
-from strandline.work import check, phase
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,9 +100,9 @@ class Store:
     @property
     def spark(self) -> SparkSession:
         """The session for a job. Its executors are checked to share the warehouse's folder."""
-        return self._probed(self.session)
+        return self._probe(self.session)
 
-    def _probed(self, session: SparkSession) -> SparkSession:
+    def _probe(self, session: SparkSession) -> SparkSession:
         from strandline.storage import spark
 
         spark.probe.probe_executors(session, self.files)
@@ -111,9 +111,9 @@ class Store:
     @property
     def session(self) -> SparkSession:
         """The Spark session: the caller's own, or a new one."""
-        return self._spark if self._spark is not None else self._started()
+        return self._spark if self._spark is not None else self._start_spark()
 
-    def _started(self) -> SparkSession:
+    def _start_spark(self) -> SparkSession:
         """Start Spark on its own thread and wait for it.
 
         Interrupting the caller does not stop the start-up; the next caller reuses it.
@@ -185,11 +185,11 @@ class Store:
         if not few or sum(s.rows for s in segments) > HASHED * rows:
             return False
         changes = replace(state, chain=replace(state.chain, segments=tuple(split(segments)[1])))
-        return self._needed(changes, FOLDED * rows).is_little
+        return self._estimate_needed(changes, FOLDED * rows).is_little
 
     def folds_here(self, state: State, among: int) -> bool:
         """Return True if the rows of a state may be streamed through this process in key order."""
-        through = arrow.passage.passing(state)
+        through = arrow.streaming_scan.passing(state)
         kept = [s for s in visible(state.chain) if s not in through]
         return (
             among <= self._passing
@@ -220,9 +220,9 @@ class Store:
 
     def estimate(self, state: State) -> Estimate:
         """Return how many rows ``scan`` would have to read at most, and whether it would run in process."""
-        return self._needed(state, self.settings.scan_rows)
+        return self._estimate_needed(state, self.settings.scan_rows)
 
-    def _needed(self, state: State, most: int) -> Estimate:
+    def _estimate_needed(self, state: State, most: int) -> Estimate:
         """Return how many rows must be decoded at most, and whether they may be in memory at once.
 
         ``most``: the limit of rows for that.
@@ -230,12 +230,12 @@ class Store:
         if not state.within.is_limited:
             segments = state.chain.segments
             return Estimate(sum(s.rows for s in segments), self.is_little(segments, most))
-        rows, size = arrow.parts.needed(self.shelf, state, self.settings.bulk_bytes)
+        rows, size = arrow.row_filter.estimate_needed(self.shelf, state, self.settings.bulk_bytes)
         return Estimate(rows, rows <= most and size <= self.settings.bulk_bytes)
 
-    def touched(self, schema: TableSchema, logs: Sequence[Segment], after: int) -> set[Key]:
+    def touched_keys(self, schema: TableSchema, logs: Sequence[Segment], after: int) -> set[Key]:
         """Return the keys that ``logs`` change at steps later than ``after``."""
-        return arrow.lookup.touched(self.shelf, schema, logs, after)
+        return arrow.lookup.touched_keys(self.shelf, schema, logs, after)
 
     def overlaps(self, schema: TableSchema, segments: Sequence[Segment], keys: Collection[Key]) -> bool:
         """Return True if a segment has a row with one of the keys."""
@@ -261,7 +261,7 @@ class Store:
         have.
         """
         self.files.reach(s.file for part in (state, behind) if part for s in part.chain.segments)
-        return arrow.portions.portions(
+        return arrow.partitions.portions(
             self.shelf, state, columns, most=self.settings.shard_bytes, behind=behind
         )
 
@@ -278,7 +278,7 @@ class Store:
         """Return True if streaming all rows of a state in this process is fast enough to find a few."""
         rows, size = HASHED * self.settings.scan_rows, self._passing
         if state.within.is_limited:
-            needed = arrow.parts.needed(self.shelf, state, size)
+            needed = arrow.row_filter.estimate_needed(self.shelf, state, size)
             return needed[0] <= rows and needed[1] <= size
         segments = state.chain.segments
         return sum(s.rows for s in segments) <= rows and sum(s.bytes for s in segments) <= size
@@ -288,7 +288,7 @@ class Store:
 
         None if they are better streamed through this process.
         """
-        from strandline.storage.external.typed import ParquetFiles  # Imported late: only loads need it.
+        from strandline.storage.external.typed_files import ParquetFiles  # Imported late: only loads need it.
 
         if not isinstance(incoming, ParquetFiles) or incoming.size <= self._passing:
             return None
@@ -312,7 +312,7 @@ class Store:
 
         All records of a key are in one partition.
         """
-        return arrow.portions.feed_portions(self.shelf, window, most=self.settings.shard_bytes)
+        return arrow.partitions.feed_portions(self.shelf, window, most=self.settings.shard_bytes)
 
     def feed_columns(self, window: Feed) -> pa.Schema:
         """Return the columns of a stream's records."""
@@ -336,7 +336,7 @@ class Store:
         from strandline.storage import spark
 
         few = spark.write.Few(self.settings.bulk_rows, self.settings.bulk_bytes, self._passing)
-        self._probed(rows.sparkSession)
+        self._probe(rows.sparkSession)
         made = spark.write.write(self.shelf, target, mode, rows, few)
         if isinstance(made, Outcome):
             return made
@@ -353,10 +353,10 @@ class Store:
 
         ``schema``: the columns of the staged rows.
         """
-        given = arrow.staged.Given(schema, staged)
-        return arrow.staged.write_staged(self.shelf, target, mode, given, self._inline)
+        given = arrow.write_staged.Given(schema, staged)
+        return arrow.write_staged.write_staged(self.shelf, target, mode, given, self._inline)
 
-    def given(self, schema: TableSchema, columns: Sequence[str], made: Outcome) -> pa.Table | DataFrame:
+    def read_given(self, schema: TableSchema, columns: Sequence[str], made: Outcome) -> pa.Table | DataFrame:
         """Return the rows that a write was given as a DataFrame, one per key, read back from its files.
 
         The result stays valid after these files are deleted.
@@ -365,7 +365,7 @@ class Store:
             return made.given
         from strandline.storage import spark
 
-        return spark.query.written(self.spark, self.shelf, schema, made.table.segments, columns)
+        return spark.query.read_written(self.spark, self.shelf, schema, made.table.segments, columns)
 
     def collapse(
         self, schema: TableSchema, segments: Sequence[Segment], name: Callable[[], str]
@@ -406,7 +406,9 @@ class Store:
         """
         if not at_any_size and not self.is_little(logs):
             return None
-        return arrow.follow.follow(self.shelf, before, after, logs, impl, name=name, inline=self._inline)
+        return arrow.index_changes.follow(
+            self.shelf, before, after, logs, impl, name=name, inline=self._inline
+        )
 
     def slice(self, schema: TableSchema, window: Window, name: str, pace: Pace | None = None) -> Slice:
         """Return a window of a table, folded, as segments under a fresh name.
@@ -419,7 +421,7 @@ class Store:
         from strandline.storage import spark
 
         here = self._passing
-        with self.unsealed(segments, name, pace) as found:
+        with self.decrypt_for_spark(segments, name, pace) as found:
             if window.chain is None:
                 window = replace(window, logs=found)
             else:
@@ -431,7 +433,7 @@ class Store:
         return self.is_little(segments, FOLDED * self.settings.bulk_rows)
 
     @contextmanager
-    def unsealed(
+    def decrypt_for_spark(
         self, segments: Sequence[Segment], name: str, pace: Pace | None
     ) -> Iterator[tuple[Segment, ...]]:
         """Yield segments that Spark can read: encrypted ones are replaced by decrypted copies.
@@ -452,7 +454,7 @@ class Store:
         finally:
             self.discard(made)
 
-    def copied_together(self, among: int) -> int:
+    def bytes_per_copy(self, among: int) -> int:
         """Return how many bytes of copies should share one call, of ``among`` bytes altogether.
 
         0: each copy gets its own call.
@@ -469,11 +471,11 @@ class Store:
         each call is small.
         """
         if among <= self._passing or self.passes(s for w in wanted for s in w.segments):
-            return arrow.stored.copy(self.shelf, wanted, pace)
+            return arrow.segment_files.copy(self.shelf, wanted, pace)
         from strandline.storage import spark
 
         self.files.reach(s.file for each in wanted for s in each.segments)
-        return spark.stored.copy(self.spark, self.shelf, wanted, pace)
+        return spark.segment_files.copy(self.spark, self.shelf, wanted, pace)
 
     def send(
         self, segments: Sequence[Segment], target: Destination, pace: Pace, *, among: int
@@ -483,21 +485,21 @@ class Store:
         ``among``: the total number of bytes that the caller uploads.
         """
         if self.passes(segments) or among <= self._passing:
-            return arrow.stored.send(self.files, segments, target, pace)
+            return arrow.segment_files.send(self.files, segments, target, pace)
         from strandline.storage import spark
 
-        return spark.stored.send(self.spark, self.files, segments, target, pace)
+        return spark.segment_files.send(self.spark, self.files, segments, target, pace)
 
     def pack(
         self, schema: TableSchema, segments: Sequence[Segment], target: Destination, pace: Pace
     ) -> Segment:
         """Merge consecutive inline segments into one object of a repository."""
-        there = arrow.merge.ObjectSink(self.files.at(target.root), target, pace)
-        return arrow.merge.pack(self.shelf, schema, segments, there)
+        there = arrow.merge_logs.ObjectSink(self.files.at(target.root), target, pace)
+        return arrow.merge_logs.pack(self.shelf, schema, segments, there)
 
     def pack_bytes(self, schema: TableSchema, segments: Sequence[Segment], checksum: str) -> bytes | None:
         """Return the object that ``pack`` would make of inline segments, if it has this checksum."""
-        return arrow.merge.pack_bytes(self.shelf, schema, segments, checksum)
+        return arrow.merge_logs.pack_bytes(self.shelf, schema, segments, checksum)
 
     def discard(self, segments: Iterable[Segment]) -> None:
         """Delete the files of segments that nothing refers to."""
@@ -517,16 +519,16 @@ class Store:
     def medium_logs(self, chain: Chain, after: int = 0) -> list[Segment]:
         """Return the trailing merged logs later than ``after`` if there are enough of them to merge again."""
         most = self.settings.bulk_bytes
-        found = trailing_logs(chain.segments, upkeep.MEDIUM_ROWS, most, after)
-        return found if len(found) >= upkeep.MEDIUM_SEGMENTS else []
+        found = trailing_logs(chain.segments, compaction_policy.MEDIUM_ROWS, most, after)
+        return found if len(found) >= compaction_policy.MEDIUM_SEGMENTS else []
 
     def merge(self, schema: TableSchema, logs: Sequence[Segment], name: str) -> Segment:
         """Merge consecutive logs into one log segment that has every change."""
-        return arrow.merge.merge_logs(self.shelf, schema, logs, f"{name}.parquet")
+        return arrow.merge_logs.merge_logs(self.shelf, schema, logs, f"{name}.parquet")
 
     def wants_compaction(self, chain: Chain) -> bool:
         """Return True if readers must fold too many rows or open too many segments."""
-        return upkeep.wants_compaction(chain, self.settings)
+        return compaction_policy.wants_compaction(chain, self.settings)
 
     def compact(self, state: State, name: str, *, least: int = 1) -> Compacted:
         """Fold a chain into at least ``least`` base segments under a fresh name."""
@@ -552,9 +554,9 @@ class Store:
     def fold_into(self, target: Destination, state: State, name: str, pace: Pace, *, among: int) -> Written:
         """Do the same as ``fold``, but write objects of a repository."""
         if self.folds_here(state, among):
-            there = arrow.merge.ObjectSink(self.files.at(target.root), target, pace)
+            there = arrow.merge_logs.ObjectSink(self.files.at(target.root), target, pace)
             return arrow.compact.fold(self.shelf, state, name, most=self.settings.bulk_bytes, into=there)
-        with self.unsealed(state.chain.segments, name, pace) as found:
+        with self.decrypt_for_spark(state.chain.segments, name, pace) as found:
             opened = replace(state, chain=replace(state.chain, segments=found))
             made = self.fold(opened, name, among=among)
         try:

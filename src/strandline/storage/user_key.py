@@ -40,7 +40,7 @@ def user_key(settings: Settings) -> UserKey:
     place = (
         f"the file {file}" if file else f"the variable {variable}" if variable else f"the command for {what}"
     )
-    return _parsed(secret_of(what, file=file, variable=variable, command=command), place)
+    return _parse_key(secret_of(what, file=file, variable=variable, command=command), place)
 
 
 def secret_of(what: str, *, file: str | None, variable: str | None, command: str | None) -> bytes:
@@ -52,7 +52,7 @@ def secret_of(what: str, *, file: str | None, variable: str | None, command: str
     return _from_command(what, command or "")
 
 
-def _parsed(data: bytes, place: str) -> UserKey:
+def _parse_key(data: bytes, place: str) -> UserKey:
     text = data.strip()
     # 64 hex digits are also valid base64, but decode to 48 bytes.
     for decode in (binascii.unhexlify, _base64):

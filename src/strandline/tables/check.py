@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from strandline.cancellation import Phase, phase
 from strandline.catalog import tables
-from strandline.catalog.stale import Ended
+from strandline.catalog.conflicts import Ended
 from strandline.errors import StrandlineError
 from strandline.model import Digest, Segment
 from strandline.runtime import Runtime
 from strandline.storage.order import Finding
 from strandline.tables.snapshot import Reader, TableView, repeat
 from strandline.tables.unique import UniqueIndex
-from strandline.work import Phase, phase
 
 
 @dataclass(frozen=True)
@@ -66,17 +66,17 @@ def check(runtime: Runtime, path: str) -> CheckReport:
 def _check(runtime: Runtime, reader: Reader, path: str) -> CheckReport:
     view = reader.view(path)
     with phase(f"checking {path}", 1 + len(view.info.indexes), "tables and indexes") as checking:
-        return _compared(runtime, reader, view, checking)
+        return _compare_table(runtime, reader, view, checking)
 
 
-def _compared(runtime: Runtime, reader: Reader, view: TableView, checking: Phase) -> CheckReport:
+def _compare_table(runtime: Runtime, reader: Reader, view: TableView, checking: Phase) -> CheckReport:
     problems: list[Problem] = []
-    recorded = _recorded(runtime, view, reader.snapshot.step)
+    recorded = _recorded_digest(runtime, view, reader.snapshot.step)
     readable = _check_state(runtime, view, recorded, problems)
     checking.advance()
     for ref in view.info.indexes:
         impl = reader.index(view, ref)
-        impl_recorded = _recorded(runtime, impl, reader.snapshot.step)
+        impl_recorded = _recorded_digest(runtime, impl, reader.snapshot.step)
         impl_readable = _check_state(runtime, impl, impl_recorded, problems)
         if ref.definition.is_sync and readable and impl_readable:
             found = runtime.store.checks.compare_index(view.state, impl.state, ref.definition.name)
@@ -85,19 +85,19 @@ def _compared(runtime: Runtime, reader: Reader, view: TableView, checking: Phase
                 unique = UniqueIndex(view.info, ref.definition, impl.state)
                 problems += _problems(impl.info.path, unique.findings(runtime.store))
         checking.advance()
-    if problems and runtime.moments.lost_since(reader.snapshot.mark):
+    if problems and runtime.moments.is_lost_since(reader.snapshot.mark):
         raise Ended(0, "the files that it read were garbage-collected meanwhile")
     return CheckReport(view.info.path, reader.snapshot.step, recorded.rows, recorded.hex, problems)
 
 
-def _recorded(runtime: Runtime, view: TableView, step: int) -> Digest:
+def _recorded_digest(runtime: Runtime, view: TableView, step: int) -> Digest:
     with runtime.catalog.read() as conn:
         return tables.digest_at(conn, view.info.id, step)
 
 
 def _check_state(runtime: Runtime, view: TableView, recorded: Digest, problems: list[Problem]) -> bool:
     """Check files and rows; add to ``problems``. Return whether the rows can be read."""
-    damaged = list(damaged_files(runtime, view.info.path, view.chain.segments))
+    damaged = list(find_damaged_files(runtime, view.info.path, view.chain.segments))
     problems += damaged
     if any(p.kind == "missing_file" for p in damaged):
         return False
@@ -109,7 +109,7 @@ def _check_state(runtime: Runtime, view: TableView, recorded: Digest, problems: 
         if any(finding.kind == "corrupt_file" for finding in inside):
             return False
     try:
-        doubled = store.checks.doubled_keys(view.state, ordered=not damaged and not inside)
+        doubled = store.checks.find_doubled_keys(view.state, ordered=not damaged and not inside)
         problems += _problems(path, doubled)
         actual = store.checks.digest(view.state)
     except StrandlineError as error:
@@ -135,9 +135,9 @@ def _check_state(runtime: Runtime, view: TableView, recorded: Digest, problems: 
     return True
 
 
-def damaged_files(runtime: Runtime, path: str, segments: Sequence[Segment]) -> Iterator[Problem]:
+def find_damaged_files(runtime: Runtime, path: str, segments: Sequence[Segment]) -> Iterator[Problem]:
     """Yield segments that are missing or do not match their checksums."""
-    yield from _problems(path, runtime.store.checks.damaged(segments))
+    yield from _problems(path, runtime.store.checks.find_damaged(segments))
 
 
 def _problems(path: str, findings: Iterable[Finding]) -> Iterator[Problem]:

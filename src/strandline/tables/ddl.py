@@ -14,10 +14,10 @@ from typing import Any
 from sqlalchemy import Connection
 
 from strandline import names
-from strandline.catalog import commits, definitions, many, paths, tables
+from strandline.catalog import bulk_paths, commits, definitions, paths, tables
 from strandline.catalog.commits import Basis
 from strandline.catalog.tables import TableBody, TableInfo
-from strandline.catalog.writer import Writer
+from strandline.catalog.transactions import Writer
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed, Unsupported
 from strandline.model import Column, IndexDef, Key, State, TableSchema, order
 from strandline.runtime import Runtime
@@ -35,7 +35,7 @@ def create_table(runtime: Runtime, statement: st.CreateTable) -> int | None:
     for component in names.split(statement.path):
         paths.check_own_name(component, "table")
     table = _schema(statement)
-    indexes = [_resolved(table, index, statement.path) for index in statement.indexes]
+    indexes = [_resolve_index(table, index, statement.path) for index in statement.indexes]
     for place, index in enumerate(indexes):
         _check_index(table, index, [i.name for i in indexes[:place]])
     with runtime.catalog.write() as tx:
@@ -59,8 +59,8 @@ def drop_table(runtime: Runtime, statement: st.DropTable) -> int | None:
             paths.check_ready(path)
         definitions.drop(tx, row)
         if names.is_replaced(row.path):
-            directories = many.find(tx.conn, names.above(row.path)).values()
-            many.remove_empty(tx, [directory.id for directory in directories])
+            directories = bulk_paths.find(tx.conn, names.above(row.path)).values()
+            bulk_paths.remove_empty(tx, [directory.id for directory in directories])
         return tx.step
 
 
@@ -164,14 +164,14 @@ def _bounds(statement: st.CreateTable, table: TableSchema) -> tuple[Key, ...]:
             raise InvalidArgument(
                 f"the partition key {values!r} has {len(values)} values, the primary key {len(table.key)}"
             )
-        bounds.append(tuple(_bound(c, v) for c, v in zip(table.key_columns, values, strict=False)))
+        bounds.append(tuple(_bind(c, v) for c, v in zip(table.key_columns, values, strict=False)))
     for lower, upper in itertools.pairwise(bounds):
         if not order(lower) < order(upper):
             raise InvalidArgument("PARTITION_AT_KEYS must be in ascending order, each once", "Sort the keys.")
     return tuple(bounds)
 
 
-def _bound(column: Column, value: Any) -> Any:
+def _bind(column: Column, value: Any) -> Any:
     return coerce(column.type, value, column.name)
 
 
@@ -190,7 +190,7 @@ def _uniform_bounds(count: int, table: TableSchema) -> tuple[Key, ...]:
     return tuple((first.type.min + width * i // count,) for i in range(1, count))
 
 
-def _resolved(table: TableSchema, index: IndexDef, path: str) -> IndexDef:
+def _resolve_index(table: TableSchema, index: IndexDef, path: str) -> IndexDef:
     """Return the index with column names spelled as in the table."""
     return replace(
         index,
@@ -224,7 +224,7 @@ def _alter_columns(runtime: Runtime, path: str, actions: Sequence[st.AlterAction
     def attempt() -> int:
         snapshot = Snapshot(runtime)
         view = snapshot.table(path)
-        changed = _changed_schema(view.info, actions)
+        changed = _change_schema(view.info, actions)
         # A NULL adds nothing to a row's hash, so only dropping a column changes the digest.
         drops = any(isinstance(a, st.DropColumn) for a in actions)
         digest = runtime.store.checks.digest(State(changed, view.chain)) if drops else None
@@ -240,7 +240,7 @@ def _alter_columns(runtime: Runtime, path: str, actions: Sequence[st.AlterAction
     return repeat(runtime, attempt)
 
 
-def _changed_schema(info: TableInfo, actions: Sequence[st.AlterAction]) -> TableSchema:
+def _change_schema(info: TableInfo, actions: Sequence[st.AlterAction]) -> TableSchema:
     changed = info.schema
     for action in actions:
         if isinstance(action, st.AddColumn):
@@ -298,7 +298,7 @@ def _add_index(runtime: Runtime, path: str, index: IndexDef) -> int:
         snapshot = Snapshot(runtime)
         view = snapshot.table(path)
         table = view.info.schema
-        resolved = _resolved(table, index, path)
+        resolved = _resolve_index(table, index, path)
         existing = [ref.definition.name for ref in view.info.indexes]
         if index.name in existing:
             raise AlreadyExists(f"{path} has an index {index.name!r} already")

@@ -12,7 +12,7 @@ from strandline.catalog import chains, commits, owners, paths, sizes, tables
 from strandline.catalog.paths import Path
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableBody, TableInfo
-from strandline.catalog.writer import current_step
+from strandline.catalog.transactions import current_step
 from strandline.model import DELETED, IndexDef
 
 
@@ -21,14 +21,14 @@ def describe(conn: Connection, row: Path, now: float) -> dict[str, Any]:
 
     ``owner`` in the result is the process that carries out the operation on the path, if there is one.
     """
-    found = _described(conn, row)
+    found = _describe_path(conn, row)
     if row.operation_id is not None:
         known = owners.owners(conn, [row.operation_id], now)
         found["owner"] = asdict(known[row.operation_id]) if row.operation_id in known else None
     return found
 
 
-def _described(conn: Connection, row: Path) -> dict[str, Any]:
+def _describe_path(conn: Connection, row: Path) -> dict[str, Any]:
     common: dict[str, Any] = {
         "path": row.path,
         "type": row.type,
@@ -43,7 +43,7 @@ def _described(conn: Connection, row: Path) -> dict[str, Any]:
         return common | _index(conn, row)
     if row.type == "stream":
         return common | _stream(conn, row)
-    kept = records.shown(row.body, f"the description of {row.path}")
+    kept = records.to_plain(row.body, f"the description of {row.path}")
     return common | {key: value for key, value in kept.items() if key not in common}
 
 
@@ -75,7 +75,8 @@ def _table(conn: Connection, row: Path) -> dict[str, Any]:
         "rows": state.digest.rows,
         "digest": state.digest.hex,
         "indexes": [
-            {**_shown(ref.definition), "unique": ref.unique, "version": ref.version} for ref in info.indexes
+            {**_describe_index(ref.definition), "unique": ref.unique, "version": ref.version}
+            for ref in info.indexes
         ],
         "partition_at_keys": [list(bound) for bound in info.schema.bounds],
         "segments": len(chain.segments),
@@ -94,7 +95,7 @@ def _columns(table: TableBody) -> list[dict[str, Any]]:
     return found if is_state else [*found, {"name": DELETED, "type": "Bool", "not_null": True}]
 
 
-def _shown(index: IndexDef) -> dict[str, Any]:
+def _describe_index(index: IndexDef) -> dict[str, Any]:
     """Return an index definition without the names of its columns in files."""
     shown: dict[str, Any] = records.plain(replace(index, stored=()))
     return shown
@@ -137,7 +138,7 @@ def _stream(conn: Connection, row: Path) -> dict[str, Any]:
     }
     if hold is None:
         return described  # The stream is being created.
-    count, size = tables.kept_by(conn, hold)
+    count, size = tables.size_kept_by(conn, hold)
     return described | {
         "position": hold.step,
         "steps_behind": max(0, chains.state(conn, hold.table_id).step - hold.step),

@@ -13,13 +13,13 @@ from strandline.model import KeyRange, State, visible
 from strandline.names import count
 from strandline.sql.evaluate.predicates import predicate
 from strandline.sql.evaluate.ranges import Constraints, key_ranges
-from strandline.sql.evaluate.simple import SimpleSelect
+from strandline.sql.evaluate.simple_select import SimpleSelect
 from strandline.sql.query import Query
 from strandline.sql.references import TableRef
 from strandline.storage.shards import cuts, ranges, spread
 from strandline.tables import read
-from strandline.tables.plain import plain_select
 from strandline.tables.snapshot import Reader, TableView, resolve
+from strandline.tables.streaming_select import plain_select
 from strandline.types import Type
 
 
@@ -41,11 +41,11 @@ def explain(reader: Reader, query: Query) -> list[Step]:
     if not isinstance(found, str):
         return found
     if reader.is_fixed and plain_select(reader, query.simple) is not None:
-        return list(_streamed(reader, query.simple, found))
+        return list(_explain_streamed(reader, query.simple, found))
     return list(on_spark(reader, query, found))
 
 
-def _streamed(reader: Reader, simple: SimpleSelect, why: str) -> Iterator[Step]:
+def _explain_streamed(reader: Reader, simple: SimpleSelect, why: str) -> Iterator[Step]:
     yield Step(0, "answer", "as a stream", "through the process, no JVM; collect() and df on Spark")
     if simple.limit is not None:
         yield Step(1, "limit", str(simple.limit), "")
@@ -121,7 +121,7 @@ def find(reader: Reader, view: TableView, constraints: Constraints, level: int) 
         most = "about 1 row" if len(keys) == 1 else f"at most {len(keys)} rows"
         return [Step(level, "look up", "1 key" if len(keys) == 1 else f"{len(keys)} keys", most)]
     within = constraints.key_range(key)
-    part = view.state.narrowed(within)
+    part = view.state.narrow(within)
     estimate = reader.runtime.store.estimate(part)
     if not estimate.is_little:
         return (
@@ -140,7 +140,7 @@ def most(reader: Reader, view: TableView, constraints: Constraints) -> int:
     keys = read.lookup_keys(key, constraints)
     if keys is not None:
         return len(keys)
-    return reader.runtime.store.estimate(view.state.narrowed(constraints.key_range(key))).rows
+    return reader.runtime.store.estimate(view.state.narrow(constraints.key_range(key))).rows
 
 
 def _table(ref: TableRef, view: TableView) -> Step:

@@ -37,16 +37,16 @@ def explain_change(reader: Reader, statement: st.Change) -> list[Step]:
         case st.Write():
             view = _writable(reader, statement.path)
             columns = write.frame_columns(view, statement.mode, statement.columns or view.info.schema.names)
-            return list(_given(reader, view, statement.mode, columns, statement.source))
+            return list(_explain_given(reader, view, statement.mode, columns, statement.source))
         case st.DeleteOn():
             view = _writable(reader, statement.path)
             columns = write.frame_columns(view, "DELETE ON", statement.columns or view.info.schema.key)
-            return list(_given(reader, view, "DELETE ON", columns, statement.source))
+            return list(_explain_given(reader, view, "DELETE ON", columns, statement.source))
         case st.Update():
             view = _writable(reader, statement.path)
             setters = write.setters_of(view, statement)
             return list(
-                _found(
+                _scan_matching(
                     reader,
                     view,
                     statement,
@@ -55,7 +55,9 @@ def explain_change(reader: Reader, statement: st.Change) -> list[Step]:
                 )
             )
         case st.Delete():
-            return list(_found(reader, _writable(reader, statement.path), statement, set_=None, why=None))
+            return list(
+                _scan_matching(reader, _writable(reader, statement.path), statement, set_=None, why=None)
+            )
     raise AssertionError(statement)
 
 
@@ -65,7 +67,7 @@ def _writable(reader: Reader, path: str) -> TableView:
     return view
 
 
-def _given(
+def _explain_given(
     reader: Reader, view: TableView, mode: str, columns: Sequence[str], source: st.Values | Query
 ) -> Iterator[Step]:
     """Yield the plan of a statement whose rows are VALUES or a query."""
@@ -105,7 +107,7 @@ def _constants(view: TableView, columns: Sequence[str], values: st.Values) -> tu
     return beyond, sum(array.nbytes for array in arrays)
 
 
-def _found(
+def _scan_matching(
     reader: Reader,
     view: TableView,
     statement: st.Update | st.Delete,

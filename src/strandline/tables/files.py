@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from strandline.runtime import Runtime
 from strandline.sql.references import TableRef
-from strandline.storage.recipe import Recipe
-from strandline.tables.portions import held_rows, keep
+from strandline.storage.file_plan import Recipe
+from strandline.tables.partitions import hold_rows, keep
 from strandline.tables.snapshot import repeat
 
 
@@ -16,7 +16,7 @@ def files_of(runtime: Runtime, ref: TableRef) -> Recipe:
     """
 
     def attempt() -> Recipe:
-        reader, view = held_rows(runtime, ref)
+        reader, view = hold_rows(runtime, ref)
         found = runtime.store.recipe(ref.path, view.state)
         keep(runtime, reader.snapshot.step)
         return found

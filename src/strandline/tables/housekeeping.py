@@ -16,10 +16,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from strandline.cancellation import phase
 from strandline.catalog import (
-    collect,
     commits,
     expiry,
+    garbage_collection,
     history,
     maintenance,
     paths,
@@ -27,19 +28,18 @@ from strandline.catalog import (
     sessions,
     tables,
 )
-from strandline.catalog.moment import impl_path
-from strandline.catalog.stale import Stale
+from strandline.catalog.conflicts import Stale
+from strandline.catalog.snapshots import impl_path
 from strandline.catalog.tables import TableInfo
 from strandline.catalog.versions import unit_above
 from strandline.catalog.warehouse_settings import settings_at
 from strandline.errors import Corrupted, PathNotFound, StrandlineError, UnderOperation
 from strandline.model import Segment
 from strandline.runtime import Runtime
-from strandline.storage import staging
+from strandline.storage import staged_files
 from strandline.tables import indexes
 from strandline.tables.publish import publishing
 from strandline.tables.snapshot import Snapshot, once, repeat
-from strandline.work import phase
 
 log = logging.getLogger("strandline")
 
@@ -99,7 +99,9 @@ def _merge(runtime: Runtime, info: TableInfo, segments: Sequence[Segment]) -> No
     merged = runtime.store.merge(info.schema, segments, runtime.session.file_name(info.id))
     with contextlib.suppress(Stale), publishing(runtime, [merged]) as tx:
         commits.replace_segments(tx, info.id, segments, [merged], "merge")
-        collect.drop_superseded(tx, info.id, grace_seconds=settings_at(tx.conn, tx.now).grace_seconds)
+        garbage_collection.drop_superseded(
+            tx, info.id, grace_seconds=settings_at(tx.conn, tx.now).grace_seconds
+        )
 
 
 def compact_all(runtime: Runtime, path: str) -> bool:
@@ -167,16 +169,16 @@ def collect_garbage(runtime: Runtime, report: Report | None = None) -> Report:
     with runtime.catalog.write() as tx:
         kept = settings_at(tx.conn, tx.now)
         recycle_bin.empty(tx, bin_seconds=kept.bin_seconds)
-        collect.sweep(tx, history_seconds=kept.history_seconds, grace_seconds=kept.grace_seconds)
+        garbage_collection.sweep(tx, history_seconds=kept.history_seconds, grace_seconds=kept.grace_seconds)
         history.forget(tx, history_seconds=kept.version_history_seconds)
     _forget_old(runtime)
     with runtime.catalog.read() as conn:
-        garbage = collect.garbage(conn)
+        garbage = garbage_collection.garbage(conn)
     for file in garbage:
         runtime.files.remove(file)
     if garbage:
         with runtime.catalog.write() as tx:
-            collect.forget_garbage(tx, garbage)
+            garbage_collection.forget_garbage(tx, garbage)
     report.removed_files += len(garbage)
     report.removed_orphans += _remove_orphans(runtime, garbage)
     report.removed_orphans += _remove_staged(runtime)
@@ -200,7 +202,7 @@ def _remove_orphans(runtime: Runtime, garbage: Sequence[str]) -> int:
     """
     found = list(runtime.files.names("data"))
     with runtime.catalog.read() as conn:
-        known = collect.known_files(conn)
+        known = garbage_collection.list_known_files(conn)
         writers = sessions.all_sessions(conn)
     orphans = [file for file in found if file not in known and sessions.writer_of(file) not in writers]
     for file in orphans:
@@ -215,7 +217,7 @@ def _remove_orphans(runtime: Runtime, garbage: Sequence[str]) -> int:
 def _remove_staged(runtime: Runtime) -> int:
     """Delete rows that were staged for a commit that never happened; return the number of files."""
     now = runtime.clock.now()
-    old = [file for file in runtime.files.names(staging.FOLDER) if staging.is_old(file, now)]
+    old = [file for file in runtime.files.names(staged_files.FOLDER) if staged_files.is_old(file, now)]
     for folder in {file.rpartition("/")[0] for file in old}:
         runtime.files.remove_tree(folder)
     return len(old)
@@ -234,7 +236,7 @@ def maintain(runtime: Runtime, path: str | None = None) -> Report:
     """
     report = Report()
     failed: StrandlineError | None = None
-    for table in _looked_on(_tables(runtime, path or "/")):
+    for table in _watch(_tables(runtime, path or "/")):
         try:
             with once(runtime, runtime.moments.mark()):
                 _maintain_table(runtime, table, report)
@@ -250,7 +252,7 @@ def maintain(runtime: Runtime, path: str | None = None) -> Report:
     return report
 
 
-def _looked_on(tables_: Sequence[str]) -> Iterator[str]:
+def _watch(tables_: Sequence[str]) -> Iterator[str]:
     with phase("maintaining", len(tables_), "tables") as maintaining:
         for table in tables_:
             yield table

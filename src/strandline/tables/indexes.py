@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from strandline.cancellation import Interrupted, phase
 from strandline.catalog import chains, commits, definitions, paths, tables
 from strandline.catalog.commits import Basis
-from strandline.catalog.stale import Stale
+from strandline.catalog.conflicts import Stale
 from strandline.catalog.tables import IndexRef, TableInfo
-from strandline.catalog.writer import Writer
+from strandline.catalog.transactions import Writer
 from strandline.errors import StrandlineError
 from strandline.model import Chain, IndexDef, State, TableSchema
 from strandline.runtime import Runtime
@@ -27,7 +28,6 @@ from strandline.storage.rows import Written
 from strandline.tables.publish import publishing
 from strandline.tables.snapshot import Snapshot, TableView
 from strandline.tables.unique import UniqueIndex
-from strandline.work import Interrupted, phase
 
 
 @contextmanager
@@ -93,7 +93,7 @@ def _caught_up(
         raise Stale(table.info.id, "its description changed")
     step = current.chain.step
     before = State(current.info.schema, replace(table.chain, step=built.step))
-    more = _followed(runtime, current, before, impl, table.info.id, at_any_size=True)
+    more = _pending_changes(runtime, current, before, impl, table.info.id, at_any_size=True)
     if more is None or not more.segments:
         return replace(built, step=step)
     later = (replace(s, after=built.step, upto=step) for s in more.segments)
@@ -108,7 +108,7 @@ def _check_unique(runtime: Runtime, table: TableView, index: IndexDef, built: _B
     UniqueIndex(table.info, index, entries).check(runtime.store, segments[seen:] if seen else None)
 
 
-def _followed(
+def _pending_changes(
     runtime: Runtime, table: TableView, before: State, impl: TableSchema, owner: int, *, at_any_size: bool
 ) -> Written | None:
     """Return the index changes that lead from the state ``before`` of its table to ``table``.
@@ -154,7 +154,9 @@ def follow(runtime: Runtime, path: str, ref: IndexRef) -> bool:
     impl = snapshot.index(table, ref)
     earlier = State(table.info.schema, before)
     with _while_it_exists(runtime, table.info.id):
-        made = _followed(runtime, table, earlier, impl.info.schema, ref.impl_id, at_any_size=is_streamed)
+        made = _pending_changes(
+            runtime, table, earlier, impl.info.schema, ref.impl_id, at_any_size=is_streamed
+        )
     if made is None:
         _rebuild(runtime, snapshot, table, ref, impl, followed=followed)
         return True

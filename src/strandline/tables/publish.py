@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from strandline.catalog.writer import Writer
+from strandline.cancellation import Interrupted
+from strandline.catalog.transactions import Writer
 from strandline.model import Segment
 from strandline.runtime import Runtime
-from strandline.work import Interrupted
 
 
 @contextmanager

@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from strandline.catalog.moment import Named
+from strandline.cancellation import phase
+from strandline.catalog.snapshots import Named
 from strandline.errors import InvalidArgument
 from strandline.model import Key, TableSchema
 from strandline.names import did_you_mean
 from strandline.sql.columns import missing_column
 from strandline.sql.evaluate.predicates import predicate
 from strandline.sql.evaluate.ranges import Constraints, key_ranges
-from strandline.sql.evaluate.simple import SimpleSelect, sort_rows
+from strandline.sql.evaluate.simple_select import SimpleSelect, sort_rows
 from strandline.sql.query import Query, parse_query
 from strandline.sql.references import TableRef
 from strandline.sql.syntax import Expression
 from strandline.sql.tokens import quote
 from strandline.storage.rows import Row
-from strandline.tables.plain import PlainScan, plain_select
 from strandline.tables.snapshot import Reader, TableView, resolve
+from strandline.tables.streaming_select import PlainScan, plain_select
 from strandline.types import Type, parse_type
 from strandline.types.arrays import column_to_python
-from strandline.work import phase
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,7 +55,7 @@ class Selected:
     plain: PlainScan | None = None
 
 
-def named(query: Query) -> list[Named]:
+def tables_of_query(query: Query) -> list[Named]:
     """Return the tables that a query reads in their present state."""
     return [Named(ref.path, ref.index) for ref in query.tables if ref.is_now]
 
@@ -115,7 +115,7 @@ def _candidates(
     reader.read_whole(view)
     if not view.chain.segments:
         return []
-    rows = reader.runtime.store.scan(view.state.narrowed(constraints.key_range(key)), columns)
+    rows = reader.runtime.store.scan(view.state.narrow(constraints.key_range(key)), columns)
     if rows is None:
         return None
     values = [column_to_python(view.info.schema[name].type, rows[name]) for name in columns]
@@ -218,7 +218,7 @@ def _rows_here(
 def query_frame(reader: Reader, query: Query, prefix: str = "") -> DataFrame:
     """Return a DataFrame of the query over the tables as the reader sees them."""
     # Resolve all tables first: errors are then reported before Spark is started.
-    found = [_referred(reader, ref) for ref in query.tables]
+    found = [_resolve_reference(reader, ref) for ref in query.tables]
     check_columns(query, [view for _, view, _ in found])
     frames = {
         f"t{i}": _reference_frame(query, ref, *each)
@@ -280,7 +280,7 @@ def check_columns(query: Query, views: Sequence[TableView]) -> None:
         )
 
 
-def _referred(reader: Reader, ref: TableRef) -> tuple[Reader, TableView, TableView | None]:
+def _resolve_reference(reader: Reader, ref: TableRef) -> tuple[Reader, TableView, TableView | None]:
     """Return the reader, the table and the index (or None) that a reference names."""
     reader, view = resolve(reader, ref)
     impl = None if ref.index is None else reader.index(view, view.info.index(ref.index))
@@ -294,13 +294,15 @@ def _reference_frame(
     reader.lend()
     store, schema = reader.runtime.store, view.info.schema
     if impl is None:
-        return store.queries.declared(table_frame(reader, view), schema)
+        return store.queries.declare_types(table_frame(reader, view), schema)
     reader.read_whole(impl)
     rest = [n for n in schema.names if n not in impl.info.schema]
     # A star, a NATURAL JOIN and a query that starts with FROM may use columns that they do not name.
     unnamed = "*" in query.text or "natural" in query.names or "select" not in query.names
     whole = unnamed or any(name.lower() in query.names for name in rest)
-    return store.queries.declared(store.queries.through_index(view.state, impl.state, whole=whole), schema)
+    return store.queries.declare_types(
+        store.queries.through_index(view.state, impl.state, whole=whole), schema
+    )
 
 
 def scan_frame(

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 
 from strandline.catalog import commits
-from strandline.catalog.moment import Mark, Moment, Named, TableAt
-from strandline.catalog.stale import Ended, Stale
+from strandline.catalog.conflicts import Ended, Stale
+from strandline.catalog.snapshots import Mark, Moment, Named, TableAt
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.errors import Conflict, Corrupted, InvalidArgument
 from strandline.model import Chain, Key, Segment, State
@@ -171,7 +171,7 @@ def once(runtime: Runtime, mark: Mark) -> Iterator[None]:
     try:
         yield
     except Corrupted:
-        if not runtime.moments.lost_since(mark):
+        if not runtime.moments.is_lost_since(mark):
             raise
         raise Ended(0, "the files that it read were garbage-collected meanwhile") from None
 

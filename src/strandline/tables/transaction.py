@@ -19,22 +19,22 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from strandline import names
-from strandline.catalog import applied, chains, commits, paths
-from strandline.catalog.applied import AlreadyApplied
+from strandline.cancellation import phase, shield
+from strandline.catalog import chains, commits, paths, write_dedup
 from strandline.catalog.commits import Basis, TableChange
-from strandline.catalog.moment import Named
-from strandline.catalog.stale import RowsChanged
+from strandline.catalog.conflicts import RowsChanged
+from strandline.catalog.snapshots import Named
 from strandline.catalog.tables import IndexRef, TableInfo
+from strandline.catalog.write_dedup import AlreadyApplied
 from strandline.errors import InvalidArgument, StrandlineError, Unavailable
 from strandline.model import PENDING, Digest, Segment, TableSchema
 from strandline.runtime import Runtime
 from strandline.storage.keys import keys_of
 from strandline.storage.rows import Mode, Outcome, Target, Written
-from strandline.storage.staging import Staged
+from strandline.storage.staged_files import Staged
 from strandline.tables import housekeeping
 from strandline.tables.snapshot import Keys, Reader, Snapshot, TableView
 from strandline.tables.unique import UniqueIndex
-from strandline.work import phase, shielded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -153,7 +153,7 @@ class Transaction(Reader):
         """
         self._application = (writer, view.info.id, version)
         with self.runtime.catalog.read() as conn:
-            before = applied.last(conn, writer, view.info.id)
+            before = write_dedup.last(conn, writer, view.info.id)
         if before is not None and before >= version:
             raise AlreadyApplied
 
@@ -197,7 +197,7 @@ class Transaction(Reader):
         # Each later statement reads them. Merge only segments without a file: frames may still read files.
         small = list(takewhile(lambda segment: segment.file is None, reversed(pending.segments)))[::-1]
         if len(small) >= _MOST:
-            folded = self._collapsed(info, small)
+            folded = self._merge_small(info, small)
             pending.segments[-len(small) :] = [replace(s, upto=at) for s in folded]
 
     @contextlib.contextmanager
@@ -246,7 +246,7 @@ class Transaction(Reader):
                 self._let_pass()
                 continue
             self._pending.clear()  # The files now belong to the tables. abort() must not remove them.
-            with shielded():
+            with shield():
                 for pending in changed:
                     if self.runtime.store.small_logs(self.snapshot.table(pending.info.path).chain, coming=1):
                         housekeeping.after_commit(self.runtime, pending.info.path)
@@ -257,7 +257,7 @@ class Transaction(Reader):
         try:
             with self.runtime.catalog.write() as tx:
                 if self._application is not None:
-                    applied.note(tx, *self._application)
+                    write_dedup.note(tx, *self._application)
                 step = commits.commit(tx, parts, reads)
                 decided = True
         except StrandlineError as error:
@@ -283,10 +283,10 @@ class Transaction(Reader):
     def _collapse(self, pending: _Pending) -> None:
         """Merge the changes of several statements: a commit has one change per key."""
         replaced = pending.segments
-        pending.segments = self._collapsed(pending.info, replaced)
+        pending.segments = self._merge_small(pending.info, replaced)
         self.runtime.store.discard(replaced)
 
-    def _collapsed(self, info: TableInfo, segments: Sequence[Segment]) -> list[Segment]:
+    def _merge_small(self, info: TableInfo, segments: Sequence[Segment]) -> list[Segment]:
         session = self.runtime.session
         return list(self.runtime.store.collapse(info.schema, segments, lambda: session.file_name(info.id)))
 
@@ -312,7 +312,7 @@ class Transaction(Reader):
     def _meets(self, pending: _Pending, logs: Sequence[Segment]) -> bool:
         """Return whether logs of others touch keys that were read or written in a table."""
         store, schema, mine = self.runtime.store, pending.info.schema, pending.segments
-        touched = store.touched(schema, logs, pending.read_step)
+        touched = store.touched_keys(schema, logs, pending.read_step)
         read = (keys_of(schema, keys) if isinstance(keys, pa.Table) else keys for keys in pending.keys)
         return (
             any(not touched.isdisjoint(keys) for keys in read)

@@ -15,7 +15,7 @@ from strandline.model import IndexDef, Key, Segment, State
 from strandline.storage.keys import key_text
 from strandline.storage.order import Finding
 from strandline.storage.store import Store
-from strandline.storage.unique import Repeats
+from strandline.storage.unique_violations import Repeats
 
 _HINT = "Give one of the rows another value, or NULL. Rows may exchange their keys within one transaction."
 
@@ -41,23 +41,23 @@ class UniqueIndex:
         state = self.entries
         if brought is not None:
             state = replace(state, chain=state.chain.plus(tuple(brought)))
-        repeats = store.checks.repeated(state, self.width, brought)
+        repeats = store.checks.find_repeated_keys(state, self.width, brought)
         if repeats is not None:
-            raise PreconditionFailed(self._said(repeats), _HINT)
+            raise PreconditionFailed(self._violation(repeats), _HINT)
 
     def findings(self, store: Store) -> list[Finding]:
         """Return a finding if entries have the same key."""
-        repeats = store.checks.repeated(self.entries, self.width)
+        repeats = store.checks.find_repeated_keys(self.entries, self.width)
         if repeats is None:
             return []
         keys = tuple(key for pair in repeats.pairs for key in pair)
-        return [Finding("doubled_index_key", self._said(repeats), keys)]
+        return [Finding("doubled_index_key", self._violation(repeats), keys)]
 
     def meets(self, store: Store, brought: Sequence[Segment], touched: Collection[Key]) -> bool:
         """Return whether segments share a key with the entries ``touched`` by others."""
         return store.begins_like(self.entries.schema, brought, touched, self.width)
 
-    def _said(self, repeats: Repeats) -> str:
+    def _violation(self, repeats: Repeats) -> str:
         said = "; ".join(self._pair(*pair) for pair in repeats.pairs)
         more = repeats.count - len(repeats.pairs)
         rest = f"; and {more} more" if more else ""

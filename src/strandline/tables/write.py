@@ -7,12 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.catalog.moment import Named
+from strandline.catalog.snapshots import Named
 from strandline.errors import InvalidArgument
 from strandline.model import Key, TableSchema
 from strandline.names import column
 from strandline.sql import statements as st
-from strandline.sql.constants import typed_constant
+from strandline.sql.constants import cast_constant
 from strandline.sql.evaluate.assignments import assign
 from strandline.sql.evaluate.literals import NotConstant, literal
 from strandline.sql.query import Query
@@ -48,11 +48,14 @@ def execute(tx: Transaction, statement: st.Change) -> None:
             raise InvalidArgument(f"{type(statement).__name__} does not change rows")
 
 
-def named(statement: st.Change) -> list[Named]:
+def tables_of_statement(statement: st.Change) -> list[Named]:
     """Return the table that a statement changes, and the tables that it reads."""
     match statement:
         case st.Write(path=path, source=source) | st.DeleteOn(path=path, source=source):
-            return [Named(path, writes=True), *(read.named(source) if isinstance(source, Query) else ())]
+            return [
+                Named(path, writes=True),
+                *(read.tables_of_query(source) if isinstance(source, Query) else ()),
+            ]
         case st.Update(path=path) | st.Delete(path=path):
             return [Named(path, writes=True)]
     return []
@@ -173,7 +176,7 @@ def _update(tx: Transaction, statement: st.Update) -> None:
         write_rows(tx, view, "UPDATE", columns, new)
         return
     assigned = [
-        f"{_assigned(table, name, value)} AS {quote(name)}"
+        f"{_assignment(table, name, value)} AS {quote(name)}"
         for name, (_, value) in zip(set_, statement.assignments, strict=True)
     ]
     params = {n: v for _, value in statement.assignments for n, v in value.params.items()}
@@ -210,7 +213,7 @@ def _setter(table: TableSchema, name: str, value: Expression, types: Mapping[str
     return lambda fields: constant
 
 
-def _assigned(table: TableSchema, name: str, value: Expression) -> str:
+def _assignment(table: TableSchema, name: str, value: Expression) -> str:
     """Return the right side of SET for Spark. A constant gets the same value as in the process."""
     try:
         constant = constant_of(table, name, value)
@@ -218,7 +221,7 @@ def _assigned(table: TableSchema, name: str, value: Expression) -> str:
         return f"({value.named})"
     if value.params:
         return f"CAST({value.named} AS {table[name].type.spark})"
-    return typed_constant(table[name].type, constant)
+    return cast_constant(table[name].type, constant)
 
 
 def _delete(tx: Transaction, statement: st.Delete) -> None:

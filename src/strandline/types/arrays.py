@@ -169,7 +169,7 @@ def _values(type_: Type, array: pa.Array, column: str) -> list[Any]:
             for v in numbers
         ]
     if _is_text(array.type):
-        return [None if v is None else _decoded(v) for v in array.cast(pa.large_binary()).to_pylist()]
+        return [None if v is None else _decode(v) for v in array.cast(pa.large_binary()).to_pylist()]
     try:
         return array.to_pylist()  # type: ignore[no-any-return]
     except (pa.ArrowException, ValueError, OverflowError) as error:
@@ -179,7 +179,7 @@ def _values(type_: Type, array: pa.Array, column: str) -> list[Any]:
         ) from error
 
 
-def _decoded(value: bytes) -> object:
+def _decode(value: bytes) -> object:
     try:
         return value.decode()
     except UnicodeDecodeError:

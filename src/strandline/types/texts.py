@@ -62,7 +62,7 @@ def from_text(type_: Type, text: str, column: str) -> object:
 def array_from_text(type_: Type, texts: pa.Array) -> pa.Array | None:
     """Return the physical array of texts; None if they must be parsed one by one to find an error."""
     if type_.kind in ("text", "json"):
-        return _checked(type_, texts)
+        return _check_array(type_, texts)
     if type_.kind == "bytes":
         if pc.any(pc.starts_with(texts, "\\x")).as_py():
             return None
@@ -73,7 +73,7 @@ def array_from_text(type_: Type, texts: pa.Array) -> pa.Array | None:
         return None
 
 
-def _checked(type_: Type, array: pa.Array) -> pa.Array | None:
+def _check_array(type_: Type, array: pa.Array) -> pa.Array | None:
     try:
         return array_from_user(type_, array, "")
     except InvalidArgument:
@@ -94,7 +94,7 @@ def _bool(type_: Type, texts: pa.Array) -> pa.Array | None:
 def _int(type_: Type, texts: pa.Array) -> pa.Array | None:
     if not _all_match(texts, _WHOLE):
         return None
-    return _checked(type_, pc.replace_substring_regex(texts, r"^\+", "").cast(_wide(type_)))
+    return _check_array(type_, pc.replace_substring_regex(texts, r"^\+", "").cast(_wide(type_)))
 
 
 def _wide(type_: Type) -> pa.DataType:
@@ -113,15 +113,15 @@ def _decimal(type_: Type, texts: pa.Array) -> pa.Array | None:
 
 
 def _date(type_: Type, texts: pa.Array) -> pa.Array | None:
-    return _checked(type_, texts.cast(pa.date32())) if _all_match(texts, r"^\d{4}-\d\d-\d\d$") else None
+    return _check_array(type_, texts.cast(pa.date32())) if _all_match(texts, r"^\d{4}-\d\d-\d\d$") else None
 
 
 def _time(type_: Type, texts: pa.Array) -> pa.Array | None:
     day = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d{1,6})?"
     if _all_match(texts, day + "$"):
-        return _checked(type_, texts.cast(pa.timestamp("us")))
+        return _check_array(type_, texts.cast(pa.timestamp("us")))
     if _all_match(texts, day + "Z$"):
-        return _checked(type_, texts.cast(pa.timestamp("us", tz="UTC")))
+        return _check_array(type_, texts.cast(pa.timestamp("us", tz="UTC")))
     return None
 
 

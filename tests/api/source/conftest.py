@@ -9,7 +9,7 @@ import pytest
 
 import strandline
 from strandline import Database
-from strandline.api.source import opened
+from strandline.api.source import warehouse_cache
 from tests.tables.conftest import connect, db, spark_db
 from tests.tables.examples import ARROW
 
@@ -48,5 +48,5 @@ def _closed() -> Iterator[None]:
 
 def close_opened() -> None:
     """Close the databases that the source has opened in this process."""
-    for place in list(opened._opened):
-        opened._opened.pop(place).close()
+    for place in list(warehouse_cache._opened):
+        warehouse_cache._opened.pop(place).close()

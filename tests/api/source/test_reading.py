@@ -17,7 +17,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 import strandline
 from strandline import Database
 from strandline.errors import Conflict, Corrupted, InvalidArgument, PathNotFound, StrandlineError, Unsupported
-from strandline.storage.arrow import portions
+from strandline.storage.arrow import partitions as partitions_
 from strandline.storage.spark import shipping
 from tests.api.source.conftest import TABLE, close_opened
 from tests.api.source.sparkless import load, planned, read, source
@@ -47,7 +47,7 @@ def test_the_rows_are_those_of_the_table(full: Database) -> None:
 def test_it_travels_to_where_the_package_is_not_known(full: Database, tmp_path: Any) -> None:
     """As in the process that reads a stream on a cluster: with the shipped archive."""
     archive = tmp_path / "shipped.zip"
-    archive.write_bytes(shipping._zipped())
+    archive.write_bytes(shipping._zip_package())
     pickled = tmp_path / "source"
     packages = os.path.dirname(os.path.dirname(pyspark.__file__))
     here = [sys.executable, "-I", "-S", "-c"]
@@ -73,7 +73,7 @@ def test_it_travels_to_where_the_package_is_not_known(full: Database, tmp_path: 
 def test_a_python_without_what_it_depends_on_is_told(tmp_path: Any) -> None:
     """As in a notebook whose environment is not that of ``python3``."""
     archive = tmp_path / "shipped.zip"
-    archive.write_bytes(shipping._zipped())
+    archive.write_bytes(shipping._zip_package())
     take = f"import sys; sys.path.insert(0, {str(archive)!r}); import strandline.api.source.source"
     said = subprocess.run([sys.executable, "-I", "-S", "-c", take], capture_output=True, text=True)
     assert f"Spark runs {sys.executable}, where the module " in said.stderr
@@ -105,8 +105,8 @@ def test_a_large_file_is_cut(
     """It is split at row groups: into portions for executors, and these into batches."""
     full.table("t").upsert([{"k": k, "v": f"{k:08}", "n": k} for k in range(2000, 30_000)])
     full.sql("UPDATE t SET v = 'x' WHERE k = 20000")
-    monkeypatch.setattr(portions, "PORTION_BYTES", portion)
-    monkeypatch.setattr(portions, "PIECE_BYTES", piece)
+    monkeypatch.setattr(partitions_, "PORTION_BYTES", portion)
+    monkeypatch.setattr(partitions_, "PIECE_BYTES", piece)
     reader, partitions = planned(full, path="/t")
     assert read(reader, partitions) == everything(full)
     assert (len(partitions) > 3) == (portion < 1 << 30)

@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 import strandline
 from strandline import Database, Settings
-from strandline.api.source import opened
+from strandline.api.source import warehouse_cache
 from strandline.errors import (
     Conflict,
     InvalidArgument,
@@ -22,8 +22,8 @@ from strandline.errors import (
     StrandlineError,
     Unsupported,
 )
-from strandline.storage import staging
-from strandline.storage.arrow import staged
+from strandline.storage import staged_files
+from strandline.storage.arrow import write_staged
 from tests.api.source.sparkless import save, sent, source
 from tests.effort import EVERY
 from tests.tables.examples import ARROW, assert_sound, content, picture, rows
@@ -84,8 +84,8 @@ def test_each_mode_does_what_the_statement_does(two: Database, mode: str) -> Non
 
 def test_many_rows_of_many_tasks_are_one_commit(two: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows are staged in small files and read in pieces; the last row of a key wins."""
-    monkeypatch.setattr(staging, "RUN_ROWS", 70)
-    monkeypatch.setattr(staged, "PIECE_ROWS", 40)
+    monkeypatch.setattr(staged_files, "RUN_ROWS", 70)
+    monkeypatch.setattr(write_staged, "PIECE_ROWS", 40)
     tasks = [
         [batch(k=[(i * 37 + t) % 400 for i in range(s, s + 25)], v=[f"{t}-{i}" for i in range(s, s + 25)])]
         for t in range(3)
@@ -126,9 +126,9 @@ def test_a_fault_leaves_nothing(
     message: str,
 ) -> None:
     """Also after earlier pieces were written. Tasks themselves do not fail, so Spark does not retry them."""
-    monkeypatch.setattr(staged, "PIECE_ROWS", 1)
+    monkeypatch.setattr(write_staged, "PIECE_ROWS", 1)
     into_files = partial(strandline.connect, settings=Settings(inline_rows=0))
-    monkeypatch.setattr(opened, "connect", into_files)
+    monkeypatch.setattr(warehouse_cache, "connect", into_files)
     before = picture(two)
     writer, messages = write(two, *tasks, path="/t", mode=mode)
     with pytest.raises(StrandlineError, match=message):
@@ -219,10 +219,10 @@ def test_a_unique_index_stays_unique(two: Database, monkeypatch: pytest.MonkeyPa
     save(two, [batch(k=[1, 2], v=["a", "b"])], path="/w")
     with pytest.raises(PreconditionFailed, match="is unique"):
         save(two, [batch(k=[3], v=["b"])], path="/w")
-    for place in list(opened._opened):
-        opened._opened.pop(place).close()
+    for place in list(warehouse_cache._opened):
+        warehouse_cache._opened.pop(place).close()
     on_spark = partial(strandline.connect, settings=Settings(bulk_rows=0))
-    monkeypatch.setattr(opened, "connect", on_spark)
+    monkeypatch.setattr(warehouse_cache, "connect", on_spark)
     with pytest.raises(Unsupported, match="needs a Spark session"):
         save(two, [batch(k=[3], v=["c"])], path="/w")
     assert content(two, "/w") == [(1, "a"), (2, "b")]
@@ -231,9 +231,9 @@ def test_a_unique_index_stays_unique(two: Database, monkeypatch: pytest.MonkeyPa
 def test_what_a_dead_job_staged_is_collected(connect: Callable[..., Database]) -> None:
     clock = ManualClock(1_800_000_000.0)
     db = connect(settings=ARROW, clock=clock)
-    folder = staging.fresh_folder(clock.now())
+    folder = staged_files.fresh_folder(clock.now())
     db.runtime.files.write(f"{folder}/abc.parquet", b"rows")
-    clock.sleep(staging.STAGED_SECONDS - 1)
+    clock.sleep(staged_files.STAGED_SECONDS - 1)
     db.collect()
     assert len(left(db)) == 1
     clock.sleep(2)

@@ -13,8 +13,8 @@ from sqlalchemy import event, select
 
 import strandline
 from strandline.api.database import Database
-from strandline.backups.restore import RestoreBackup
-from strandline.backups.restore_plan import RestoreRequest
+from strandline.backups.restore.restore import RestoreBackup
+from strandline.backups.restore.restore_plan import RestoreRequest
 from strandline.catalog import sqltables
 from strandline.clock import Clock
 from strandline.operations.engine import Engine

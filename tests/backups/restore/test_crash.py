@@ -22,7 +22,7 @@ from sqlalchemy import select
 
 from strandline.api.database import Database
 from strandline.api.progress import OperationInfo
-from strandline.backups.restore_plan import RestoreRequest
+from strandline.backups.restore.restore_plan import RestoreRequest
 from strandline.catalog import operations, paths, sqltables
 from tests.backups.restore.killed import FILE, MIDDLE, TRANSACTION, WatchedFiles, restore
 from tests.backups.restore.story import TABLES, TOLD_AT, Told, open_at, started, state, unknown_files

@@ -15,8 +15,8 @@ from sqlalchemy import select, update
 
 from strandline.api.database import Database
 from strandline.backups.record import BackupRecord
-from strandline.backups.restore_plan import RestoreRequest
-from strandline.catalog import many, operations, paths, sqltables
+from strandline.backups.restore.restore_plan import RestoreRequest
+from strandline.catalog import bulk_paths, operations, paths, sqltables
 from strandline.errors import Corrupted, PathNotFound, StrandlineError, TimedOut, Unavailable
 from strandline.settings import Settings
 from strandline.storage.files import Source
@@ -322,7 +322,7 @@ def test_an_index_that_is_as_recorded_but_not_what_its_table_says_is_refused(tmp
             record = backup.record(BackupRecord)
             t, u = record.tables["/t"], record.tables["/u"]
             mistaken = {"/t": replace(t, indexes=u.indexes), "/u": replace(u, indexes=t.indexes)}
-            many.set_bodies(tx, {backup.id: replace(record, tables=mistaken)})
+            bulk_paths.set_bodies(tx, {backup.id: replace(record, tables=mistaken)})
         for settings in WAYS:
             with pytest.raises(Corrupted, match=r"the restored index /r/./by_v does not match its table"):
                 db.sql(f"RESTORE c INTO 'r' WITH ({settings})")

@@ -12,8 +12,8 @@ import pytest
 from strandline import records
 from strandline.api.database import Database
 from strandline.api.progress import OperationInfo
-from strandline.backups.restore_parts import RestoreProgress
-from strandline.backups.restore_plan import RestoreRequest
+from strandline.backups.restore.restore_parts import RestoreProgress
+from strandline.backups.restore.restore_plan import RestoreRequest
 from strandline.errors import (
     AlreadyExists,
     Cancelled,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from strandline.api.database import Database
-from strandline.backups.restore_plan import RestoreRequest
+from strandline.backups.restore.restore_plan import RestoreRequest
 from strandline.errors import (
     AlreadyExists,
     Conflict,

@@ -14,8 +14,8 @@ import pytest
 from strandline.api.database import Database
 from strandline.backups.chain import backup_at
 from strandline.backups.record import BackupRecord, backup_records, require_collection
-from strandline.backups.restore_plan import Old, RestoreRequest
-from strandline.backups.trial import trial_request
+from strandline.backups.restore.dry_run import trial_request
+from strandline.backups.restore.restore_plan import Old, RestoreRequest
 from strandline.catalog import operations, paths
 from strandline.errors import (
     AlreadyExists,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from strandline import Database
-from strandline.backups.readme import README
+from strandline.backups.repository.readme import README
 from tests.backups.reading import open_at
 
 State = dict[str, list[tuple[Any, ...]]]

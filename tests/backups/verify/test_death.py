@@ -13,7 +13,7 @@ import pytest
 
 import strandline
 from strandline import Database
-from strandline.backups.trial import trial_request
+from strandline.backups.restore.dry_run import trial_request
 from strandline.settings import Limits, Settings
 from tests.backups.reading import hurry, leaks
 from tests.backups.verify.repository import Kept, keep

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from strandline.backups.verified import Level, Looked, key_of
-from strandline.backups.verify_objects import Objects
+from strandline.backups.verify.verification_history import Level, Looked, key_of
+from strandline.backups.verify.verify_objects import Objects
 from strandline.model import Segment, TableSchema
 
 NEVER, OLD, NEW, SEEN = "never", "old", "new", "seen"

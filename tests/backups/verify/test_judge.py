@@ -7,7 +7,7 @@ from math import inf
 from typing import Any
 
 from strandline.backups.record import BackupRecord
-from strandline.backups.verify_chain import SliceHealth, judge
+from strandline.backups.verify.verify_chain import SliceHealth, judge
 from strandline.model import Digest
 from tests.backups.test_records import FULL, ONE, TWO, digest, table
 

@@ -15,7 +15,7 @@ import pytest
 
 import strandline
 from strandline import Database
-from strandline.backups.repair import RepairRequest
+from strandline.backups.verify.repair import RepairRequest
 from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed, UnderOperation
 from strandline.settings import Limits
 from tests.backups.reading import HERE, backups, hurry

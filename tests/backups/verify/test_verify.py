@@ -13,17 +13,17 @@ from sqlalchemy import func, select
 
 from strandline import Database
 from strandline.backups.record import BackupRecord, require_collection
-from strandline.backups.verified import key_of, looked
+from strandline.backups.verify.verification_history import key_of, object_results
+from strandline.cancellation import watch_main_thread
 from strandline.catalog import chains, paths, sqltables
 from strandline.errors import Corrupted, InvalidArgument, PathNotFound, Unavailable
 from strandline.model import Digest, Segment
 from strandline.storage.files import fault
-from strandline.work import watched_by
 from tests.backups.reading import backups, open_at, records
 from tests.backups.verify.repository import Kept, keep, more, opened, state
 from tests.memory import forget
 from tests.tables.examples import QuickFiles
-from tests.test_work import Seen
+from tests.test_cancellation import Seen
 from tests.world import ManualClock
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ def objects_of(db: Database) -> dict[str, list[Path]]:
     with db.runtime.catalog.read() as conn:
         for record in records(db):
             ids = [s.target_id for s in record.slices]
-            held = chains.held(conn, ids, record.step)
+            held = chains.segments_of_backups(conn, ids, record.step)
             names = {s.file for segments in held.values() for s in segments if s.file is not None}
             found[record.name] = sorted(Path(db.runtime.files.path(name)) for name in names)
     return found
@@ -49,7 +49,7 @@ def keys_of(db: Database) -> dict[str, set[str]]:
     with db.runtime.catalog.read() as conn:
         for record in records(db):
             ids = [s.target_id for s in record.slices]
-            held = chains.held(conn, ids, record.step)
+            held = chains.segments_of_backups(conn, ids, record.step)
             found[record.name] = {key_of(s) for segments in held.values() for s in segments}
     return found
 
@@ -104,7 +104,7 @@ def test_the_report_can_be_written_down(db: Database, kept: Kept) -> None:
 def test_how_far_it_has_come_is_told_in_bytes(tmp_path: Path, shard_bytes: int) -> None:
     with open_at(tmp_path / "w", settings={"shard_bytes": shard_bytes}) as db:
         keep(db, tmp_path / "w", None)
-        with watched_by(seen := Seen()):
+        with watch_main_thread(seen := Seen()):
             report = db.verify("c")
     (verifying,) = [phase for phase in seen.phases if phase.name == "verifying"]
     assert verifying.done == verifying.total == sum(backup.bytes for backup in report.backups) > 0
@@ -178,7 +178,9 @@ def test_a_sample_comes_to_everything(db: Database, clock: ManualClock, percent:
         every = {
             key_of(segment)
             for record in records(db)
-            for segments in chains.held(conn, [s.target_id or 0 for s in record.slices], record.step).values()
+            for segments in chains.segments_of_backups(
+                conn, [s.target_id or 0 for s in record.slices], record.step
+            ).values()
             for segment in segments
         }
     runs = -(-100 // percent)
@@ -423,8 +425,10 @@ def _forge(db: Database, backup: str) -> Segment:
     with db.runtime.catalog.write() as tx:
         target = later.tables["/u"].slice.target_id
         assert target is not None
-        old = chains.held(tx.conn, [target], later.step)[target]
-        theirs = chains.held(tx.conn, [earlier.tables["/u"].slice.target_id or 0], earlier.step)
+        old = chains.segments_of_backups(tx.conn, [target], later.step)[target]
+        theirs = chains.segments_of_backups(
+            tx.conn, [earlier.tables["/u"].slice.target_id or 0], earlier.step
+        )
         (other,) = next(iter(theirs.values()))
         content = db.runtime.files.read(other.file or "")
         name = f"data/{target}/forged.parquet"
@@ -541,6 +545,6 @@ def test_what_comes_each_night_does_not_keep_the_rest_from_being_looked_at(
         more(db, kept, number)
         db.verify("c", level="checksums", sample=10)
     with db.runtime.catalog.read() as conn:
-        found = looked(conn, require_collection(conn, "c").id)
+        found = object_results(conn, require_collection(conn, "c").id)
     assert all(found.at(key, "checksums") is not None for key in first)
     assert not all(found.at(key, "checksums") for key in keys_of(db)[backups(db)[-1]])

@@ -16,7 +16,7 @@ from strandline.api.connector import CATALOG_FILE
 from strandline.api.database import Database
 from strandline.catalog.connection import Catalog, sqlite_url
 from strandline.catalog.sessions import Session
-from strandline.catalog.writer import Writer
+from strandline.catalog.transactions import Writer
 from strandline.runtime import Runtime
 from strandline.settings import Settings
 from strandline.storage.files import LocalFiles

@@ -21,11 +21,11 @@ def come_to_rest(process: Process, history: History, old_backups: set[str]) -> N
     db.resume()
     wrong = different(process, history.now)
     with db.runtime.catalog.read() as conn:
-        wrong += [f"{o.kind} is {o.state}" for o in operations.unfinished(conn)]
+        wrong += [f"{o.kind} is {o.state}" for o in operations.unfinished_operations(conn)]
         bad = (Internal.code, Corrupted.code)
         wrong += [
             f"{o.kind}: {o.error}"
-            for o in operations.listed(conn)
+            for o in operations.list_operations(conn)
             if o.error and world.kept(o.error)["code"] in bad
         ]
         # A user's stream is moved by its hold; only a backup's stays where it began.

@@ -15,13 +15,13 @@ from typing import Any
 from sqlalchemy import select
 
 from strandline.api import table
-from strandline.catalog import chains, collect, commits, sessions, sqltables
+from strandline.catalog import chains, commits, garbage_collection, sessions, sqltables
 from strandline.catalog.cache import Look
 from strandline.catalog.chains import TableState
 from strandline.catalog.commits import Basis
-from strandline.catalog.moment import Moment, Moments
+from strandline.catalog.snapshots import Moment, Moments
 from strandline.catalog.tables import TableInfo
-from strandline.catalog.writer import Writer
+from strandline.catalog.transactions import Writer
 from strandline.operations.kind import Run
 from strandline.tables import indexes
 from strandline.tables.transaction import Transaction
@@ -31,7 +31,7 @@ from tests.simulation.data.witness import replaced
 
 def moment() -> AbstractContextManager[None]:
     """A snapshot shows the present descriptions of tables, whenever it was taken."""
-    planned = Moments._planned
+    planned = Moments._plan_table
 
     def as_of_now(self: Moments, look: Look, moment: Moment, path: str) -> TableInfo | None:
         step, moment.step = moment.step, 2**62
@@ -126,8 +126,8 @@ def said() -> AbstractContextManager[None]:
 
 def grace() -> AbstractContextManager[None]:
     """The collector ignores the grace period."""
-    in_no_plan = collect._is_in_no_plan
-    return replaced(collect, _is_in_no_plan=lambda tx, seconds: in_no_plan(tx, 0.0))
+    in_no_plan = garbage_collection._is_in_no_plan
+    return replaced(garbage_collection, _is_in_no_plan=lambda tx, seconds: in_no_plan(tx, 0.0))
 
 
 @contextlib.contextmanager

@@ -14,9 +14,9 @@ from typing import Any
 
 from sqlalchemy import select
 
-from strandline.catalog import chains, collect, commits, operations, paths, sqltables
-from strandline.catalog.moment import Moment
-from strandline.catalog.writer import Writer
+from strandline.catalog import chains, commits, garbage_collection, operations, paths, sqltables
+from strandline.catalog.snapshots import Moment
+from strandline.catalog.transactions import Writer
 from strandline.operations import transitions
 from tests.simulation.data.baton import Baton
 from tests.simulation.data.model import History, Refused, State, Violation
@@ -63,7 +63,7 @@ class Witness:
                     if not young and (reads_from is None or reads_from > moment.step):
                         self._exposed.add(moment)
                     elif moment not in self._exposed and (
-                        lost := moment.segments - chains.known(conn, moment.segments)
+                        lost := moment.segments - chains.select_existing(conn, moment.segments)
                     ):
                         raise Violation(
                             f"{collector.name} has collected {len(lost)} segments that {process.name} reads at "
@@ -114,7 +114,7 @@ def watching(baton: Baton) -> Iterator[None]:
     """Record the calls of the catalog's functions by the running process during the block."""
     replace_segments, complete = commits.replace_segments, operations.complete
     step: Callable[[Writer], int] = vars(Writer)["step"].fget
-    drop_unreferenced = collect._drop_unreferenced
+    drop_unreferenced = garbage_collection._drop_unreferenced
 
     def note(**facts: Any) -> None:
         if isinstance(baton.holder, Process):
@@ -146,7 +146,7 @@ def watching(baton: Baton) -> Iterator[None]:
         replaced(Writer, step=property(noting_step)),
         replaced(commits, replace_segments=noting_housekeeping),
         replaced(operations, complete=noting_end),
-        replaced(collect, _drop_unreferenced=noting_collection),
+        replaced(garbage_collection, _drop_unreferenced=noting_collection),
         # A thread that waits for another one would run beside it while that one waits for its turn.
         replaced(transitions, within=_on_this_thread),
     ):

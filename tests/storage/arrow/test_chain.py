@@ -32,12 +32,12 @@ from strandline.model import (
 from strandline.storage import segment as segments
 from strandline.storage.arrow.changes import changes, fold
 from strandline.storage.arrow.digest import digests
-from strandline.storage.arrow.lookup import lookup, overlaps, touched
+from strandline.storage.arrow.lookup import lookup, overlaps, touched_keys
 from strandline.storage.arrow.scan import scan
-from strandline.storage.digest import digest_of, row_hashes, signed
+from strandline.storage.digest import digest_of, row_hashes, to_signed
 from strandline.storage.keys import keys_of
 from strandline.storage.segment import Inline, describe_file, read_segment, write_segment
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 from strandline.types.arrays import column_to_python
 from tests.storage.examples import History, QuickFiles, histories, schema, values
 from tests.storage.rowwise import apply_write, is_fresh, log_table
@@ -69,7 +69,7 @@ def was_of(table: TableSchema, row: tuple[Any, ...] | None) -> tuple[int | None,
         return None, None
     changes = apply_write(table, "UPSERT", table.names, [row], {})
     high, low = row_hashes(table, {n: log_table(table, changes)[0].column(n) for n in table.names})
-    return int(signed(high)[0]), int(signed(low)[0])
+    return int(to_signed(high)[0]), int(to_signed(low)[0])
 
 
 # --- property: reading agrees with plain dictionaries, however the rows were written ----------------------
@@ -175,7 +175,7 @@ def test_logs_tell_what_happened(tmp_path_factory: pytest.TempPathFactory, data:
         }
 
         later = {change.key for step, change in history.log if step > after}
-        assert touched(shelf, table, logs, after) == later
+        assert touched_keys(shelf, table, logs, after) == later
         known = sorted({change.key for _, change in history.log}, key=order)
         asked = data.draw(st.lists(st.sampled_from(known))) if known else []
         in_logs = {change.key for step, change in history.log if step > first}
@@ -236,7 +236,7 @@ def test_an_empty_chain_has_no_rows(files: QuickFiles) -> None:
         WAS_LO,
         STEP,
     ]
-    assert touched(Shelf(files), KV, [], 0) == set()
+    assert touched_keys(Shelf(files), KV, [], 0) == set()
     assert not overlaps(Shelf(files), KV, [], [(1,)])
 
 

@@ -17,13 +17,13 @@ from strandline.settings import Limits
 from strandline.storage import segment as segments
 from strandline.storage.arrow.compact import fold
 from strandline.storage.arrow.digest import digests
-from strandline.storage.arrow.merge import ObjectSink
-from strandline.storage.arrow.passage import passing
+from strandline.storage.arrow.merge_logs import ObjectSink
 from strandline.storage.arrow.scan import scan
-from strandline.storage.elsewhere import Destination
+from strandline.storage.arrow.streaming_scan import passing
+from strandline.storage.file_router import Destination
 from strandline.storage.keys import keys_of
 from strandline.storage.order import examine_segment
-from strandline.storage.pace import Pace
+from strandline.storage.throttle import Pace
 from tests.storage.damage import unsorted_segment
 from tests.storage.examples import History, QuickFiles, histories, schema
 

@@ -20,7 +20,7 @@ from strandline.storage.arrow.write import (
     log_table,
     once_per_key,
 )
-from strandline.storage.digest import digest_of, row_hashes, signed
+from strandline.storage.digest import digest_of, row_hashes, to_signed
 from strandline.storage.keys import keys_of
 from strandline.storage.rows import Mode
 from strandline.types.arrays import python_to_array
@@ -275,8 +275,8 @@ def test_a_log_holds_images_operations_and_the_hashes_of_what_was() -> None:
         for i, c in enumerate(KVN.columns)
     }
     high, low = row_hashes(KVN, arrays)
-    assert table.column(WAS_HI).to_pylist() == [signed(high)[0], None, signed(high)[1], None]
-    assert table.column(WAS_LO).to_pylist() == [signed(low)[0], None, signed(low)[1], None]
+    assert table.column(WAS_HI).to_pylist() == [to_signed(high)[0], None, to_signed(high)[1], None]
+    assert table.column(WAS_LO).to_pylist() == [to_signed(low)[0], None, to_signed(low)[1], None]
     assert delta == digest(KVN, [(1, "b", 10), (4, None, None)]) - digest(KVN, [(1, "a", 10), (3, "c", None)])
     assert delta.rows == 0
 

@@ -28,7 +28,7 @@ from strandline.model import (
 from strandline.storage.files import LocalFiles
 from strandline.storage.rows import Mode, Outcome, Target
 from strandline.storage.segment import Inline, write_segment
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 from strandline.storage.spark.columns import spark_type
 from strandline.storage.spark.write import Few, write
 from strandline.types import parse_type

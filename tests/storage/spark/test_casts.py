@@ -129,7 +129,9 @@ def test_spark_judges_as_arrow_does(
     spark: SparkSession, tmp_path: Path, zone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Return NULL for a refused value instead of raising, so that one job answers for all values.
-    monkeypatch.setattr(module, "_checked", lambda type_, col, converted, *rest, **options: converted)
+    monkeypatch.setattr(
+        module, "_refuse_lossy_cast", lambda type_, col, converted, *rest, **options: converted
+    )
     session = spark.newSession()
     session.conf.set("spark.sql.session.timeZone", zone)
     for source, (arrow, values) in SOURCES.items():

@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 
 from strandline.errors import Unavailable
 from strandline.model import Chain, State
-from strandline.storage.arrow.check import doubled_keys as doubled_here
 from strandline.storage.arrow.check import examine as examine_here
+from strandline.storage.arrow.check import find_doubled_keys as doubled_here
 from strandline.storage.files import LocalFiles
-from strandline.storage.shelf import Shelf
-from strandline.storage.spark.check import compare_index, doubled_keys, examine
+from strandline.storage.segment_cache import Shelf
+from strandline.storage.spark.check import compare_index, examine, find_doubled_keys
 from strandline.storage.spark.digest import digests
 from tests.storage.damage import unsorted_segment
 from tests.storage.rowwise import Change
@@ -85,7 +85,7 @@ def test_executors_find_nothing_wrong_with_what_is_written(
 ) -> None:
     table = random_table(tmp_path, ALL_TYPES, seed, inline=False)
     assert examine(spark, table.shelf, ALL_TYPES, table.segments) == []
-    assert doubled_keys(spark, table.shelf, State(ALL_TYPES, table.chain)) == []
+    assert find_doubled_keys(spark, table.shelf, State(ALL_TYPES, table.chain)) == []
 
 
 def test_executors_find_what_the_process_finds(spark: SparkSession, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_doubled_key_is_what_the_segments_say_and_not_what_a_scan_shows(
         ((table.segments[0], again, replace(again, upto=step + 2)), [(None,), (2,), (3,), (5,)]),
     ):
         chain = Chain(tuple(segments), step + 2)
-        found = doubled_keys(spark, table.shelf, State(SMALL, chain))
+        found = find_doubled_keys(spark, table.shelf, State(SMALL, chain))
         assert found == doubled_here(table.shelf, State(SMALL, chain))
         assert [key for finding in found for key in finding.keys] == expected
 

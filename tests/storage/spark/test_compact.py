@@ -13,7 +13,7 @@ from strandline.errors import Corrupted
 from strandline.model import STEP, Chain, Segment, State, TableSchema, order
 from strandline.storage.arrow.scan import scan as scan_here
 from strandline.storage.files import LocalFiles
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 from strandline.storage.spark import rows as reading
 from strandline.storage.spark.compact import compact
 from strandline.storage.spark.digest import digests

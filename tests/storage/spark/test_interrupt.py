@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from strandline.cancellation import Interrupted, Work, current, doing
 from strandline.catalog.operations import CANCELLED
 from strandline.clock import SystemClock
 from strandline.errors import TimedOut
@@ -21,9 +22,8 @@ from strandline.records import Nothing
 from strandline.storage.spark.jobs import _Hush
 from strandline.storage.spark.session import inheriting, working
 from strandline.threads import within
-from strandline.work import Interrupted, Work, current, doing
-from tests.operations.test_shards import Work as Worker
-from tests.operations.test_shards import Worked
+from tests.operations.test_part_progress import Work as Worker
+from tests.operations.test_part_progress import Worked
 from tests.world import engine_of, open_catalog
 
 

@@ -15,7 +15,7 @@ from strandline.errors import Corrupted
 from strandline.model import OP, STEP, WAS_HI, WAS_LO, Chain, State
 from strandline.storage.arrow.changes import changes as changes_here
 from strandline.storage.arrow.changes import fold as fold_here
-from strandline.storage.arrow.merge import merge_logs
+from strandline.storage.arrow.merge_logs import merge_logs
 from strandline.storage.arrow.scan import scan as scan_here
 from strandline.storage.spark import rows as module
 from strandline.storage.spark.changes import changes, fold

@@ -12,9 +12,9 @@ from strandline.model import STEP, Digest, KeyRange, State
 from strandline.storage.arrow.changes import write_slice as write_slice_here
 from strandline.storage.arrow.digest import digests as digests_here
 from strandline.storage.arrow.scan import scan as scan_here
+from strandline.storage.chain_slices import Window
 from strandline.storage.segment import Inline
 from strandline.storage.shards import ranges
-from strandline.storage.slices import Window
 from strandline.storage.spark import rows as reading
 from strandline.storage.spark.changes import write_slice
 from strandline.storage.spark.compact import compact
@@ -39,16 +39,16 @@ def test_the_shards_of_a_table_add_up_to_it(
     closed = [KeyRange(("b",), ("b",), closed=True), KeyRange(None, ("a", 30), closed=True)]
     sums = []
     for within in [*ranges(LIMITS), *closed]:
-        part = whole.narrowed(within)
+        part = whole.narrow(within)
         sums += digests_here(table.shelf, part, [ALL_TYPES])
         assert digests(spark, table.shelf, part, [ALL_TYPES]) == sums[-1:]
     shards = sums[: len(LIMITS) + 1]
     assert sum(shards, Digest()) == table.digest
     assert all(0 < found.rows < table.digest.rows for found in shards[:4])
     # The range filters by key even if the key is not among the columns.
-    steps = scan(spark, table.shelf, whole.narrowed(closed[0]), [STEP])
+    steps = scan(spark, table.shelf, whole.narrow(closed[0]), [STEP])
     assert steps.columns == [STEP]
-    assert steps.count() == sums[-2].rows == scan_here(table.shelf, whole.narrowed(closed[0])).num_rows
+    assert steps.count() == sums[-2].rows == scan_here(table.shelf, whole.narrow(closed[0])).num_rows
 
 
 def test_the_shards_of_a_slice_add_up_to_it(spark: SparkSession, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ SOURCE = processes.SOURCE / "strandline"
 
 def test_every_module_is_in_the_archive_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "shipped.zip"
-    path.write_bytes(shipping._zipped())
+    path.write_bytes(shipping._zip_package())
     with zipfile.ZipFile(path) as archive:
         found = {name: archive.read(name) for name in archive.namelist()}
     there = {f"strandline/{file.relative_to(SOURCE)}": file.read_bytes() for file in SOURCE.rglob("*.py")}
@@ -37,7 +37,7 @@ sys.stdout.write(shipping._zipped().hex())
 @pytest.mark.slow
 def test_a_package_that_is_in_an_archive_itself_is_shipped_as_well(tmp_path: Path) -> None:
     path = tmp_path / "installed.zip"
-    path.write_bytes(shipping._zipped())
+    path.write_bytes(shipping._zip_package())
     env = processes.environment()
     process = processes.start_python("-c", IN_AN_ARCHIVE, str(path), env=env, afresh=True)
     assert bytes.fromhex(processes.finish(process)) == path.read_bytes()

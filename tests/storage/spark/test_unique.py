@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from strandline.model import OP, WAS_HI, IndexDef, Key, Segment, order
-from strandline.storage.arrow.unique import repeated as repeated_here
+from strandline.storage.arrow.unique import find_repeated_keys as repeated_here
 from strandline.storage.keys import keys_of
 from strandline.storage.segment import read_segment
-from strandline.storage.spark.unique import repeated
-from strandline.storage.unique import Repeats
+from strandline.storage.spark.unique import find_repeated_keys
+from strandline.storage.unique_violations import Repeats
 from tests.effort import EVERY
 from tests.storage.spark.tables import ALL_TYPES, BY_V, SMALL, Table, random_table
 
@@ -75,7 +75,7 @@ def test_the_process_finds_what_the_rows_say(tmp_path: Path, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(12 if EVERY else 1))
 def test_spark_finds_the_same(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     for impl, width, brought in cases(tmp_path, seed)[:: 1 if EVERY else 5]:
-        found = repeated(spark, impl.shelf, impl.state, width, brought)
+        found = find_repeated_keys(spark, impl.shelf, impl.state, width, brought)
         assert found == expected(impl, width, brought)
 
 
@@ -87,4 +87,4 @@ def test_a_key_that_a_commit_does_not_bring_is_not_looked_for(spark: SparkSessio
     impl = table.impls["by_v"]
     for brought, found in ((None, Repeats(1, ((("a", 1), ("a", 2)),))), (impl.segments[-1:], None)):
         assert repeated_here(impl.shelf, impl.state, 1, brought) == found
-        assert repeated(spark, impl.shelf, impl.state, 1, brought) == found
+        assert find_repeated_keys(spark, impl.shelf, impl.state, 1, brought) == found

@@ -149,8 +149,8 @@ def test_sums_that_spark_does_not_tell_are_computed_from_the_files(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode
 ) -> None:
     """A busy Spark Connect server may answer without the observed sums."""
-    assert sort._seen(Observation()) is None
-    monkeypatch.setattr(sort, "_seen", lambda _: None)
+    assert sort._observed_metrics(Observation()) is None
+    monkeypatch.setattr(sort, "_observed_metrics", lambda _: None)
     test_into_an_empty_table(spark, tmp_path / "empty", mode)
     test_every_mode_on_all_types(spark, tmp_path / "rows", mode)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from strandline.sql.evaluate.ranges import Allowed, Constraints, Range, both, compared
+from strandline.sql.evaluate.ranges import Allowed, Constraints, Range, both, range_of_comparison
 from strandline.types import Type
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ def constraints(filters: Iterable[Filter], types: Mapping[str, Type]) -> Constra
         if len(path) != 1 or path[0] not in types:
             continue
         (name,) = path
-        left = _left(each, types[name])
+        left = _remaining_values(each, types[name])
         if left is not None:
             found[name] = both(found[name], left) if name in found else left
     return Constraints(found)
 
 
-def _left(each: Any, type_: Type) -> Allowed | None:
+def _remaining_values(each: Any, type_: Type) -> Allowed | None:
     """Return the values of a column that a filter allows; None if unknown."""
     kind = type(each).__name__
     if kind == "IsNull":
@@ -45,13 +45,13 @@ def _left(each: Any, type_: Type) -> Allowed | None:
     if kind == "IsNotNull":
         return Range()
     if kind == "In":
-        parts = [_compared("=", type_, value) for value in each.value]
+        parts = [_compare("=", type_, value) for value in each.value]
         sets = [part for part in parts if isinstance(part, frozenset)]
         return frozenset().union(*sets) if len(sets) == len(parts) else None
-    return _compared(_SIGNS[kind], type_, each.value) if kind in _SIGNS else None
+    return _compare(_SIGNS[kind], type_, each.value) if kind in _SIGNS else None
 
 
-def _compared(sign: str, type_: Type, value: Any) -> Allowed | None:
+def _compare(sign: str, type_: Type, value: Any) -> Allowed | None:
     if isinstance(value, datetime) and value.tzinfo is None:
         return None
-    return compared(sign, type_, value)
+    return range_of_comparison(sign, type_, value)

@@ -9,7 +9,7 @@ from strandline.errors import InvalidArgument
 from strandline.names import did_you_mean, normalize
 from strandline.sql.references import TableRef
 from strandline.storage.rows import Mode
-from strandline.tables.moments import reference
+from strandline.tables.time_travel import reference
 
 MODES: Mapping[str, Mode] = {
     "upsert": "UPSERT",
@@ -42,7 +42,7 @@ class Application:
     version: int
 
 
-class Options:
+class SourceOptions:
     """Options of the caller. ``default`` is the warehouse if they name none."""
 
     def __init__(self, given: Mapping[str, str], default: Place | None = None) -> None:

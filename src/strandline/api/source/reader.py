@@ -9,15 +9,15 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from strandline.api.source.filters import constraints
-from strandline.api.source.opened import opened, plainly
 from strandline.api.source.options import Place
+from strandline.api.source.warehouse_cache import open_warehouse, plainly
 from strandline.model import TableSchema
 from strandline.sql.evaluate.ranges import Constraints
 from strandline.sql.references import TableRef
 from strandline.storage.files import MissingFile
-from strandline.storage.portion import Portion
+from strandline.storage.partition import Portion
 from strandline.storage.task_reports import explain_missing
-from strandline.tables.portions import portions
+from strandline.tables.partitions import portions
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
@@ -44,7 +44,7 @@ class TableReader(DataSourceReader):
 
     @plainly
     def partitions(self) -> Sequence[InputPartition]:
-        with opened(self._place) as db:
+        with open_warehouse(self._place) as db:
             found = portions(db.runtime, self._table, self._schema, self._constraints)
         return [Partition(portion) for portion in found]
 

@@ -64,7 +64,7 @@ def register_once(spark: SparkSession) -> None:
 
 def _make_views(spark: SparkSession, place: Place, prefix: str) -> None:
     where = {"warehouse": place.warehouse} | ({"catalog": place.catalog} if place.catalog else {})
-    made, named = [], _named(place, prefix)
+    made, named = [], _table_names(place, prefix)
     for name, path in named.items():
         options = ", ".join(f"`{key}` {_text(value)}" for key, value in {**where, "table": path}.items())
         made.append(f"CREATE OR REPLACE TEMPORARY VIEW `{name}` USING strandline OPTIONS ({options})")
@@ -83,7 +83,9 @@ def _make_tables(spark: SparkSession, place: Place, namespace: str) -> None:
         raise InvalidArgument(
             f"{namespace!r} cannot be a namespace", "Use letters, digits and underscores in its name."
         )
-    sources = {f"strandline_{namespace}_{name}": (name, path) for name, path in _named(place, "").items()}
+    sources = {
+        f"strandline_{namespace}_{name}": (name, path) for name, path in _table_names(place, "").items()
+    }
     frames.run(spark, [f"CREATE DATABASE IF NOT EXISTS `{namespace}`"])
     before = frames.tables_of(spark, namespace)
     for name, path in sources.values():
@@ -99,7 +101,7 @@ def _make_tables(spark: SparkSession, place: Place, namespace: str) -> None:
     guard_ddl(spark, namespace, dict(sources.values()))
 
 
-def _named(place: Place, prefix: str) -> dict[str, str]:
+def _table_names(place: Place, prefix: str) -> dict[str, str]:
     """Return paths by names for Spark, of the tables whose name needs no quotes."""
     with connect(place.warehouse, catalog=place.catalog, create=False) as db:
         entries = db.ls("/", depth=None)

@@ -16,15 +16,15 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from strandline.api.source.opened import opened, plainly
-from strandline.api.source.options import Options, Place
+from strandline.api.source.options import Place, SourceOptions
+from strandline.api.source.pickling import archive, travelling
 from strandline.api.source.reader import FilteringReader, TableReader
 from strandline.api.source.stream import FeedReader
-from strandline.api.source.travel import archive, travelling
+from strandline.api.source.warehouse_cache import open_warehouse, plainly
 from strandline.api.source.writer import Job, TableStreamWriter, TableWriter
 from strandline.errors import InvalidArgument, Unsupported
 from strandline.model import TableSchema
-from strandline.tables.portions import described
+from strandline.tables.partitions import describe_columns
 
 
 class StrandlineSource(DataSource):
@@ -41,7 +41,7 @@ class StrandlineSource(DataSource):
     def __init__(self, options: Any) -> None:
         given: Any = options if self.only is None else CaseInsensitiveDict({"table": self.only})
         super().__init__(given)
-        self._options = Options(given, self.default)
+        self._options = SourceOptions(given, self.default)
 
     @classmethod
     def name(cls) -> str:
@@ -50,19 +50,19 @@ class StrandlineSource(DataSource):
     def __reduce__(self) -> tuple[Any, ...]:
         # Plain values: they are unpickled before the package can be imported.
         default = None if self.default is None else (self.default.warehouse, self.default.catalog)
-        return travelling(_made_again), (archive(), dict(self.options), default)
+        return travelling(_rebuild_source), (archive(), dict(self.options), default)
 
     @plainly
     def schema(self) -> StructType:
         if self._options.is_changefeed:
             return FeedReader(self._options.place, self._options.changefeed).schema()
-        return spark_schema(self._described())
+        return spark_schema(self._describe())
 
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader. ``schema`` is the own schema, or a given one, perhaps with fewer columns."""
         try:
-            described = self._described(schema.names)
+            described = self._describe(schema.names)
         except InvalidArgument as error:
             raise InvalidArgument(
                 error.message,
@@ -100,10 +100,10 @@ class StrandlineSource(DataSource):
     def _job(self, schema: StructType) -> Job:
         return Job.of(self._options.place, self._options.path, self._options.mode, schema)
 
-    def _described(self, columns: list[str] | None = None) -> TableSchema:
+    def _describe(self, columns: list[str] | None = None) -> TableSchema:
         options = self._options
-        with opened(options.place) as db:
-            return described(db.runtime, options.table, columns or options.columns)
+        with open_warehouse(options.place) as db:
+            return describe_columns(db.runtime, options.table, columns or options.columns)
 
 
 class FoundSource(StrandlineSource):
@@ -118,7 +118,7 @@ class FoundSource(StrandlineSource):
         return FoundSource, (self.options,)
 
 
-def _made_again(archive: str | None, options: dict[str, str], default: Any) -> Any:
+def _rebuild_source(archive: str | None, options: dict[str, str], default: Any) -> Any:
     """Unpickle a source. The package may not be importable yet, so add its archive to ``sys.path`` first.
 
     Spark does not add shipped archives in the process that reads a stream.

@@ -9,11 +9,11 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from strandline.api.source.opened import opened, plainly
 from strandline.api.source.options import Place
 from strandline.api.source.reader import Partition, rows_of
+from strandline.api.source.warehouse_cache import open_warehouse, plainly
 from strandline.api.stream import window_of
-from strandline.tables.portions import keep
+from strandline.tables.partitions import keep
 
 _STEP = "step"
 
@@ -31,24 +31,24 @@ class FeedReader(DataSourceStreamReader):
 
     def schema(self) -> StructType:
         """Return the columns of the records."""
-        with opened(self._place) as db:
+        with open_warehouse(self._place) as db:
             position = db.stream(self._path).position
             window = window_of(db, self._path, position, position)
             return from_arrow_schema(db.runtime.store.feed_columns(window))
 
     @plainly
     def initialOffset(self) -> dict[str, int]:
-        with opened(self._place) as db:
+        with open_warehouse(self._place) as db:
             return {_STEP: db.stream(self._path).position}
 
     @plainly
     def latestOffset(self) -> dict[str, int]:
-        with opened(self._place) as db:
+        with open_warehouse(self._place) as db:
             return {_STEP: db.stream(self._path).head}
 
     @plainly
     def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[InputPartition]:
-        with opened(self._place) as db:
+        with open_warehouse(self._place) as db:
             keep(db.runtime, db.step)
             window = window_of(db, self._path, start[_STEP], end[_STEP])
             return [Partition(portion) for portion in db.runtime.store.feed_portions(window)]
@@ -60,7 +60,7 @@ class FeedReader(DataSourceStreamReader):
 
     @plainly
     def commit(self, end: Mapping[str, int]) -> None:
-        with opened(self._place) as db:
+        with open_warehouse(self._place) as db:
             stream = db.stream(self._path)
             if end[_STEP] > stream.position:
                 stream.commit(end[_STEP])

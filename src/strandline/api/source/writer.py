@@ -17,15 +17,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from strandline.api.database import Database
-from strandline.api.source.opened import opened, plainly
 from strandline.api.source.options import Application, Place
-from strandline.api.staged import StagedWrite
-from strandline.catalog.applied import AlreadyApplied
-from strandline.catalog.moment import Named
+from strandline.api.source.warehouse_cache import open_warehouse, plainly
+from strandline.api.staged_rows import StagedWrite
+from strandline.catalog.snapshots import Named
+from strandline.catalog.write_dedup import AlreadyApplied
 from strandline.errors import BY_CODE, Internal, StrandlineError
 from strandline.model import TableSchema
 from strandline.storage.rows import Mode
-from strandline.storage.staging import Staged, Staging, fresh_folder, stage
+from strandline.storage.staged_files import Staged, Staging, fresh_folder, stage
 from strandline.storage.task_reports import check_written
 from strandline.tables.snapshot import TableView
 from strandline.tables.transaction import Transaction
@@ -61,7 +61,7 @@ class Job:
 
     @staticmethod
     def of(place: Place, path: str, mode: Mode, given: StructType) -> Job:
-        with opened(place) as db, db.guard():
+        with open_warehouse(place) as db, db.guard():
             view = Transaction(db.runtime, [Named(path, writes=True)]).writable(path)
             schema = view.info.schema
             names = frame_columns(view, mode, tuple(given.names))
@@ -86,7 +86,7 @@ class Job:
     def commit(self, messages: Sequence[Any], application: Application | None) -> None:
         """Commit the staged rows of tasks, unless this write was committed before."""
         told = [message for message in messages if isinstance(message, Message)]
-        with opened(self.place) as db:
+        with open_warehouse(self.place) as db:
             for message in told:
                 if message.fault is not None:
                     code, text, hint = message.fault

@@ -15,7 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.sql.evaluate.literals import Constant, NotConstant, constant
-from strandline.sql.evaluate.predicates import Beyond, aligned, column_of, comparison, flattened, predicate
+from strandline.sql.evaluate.predicates import (
+    Beyond,
+    align_constant,
+    column_of,
+    comparison,
+    flatten,
+    predicate,
+)
 from strandline.sql.syntax import Expression
 from strandline.types import Type
 from strandline.types.arrays import column_to_python
@@ -72,15 +79,15 @@ def _condition(node: exp.Expr, columns: Mapping[str, Type], qualifier: str | Non
     if isinstance(node, exp.Paren):
         return inner(node.this)
     if isinstance(node, (exp.And, exp.Or)):
-        return _junction([inner(p) for p in flattened(node)], isinstance(node, exp.Or))
+        return _junction([inner(p) for p in flatten(node)], isinstance(node, exp.Or))
     if isinstance(node, exp.Not):
         return _negation(inner(node.this))
     if (sign := comparison(node)) is not None:
-        return _compared(sign, node.this, node.expression, columns, qualifier=qualifier)
+        return _compare(sign, node.this, node.expression, columns, qualifier=qualifier)
     if isinstance(node, exp.Between) and not node.args.get("symmetric"):
         bounds = ((">=", node.args["low"]), ("<=", node.args["high"]))
         return _junction(
-            [_compared(sign, node.this, bound, columns, qualifier=qualifier) for sign, bound in bounds], False
+            [_compare(sign, node.this, bound, columns, qualifier=qualifier) for sign, bound in bounds], False
         )
     if isinstance(node, exp.In):
         return _member(node, columns, qualifier)
@@ -120,7 +127,7 @@ def _column(node: exp.Expr, columns: Mapping[str, Type], qualifier: str | None) 
     return name
 
 
-def _compared(
+def _compare(
     sign: str, left: exp.Expr, right: exp.Expr, columns: Mapping[str, Type], *, qualifier: str | None
 ) -> Mask:
     from sqlglot import exp
@@ -132,7 +139,7 @@ def _compared(
     kernel = _KERNELS.get(sign)
     if kernel is None or (type_.kind == "bool" and sign not in ("=", "!=")):
         raise Beyond
-    other = _scalar(type_, aligned(type_, constant(right)))
+    other = _scalar(type_, align_constant(type_, constant(right)))
     if type_.kind == "float" and sign in (">", ">="):
         # In Spark, NaN is greater than any other number.
         return lambda table: pc.or_(kernel(table.column(name), other), pc.is_nan(table.column(name)))
@@ -147,7 +154,7 @@ def _member(node: exp.In, columns: Mapping[str, Type], qualifier: str | None) ->
     type_ = columns[name]
     if type_.kind == "float":
         raise Beyond
-    values = [aligned(type_, constant(option)) for option in options]
+    values = [align_constant(type_, constant(option)) for option in options]
     allowed = pa.array([_scalar(type_, v).as_py() for v in values if v is not None], type_.arrow)
     missed = pa.scalar(None if None in values else False, pa.bool_())
     null = pa.scalar(None, pa.bool_())

@@ -22,7 +22,7 @@ from strandline.types import Type, coerce
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = ["Beyond", "Predicate", "Row", "aligned", "column_of", "comparison", "flattened", "predicate"]
+__all__ = ["Beyond", "Predicate", "Row", "align_constant", "column_of", "comparison", "flatten", "predicate"]
 
 Row: TypeAlias = Mapping[str, Any]
 Predicate: TypeAlias = Callable[[Row], bool | None]
@@ -102,7 +102,7 @@ def _condition(node: exp.Expr, scope: _Scope) -> Predicate:
     if isinstance(node, exp.Paren):
         return _condition(node.this, scope)
     if isinstance(node, (exp.And, exp.Or)):
-        return _junction([_condition(part, scope) for part in flattened(node)], isinstance(node, exp.Or))
+        return _junction([_condition(part, scope) for part in flatten(node)], isinstance(node, exp.Or))
     if isinstance(node, exp.Not):
         return _negation(_condition(node.this, scope))
     if comparison(node) is not None:
@@ -129,7 +129,7 @@ def _null_test(name: str | None) -> Predicate:
     return lambda row: row[name] is None
 
 
-def flattened(node: exp.Expr) -> list[exp.Expr]:
+def flatten(node: exp.Expr) -> list[exp.Expr]:
     """Return the operands of a chain of one connective.
 
     Chains lean to the left and may have thousands of operands, so this does not recurse.
@@ -179,12 +179,12 @@ def _comparison(sign: str, left: exp.Expr, right: exp.Expr, scope: _Scope) -> Pr
             raise Beyond
         name, other, right, sign = other, None, left, _MIRRORED.get(sign, sign)
     type_ = scope.columns[name]
-    rank = _ranked if type_.kind == "float" else None
+    rank = _rank if type_.kind == "float" else None
     if other is not None:
         if scope.columns[other] != type_ and not type_.kind == scope.columns[other].kind == "int":
             raise Beyond
         return _compare_columns(sign, name, other, rank)
-    return _compare_constant(sign, name, aligned(type_, constant(right)), rank)
+    return _compare_constant(sign, name, align_constant(type_, constant(right)), rank)
 
 
 def _side(node: exp.Expr, scope: _Scope) -> str | None:
@@ -198,7 +198,7 @@ def _side(node: exp.Expr, scope: _Scope) -> str | None:
 Rank: TypeAlias = Callable[[Any], Any] | None
 
 
-def _ranked(value: float) -> tuple[int, float]:
+def _rank(value: float) -> tuple[int, float]:
     """Return a sort key with Spark's order, where NaN equals itself and is greater than any other number."""
     return (1, 0.0) if math.isnan(value) else (0, value)
 
@@ -245,8 +245,8 @@ def _membership(node: exp.Expr, scope: _Scope) -> Predicate:
     ):
         raise Beyond
     type_ = scope.columns[name]
-    values = [aligned(type_, constant(option)) for option in options]
-    ranked: Callable[[Any], Any] = _ranked if type_.kind == "float" else lambda value: value
+    values = [align_constant(type_, constant(option)) for option in options]
+    ranked: Callable[[Any], Any] = _rank if type_.kind == "float" else lambda value: value
     allowed = frozenset(ranked(value) for value in values if value is not None)
     missed = None if None in values else False
 
@@ -257,7 +257,7 @@ def _membership(node: exp.Expr, scope: _Scope) -> Predicate:
     return member
 
 
-def aligned(type_: Type, value: Constant) -> Constant:
+def align_constant(type_: Type, value: Constant) -> Constant:
     """Return a constant in the form that compares with canonical values of the type as in Spark."""
     kind = type_.kind
     if value is None:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from strandline.model import KeyRange
 from strandline.sql.evaluate.literals import Constant, NotConstant, constant
-from strandline.sql.evaluate.predicates import Beyond, aligned, column_of, comparison, flattened
+from strandline.sql.evaluate.predicates import Beyond, align_constant, column_of, comparison, flatten
 from strandline.sql.syntax import Expression
 from strandline.types import Type
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = ["Allowed", "Constraints", "Range", "both", "compared", "key_ranges"]
+__all__ = ["Allowed", "Constraints", "Range", "both", "key_ranges", "range_of_comparison"]
 
 
 @dataclass(frozen=True)
@@ -101,12 +101,12 @@ def key_ranges(
     return Constraints({name: allowed for name, allowed in found.items() if name in names})
 
 
-def compared(sign: str, type_: Type, value: Constant) -> Allowed | None:
+def range_of_comparison(sign: str, type_: Type, value: Constant) -> Allowed | None:
     """Return the values of a column that a comparison with a constant allows; None if unknown."""
     if type_.kind == "float":
         return None
     try:
-        return _allowed(sign, type_, aligned(type_, value))
+        return _allowed_values(sign, type_, align_constant(type_, value))
     except Beyond:
         return None
 
@@ -126,12 +126,12 @@ class _Reader:
             return self.read(node.this)
         if isinstance(node, exp.And):
             found: _Found = {}
-            for part in flattened(node):
+            for part in flatten(node):
                 for name, allowed in self.read(part).items():
                     found[name] = both(found[name], allowed) if name in found else allowed
             return found
         if isinstance(node, exp.Or):
-            return self._either(flattened(node))
+            return self._either(flatten(node))
         try:
             return self._single(node)
         except (Beyond, NotConstant):
@@ -151,8 +151,8 @@ class _Reader:
         from sqlglot import exp
 
         if isinstance(node, exp.Between) and not node.args.get("symmetric"):
-            low = self._compared(">=", node.this, node.args["low"])
-            high = self._compared("<=", node.this, node.args["high"])
+            low = self._compare(">=", node.this, node.args["low"])
+            high = self._compare("<=", node.this, node.args["high"])
             return {name: both(low[name], high[name]) for name in low}
         if isinstance(node, exp.In) and not any(
             arg for key, arg in node.args.items() if key not in ("this", "expressions")
@@ -162,13 +162,13 @@ class _Reader:
             if name is None or not options:
                 return {}
             type_ = self.columns[name]
-            values = [aligned(type_, constant(option)) for option in options]
+            values = [align_constant(type_, constant(option)) for option in options]
             return {name: frozenset(_exact(type_, value) for value in values if value is not None) - {None}}
         if isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
             name = self._column(node.this)
             return {} if name is None else {name: frozenset({None})}
         sign = comparison(node)
-        return {} if sign is None else self._compared(sign, node.this, node.expression)
+        return {} if sign is None else self._compare(sign, node.this, node.expression)
 
     def _column(self, node: exp.Expr) -> str | None:
         from sqlglot import exp
@@ -177,7 +177,7 @@ class _Reader:
             node = node.this
         return column_of(node, self.columns, self.qualifier)
 
-    def _compared(self, sign: str, left: exp.Expr, right: exp.Expr) -> _Found:
+    def _compare(self, sign: str, left: exp.Expr, right: exp.Expr) -> _Found:
         name = self._column(left)
         if name is None:
             name, right = self._column(right), left
@@ -189,12 +189,12 @@ class _Reader:
             return {}  # floats are never in a key, so NaN and the rounding of literals are not handled
         return (
             {name: allowed}
-            if (allowed := _allowed(sign, type_, aligned(type_, constant(right)))) is not None
+            if (allowed := _allowed_values(sign, type_, align_constant(type_, constant(right)))) is not None
             else {}
         )
 
 
-def _allowed(sign: str, type_: Type, value: Constant) -> Allowed | None:
+def _allowed_values(sign: str, type_: Type, value: Constant) -> Allowed | None:
     if sign == "<=>":
         exact = _exact(type_, value)
         return frozenset({exact}) if exact is not None or value is None else frozenset()

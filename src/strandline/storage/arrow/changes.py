@@ -19,13 +19,13 @@ from strandline.model import (
     TableSchema,
     cover,
 )
-from strandline.storage.arrow.parts import empty, part
+from strandline.storage.arrow.row_filter import empty, part
 from strandline.storage.arrow.scan import scan
-from strandline.storage.digest import digest_of, row_hashes, unsigned
+from strandline.storage.chain_slices import Slice, Window
+from strandline.storage.digest import digest_of, row_hashes, to_unsigned
 from strandline.storage.keys import by_shard, firsts_and_lasts, sort_indices
 from strandline.storage.segment import ERASE, Inline, read_segment, write_segment
-from strandline.storage.shelf import Shelf
-from strandline.storage.slices import Slice, Window
+from strandline.storage.segment_cache import Shelf
 
 __all__ = ["changes", "fold", "write_slice"]
 
@@ -115,7 +115,7 @@ def write_slice(shelf: Shelf, schema: TableSchema, window: Window, name: str, in
         raise
     written = rows.filter(pc.invert(pc.equal(rows[OP], ERASE)))
     now = digest_of(*row_hashes(schema, {n: written[n] for n in schema.names}))
-    was = digest_of(*(unsigned(rows[n].drop_null().to_numpy()) for n in (WAS_HI, WAS_LO)))
+    was = digest_of(*(to_unsigned(rows[n].drop_null().to_numpy()) for n in (WAS_HI, WAS_LO)))
     return Slice(tuple(segments), rows.num_rows, rows.num_rows - written.num_rows, now - was)
 
 

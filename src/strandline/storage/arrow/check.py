@@ -13,10 +13,10 @@ from strandline.model import Segment, State, TableSchema, order
 from strandline.storage.arrow.scan import scan
 from strandline.storage.keys import codes, keys_of
 from strandline.storage.order import EXAMPLES, Finding, Kind, examine_segment, more_than_once
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 from strandline.types.arrays import column_to_python
 
-__all__ = ["compare_index", "doubled_keys", "examine"]
+__all__ = ["compare_index", "examine", "find_doubled_keys"]
 
 
 def examine(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment]) -> list[Finding]:
@@ -24,7 +24,7 @@ def examine(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment]) -> l
     return [finding for s in segments for finding in examine_segment(shelf.files, schema, s)]
 
 
-def doubled_keys(shelf: Shelf, state: State) -> list[Finding]:
+def find_doubled_keys(shelf: Shelf, state: State) -> list[Finding]:
     """Return a finding if a key occurs in a state more than once."""
     schema = state.schema
     rows = scan(shelf, state, schema.key)

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from strandline.model import STEP, Digest, State
-from strandline.storage.arrow.base import write_base, write_in_order
-from strandline.storage.arrow.merge import ObjectSink
-from strandline.storage.arrow.passage import in_order
+from strandline.storage.arrow.base_segments import write_base, write_in_order
+from strandline.storage.arrow.merge_logs import ObjectSink
 from strandline.storage.arrow.scan import scan
-from strandline.storage.compacted import Compacted
+from strandline.storage.arrow.streaming_scan import in_order
+from strandline.storage.compaction_result import Compacted
 from strandline.storage.digest import digest_of, row_digests, row_hashes
 from strandline.storage.keys import by_shard, evenly
 from strandline.storage.rows import Written
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 
 __all__ = ["compact", "fold"]
 

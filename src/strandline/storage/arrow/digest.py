@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strandline.model import Digest, State, TableSchema
-from strandline.storage.arrow.passage import pieces
+from strandline.storage.arrow.streaming_scan import pieces
 from strandline.storage.digest import row_digests
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 
 __all__ = ["digests"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 
 from strandline.model import STEP, State, TableSchema
-from strandline.storage.arrow.base import write_base
+from strandline.storage.arrow.base_segments import write_base
 from strandline.storage.arrow.scan import scan
 from strandline.storage.digest import digest_of, row_hashes
 from strandline.storage.keys import evenly
 from strandline.storage.rows import Written
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 
 __all__ = ["entries"]
 

@@ -12,7 +12,7 @@ from strandline.storage.arrow.changes import changes
 from strandline.storage.arrow.records import records
 from strandline.storage.feed import STATEFUL_MODES, Feed
 from strandline.storage.segment import ERASE
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 from strandline.types.arrays import python_to_array
 
 __all__ = ["feed"]

@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.model import BEGINNING, OP, PENDING, STEP, Key, Segment, State, TableSchema, cover, visible
-from strandline.storage.arrow.parts import empty, part
+from strandline.storage.arrow.row_filter import empty, part
 from strandline.storage.footer import Footer
 from strandline.storage.keys import Ints, Wanted, keys_of, match, to_mask
 from strandline.storage.rows import Row
 from strandline.storage.segment import ERASE, footer_of, in_window, is_small, read_segment, row_index
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 from strandline.types.arrays import column_to_python
 
-__all__ = ["begins_like", "lookup", "overlaps", "rows_at", "rows_beginning", "touched"]
+__all__ = ["begins_like", "lookup", "overlaps", "rows_at", "rows_beginning", "touched_keys"]
 
 BATCH_ROWS = 1 << 17
 """Approximate number of rows that are decoded at a time."""
@@ -39,7 +39,7 @@ def rows_at(
     for segment in reversed(visible(chain)):  # The newest segment that has the key decides.
         hits = _find(shelf, schema, segment, wanted, [*names, OP], upto=chain.step)
         if hits is not None:
-            wanted.found(hits[0])
+            wanted.mark_found(hits[0])
             found.append(hits)
     if not found:
         return np.zeros(0, np.int64), empty(schema, names)
@@ -69,7 +69,7 @@ def lookup(
     return dict(zip((wanted.keys[i] for i in positions.tolist()), values, strict=True))
 
 
-def touched(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], after: int) -> set[Key]:
+def touched_keys(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], after: int) -> set[Key]:
     """Return the keys that logs change at steps later than ``after``."""
     parts = (
         part(shelf, schema, s, schema.key, after=after, upto=PENDING)

@@ -10,7 +10,7 @@ from strandline.storage.arrow.changes import changes
 from strandline.storage.arrow.lookup import lookup
 from strandline.storage.feed import Feed
 from strandline.storage.rows import Row
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 from strandline.types.arrays import column_to_python
 
 __all__ = ["records"]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from strandline.model import BEGINNING, OP, Segment, State, split, visible
-from strandline.storage.arrow.parts import empty, latest, part, without
-from strandline.storage.shelf import Shelf
+from strandline.storage.arrow.row_filter import empty, latest, part, without
+from strandline.storage.segment_cache import Shelf
 
 __all__ = ["scan"]
 

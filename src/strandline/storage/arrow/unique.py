@@ -16,13 +16,15 @@ from strandline.storage.arrow.scan import scan
 from strandline.storage.keys import Wanted, firsts_and_lasts, keys_of, sort_indices
 from strandline.storage.order import EXAMPLES
 from strandline.storage.segment import ERASE, read_segment
-from strandline.storage.shelf import Shelf
-from strandline.storage.unique import Repeats
+from strandline.storage.segment_cache import Shelf
+from strandline.storage.unique_violations import Repeats
 
-__all__ = ["repeated"]
+__all__ = ["find_repeated_keys"]
 
 
-def repeated(shelf: Shelf, state: State, width: int, brought: Sequence[Segment] | None) -> Repeats | None:
+def find_repeated_keys(
+    shelf: Shelf, state: State, width: int, brought: Sequence[Segment] | None
+) -> Repeats | None:
     """Return the keys of an index that several entries have; None if there is no such key.
 
     A key is the first ``width`` columns of the implementation table's key; a key with NULL equals no other.
@@ -32,7 +34,11 @@ def repeated(shelf: Shelf, state: State, width: int, brought: Sequence[Segment] 
             keys.
     """
     head = state.schema.key[:width]
-    entries = scan(shelf, state, state.schema.key) if brought is None else _met(shelf, state, head, brought)
+    entries = (
+        scan(shelf, state, state.schema.key)
+        if brought is None
+        else _entries_with_prefix(shelf, state, head, brought)
+    )
     entries = entries.filter(reduce(pc.and_, (pc.is_valid(entries.column(name)) for name in head)))
     if entries.num_rows < 2:
         return None
@@ -48,7 +54,9 @@ def repeated(shelf: Shelf, state: State, width: int, brought: Sequence[Segment] 
     return Repeats(len(several), tuple(pairs))
 
 
-def _met(shelf: Shelf, state: State, head: Sequence[str], brought: Sequence[Segment]) -> pa.Table:
+def _entries_with_prefix(
+    shelf: Shelf, state: State, head: Sequence[str], brought: Sequence[Segment]
+) -> pa.Table:
     """Return the entries whose key starts with a key that is new in ``brought``."""
     schema = state.schema
     short = replace(schema, key=tuple(head))

@@ -17,11 +17,11 @@ from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.model import BEGINNING, OP, PENDING, STEP, WAS_HI, WAS_LO, Digest, Segment, TableSchema
 from strandline.storage.arrow.changes import fold
 from strandline.storage.arrow.lookup import rows_at
-from strandline.storage.digest import digest_of, row_hashes, signed
+from strandline.storage.digest import digest_of, row_hashes, to_signed
 from strandline.storage.keys import Ints, Mask, Wanted, firsts_and_lasts, key_text, keys_of, to_mask
 from strandline.storage.rows import Mode, Outcome, Target, Written
 from strandline.storage.segment import ERASE, Inline, write_segment
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 from strandline.types import Type
 
 __all__ = ["collapse", "write"]
@@ -77,20 +77,20 @@ def write(shelf: Shelf, target: Target, mode: Mode, given: pa.Table, inline: Inl
     def named(index: str | None) -> Callable[[], str]:
         return lambda: f"{target.name(index)}.parquet"
 
-    table = logged(shelf, changes, named(None), inline)
+    table = write_log(shelf, changes, named(None), inline)
     indexes: dict[str, Written] = {}
     try:
         for index, impl in target.indexes().items():
             entries = index_changes(changes, impl)
             if len(entries):
-                indexes[index] = logged(shelf, entries, named(index), inline)
+                indexes[index] = write_log(shelf, entries, named(index), inline)
     except BaseException:
         shelf.discard([s for written in (table, *indexes.values()) for s in written.segments])
         raise
     return Outcome(table, indexes)
 
 
-def logged(shelf: Shelf, changes: Changes, name: Callable[[], str], inline: Inline) -> Written:
+def write_log(shelf: Shelf, changes: Changes, name: Callable[[], str], inline: Inline) -> Written:
     """Write changes as a log segment."""
     rows, delta = log_table(changes)
     segment = write_segment(
@@ -254,7 +254,7 @@ def log_table(changes: Changes) -> tuple[pa.Table, Digest]:
     table = changes.new.append_column(OP, changes.ops)
     for name, half in zip((WAS_HI, WAS_LO), was, strict=True):
         values = np.zeros(len(changes), np.int64)
-        values[replaced] = signed(half)
+        values[replaced] = to_signed(half)
         table = table.append_column(name, pa.array(values, mask=~replaced))
     return table, delta
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from strandline.errors import InvalidArgument
-from strandline.storage.external.places import File, endings, read_failures
+from strandline.storage.external.locations import File, endings, read_failures
 from strandline.storage.external.source import External
 from strandline.types import Type
 from strandline.types.arrays import python_to_array

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from strandline.errors import InvalidArgument
-from strandline.storage.external.places import File, read_failures
+from strandline.storage.external.locations import File, read_failures
 from strandline.types import Type, coerce, find_json_fault, parse_type
 from strandline.types.arrays import python_to_array
 from strandline.types.texts import GUESSES, from_text, guess, still_fit

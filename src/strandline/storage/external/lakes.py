@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from strandline.errors import InvalidArgument, PreconditionFailed, StrandlineError, Unavailable, Unsupported
 from strandline.settings import Settings
-from strandline.storage.external.places import bare, is_folder, is_web, place_of
+from strandline.storage.external.locations import bare, is_folder, is_web, place_of
 from strandline.storage.external.source import External
-from strandline.storage.external.typed import Typed, TypedBatches
+from strandline.storage.external.typed_files import Typed, TypedBatches
 from strandline.storage.location import is_url
 
 __all__ = [
@@ -22,7 +22,7 @@ __all__ = [
     "check_iceberg",
     "delta_options",
     "iceberg_properties",
-    "located",
+    "locate",
     "needs",
 ]
 
@@ -34,7 +34,7 @@ def needs(package: str, extra: str) -> PreconditionFailed:
     )
 
 
-def located(place: str) -> str:
+def locate(place: str) -> str:
     """Return a folder as an absolute path; return a URL unchanged."""
     return place if is_url(place) else os.path.abspath(os.path.expanduser(place.removeprefix("file://")))
 
@@ -61,7 +61,7 @@ class Lake(Typed):
         self._places = source.places
         self._settings = source.settings
 
-    def opened(self) -> Iterator[TypedBatches]:
+    def open_each(self) -> Iterator[TypedBatches]:
         for place in self._places:
             if is_web(place):
                 raise Unsupported(
@@ -93,7 +93,7 @@ class DeltaTables(Lake):
             raise needs("deltalake", "delta") from None
         if not is_folder(place, self._settings, "_delta_log"):
             raise InvalidArgument(f"{place} has no log of a Delta table", "Name the table's folder.")
-        table = DeltaTable(located(place), storage_options=delta_options(self._settings))
+        table = DeltaTable(locate(place), storage_options=delta_options(self._settings))
         found: Any = QueryBuilder().register("t", table).execute("SELECT * FROM t")
         return pa.RecordBatchReader.from_stream(found)
 
@@ -109,7 +109,7 @@ class IcebergTables(Lake):
         except ImportError:
             raise needs("pyiceberg", "iceberg") from None
         check_iceberg(place)
-        metadata = _metadata(located(place), self._settings)
+        metadata = _metadata(locate(place), self._settings)
         table = StaticTable.from_metadata(metadata, iceberg_properties(self._settings))
         schema = table.schema()
         names = [schema.find_column_name(i) for i in schema.identifier_field_ids]

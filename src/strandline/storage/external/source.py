@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from strandline.errors import InvalidArgument
 from strandline.settings import Settings
-from strandline.storage.external.places import bare, endings, find, is_folder, is_web
+from strandline.storage.external.locations import bare, endings, find, is_folder, is_web
 from strandline.types import Type
 
 __all__ = ["External", "Format", "Incoming", "open_source"]
@@ -97,7 +97,7 @@ def open_source(source: External) -> Incoming:
         from strandline.storage.external.jsonl import JsonFiles
 
         return JsonFiles(files)
-    from strandline.storage.external.typed import ArrowFiles, ParquetFiles
+    from strandline.storage.external.typed_files import ArrowFiles, ParquetFiles
 
     return ParquetFiles(files) if kind == "parquet" else ArrowFiles(files)
 
@@ -107,12 +107,12 @@ def _kind_of(source: External) -> Format:
     if len(kinds) == 1 and (kind := kinds.pop()) is not None:
         return kind
     raise InvalidArgument(
-        f"the names do not tell the format of {', '.join(map(_shown, source.places))}",
+        f"the names do not tell the format of {', '.join(map(_display_place, source.places))}",
         f"Say --format {', --format '.join(get_args(Format))}.",
     )
 
 
-def _shown(place: str) -> str:
+def _display_place(place: str) -> str:
     return bare(place) if is_web(place) else place
 
 

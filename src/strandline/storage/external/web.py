@@ -14,13 +14,13 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
+from strandline.cancellation import check, phase
 from strandline.errors import InvalidArgument, Unavailable
-from strandline.storage.external.places import File, bare
+from strandline.storage.external.locations import File, bare
 from strandline.storage.location import files_at
 from strandline.version import VERSION
-from strandline.work import check, phase
 
-__all__ = ["fetched"]
+__all__ = ["download"]
 
 SILENT_SECONDS = 30.0
 """Maximum time without a response from the server."""
@@ -29,7 +29,7 @@ _FILE = "file"
 _INSTEAD = "Or fetch it with another program: curl URL | strandline load TABLE - --format FORMAT."
 
 
-def fetched(url: str) -> File:
+def download(url: str) -> File:
     """Download the file at a URL."""
     name = bare(url)
     host, _, path = name.partition("://")[2].partition("/")

@@ -1,6 +1,6 @@
 """Export of rows to files, lake tables and pipes."""
 
-from strandline.storage.outgoing.encode import Format, encoded
+from strandline.storage.outgoing.encode import Format, encode_rows
 from strandline.storage.outgoing.targets import Exported, ExportTarget, export
 
-__all__ = ["ExportTarget", "Exported", "Format", "encoded", "export"]
+__all__ = ["ExportTarget", "Exported", "Format", "encode_rows", "export"]

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from strandline.types.texts import bytes_as_text
 
-__all__ = ["Encoder", "Format", "Pieces", "encoded", "encoder"]
+__all__ = ["Encoder", "Format", "Pieces", "encode_rows", "encoder"]
 
 Format: TypeAlias = Literal["csv", "jsonl", "parquet"]
 
@@ -39,7 +39,7 @@ class Pieces(io.RawIOBase):
         self._at += len(piece)
         return len(piece)
 
-    def taken(self) -> list[bytes]:
+    def take(self) -> list[bytes]:
         """Return what was written since the last call."""
         found, self._pieces = self._pieces, []
         return found
@@ -60,15 +60,15 @@ def encoder(format: Format, schema: pa.Schema, sink: Pieces) -> Encoder:
     return _Csv(schema, sink) if format == "csv" else _JsonLines(schema, sink)
 
 
-def encoded(format: Format, reader: pa.RecordBatchReader) -> Iterator[bytes]:
+def encode_rows(format: Format, reader: pa.RecordBatchReader) -> Iterator[bytes]:
     """Yield the bytes of one file with all rows of a reader."""
     sink = Pieces()
     made = encoder(format, reader.schema, sink)
     for batch in reader:
         made.write(batch)
-        yield from sink.taken()
+        yield from sink.take()
     made.close()
-    yield from sink.taken()
+    yield from sink.take()
 
 
 class _Parquet:
@@ -122,7 +122,7 @@ def _texts(column: pa.Array) -> pa.Array:
 
 
 def _text(value: Any) -> str:
-    return bytes_as_text(value) if isinstance(value, bytes) else _dumped(_plain(value))
+    return bytes_as_text(value) if isinstance(value, bytes) else _dump(_plain(value))
 
 
 class _JsonLines:
@@ -133,7 +133,7 @@ class _JsonLines:
 
     def __init__(self, schema: pa.Schema, sink: Pieces) -> None:
         self._sink = sink
-        self._names = [f"{_dumped(name)}: " for name in schema.names]
+        self._names = [f"{_dump(name)}: " for name in schema.names]
 
     def write(self, batch: pa.RecordBatch) -> None:
         columns = [_json_column(column) for column in batch.columns]
@@ -146,7 +146,7 @@ class _JsonLines:
         pass
 
 
-def _dumped(value: Any) -> str:
+def _dump(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -161,7 +161,7 @@ def _json_column(column: pa.Array) -> Iterable[str]:
     if pa.types.is_timestamp(type_):
         texts = column.cast(pa.string()).to_pylist()
         return ["null" if text is None else f'"{text.replace(" ", "T")}"' for text in texts]
-    return [_dumped(_plain(value)) for value in column.to_pylist(maps_as_pydicts="lossy")]
+    return [_dump(_plain(value)) for value in column.to_pylist(maps_as_pydicts="lossy")]
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from strandline.errors import StrandlineError, Unavailable
 from strandline.settings import Settings
-from strandline.storage.external.lakes import check_iceberg, delta_options, iceberg_properties, located, needs
+from strandline.storage.external.lakes import check_iceberg, delta_options, iceberg_properties, locate, needs
 from strandline.storage.location import is_url
 
 __all__ = ["to_delta", "to_iceberg"]
@@ -66,7 +66,7 @@ def to_delta(
         from deltalake import DeltaTable, write_deltalake
     except ImportError:
         raise needs("deltalake", "delta") from None
-    where, options, rows = located(place), delta_options(settings), _Rows(reader, _SIGNED)
+    where, options, rows = locate(place), delta_options(settings), _Rows(reader, _SIGNED)
     try:
         write_deltalake(
             where,
@@ -87,7 +87,7 @@ def to_iceberg(place: str, reader: pa.RecordBatchReader, settings: Settings) -> 
     except ImportError:
         raise needs("pyiceberg", "iceberg") from None
     check_iceberg(place)
-    where, rows = located(place), _Rows(reader, _WIDE)
+    where, rows = locate(place), _Rows(reader, _WIDE)
     url = where if is_url(where) else f"file://{where}"
     try:
         catalog = SqlCatalog(

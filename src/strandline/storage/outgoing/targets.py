@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from strandline.errors import AlreadyExists, InvalidArgument, PreconditionFailed
 from strandline.settings import Settings
-from strandline.storage.external.places import MANIFEST, endings, place_of
+from strandline.storage.external.locations import MANIFEST, endings, place_of
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.outgoing.encode import Format, Pieces, encoder
 
@@ -139,7 +139,7 @@ def _to_lake(
 
     is_new = next(iter(files.names(name)), None) is None
     if not is_new and not target.overwrite:
-        raise _taken(target)
+        raise _already_there(target)
     if not is_new and (
         target.format == "iceberg" or next(iter(files.names(f"{name}/_delta_log")), None) is None
     ):
@@ -158,7 +158,7 @@ def _to_lake(
     return Exported(target.place, target.format, *made)
 
 
-def _taken(target: ExportTarget) -> AlreadyExists:
+def _already_there(target: ExportTarget) -> AlreadyExists:
     return AlreadyExists(
         f"{target.place} exists already",
         "Choose another place, or have it replaced: WITH (OVERWRITE = 'true'), --overwrite.",
@@ -185,10 +185,10 @@ def _to_file(
     if _is_folder(files, name):
         raise PreconditionFailed(f"{target.place} is a folder", "Choose another name.")
     if files.exists(name) and not target.overwrite:
-        raise _taken(target)
+        raise _already_there(target)
     counted = _Counted(rows())
     chunks = _chunks(target, counted, iter(counted), most=None)
-    content = _packed(chunks) if target.place.lower().endswith(".gz") else chunks
+    content = _pack(chunks) if target.place.lower().endswith(".gz") else chunks
     if isinstance(files, LocalFiles):
         ready = f"{name}.{uuid.uuid4().hex[:8]}.partial"
         files.store(ready, content)
@@ -203,7 +203,7 @@ def _to_file(
 def _to_folder(
     target: ExportTarget, files: LocalFiles | ObjectFiles, name: str, rows: Callable[[], pa.RecordBatchReader]
 ) -> Exported:
-    before = _replaced(target, files, name)
+    before = _files_to_replace(target, files, name)
     counted = _Counted(rows())
     fresh, written = uuid.uuid4().hex[:8], list[str]()
     beside = isinstance(files, LocalFiles)
@@ -234,7 +234,7 @@ def _to_folder(
     return Exported(target.place, target.format, len(written), counted.rows)
 
 
-def _replaced(target: ExportTarget, files: Files, name: str) -> list[str]:
+def _files_to_replace(target: ExportTarget, files: Files, name: str) -> list[str]:
     """Return the existing files in a folder; raise unless they are an export that may be replaced."""
     if files.exists(name):
         raise PreconditionFailed(f"{target.place} is a file", "Choose another name.")
@@ -243,7 +243,7 @@ def _replaced(target: ExportTarget, files: Files, name: str) -> list[str]:
     before = []
     for found in files.names(name):
         if not target.overwrite:
-            raise _taken(target)
+            raise _already_there(target)
         if not _OURS.fullmatch(found.removeprefix(f"{name}/")):
             raise PreconditionFailed(
                 f"{target.place} has files that no export wrote, such as {found}",
@@ -289,14 +289,14 @@ def _chunks(
     made = encoder(target.encoding, counted.schema, sink)
     for batch in coming:
         made.write(batch)
-        yield from sink.taken()
+        yield from sink.take()
         if most is not None and sink.tell() >= most:
             break
     made.close()
-    yield from sink.taken()
+    yield from sink.take()
 
 
-def _packed(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def _pack(chunks: Iterable[bytes]) -> Iterator[bytes]:
     packing = zlib.compressobj(wbits=31)
     for chunk in chunks:
         yield packing.compress(chunk)

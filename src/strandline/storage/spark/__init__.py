@@ -12,8 +12,8 @@ from strandline.storage.spark import (
     probe,
     query,
     scan,
+    segment_files,
     session,
-    stored,
     unique,
     write,
 )
@@ -30,8 +30,8 @@ __all__ = [
     "probe",
     "query",
     "scan",
+    "segment_files",
     "session",
-    "stored",
     "unique",
     "write",
 ]

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from strandline.model import TableSchema
-from strandline.storage.spark.columns import col, renamed, same_key
+from strandline.storage.spark.columns import col, rename_keys, same_key
 from strandline.storage.spark.rows import local
 
 __all__ = ["without"]
@@ -22,7 +22,7 @@ def without(rows: DataFrame, schema: TableSchema, keys: pa.Table) -> DataFrame:
     # Hints, because Spark does not know the size of either side.
     if len(schema.key) == 1 and keys.column(0).type in _WHOLE and not keys.column(0).null_count:
         return _without_bits(rows, schema.key[0], keys.column(0))
-    others = renamed(local(rows.sparkSession, schema, keys), schema.key)
+    others = rename_keys(local(rows.sparkSession, schema, keys), schema.key)
     return rows.join(F.broadcast(others), same_key(schema), "left_anti")
 
 

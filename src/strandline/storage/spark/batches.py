@@ -11,15 +11,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from strandline.cancellation import attend_work, phase
 from strandline.model import TableSchema
 from strandline.storage.spark.columns import col
 from strandline.storage.spark.failures import spark_errors
 from strandline.storage.spark.session import MEANING, settings
 from strandline.types import Type, parse_type
 from strandline.types.arrays import outgoing, outgoing_type
-from strandline.work import attended, phase
 
-__all__ = ["FrameBatches", "declared", "declared_type"]
+__all__ = ["FrameBatches", "declare_types", "find_declared_type"]
 
 DECLARED = "strandline.type"
 """Metadata key of a DataFrame column with the type that the column has in its table.
@@ -28,7 +28,7 @@ Spark keeps the metadata as long as the column is only selected or renamed.
 """
 
 
-def declared(frame: DataFrame, schema: TableSchema) -> DataFrame:
+def declare_types(frame: DataFrame, schema: TableSchema) -> DataFrame:
     """Add type metadata to the columns of a table whose Spark type is ambiguous."""
     names = [c.name for c in schema.columns if c.name in frame.columns and _is_ambiguous(c.type)]
     if not names:
@@ -45,7 +45,7 @@ def _is_ambiguous(type_: Type) -> bool:
     return type_.name.startswith("Uint") or type_.spark == "decimal(20,0)"
 
 
-def declared_type(field: Any) -> Type | None:
+def find_declared_type(field: Any) -> Type | None:
     """Return the table type that a DataFrame field declares, if any."""
     name = field.metadata.get(DECLARED)
     found = None if name is None else parse_type(name)
@@ -60,7 +60,7 @@ class FrameBatches:
         with spark_errors(), settings(frame.sparkSession, MEANING):
             fields = frame.schema.fields
             given = to_arrow_schema(frame.schema)
-        self._types = [declared_type(field) for field in fields]
+        self._types = [find_declared_type(field) for field in fields]
         self.schema = pa.schema(
             [
                 (field.name, _in_utc(field.type) if type_ is None else outgoing_type(type_))
@@ -71,16 +71,16 @@ class FrameBatches:
     def whole(self) -> pa.Table:
         """Return all rows."""
         with self._asking():
-            return self._outgoing(self._numbered().toArrow())
+            return self._outgoing(self._number().toArrow())
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield all rows. Holds only part of them in memory."""
         with self._asking():  # A Connect server plans when the first row is requested.
-            packed = self._numbered().mapInArrow(_packing(), "rows binary")
+            packed = self._number().mapInArrow(_packing(), "rows binary")
             coming = iter(packed.toLocalIterator(prefetchPartitions=True))
             some = list(islice(coming, 1))
         while some:
-            yield self._outgoing(_unpacked(some[0][0]))
+            yield self._outgoing(_unpack(some[0][0]))
             with self._asking():
                 some = list(islice(coming, 1))
 
@@ -88,14 +88,14 @@ class FrameBatches:
     def _asking(self) -> Iterator[None]:
         """Fetch rows inside this block: Ctrl-C interrupts it, and no foreign code runs in it."""
         with (
-            attended(),
+            attend_work(),
             phase("querying"),
             spark_errors(),
             settings(self._frame.sparkSession, MEANING),
         ):
             yield
 
-    def _numbered(self) -> DataFrame:
+    def _number(self) -> DataFrame:
         # By position, because two columns of a result may have the same name.
         return self._frame.toDF(*map(str, range(len(self._types))))
 
@@ -113,7 +113,7 @@ def _in_utc(type_: pa.DataType) -> pa.DataType:
     return pa.timestamp(type_.unit, tz="UTC") if is_zoned else type_
 
 
-def _unpacked(data: bytes) -> pa.Table:
+def _unpack(data: bytes) -> pa.Table:
     return pa.ipc.open_stream(data).read_all()
 
 

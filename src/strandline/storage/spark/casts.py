@@ -50,7 +50,7 @@ def spark_cast(type_: Type, col: Column, from_type: T.DataType, name: str) -> Co
         case "float":
             return _float(type_, col, from_type, name)
         case "decimal":
-            return _checked(type_, col, _exactly(type_, col, from_type), name, _digits(type_))
+            return _refuse_lossy_cast(type_, col, _exactly(type_, col, from_type), name, _digits(type_))
         case "bytes" | "bool":
             return col.cast(type_.spark)
         case "text":
@@ -60,7 +60,7 @@ def spark_cast(type_: Type, col: Column, from_type: T.DataType, name: str) -> Co
         case "date":
             day = _from_iso(ISO_DATE, col, "date") if isinstance(from_type, _TEXTS) else col
             in_range = F.unix_date(day).between(MIN_DAYS, MAX_DAYS)
-            return _checked(
+            return _refuse_lossy_cast(
                 type_,
                 col,
                 F.when(in_range, day),
@@ -71,7 +71,7 @@ def spark_cast(type_: Type, col: Column, from_type: T.DataType, name: str) -> Co
             return _time(type_, col, from_type, name)
 
 
-def _checked(
+def _refuse_lossy_cast(
     type_: Type, col: Column, converted: Column, name: str, hint: str, *, shown: Column | None = None
 ) -> Column:
     """Return ``converted``; raise an error where it is NULL although ``col`` is not."""
@@ -103,7 +103,7 @@ def _integer(type_: Type, col: Column, from_type: T.DataType, name: str) -> Colu
         return col.cast(type_.spark)
     low, high = (F.lit(str(bound)).cast(type_.spark) for bound in (type_.min, type_.max))
     there = _exactly(type_, col, from_type)
-    return _checked(
+    return _refuse_lossy_cast(
         type_,
         col,
         F.when(there.between(low, high), there),
@@ -117,7 +117,7 @@ def _float(type_: Type, col: Column, from_type: T.DataType, name: str) -> Column
         there = col.cast(type_.spark)
         # 2**63 is cast back to 2**63 - 1, which hides the loss.
         exact = (there < F.lit(2.0**63)) & (there.try_cast("bigint") == col)
-        return _checked(
+        return _refuse_lossy_cast(
             type_, col, F.when(exact, there), name, f"{type_.name} cannot hold this integer exactly."
         )
     there = col.cast(type_.spark)
@@ -125,20 +125,22 @@ def _float(type_: Type, col: Column, from_type: T.DataType, name: str) -> Column
         return there
     infinity = F.lit(float("inf"))
     fits = (F.abs(there) != infinity) | (F.abs(col) == infinity)
-    return _checked(type_, col, F.when(fits, there), name, f"It is beyond the range of {type_.name}.")
+    return _refuse_lossy_cast(
+        type_, col, F.when(fits, there), name, f"It is beyond the range of {type_.name}."
+    )
 
 
 def _text(type_: Type, col: Column, name: str) -> Column:
     plain = col.cast("string")  # A collation would change the hash and the order of the text.
     hint = "The text is not valid UTF-8."
     shown = F.hex(plain.cast("binary"))
-    return _checked(type_, col, F.when(F.is_valid_utf8(plain), plain), name, hint, shown=shown)
+    return _refuse_lossy_cast(type_, col, F.when(F.is_valid_utf8(plain), plain), name, hint, shown=shown)
 
 
 def _json(type_: Type, col: Column, name: str) -> Column:
     plain = _text(type_, col, name)
     fault = F.udf(_fault_or_null(), T.StringType(), useArrow=False)(plain)
-    return _checked(type_, col, F.when(fault.isNull(), plain), name, "It is not strict JSON.")
+    return _refuse_lossy_cast(type_, col, F.when(fault.isNull(), plain), name, "It is not strict JSON.")
 
 
 def _fault_or_null() -> Callable[[str | None], str | None]:
@@ -178,4 +180,4 @@ def _time(type_: Type, col: Column, from_type: T.DataType, name: str) -> Column:
         fits = fits & (micros % 10**6 == 0)
         hint = "Datetime has whole seconds in the years 1 to 9999; Timestamp has microseconds."
     shown = time_text(col) if isinstance(from_type, T.TimestampType) else None
-    return _checked(type_, col, F.when(fits, instant), name, hint, shown=shown)
+    return _refuse_lossy_cast(type_, col, F.when(fits, instant), name, hint, shown=shown)

@@ -9,8 +9,8 @@ from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
 from strandline.model import EVERYWHERE, OP, STEP, WAS_HI, WAS_LO, Key, KeyRange, Segment, State, TableSchema
-from strandline.storage.shelf import Shelf
-from strandline.storage.slices import Slice, Window
+from strandline.storage.chain_slices import Slice, Window
+from strandline.storage.segment_cache import Shelf
 from strandline.storage.spark.columns import before, col, inside
 from strandline.storage.spark.rows import POSITION, one_commit, rows_of
 from strandline.storage.spark.scan import scan

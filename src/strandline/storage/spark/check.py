@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from strandline.model import BEGINNING, OP, STEP, Segment, State, TableSchema, split, visible
 from strandline.storage.order import EXAMPLES, Finding, Kind, examine_segment, more_than_once
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 from strandline.storage.spark.columns import col, keys_in
 from strandline.storage.spark.hashes import digest_of, hash_columns
 from strandline.storage.spark.rows import POSITION, rows_of, union
@@ -18,7 +18,7 @@ from strandline.storage.spark.scan import scan
 from strandline.storage.spark.session import working
 from strandline.storage.spark.tasks import on_executors
 
-__all__ = ["compare_index", "doubled_keys", "examine"]
+__all__ = ["compare_index", "examine", "find_doubled_keys"]
 
 _TIMES = "__strandline_times"
 _WANTED, _FOUND, _HI, _LO = "__strandline_wanted", "__strandline_found", "__strandline_hi", "__strandline_lo"
@@ -34,7 +34,7 @@ def examine(
     return [finding for findings in found for finding in findings]
 
 
-def doubled_keys(spark: SparkSession, shelf: Shelf, state: State) -> list[Finding]:
+def find_doubled_keys(spark: SparkSession, shelf: Shelf, state: State) -> list[Finding]:
     """Return a finding if a key occurs in the state more than once.
 
     Computed from the definition of a state. A scan would not do, because it may assume that keys are unique.

@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from strandline.cancellation import attend_work, phase
 from strandline.errors import InvalidArgument
-from strandline.storage.spark.batches import declared_type
+from strandline.storage.spark.batches import find_declared_type
 from strandline.storage.spark.failures import spark_errors
 from strandline.storage.spark.session import MEANING, settings
-from strandline.work import attended, phase
 
 __all__ = ["FrameCollector"]
 
@@ -46,7 +46,7 @@ class FrameCollector:
     def rows(self, limit: int | None = None) -> list[Row]:
         """Return all rows. With ``limit``, compute and return only the first rows."""
         with self._asking():
-            return list(self._converted(self._frame.collect() if limit is None else self._frame.take(limit)))
+            return list(self._convert(self._frame.collect() if limit is None else self._frame.take(limit)))
 
     def __iter__(self) -> Iterator[Row]:
         """Yield all rows. Holds only part of them in memory."""
@@ -54,7 +54,7 @@ class FrameCollector:
             coming = iter(self._frame.toLocalIterator(prefetchPartitions=True))
             some = list(islice(coming, 1))
         while some:
-            yield from self._converted(some)
+            yield from self._convert(some)
             with self._asking():
                 some = list(islice(coming, TOGETHER))
 
@@ -62,7 +62,7 @@ class FrameCollector:
     def _asking(self) -> Iterator[None]:
         """Fetch rows inside this block: Ctrl-C interrupts it, and no foreign code runs in it."""
         with (
-            attended(),
+            attend_work(),
             phase("querying"),
             _reading(),
             settings(self._frame.sparkSession, MEANING),
@@ -79,7 +79,7 @@ class FrameCollector:
             *(F.col(n).cast(_zoneless(f.dataType)) if c else F.col(n) for n, f, c in columns)
         )
 
-    def _converted(self, rows: Iterable[Row]) -> Iterable[Row]:
+    def _convert(self, rows: Iterable[Row]) -> Iterable[Row]:
         if not any(self._converters):
             return rows
         return (
@@ -90,7 +90,7 @@ class FrameCollector:
 
 def _whole(field: T.StructField) -> _Convert | None:
     """Return a converter to int for the decimals by which Spark represents Uint64; None for other fields."""
-    type_ = declared_type(field)
+    type_ = find_declared_type(field)
     is_wide = field.dataType == T.DecimalType(20, 0) and (type_ is None or type_.name == "Uint64")
     return int if is_wide else None
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from strandline.model import OP, STEP, WAS_HI, WAS_LO, Key, KeyRange, TableSchema
-from strandline.names import backticked
+from strandline.names import quote_spark
 from strandline.types import Type
 from strandline.types.arrays import column_to_python
 
@@ -26,8 +26,8 @@ __all__ = [
     "keys_from",
     "keys_in",
     "literal",
-    "mated",
-    "renamed",
+    "other_side",
+    "rename_keys",
     "same_key",
     "spark_type",
     "struct",
@@ -58,7 +58,7 @@ _PLAIN: Mapping[str, T.DataType] = {
 
 
 def col(name: str) -> Column:
-    return F.col(backticked(name))
+    return F.col(quote_spark(name))
 
 
 def spark_type(type_: Type) -> T.DataType:
@@ -91,20 +91,22 @@ def literal(type_: Type, value: Any) -> Column:
     return F.lit(text).cast(spark_type(type_))
 
 
-def mated(name: str) -> str:
+def other_side(name: str) -> str:
     """Return the name of a column of the other side of a join."""
     return f"__strandline_other_{name}"
 
 
-def renamed(df: DataFrame, names: Sequence[str]) -> DataFrame:
+def rename_keys(df: DataFrame, names: Sequence[str]) -> DataFrame:
     """Select these columns under their ``mated`` names, for a join by ``same_key``."""
-    return df.select(*(col(name).alias(mated(name)) for name in names))
+    return df.select(*(col(name).alias(other_side(name)) for name in names))
 
 
 def same_key(schema: TableSchema) -> Column:
     """Return the condition of a join with a side whose key columns are ``renamed``."""
     parts = [
-        col(c.name) == col(mated(c.name)) if c.not_null else col(c.name).eqNullSafe(col(mated(c.name)))
+        col(c.name) == col(other_side(c.name))
+        if c.not_null
+        else col(c.name).eqNullSafe(col(other_side(c.name)))
         for c in schema.key_columns
     ]
     return reduce(Column.__and__, parts)

@@ -21,12 +21,12 @@ from strandline.model import (
     split,
     visible,
 )
-from strandline.storage.arrow.lookup import touched
-from strandline.storage.compacted import Compacted, is_good_size
+from strandline.storage.arrow.lookup import touched_keys
+from strandline.storage.compaction_result import Compacted, is_good_size
 from strandline.storage.keys import Wanted
 from strandline.storage.rows import Written
+from strandline.storage.segment_cache import Shelf
 from strandline.storage.shards import ranges
-from strandline.storage.shelf import Shelf
 from strandline.storage.spark.hashes import digest_of
 from strandline.storage.spark.ranges import apart_from
 from strandline.storage.spark.rows import is_brought_along, rows_of
@@ -56,7 +56,7 @@ def compact(
     bytes of a shard are described in this process.
     """
     schema, chain = state.schema, state.chain
-    kept, stale = _sorted_out(shelf, state, target_bytes)
+    kept, stale = _split_segments(shelf, state, target_bytes)
     shards = [
         (within, part)
         for within in ranges(schema.bounds)
@@ -104,7 +104,9 @@ def fold(
     return _rewrite(spark, shelf, state, name=name, target_bytes=target_bytes, least=1, here=here)
 
 
-def _sorted_out(shelf: Shelf, state: State, target_bytes: int) -> tuple[list[Segment], tuple[Segment, ...]]:
+def _split_segments(
+    shelf: Shelf, state: State, target_bytes: int
+) -> tuple[list[Segment], tuple[Segment, ...]]:
     """Return the segments to keep and those to rewrite, in the order of the chain."""
     schema, chain = state.schema, state.chain
     segments = visible(chain)
@@ -112,7 +114,7 @@ def _sorted_out(shelf: Shelf, state: State, target_bytes: int) -> tuple[list[Seg
     untouched, near = apart_from(old, middle)
     if near and is_brought_along(middle):
         # The key range of a log is not selective if its keys are far apart; the keys themselves are.
-        wanted = Wanted.of(schema, touched(shelf, schema, middle, BEGINNING))
+        wanted = Wanted.of(schema, touched_keys(shelf, schema, middle, BEGINNING))
         untouched += [s for s in near if not len(wanted.between(s.min_key or (), s.max_key or ())[0])]
     kept = [
         s

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from strandline.model import Digest, State, TableSchema
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 from strandline.storage.spark.hashes import digests_of
 from strandline.storage.spark.scan import scan
 

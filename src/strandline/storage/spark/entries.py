@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from strandline.model import STEP, State, TableSchema
 from strandline.storage.rows import Written
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 from strandline.storage.spark.scan import scan
 from strandline.storage.spark.session import working
 from strandline.storage.spark.sort import write_sorted

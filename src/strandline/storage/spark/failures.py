@@ -12,6 +12,7 @@ from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from strandline.cancellation import check
 from strandline.errors import (
     BY_CODE,
     PYTHON_HINT,
@@ -25,7 +26,6 @@ from strandline.errors import (
     Unsupported,
 )
 from strandline.storage.task_reports import HINT, blind_readers
-from strandline.work import check
 
 __all__ = ["CARRIED", "refuse", "spark_errors", "translate"]
 

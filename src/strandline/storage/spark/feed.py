@@ -7,9 +7,9 @@ from pyspark.sql import functions as F
 
 from strandline.model import OP, STEP, State
 from strandline.storage.feed import Feed
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 from strandline.storage.spark.changes import changes
-from strandline.storage.spark.columns import col, mated, same_key
+from strandline.storage.spark.columns import col, other_side, same_key
 from strandline.storage.spark.scan import scan
 from strandline.storage.spark.session import working
 
@@ -68,7 +68,9 @@ def _with_old(spark: SparkSession, shelf: Shelf, window: Feed, found: DataFrame,
         {_FIRST: F.row_number().over(by_key) == 1, _OLD: F.lag(_NEW).over(by_key)}
     )
     state = scan(spark, shelf, before)
-    others = state.select(*(col(name).alias(mated(name)) for name in window.schema.key), image.alias(_BEFORE))
+    others = state.select(
+        *(col(name).alias(other_side(name)) for name in window.schema.key), image.alias(_BEFORE)
+    )
     keep = [c for c in numbered.columns if c != _OLD]
     joined = numbered.join(others, same_key(window.schema), "left")
     return joined.select(*map(col, keep), F.when(col(_FIRST), col(_BEFORE)).otherwise(col(_OLD)).alias(_OLD))

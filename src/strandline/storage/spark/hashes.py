@@ -8,19 +8,19 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from strandline.model import Digest, TableSchema
-from strandline.storage.digest import HIGH, LOW, tagged
+from strandline.storage.digest import HIGH, LOW, tag_columns
 from strandline.storage.spark.columns import col
 from strandline.storage.spark.session import working
 
 __all__ = [
     "HASH_HI",
     "HASH_LO",
+    "add_row_hash",
     "digest_from_sums",
     "digest_of",
     "digest_sums",
     "digests_of",
     "hash_columns",
-    "hashed",
 ]
 
 HASH_HI, HASH_LO = "__strandline_hash_hi", "__strandline_hash_lo"
@@ -34,7 +34,7 @@ def hash_columns(schema: TableSchema, column_of: Callable[[str], Column]) -> tup
     ``column_of`` returns the column with a name, in its physical type.
     """
     links: list[Column] = []
-    for tag, column in tagged(schema):
+    for tag, column in tag_columns(schema):
         value = column_of(column.name)
         # xxhash64 skips NULLs, so a NULL column adds neither its tag nor a value.
         links += [F.when(value.isNotNull(), F.lit(tag).cast("int")), value]
@@ -69,7 +69,7 @@ def digest_from_sums(row: Row, prefix: str = "digest") -> Digest:
     return Digest(row[f"{prefix}_rows"], (high * 2**64 + low) % 2**128)
 
 
-def hashed(df: DataFrame, schema: TableSchema, names: Sequence[str]) -> DataFrame:
+def add_row_hash(df: DataFrame, schema: TableSchema, names: Sequence[str]) -> DataFrame:
     """Return ``names`` and the hash of each row as columns, so that several sums compute it once."""
     high, low = hash_columns(schema, col)
     return df.select(*map(col, names), high.alias(HASH_HI), low.alias(HASH_LO))

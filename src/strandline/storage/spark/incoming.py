@@ -18,13 +18,13 @@ from strandline.storage.spark.failures import refuse
 
 __all__ = [
     "ORDINAL",
+    "cast_columns",
     "kinds_of",
     "not_null",
-    "numbered",
+    "number_rows",
     "once_per_key",
     "order_matters",
     "refuse_present",
-    "typed",
 ]
 
 ORDINAL = "__strandline_ordinal"
@@ -51,7 +51,7 @@ def kinds_of(incoming: DataFrame, schema: TableSchema, columns: Sequence[str]) -
     return {name: kinds[name] for name in columns}
 
 
-def typed(
+def cast_columns(
     rows: DataFrame,
     schema: TableSchema,
     kinds: Mapping[str, DataType],
@@ -73,7 +73,7 @@ def typed(
     )
 
 
-def numbered(incoming: DataFrame) -> DataFrame:
+def number_rows(incoming: DataFrame) -> DataFrame:
     """Add the position of each row. Call it before any shuffle, so that the caller's order counts."""
     return incoming.withColumn(ORDINAL, F.monotonically_increasing_id())
 

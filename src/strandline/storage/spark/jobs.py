@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from pyspark.sql import SparkSession
 
-from strandline import work
+from strandline import cancellation
 from strandline.storage.spark.failures import spark_errors
 
 __all__ = ["attend", "inheriting", "is_remote", "run_own_python"]
@@ -27,7 +27,7 @@ __all__ = ["attend", "inheriting", "is_remote", "run_own_python"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_tags: weakref.WeakKeyDictionary[work.Work, str] = weakref.WeakKeyDictionary()
+_tags: weakref.WeakKeyDictionary[cancellation.Work, str] = weakref.WeakKeyDictionary()
 
 
 def is_remote(session: SparkSession) -> bool:
@@ -53,7 +53,7 @@ def attend(session: SparkSession) -> None:
 
     Does nothing outside of such work. Raises if the work is already cancelled.
     """
-    present = work.current()
+    present = cancellation.current()
     if present is None:
         return
     present.check()
@@ -132,13 +132,13 @@ def _interrupt(session: SparkSession, tag: str) -> None:
     session.interruptTag(tag)
 
 
-def _look_on(session: SparkSession, present: work.Work) -> None:
+def _look_on(session: SparkSession, present: cancellation.Work) -> None:
     """Get progress from a Spark Connect server, which reports it to the thread that waits for the job."""
     said = (0, 0)
 
     def hear(stages: Iterable[Any] | None, done: bool, **_: Any) -> None:
         nonlocal said
-        if work.current() is present:
+        if cancellation.current() is present:
             running = [stage for stage in stages or () if not (done or stage.done)]
             said = sum(s.num_completed_tasks for s in running), sum(s.num_tasks for s in running)
 

@@ -13,15 +13,15 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
+from strandline.cancellation import phase
 from strandline.errors import StrandlineError
-from strandline.storage.elsewhere import Everywhere
+from strandline.storage.file_router import Everywhere
 from strandline.storage.files import LocalFiles
 from strandline.storage.probe import answer_question, check_answers, load_package, write_question
 from strandline.storage.spark.failures import spark_errors
 from strandline.storage.spark.jobs import is_remote
 from strandline.storage.spark.tasks import FEW, on_executors
-from strandline.storage.staging import fresh_folder
-from strandline.work import phase
+from strandline.storage.staged_files import fresh_folder
 
 __all__ = ["probe_executors"]
 

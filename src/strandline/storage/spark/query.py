@@ -9,15 +9,15 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from strandline.model import BEGINNING, DELETED, OP, PENDING, Segment, State, TableSchema
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 from strandline.storage.spark.changes import changes
-from strandline.storage.spark.columns import col, mated, same_key
+from strandline.storage.spark.columns import col, other_side, same_key
 from strandline.storage.spark.failures import spark_errors
 from strandline.storage.spark.rows import rows_of
 from strandline.storage.spark.scan import scan
 from strandline.storage.spark.session import MEANING, settings, working
 
-__all__ = ["increment", "sql", "through_index", "to_arrow", "written"]
+__all__ = ["increment", "read_written", "sql", "through_index", "to_arrow"]
 
 
 def sql(
@@ -54,13 +54,13 @@ def through_index(
         rest = [name for name in schema.names if name not in impl] if whole else []
         if rest:
             others = scan(spark, shelf, table).select(
-                *map(col, rest), *(col(name).alias(mated(name)) for name in schema.key)
+                *map(col, rest), *(col(name).alias(other_side(name)) for name in schema.key)
             )
             found = found.join(others, same_key(schema), "inner")
         return found.select(*(col(name) for name in schema.names if name in rest or name in impl))
 
 
-def written(
+def read_written(
     spark: SparkSession,
     shelf: Shelf,
     schema: TableSchema,

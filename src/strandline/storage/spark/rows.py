@@ -19,7 +19,7 @@ from strandline.errors import Corrupted, Internal
 from strandline.model import OP, STEP, Segment, TableSchema, cover
 from strandline.storage.files import Files
 from strandline.storage.segment import META, in_window, read_segment
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 from strandline.storage.spark.columns import col, struct
 from strandline.storage.spark.failures import refuse
 
@@ -101,7 +101,7 @@ def rows_of(
         window = None if whole else col(STEP).between(after + 1, upto)
         for batch in _distinct(group):
             parts.append(
-                _stored(spark, shelf.files, schema, batch, columns, window=window, position=position)
+                _read_stored(spark, shelf.files, schema, batch, columns, window=window, position=position)
             )
     return union(parts) if parts else _nothing(spark, schema, columns, position)
 
@@ -165,7 +165,7 @@ def _base(segment: Segment) -> str:
     return (segment.file or "").rsplit("/", 1)[-1].partition("#")[0]
 
 
-def _stored(
+def _read_stored(
     spark: SparkSession,
     files: Files,
     schema: TableSchema,
@@ -178,7 +178,7 @@ def _stored(
     names = list(dict.fromkeys([*columns, *((STEP,) if window is not None else ())]))
     wanted = struct(schema, names, physical=True)
     with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
-        paths = list(pool.map(partial(_checked, files), [s for _, s in segments]))
+        paths = list(pool.map(partial(_check_file, files), [s for _, s in segments]))
     df = spark.read.options(**READING).schema(wanted).parquet(*paths)
     found = {name: col(field.name) for name, field in zip(names, wanted.fields, strict=True)}
     if OP in found:
@@ -211,7 +211,7 @@ def _stored(
     return df.select(*chosen, *([where.alias(POSITION)] if position else []))
 
 
-def _checked(files: Files, segment: Segment) -> str:
+def _check_file(files: Files, segment: Segment) -> str:
     """Return the path of a segment's file after checking its size.
 
     Spark would read a truncated or replaced file without an error.

@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from strandline.model import BEGINNING, OP, STEP, Segment, State, cover, split, visible
 from strandline.storage.arrow.changes import fold as fold_here
 from strandline.storage.segment import ERASE
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 from strandline.storage.spark.anti_join import without
-from strandline.storage.spark.columns import col, inside, renamed, same_key
+from strandline.storage.spark.columns import col, inside, rename_keys, same_key
 from strandline.storage.spark.ranges import apart_from
 from strandline.storage.spark.rows import POSITION, is_brought_along, local, one_commit, rows_of, union
 from strandline.storage.spark.session import working
@@ -53,15 +53,15 @@ def _scan(spark: SparkSession, shelf: Shelf, state: State, names: Sequence[str])
         far, near = apart_from(old, middle)
         there = rows(near, needed) if near else None
         if is_brought_along(middle):
-            keys, folded = _folded_here(shelf, state, middle, needed)
+            keys, folded = _fold_in_process(shelf, state, middle, needed)
             changed = local(spark, schema, folded)
             kept = None if there is None else without(there, schema, keys)
         else:
-            touched, changed = _folded_there(spark, shelf, state, middle, needed)
+            touched, changed = _fold_on_spark(spark, shelf, state, middle, needed)
             kept = (
                 None
                 if there is None
-                else there.join(renamed(touched, schema.key), same_key(schema), "left_anti")
+                else there.join(rename_keys(touched, schema.key), same_key(schema), "left_anti")
             )
         parts = [part.select(*map(col, names)) for part in (changed, kept) if part is not None]
         if far or new:
@@ -69,7 +69,7 @@ def _scan(spark: SparkSession, shelf: Shelf, state: State, names: Sequence[str])
         return union(parts)
 
 
-def _folded_here(
+def _fold_in_process(
     shelf: Shelf, state: State, logs: Sequence[Segment], columns: Sequence[str]
 ) -> tuple[pa.Table, pa.Table]:
     """Return the keys that logs touch, and the resulting rows of those that are not erased."""
@@ -92,7 +92,7 @@ def _folded_here(
     return shelf.folds.get(which, make)
 
 
-def _folded_there(
+def _fold_on_spark(
     spark: SparkSession,
     shelf: Shelf,
     state: State,

@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from strandline.errors import StrandlineError, Unavailable
 from strandline.storage.spark.failures import spark_errors, translate
 from strandline.storage.spark.jobs import attend, inheriting, run_own_python
-from strandline.storage.spark.reach import reach
+from strandline.storage.spark.reachable import reach
 from strandline.storage.spark.shipping import ship
 
 __all__ = [
@@ -126,7 +126,7 @@ def _start(options: dict[str, str]) -> SparkSession:
                 with tempfile.TemporaryDirectory(prefix="strandline-spark-") as folder:
                     own = {**options, "spark.master": remote, "spark.api.mode": "connect"}
                     _launch(own, Path(folder, "spark.properties"), None)
-            return _configured(builder, options).getOrCreate()
+            return _configure(builder, options).getOrCreate()
         except (PySparkException, ImportError) as error:
             raise _no_session(f"of the Spark Connect server {remote}", translate(error).message) from None
     java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
@@ -156,7 +156,7 @@ def _start(options: dict[str, str]) -> SparkSession:
         wanted = _defaults(options) | options | {"spark.driver.extraJavaOptions": java_options.strip()}
         try:
             _launch(wanted, Path(folder, "spark.properties"), said)
-            return _configured(builder, wanted).getOrCreate()
+            return _configure(builder, wanted).getOrCreate()
         except Exception as error:
             said.seek(0)
             lines = [
@@ -183,7 +183,7 @@ def _launch(options: Mapping[str, str], properties: Path, said: IO[bytes] | None
     with open(
         os.open(properties, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
     ) as file:
-        file.writelines(f"{_escaped(key)}={_escaped(value)}\n" for key, value in _of_jvm(options).items())
+        file.writelines(f"{_escape(key)}={_escape(value)}\n" for key, value in _of_jvm(options).items())
     # The defaults of the installation still apply.
     own = f"--properties-file {shlex.quote(str(properties))} --load-spark-defaults"
     given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
@@ -219,12 +219,12 @@ def _set_environment(changes: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape a name or a value for a file of Java properties."""
     return re.sub(r"[\\:=#! \t\n\r\f]", lambda found: _ESCAPES.get(found[0], f"\\{found[0]}"), text)
 
 
-def _configured(builder: SparkSession.Builder, options: Mapping[str, str]) -> SparkSession.Builder:
+def _configure(builder: SparkSession.Builder, options: Mapping[str, str]) -> SparkSession.Builder:
     for key, value in options.items():
         builder = builder.config(key, value)
     return builder

@@ -50,7 +50,7 @@ def ship(spark: SparkSession) -> None:
     with _lock:
         if spark in _shipped:
             return
-        path = _archived()
+        path = _archive_package()
         before = list(sys.path)
         with spark_errors():
             spark.addArtifacts(path, pyfile=True)
@@ -59,10 +59,10 @@ def ship(spark: SparkSession) -> None:
         _shipped.add(spark)
 
 
-def _archived() -> str:
+def _archive_package() -> str:
     global _archive
     if _archive is None:
-        content = _zipped()
+        content = _zip_package()
         folder = tempfile.mkdtemp(prefix="strandline-ship-")
         atexit.register(_remove, folder, os.getpid())
         # Named by its content: sessions of other versions may share a server, which accepts a name only once.
@@ -78,7 +78,7 @@ def _remove(folder: str, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _zipped() -> bytes:
+def _zip_package() -> bytes:
     """Return the package's source as an archive that is reproducible byte by byte."""
     made = BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:

@@ -24,19 +24,19 @@ from strandline.model import (
     TableSchema,
     order,
 )
-from strandline.storage.arrow.stored import describe as describe_here
+from strandline.storage.arrow.segment_files import describe as describe_here
 from strandline.storage.rows import Written
 from strandline.storage.segment import ROW_GROUP_ROWS
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_files import Form
 from strandline.storage.spark.columns import col
-from strandline.storage.spark.hashes import HASH_HI, HASH_LO, digest_from_sums, digest_sums, hashed
+from strandline.storage.spark.hashes import HASH_HI, HASH_LO, add_row_hash, digest_from_sums, digest_sums
 from strandline.storage.spark.rows import rows_of, spark_path
+from strandline.storage.spark.segment_files import describe
 from strandline.storage.spark.session import working
-from strandline.storage.spark.stored import describe
-from strandline.storage.stored import Form
 from strandline.storage.task_reports import check_rows
 
-__all__ = ["RepeatedKey", "arranged", "write_sorted"]
+__all__ = ["RepeatedKey", "arrange", "write_sorted"]
 
 WRITING = {
     "compression": "zstd",
@@ -57,7 +57,7 @@ class RepeatedKey(Exception):
     """A key occurs more than once in rows that must not repeat keys. Internal: never reaches a caller."""
 
 
-def arranged(df: DataFrame, schema: TableSchema, partitions: int | None = None, *then: Column) -> DataFrame:
+def arrange(df: DataFrame, schema: TableSchema, partitions: int | None = None, *then: Column) -> DataFrame:
     """Return the rows partitioned by ranges of keys, sorted by key and then by ``then``.
 
     ``partitions`` None: adaptive execution coalesces partitions to a good size.
@@ -111,11 +111,11 @@ def write_sorted(
         if cut is not None:
             rows = _ranges(df.select(*map(col, names), cut.alias(_CUT)), schema, partitions)
         else:
-            rows = df if in_order else arranged(df.select(*map(col, names)), schema, partitions, *by_step)
+            rows = df if in_order else arrange(df.select(*map(col, names)), schema, partitions, *by_step)
         seen = Observation()
         # Observed after the last exchange, where each task counts once, even if the rows before it are
         # recomputed.
-        observed = hashed(rows, schema, [*names, *cuts]).observe(seen, *_sums(role, fresh))
+        observed = add_row_hash(rows, schema, [*names, *cuts]).observe(seen, *_sums(role, fresh))
         if cut is not None:
             # Sorted last, so that Spark sees the order that partitionBy needs. Otherwise it would sort again,
             # by the partition alone.
@@ -124,26 +124,26 @@ def write_sorted(
         try:
             writer = observed.select(*chosen, *map(col, [*meta, *cuts])).write.options(**WRITING)
             writer.partitionBy(*cuts).parquet(spark_path(files.path(name_prefix)))
-            sums = _seen(seen)
+            sums = _observed_metrics(seen)
             form = Form(schema=schema, role=role, stepped=stepped, after=after, upto=upto, once=once)
-            described = _described(shelf, form, name_prefix, df.sparkSession, here)
+            described = _describe_segments(shelf, form, name_prefix, df.sparkSession, here)
             # If the tasks' own report is missing, their input is counted again.
             check_rows(files, rows.count() if sums is None else sums[_ROWS], described)
             if sums is None:
                 again = rows_of(df.sparkSession, shelf, schema, described, names, after=BEGINNING, upto=upto)
-                sums = hashed(again, schema, names).agg(*_sums(role, fresh)).collect()[0]
+                sums = add_row_hash(again, schema, names).agg(*_sums(role, fresh)).collect()[0]
         except BaseException:
             with suppress(StrandlineError):
                 files.remove_tree(name_prefix)
             raise
     fresh = not sums[_ROUGH] if fresh is None else fresh
     delta = digest_from_sums(sums, _NOW) - (
-        digest_from_sums(sums, _WAS) if _watched(role, fresh) else Digest()
+        digest_from_sums(sums, _WAS) if _has_order(role, fresh) else Digest()
     )
     return Written(tuple(replace(s, fresh=fresh) for s in described), delta)
 
 
-def _seen(observation: Observation) -> Row | None:
+def _observed_metrics(observation: Observation) -> Row | None:
     """Return the observed sums; None if a Spark Connect server under load answered without them."""
     try:
         found = observation.get
@@ -152,14 +152,14 @@ def _seen(observation: Observation) -> Row | None:
     return Row(**found) if found else None
 
 
-def _watched(role: Role, fresh: bool | None) -> bool:
+def _has_order(role: Role, fresh: bool | None) -> bool:
     """Return True if rows may replace or erase other rows."""
     return role == "log" and not fresh
 
 
 def _sums(role: Role, fresh: bool | None) -> list[Column]:
     total = F.count(F.lit(1)).alias(_ROWS)
-    if not _watched(role, fresh):
+    if not _has_order(role, fresh):
         return [total, *digest_sums(col(HASH_HI), col(HASH_LO), prefix=_NOW)]
     erased = col(OP) == "E"
     rough = F.count_if(erased | col(WAS_HI).isNotNull()).alias(_ROUGH)
@@ -167,7 +167,9 @@ def _sums(role: Role, fresh: bool | None) -> list[Column]:
     return [total, rough, *now, *digest_sums(col(WAS_HI), col(WAS_LO), prefix=_WAS)]
 
 
-def _described(shelf: Shelf, form: Form, folder: str, spark: SparkSession, here: int) -> list[Segment]:
+def _describe_segments(
+    shelf: Shelf, form: Form, folder: str, spark: SparkSession, here: int
+) -> list[Segment]:
     """Describe the files in a folder of this job as segments; delete other files that Spark left."""
     files = shelf.files
     names = list(files.names(folder))

@@ -10,20 +10,20 @@ from pyspark.sql import functions as F
 
 from strandline.model import BEGINNING, OP, PENDING, WAS_HI, Segment, State, TableSchema
 from strandline.storage.order import EXAMPLES
-from strandline.storage.shelf import Shelf
-from strandline.storage.spark.columns import col, keys_from, mated, renamed
+from strandline.storage.segment_cache import Shelf
+from strandline.storage.spark.columns import col, keys_from, other_side, rename_keys
 from strandline.storage.spark.rows import rows_of
 from strandline.storage.spark.scan import scan
 from strandline.storage.spark.session import working
 from strandline.storage.spark.write import BROADCAST_ROWS
-from strandline.storage.unique import Repeats
+from strandline.storage.unique_violations import Repeats
 
-__all__ = ["repeated"]
+__all__ = ["find_repeated_keys"]
 
 _TIMES, _FIRST, _LAST = "__strandline_times", "__strandline_first", "__strandline_last"
 
 
-def repeated(
+def find_repeated_keys(
     spark: SparkSession, shelf: Shelf, state: State, width: int, brought: Sequence[Segment] | None
 ) -> Repeats | None:
     """Return the keys of an index that several entries have; None if there is no such key.
@@ -39,7 +39,7 @@ def repeated(
     with working(spark):
         entries = scan(spark, shelf, state, schema.key).where(_whole(head))
         if brought is not None:
-            same = reduce(Column.__and__, (col(name) == col(mated(name)) for name in head))
+            same = reduce(Column.__and__, (col(name) == col(other_side(name)) for name in head))
             entries = entries.join(_new_keys(spark, shelf, schema, head, brought), same, "left_semi")
         row = F.struct(*map(col, rest))
         several = (
@@ -62,7 +62,7 @@ def _new_keys(
     """Return the keys that are new in segments, under ``mated`` names."""
     rows = rows_of(spark, shelf, schema, brought, [*head, OP, WAS_HI], after=BEGINNING, upto=PENDING)
     # An entry that replaces another one has the same key, which was checked before.
-    new = renamed(rows.where((col(OP) != "E") & col(WAS_HI).isNull() & _whole(head)), head)
+    new = rename_keys(rows.where((col(OP) != "E") & col(WAS_HI).isNull() & _whole(head)), head)
     return F.broadcast(new) if sum(s.rows for s in brought) <= BROADCAST_ROWS else new
 
 

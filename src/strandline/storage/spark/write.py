@@ -28,24 +28,24 @@ from strandline.model import (
 from strandline.model import Column as TableColumn
 from strandline.storage.files import Files
 from strandline.storage.rows import Mode, Outcome, Target, Written
-from strandline.storage.shelf import Shelf
+from strandline.storage.segment_cache import Shelf
 from strandline.storage.spark.changes import fold
-from strandline.storage.spark.columns import col, keys_from, mated, renamed, same_key, spark_type
+from strandline.storage.spark.columns import col, keys_from, other_side, rename_keys, same_key, spark_type
 from strandline.storage.spark.hashes import hash_columns
 from strandline.storage.spark.incoming import (
     ORDINAL,
+    cast_columns,
     kinds_of,
     not_null,
-    numbered,
+    number_rows,
     once_per_key,
     order_matters,
     refuse_present,
-    typed,
 )
 from strandline.storage.spark.rows import rows_of, union
 from strandline.storage.spark.scan import scan
 from strandline.storage.spark.session import working
-from strandline.storage.spark.sort import RepeatedKey, arranged, write_sorted
+from strandline.storage.spark.sort import RepeatedKey, arrange, write_sorted
 
 __all__ = ["collapse", "write"]
 
@@ -117,13 +117,13 @@ class _Work:
     def op(self) -> str:
         return "E" if self.mode.startswith("DELETE") else "R" if self.mode == "REPLACE" else "U"
 
-    def typed(self) -> DataFrame:
+    def cast_rows(self) -> DataFrame:
         """Return the caller's rows in the table's types, numbered if their order may matter."""
         if self.op == "E":
-            return typed(self.incoming, self.schema, self.kinds, self.schema.key)
+            return cast_columns(self.incoming, self.schema, self.kinds, self.schema.key)
         if not order_matters(self.mode):
-            return typed(self.incoming, self.schema, self.kinds, self.columns)
-        return typed(numbered(self.incoming), self.schema, self.kinds, self.columns, [ORDINAL])
+            return cast_columns(self.incoming, self.schema, self.kinds, self.columns)
+        return cast_columns(number_rows(self.incoming), self.schema, self.kinds, self.columns, [ORDINAL])
 
     def image(self, name: str, *, of_old: bool) -> Column:
         """Return the value of a column after the write.
@@ -139,7 +139,7 @@ class _Work:
         if name in self.columns:
             value = col(name)
         elif self.keeps and of_old:
-            value = col(mated(name))
+            value = col(other_side(name))
         else:
             value = _null(column)
         return not_null(self.schema, column, value)
@@ -153,7 +153,7 @@ class _Work:
     def only_existing(self) -> bool:
         return self.mode in ("UPDATE", "DELETE")
 
-    def watched(self) -> list[str]:
+    def watched_columns(self) -> list[str]:
         """Return the columns whose old value an index needs."""
         found = dict.fromkeys(
             name for _, _, impl in self.indexes for name in impl.names if name not in self.schema.key
@@ -165,7 +165,7 @@ def _into_nothing(work: _Work) -> Outcome:
     """Write to an empty table: no lookup is needed, so the rows are sorted and written in one pass."""
     if work.only_existing:
         return Outcome()
-    table = _loaded(work)
+    table = _load(work)
     indexes: dict[str, Written] = {}
     for name, index, impl in work.indexes:
         if table.segments and work.op != "E":
@@ -185,7 +185,7 @@ def _into_nothing(work: _Work) -> Outcome:
     return Outcome(table, indexes)
 
 
-def _loaded(work: _Work) -> Written:
+def _load(work: _Work) -> Written:
     schema = work.schema
     write = partial(
         write_sorted,
@@ -202,10 +202,10 @@ def _loaded(work: _Work) -> Written:
             values = {name: kind for name, kind in work.kinds.items() if name not in schema.key}
             # Values are checked after the exchange. Before it, Spark would check them twice, because it
             # samples the ranges first.
-            rows = arranged(typed(work.incoming, schema, work.kinds, schema.key, list(values)), schema)
-            log = _new_rows(work, typed(rows, schema, values, work.columns))
+            rows = arrange(cast_columns(work.incoming, schema, work.kinds, schema.key, list(values)), schema)
+            log = _new_rows(work, cast_columns(rows, schema, values, work.columns))
             return write(log, fresh=True, in_order=True, once=True)
-    once = once_per_key(work.typed().repartitionByRange(*map(col, schema.key)), schema, work.mode)
+    once = once_per_key(work.cast_rows().repartitionByRange(*map(col, schema.key)), schema, work.mode)
     log = _new_rows(work, once.sortWithinPartitions(*map(col, schema.key)))
     return write(log, fresh=work.op != "E", in_order=True)
 
@@ -225,7 +225,7 @@ def _into_rows(work: _Work, few: Few) -> Outcome | pa.Table:
     schema = work.schema
     # Persisted, because it is used more than once and a caller's query might return other rows the second
     # time.
-    with _kept(once_per_key(work.typed(), schema, work.mode)) as now:
+    with _persist(once_per_key(work.cast_rows(), schema, work.mode)) as now:
         key = F.struct(*map(col, schema.key))
         size = F.coalesce(F.sum(_long_bytes(schema, now.columns)), F.lit(0))
         whole = now.agg(
@@ -239,22 +239,22 @@ def _into_rows(work: _Work, few: Few) -> Outcome | pa.Table:
         if count <= few.rows and bytes_ <= few.bytes:
             return now.toArrow().cast(pa.schema([(name, schema[name].type.arrow) for name in now.columns]))
         lower, upper = keys_from(ends, schema)
-        chain = work.state.chain.narrowed(KeyRange(lower, upper, closed=True))
+        chain = work.state.chain.narrow(KeyRange(lower, upper, closed=True))
         near = replace(work.state, chain=chain)
         old = scan(work.spark, work.shelf, near)
         if count <= BROADCAST_ROWS:
-            old = old.join(F.broadcast(renamed(now, schema.key)), same_key(schema), "left_semi")
+            old = old.join(F.broadcast(rename_keys(now, schema.key)), same_key(schema), "left_semi")
         pairs = now.join(_old_side(work, old), same_key(schema), "inner" if work.only_existing else "left")
         log = pairs.select(
-            *(_checked(work, name).alias(name) for name in schema.names),
+            *(_check_absent(work, name).alias(name) for name in schema.names),
             F.lit(work.op).alias(OP),
             col(WAS_HI),
             col(WAS_LO),
-            *(col(mated(name)) for name in work.watched()),
+            *(col(other_side(name)) for name in work.watched_columns()),
         )
         if not work.indexes:
             return Outcome(write_sorted(log, work.shelf, schema, work.name, role="log", here=work.here))
-        with _kept(log) as kept:
+        with _persist(log) as kept:
             write = partial(write_sorted, shelf=work.shelf, role="log", here=work.here)
             table = write(kept, schema=schema, name_prefix=work.name)
             indexes = {
@@ -274,7 +274,7 @@ def _long_bytes(schema: TableSchema, names: Iterable[str]) -> Column:
     return reduce(Column.__add__, sizes, F.lit(0))
 
 
-def _checked(work: _Work, name: str) -> Column:
+def _check_absent(work: _Work, name: str) -> Column:
     value = work.image(name, of_old=True)
     return (
         refuse_present(work.schema, col(WAS_HI).isNotNull(), value)
@@ -290,9 +290,9 @@ def _old_side(work: _Work, old: DataFrame) -> DataFrame:
         if work.keeps
         else []
     )
-    names = list(dict.fromkeys([*work.schema.key, *kept, *work.watched()]))
+    names = list(dict.fromkeys([*work.schema.key, *kept, *work.watched_columns()]))
     high, low = hash_columns(work.schema, col)
-    return old.select(*(col(n).alias(mated(n)) for n in names), high.alias(WAS_HI), low.alias(WAS_LO))
+    return old.select(*(col(n).alias(other_side(n)) for n in names), high.alias(WAS_HI), low.alias(WAS_LO))
 
 
 def index_log(log: DataFrame, schema: TableSchema, impl: TableSchema) -> DataFrame:
@@ -302,7 +302,7 @@ def index_log(log: DataFrame, schema: TableSchema, impl: TableSchema) -> DataFra
     """
 
     def was(name: str) -> Column:
-        return col(name) if name in schema.key else col(mated(name))
+        return col(name) if name in schema.key else col(other_side(name))
 
     def same(names: Sequence[str]) -> Column:
         whole = F.lit(True)
@@ -355,7 +355,7 @@ def _null(column: TableColumn) -> Column:
 
 
 @contextmanager
-def _kept(df: DataFrame) -> Iterator[DataFrame]:
+def _persist(df: DataFrame) -> Iterator[DataFrame]:
     df = df.persist()
     try:
         yield df

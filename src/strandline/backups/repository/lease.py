@@ -1,0 +1,294 @@
+"""The lease of a repository: one writer at a time, for a limited time.
+
+A lease is an object ``leases/NUMBER.json``. It is created only if no object has that name, and never changed.
+The object with the highest number is the current lease: to take, renew or release the lease, a process writes
+the next number. So if several processes try to take it, at most one succeeds, and a process that was
+suspended finds a higher number than its own. A lease expires by itself and never has to be removed. A lease
+that cannot be read counts as none.
+
+Times come from the clocks of the writer and of the reader. The holder stops at the time in the lease. Other
+processes wait ``ALLOWANCE_SECONDS`` longer, because their clocks may differ.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields, replace
+from datetime import datetime, timezone
+from itertools import count, islice
+from math import inf
+
+from strandline import records
+from strandline.clock import Clock
+from strandline.errors import Corrupted, InvalidArgument, StrandlineError, UnderOperation
+from strandline.records import Newer, Record
+from strandline.storage.files import Files
+
+__all__ = ["ALLOWANCE_SECONDS", "LONGEST_SECONDS", "Fenced", "RepositoryLease", "take"]
+
+ALLOWANCE_SECONDS = 30.0
+"""Maximum difference between the clocks of two machines."""
+LONGEST_SECONDS = 3600.0
+"""Maximum duration of a lease.
+
+A lease that ends later than this was written with a wrong clock and counts as none: it might never expire.
+"""
+MOST_LEFT = 0.9
+"""``keep`` does not renew a lease that has more than this fraction of its time left."""
+TRIES = 20
+FOLDER = "leases"
+_NAME = re.compile(r"leases/([1-9][0-9]*)\.json(\..+)?", re.ASCII)
+"""A suffix marks a temporary file left by a crashed writer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim(Record):
+    """The content of a lease object. Later formats may add fields, but these keep their meaning.
+
+    Attributes:
+        owner: Names the operation, whichever process runs it.
+        token: Identifies the process that took the lease, and this one call of ``take``.
+        earlier_until: Time until which a process that ran the operation earlier may still use its lease. 0 if
+            there is none.
+    """
+
+    owner: str
+    token: str
+    host: str
+    pid: int
+    purpose: str
+    since: float
+    until: float
+    earlier_until: float
+    released: bool
+
+    @property
+    def end(self) -> float:
+        """Time until which other owners cannot take the lease, by the clock of its writer."""
+        return max(0.0 if self.released else self.until, self.earlier_until)
+
+    def is_held(self, now: float) -> bool:
+        """Return True if other owners cannot take the lease at the time ``now``."""
+        odd = now + LONGEST_SECONDS + ALLOWANCE_SECONDS
+        return now < self.end + ALLOWANCE_SECONDS and self.end <= odd
+
+
+class Fenced(UnderOperation):
+    """The lease has expired, or another process has it. The caller must not write any more."""
+
+
+def take(files: Files, clock: Clock, owner: str, purpose: str, seconds: float) -> RepositoryLease:
+    """Take the lease on a repository. UNDER_OPERATION if another owner has it.
+
+    If the same owner has it, perhaps in another process, this call replaces that lease at once.
+    """
+    if not 0 < seconds <= LONGEST_SECONDS:
+        raise InvalidArgument(
+            f"a lease cannot be taken for {seconds:g} seconds", f"Take it for {LONGEST_SECONDS:g} at most."
+        )
+    tried = 0
+    for _ in range(TRIES):
+        # A listing may omit an empty object, but a number that we failed to create is in use.
+        number, claim = _last(files, tried)
+        now, earlier = clock.now(), 0.0
+        if claim is not None and claim.is_held(now):
+            if claim.owner != owner:
+                raise _repository_busy(files, claim, now)
+            # The earlier process may have passed ``check`` and be suspended before its write. So even after a
+            # release, other owners wait until its lease ends.
+            earlier = claim.end
+        claim = replace(_new_claim(owner, purpose, now, seconds), earlier_until=earlier)
+        if _write_lease(files, number + 1, claim):
+            return RepositoryLease(files, clock, claim, seconds)
+        tried = number + 1
+    raise UnderOperation(
+        f"other processes keep taking the lease on the repository at {files.location}", "Try again later."
+    )
+
+
+class RepositoryLease:
+    """The right to write to a repository while ``check`` passes. Thread-safe."""
+
+    def __init__(self, files: Files, clock: Clock, claim: Claim, seconds: float) -> None:
+        self._files, self._clock, self._claim, self._seconds = files, clock, claim, seconds
+        self._lock = threading.Lock()
+
+    def check(self) -> None:
+        """Raise Fenced unless this process holds the lease now. Call it before each exclusive action."""
+        with self._lock:
+            _, claim = self._look()
+            # Read the clock last: until the end of the lease, no other process can have taken it.
+            if self._clock.now() >= claim.until:
+                raise self._fence(f"expired at {_time(claim.until)}")
+
+    def renew(self) -> None:
+        """Extend the lease to its full duration from now on.
+
+        Raise Fenced if another process has taken it. An expired lease can be renewed if no process has taken
+        it.
+        """
+        self._renew(inf)
+
+    def keep(self) -> None:
+        """Renew the lease if a part of its time has passed. A renewal costs a few writes."""
+        self._renew(self._seconds * MOST_LEFT)
+
+    def _renew(self, least: float) -> None:
+        """Extend the lease to its full duration if at most ``least`` seconds are left."""
+        with self._lock:
+            number, claim = self._look()
+            now = self._clock.now()
+            if claim.until - now <= least:
+                self._write(number, replace(claim, until=now + self._seconds))
+
+    def release(self) -> None:
+        """Let other owners take the lease at once. An error is ignored: the lease expires by itself."""
+        with self._lock, suppress(StrandlineError):
+            number, claim = self._look()
+            self._write(number, replace(claim, until=self._clock.now(), released=True))
+
+    @contextmanager
+    def renew_in_background(self) -> Iterator[RepositoryLease]:
+        """Renew the lease in a thread after each half of its duration, while the block runs.
+
+        Needs a clock that runs by itself. If the lease is lost, ``check`` reports it.
+        """
+        stop = threading.Event()
+
+        def run() -> None:
+            pause = half = self._seconds / 2
+            while not stop.wait(pause):
+                try:
+                    self.renew()
+                    pause = half
+                except Fenced:
+                    return
+                except StrandlineError:
+                    pause = self._seconds / 20  # There is time for further attempts.
+
+        thread = threading.Thread(target=run, name="strandline-lease", daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            stop.set()
+            thread.join()
+
+    def _look(self) -> tuple[int, Claim]:
+        """Return the current lease if this process wrote it, even if the response to that write was lost."""
+        number, claim = _last(self._files)
+        if claim is None:
+            raise self._fence("cannot be read")
+        if claim.token != self._claim.token:
+            raise self._fence(f"was taken by another: {_who(claim)}")
+        if claim.released:
+            raise self._fence(f"was released at {_time(claim.until)}")
+        return number, claim
+
+    def _write(self, number: int, claim: Claim) -> None:
+        for following in islice(count(number + 1), TRIES):
+            if _write_lease(self._files, following, claim):
+                return
+            # The lease is still ours: an empty object, which a listing may omit, has this number.
+            self._look()
+        raise self._fence(f"cannot be written: there are objects after {_name(number)}")
+
+    def _fence(self, what: str) -> Fenced:
+        return Fenced(
+            f"the lease on the repository at {self._files.location} {what}",
+            "Take it again when it is free, and check what other processes have written since.",
+        )
+
+
+def _name(number: int) -> str:
+    return f"{FOLDER}/{number}.json"
+
+
+def _new_claim(owner: str, purpose: str, now: float, seconds: float) -> Claim:
+    return Claim(
+        owner=owner,
+        token=uuid.uuid4().hex,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        purpose=purpose,
+        since=now,
+        until=now + seconds,
+        earlier_until=0.0,
+        released=False,
+    )
+
+
+def _last(files: Files, at_least: int = 0) -> tuple[int, Claim | None]:
+    """Return the highest number and its lease; None as the lease if it is missing or unreadable."""
+    found = (_NAME.fullmatch(name) for name in files.names(FOLDER))
+    number = max((int(match[1]) for match in found if match and not match[2]), default=0)
+    number = max(number, at_least)
+    data = files.find(_name(number)) if number else None
+    return number, None if data is None else _read(data)
+
+
+def _write_lease(files: Files, number: int, claim: Claim) -> bool:
+    """Write a lease object, and return True if it is the current one now.
+
+    The lease is read back, because the response to the write does not prove it: an earlier response may have
+    been lost.
+    """
+    files.write_if_absent(_name(number), records.to_text(claim).encode())
+    if _last(files) != (number, claim):
+        return False
+    with suppress(StrandlineError):  # A bucket may not allow deletes.
+        for name in list(files.names(FOLDER)):
+            if (found := _NAME.fullmatch(name)) and int(found[1]) < number:
+                files.remove(name)
+    return True
+
+
+def _read(data: bytes) -> Claim | None:
+    try:
+        text = data.decode()
+        try:
+            return _printable(records.from_text(Claim, text, "a lease"))
+        except Newer:
+            known = {field.name for field in fields(Claim)}
+            shown = {
+                name: value for name, value in records.to_plain(text, "a lease").items() if name in known
+            }
+            return _printable(records.from_text(Claim, json.dumps(shown), "a lease"))
+    except (Corrupted, UnicodeDecodeError):
+        return None
+
+
+def _printable(claim: Claim) -> Claim | None:
+    """Return the claim, or None if its texts are not printable: Strandline has not written it."""
+    texts = (claim.owner, claim.token, claim.host, claim.purpose)
+    return claim if all(map(str.isprintable, texts)) else None
+
+
+def _repository_busy(files: Files, claim: Claim, now: float) -> UnderOperation:
+    left = claim.end + ALLOWANCE_SECONDS - now
+    return UnderOperation(
+        f"the repository at {files.location} is being written to: {_who(claim)}",
+        f"Wait until that is done. If its process is gone, the lease ends by itself in {left:.0f} seconds at "
+        "the latest; nothing has to be removed.",
+    )
+
+
+def _who(claim: Claim) -> str:
+    return (
+        f"process {claim.pid} on {claim.host} has the lease for {claim.purpose} ({claim.owner}), since "
+        f"{_time(claim.since)} and until {_time(claim.end)}"
+    )
+
+
+def _time(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return "an invalid time"

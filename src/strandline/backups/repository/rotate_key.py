@@ -1,0 +1,42 @@
+"""Key rotation of an encrypted repository, without a warehouse."""
+
+from __future__ import annotations
+
+from strandline.backups.repository.lease import take
+from strandline.clock import SystemClock
+from strandline.errors import PreconditionFailed
+from strandline.settings import Settings
+from strandline.storage.keyring import Rotated, rotate
+from strandline.storage.location import files_at
+from strandline.storage.repository_marker import read_marker
+from strandline.storage.user_key import user_key
+
+LEASE_SECONDS = 120.0
+
+
+def rotate_key(root: str, old: Settings, new: Settings, *, new_master: bool = False) -> Rotated:
+    """Replace the user key of an encrypted repository.
+
+    From then on the key of ``new`` opens it and the key of ``old`` does not. No data file is encrypted again.
+
+    Args:
+        new_master: Also create a new master key, with which new files are encrypted. This takes the
+            repository's lease, so that no other process writes with the old key meanwhile. UNDER_OPERATION if
+            a backup is being uploaded.
+    """
+    files = files_at(root, old)
+    marker = read_marker(files)
+    if marker is None or not marker.encrypted:
+        what = "is not a backup repository" if marker is None else "is not encrypted"
+        raise PreconditionFailed(f"{root} {what}", "Check the folder or the URL.")
+    before, after = user_key(old), user_key(new)
+    if not new_master:
+        return rotate(files, before, after)
+    # The owner's name depends on the key alone, so a repeated rotation takes its own lease over without a
+    # wait.
+    owner = f"rotate-key/{after.fingerprint}"
+    lease = take(files, SystemClock(), owner, "rotate-key --new-master", LEASE_SECONDS)
+    try:
+        return rotate(files, before, after, new_master=True, check=lease.check)
+    finally:
+        lease.release()

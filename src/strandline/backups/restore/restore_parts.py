@@ -1,0 +1,344 @@
+"""Parts of a restore: restoring a shard of one increment, and rebuilding an index.
+
+A part reads and writes files outside a transaction. Its transaction then attaches the new segments to the
+targets. Files of a failed try are removed at once. Files of a crashed process are orphans, which the
+collector deletes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, groupby, takewhile
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from sqlalchemy import Connection
+
+from strandline.backups.record import require_collection
+from strandline.backups.repository.repository import check_there
+from strandline.backups.restore.restore_plan import RestoreRequest
+from strandline.backups.verify.verify_objects import note_damage
+from strandline.catalog import chains, part_progress, paths, tables
+from strandline.catalog.paths import require_id
+from strandline.catalog.tables import TableBody, TableInfo
+from strandline.catalog.transactions import Writer, current_step
+from strandline.errors import Corrupted, StrandlineError, TimedOut
+from strandline.model import Chain, Segment, State
+from strandline.operations.byte_progress import Transfer
+from strandline.operations.kind import Body, Handler, P, Part, Run, pause_after
+from strandline.records import Record, later
+from strandline.runtime import Runtime
+from strandline.storage.rows import Written
+from strandline.storage.segment_files import Copies
+
+Checks: TypeAlias = Literal["files", "data"]
+NOTHING_PUBLISHED = (
+    "Nothing was published. VERIFY the collection to see which backups can still be restored, and whether "
+    "their repository is there. REPAIR writes damaged objects anew."
+)
+
+_LOOKED_AT = 64
+"""Maximum number of files that one call checks.
+
+A file that does not answer makes the others wait for a retry.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreBody(Body):
+    """State of the operation.
+
+    Attributes:
+        tables: Ids of the targets, by path.
+        increments: Number of increments besides the full backup.
+        step: The step at which segments are attached to the targets.
+        kept_in: Directory for the replaced tables. Until the end it holds the tables that will replace them.
+        verified: See ``RestoreResult``.
+        bytes_verified: See ``RestoreResult``.
+    """
+
+    backup: str
+    tables: dict[str, int]
+    increments: int
+    step: int
+    verified: Checks | None = later()
+    bytes_verified: float | None = later()
+    kept_in: str | None = later()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreProgress(Transfer):
+    """Progress of the operation, with the number of bytes in restored shards.
+
+    Attributes:
+        increments: Number of increments.
+        increment: The current one; 0 is the full backup.
+        parts: Maximum number of parts, including those of the verification.
+    """
+
+    increments: int
+    increment: int
+    parts: int | None = later()
+
+
+RestoreRun: TypeAlias = Run[RestoreRequest, RestoreBody, RestoreProgress]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard(Record):
+    """A shard of one table or index in one increment.
+
+    Attributes:
+        until: Deadline of the whole restore.
+        slowed: Seconds added to the time limit of the part because of the rate limit.
+    """
+
+    table_id: int
+    increment: int
+    shard: int
+    segments: tuple[int, ...]
+    bytes: int
+    copy: bool
+    until: float | None
+    slowed: float = later(0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rebuilt(Record):
+    """An index to build from its table. ``index``: its path. It reads no ``bytes`` of a backup."""
+
+    table_id: int
+    impl_id: int
+    index: str
+    bytes: int = 0
+
+
+class OutOfTime(TimedOut):
+    """The deadline of the whole restore has passed."""
+
+
+class QuickPart(Handler[RestoreRun, P]):
+    """Base of all parts of a restore: one phase, and the retry policy."""
+
+    phases: ClassVar[tuple[str, ...]] = ("configure",)
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+
+    def retry_after(self, error: Exception, attempt: int) -> float | None:
+        if isinstance(error, OutOfTime):
+            return None
+        return pause_after(error, attempt, self.runtime.settings.pauses)
+
+
+class RestorePart(QuickPart[P], ABC):
+    """A part that works on files, until the deadline of the restore."""
+
+    def work(self, run: RestoreRun, part: Part[P]) -> Any:
+        self.check_time(run)
+        return self._make(run, part.body)
+
+    @abstractmethod
+    def _make(self, run: RestoreRun, body: P) -> Any:
+        """Do the slow work of this kind of part."""
+
+    def check_time(self, run: RestoreRun) -> None:
+        if is_late(run, self.runtime.clock.now()):
+            with self.runtime.catalog.read() as conn:
+                raise out_of_time(conn, run)
+
+    def time_limit(self, run: RestoreRun, part: Part[P]) -> float | None:
+        """Return a limit that ends a hanging part before the deadline of the restore."""
+        limit = self.runtime.settings.shard_seconds + self.slowed(part.body)
+        until = deadline_of(run)
+        return limit if until is None else min(limit, max(0.0, until - self.runtime.clock.now()))
+
+    def slowed(self, body: P) -> float:
+        """Return the seconds that the rate limit adds."""
+        return 0.0
+
+
+def deadline_of(run: RestoreRun) -> float | None:
+    """Return the deadline of the restore. It counts from the first start, also after it was resumed."""
+    seconds = run.request.deadline_seconds
+    return None if seconds is None else run.operation.created + seconds
+
+
+def is_late(run: RestoreRun, now: float) -> bool:
+    """Return True if the deadline of the restore has passed."""
+    until = deadline_of(run)
+    return until is not None and now > until
+
+
+def check_time(tx: Writer, run: RestoreRun) -> None:
+    """Raise OutOfTime if the deadline of the restore has passed."""
+    if is_late(run, tx.now):
+        raise out_of_time(tx.conn, run)
+
+
+def out_of_time(conn: Connection, run: RestoreRun) -> OutOfTime:
+    """Build the error for a restore that is out of time. It says how far the restore has come."""
+    stages = part_progress.stages(conn, run.operation)
+    last = run.body.increments
+    there = [stage for stage in stages if stage.stage <= last and stage.parts_done == stage.parts]
+    words = [f"{len(there)} of {last + 1} backups were restored"]
+    if (now := next((stage for stage in stages if stage.parts_done < stage.parts), None)) is not None:
+        if now.stage > last:
+            what = "later parts"
+        else:
+            what = f"shards of increment {now.stage}" if now.stage else "shards of the full backup"
+        words.append(f"and {now.parts_done} of {now.parts} {what}")
+    return OutOfTime(
+        f"the restore did not finish within {run.request.deadline_seconds:g} seconds: {', '.join(words)}",
+        "Nothing was published. Allow more time, or restore fewer tables.",
+    )
+
+
+class ShardPart(RestorePart[Shard]):
+    """Part that restores one shard of a table or index of one increment.
+
+    By reference, or as copies whose checksums are verified.
+    """
+
+    record = Shard
+
+    def _make(self, run: RestoreRun, body: Shard) -> list[Segment] | StrandlineError:
+        return self._make_shards(run, [body])[0]
+
+    def share(self, run: RestoreRun, parts: Iterator[Part[Shard]]) -> int:
+        """Return how many parts run together.
+
+        Copies share a limit in bytes, references a limit in files.
+        """
+        are_copied, alike = next(groupby((part.body for part in parts), lambda body: body.copy))
+        if are_copied:
+            room = self.runtime.store.bytes_per_copy(run.progress.bytes_total)
+            sizes = (body.bytes for body in alike)
+        else:
+            room, sizes = _LOOKED_AT, (len(body.segments) for body in alike)
+        return max(1, sum(1 for _ in takewhile(room.__ge__, accumulate(sizes))))
+
+    def work_all(self, run: RestoreRun, parts: Sequence[Part[Shard]]) -> Sequence[Any]:
+        self.check_time(run)
+        return self._make_shards(run, [part.body for part in parts])
+
+    def _make_shards(self, run: RestoreRun, shards: Sequence[Shard]) -> list[list[Segment] | StrandlineError]:
+        """Return the new segments of each shard, or its error. Either all shards are copied, or none is."""
+        if shards[0].copy:
+            return self._copy_shards(run, shards)
+        with self.runtime.catalog.read() as conn:
+            found = [chains.segments(conn, shard.segments) for shard in shards]
+        return [self._check_file(segments) for segments in found]
+
+    def _copy_shards(self, run: RestoreRun, shards: Sequence[Shard]) -> list[list[Segment] | StrandlineError]:
+        with self.runtime.catalog.read() as conn:
+            found = [chains.segments(conn, shard.segments) for shard in shards]
+            targets = {path.id: path for path in paths.by_ids(conn, {shard.table_id for shard in shards})}
+            schemas = [targets[shard.table_id].record(TableBody).schema for shard in shards]
+        names = [self.runtime.session.file_name(shard.table_id) for shard in shards]
+        pace = self.runtime.paces.of(run.operation.id, run.request.limits)
+        wanted = list(map(Copies, found, names, schemas))
+        made = self.runtime.store.copy(wanted, pace, among=run.progress.bytes_total)
+        return [
+            self._damage(run, each, segments) if isinstance(each, Corrupted) else each
+            for each, segments in zip(made, found, strict=True)
+        ]
+
+    def _damage(self, run: RestoreRun, error: Corrupted, segments: Sequence[Segment]) -> StrandlineError:
+        try:
+            check_there(self.runtime.files, segments)
+            with self.runtime.catalog.read() as conn:
+                collection_id = require_collection(conn, run.request.collection).id
+            note_damage(self.runtime, collection_id, segments)
+        except StrandlineError as other:
+            return other
+        return Corrupted(error.message, NOTHING_PUBLISHED)
+
+    def _check_file(self, segments: Sequence[Segment]) -> list[Segment] | StrandlineError:
+        """Return no segments, or the error of a missing or truncated file.
+
+        This finds such a file early, at the cost of one request per file.
+        """
+        try:
+            for each in segments:
+                if each.file is not None and (size := self.runtime.files.size(each.file)) != each.bytes:
+                    return Corrupted(
+                        f"the file {each.file} has {size} bytes instead of {each.bytes}", NOTHING_PUBLISHED
+                    )
+        except StrandlineError as error:
+            return error
+        return []
+
+    def configure_all(
+        self, tx: Writer, run: RestoreRun, parts: Sequence[Part[Shard]], made: Sequence[list[Segment]]
+    ) -> list[Shard]:
+        step, bodies = run.body.step, [part.body for part in parts]
+        attached = [
+            chains.insert_segments(tx, new, step) if body.copy else body.segments
+            for body, new in zip(bodies, made, strict=True)
+        ]
+        _attach(tx, run, bodies, attached, workers=self.runtime.settings.workers)
+        return bodies
+
+    def discard(self, made: list[Segment]) -> None:
+        self.runtime.store.discard(made)
+
+    def slowed(self, body: Shard) -> float:
+        return body.slowed
+
+
+def _attach(
+    tx: Writer, run: RestoreRun, bodies: Sequence[Shard], segments: Sequence[Sequence[int]], *, workers: int
+) -> None:
+    """Attach segments to the targets, and report the progress."""
+    attached: dict[int, list[int]] = {}
+    for body, ids in zip(bodies, segments, strict=True):
+        attached.setdefault(body.table_id, []).extend(ids)
+    chains.attach_all(tx, attached, run.body.step)
+    size = sum(body.bytes for body in bodies)
+    moved = run.progress.report(size, began=run.operation.created, now=tx.now, workers=workers)
+    run.report(tx, moved)
+
+
+class InlineShardPart(QuickPart[Shard]):
+    """Part that restores shards whose rows are inline in the catalog, many at a time."""
+
+    record = Shard
+
+    def configure_all(
+        self, tx: Writer, run: RestoreRun, parts: Sequence[Part[Shard]], made: Sequence[Any]
+    ) -> list[Shard]:
+        check_time(tx, run)
+        bodies = [part.body for part in parts]
+        _attach(tx, run, bodies, [body.segments for body in bodies], workers=1)
+        return bodies
+
+
+class RebuildPart(RestorePart[Rebuilt]):
+    """Part that builds an index which the backup does not hold, from the restored table."""
+
+    record = Rebuilt
+
+    def _make(self, run: RestoreRun, body: Rebuilt) -> Written:
+        with self.runtime.catalog.read() as conn:
+            table = TableInfo.of(require_id(conn, body.table_id))
+            chain = incoming_chain(conn, table.id)
+        ref = next(r for r in table.indexes if r.impl_id == body.impl_id)
+        name = self.runtime.session.file_name(ref.impl_id)
+        impl = ref.definition.impl_schema(table.schema)
+        return self.runtime.store.entries(State(table.schema, chain), impl, name)
+
+    def configure(self, tx: Writer, run: RestoreRun, part: Part[Rebuilt], made: Written) -> Rebuilt:
+        step, impl_id = run.body.step, part.body.impl_id
+        chains.attach(tx, impl_id, chains.insert_segments(tx, made.segments, step), step)
+        tables.set_first_digest(tx, impl_id, made.delta)
+        return part.body
+
+    def discard(self, made: Written) -> None:
+        self.runtime.store.discard(made.segments)
+
+
+def incoming_chain(conn: Connection, table_id: int) -> Chain:
+    """Return the chain of a table that is not published yet."""
+    return chains.load(conn, table_id, current_step(conn))

@@ -1,0 +1,85 @@
+"""Backups that are not restorable because they need a damaged object.
+
+The catalog lists the objects that verifications found damaged (``verified.py``). Each report on a backup is
+derived from that list, so the damage counts at once, also for a later backup that was never verified itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from math import inf
+from typing import Any
+
+from sqlalchemy import Connection
+
+from strandline.backups.record import backup_records, require_collection
+from strandline.backups.verify.verification_history import (
+    BackupReport,
+    key_of,
+    last_damage,
+    list_damaged_objects,
+    reports,
+)
+from strandline.backups.verify.verify_chain import SliceHealth, judge
+from strandline.catalog import chains, paths
+from strandline.catalog.paths import Path
+from strandline.model import object_of
+
+
+def list_reports(conn: Connection, collection: str) -> dict[str, list[dict[str, Any]]]:
+    """Return the last verification reports of a collection's backups, as plain values by backup name.
+
+    A backup that needs an object which was found damaged later is reported as not restorable at every level.
+    """
+    path = require_collection(conn, collection)
+    damaged = find_damaged(conn, path)
+    rows = paths.backups(conn, path)
+    found = reports(conn, [row.id for row in rows])
+    listed = {}
+    for row in rows:
+        known = found.get(row.id, [])
+        if (because := damaged.get(row.name)) is not None:
+            known = [(time, _spoil(report, because)) for time, report in known]
+            known = known or [_never_verified(conn, path, row.name, because)]
+        listed[row.name] = [{"time": time, **asdict(report)} for time, report in known]
+    return listed
+
+
+def _spoil(report: BackupReport, because: str) -> BackupReport:
+    if not report.restorable:
+        return report
+    return replace(report, restorable=False, because=because, verified_at=None)
+
+
+def _never_verified(
+    conn: Connection, collection: Path, backup: str, because: str
+) -> tuple[float, BackupReport]:
+    """Build a report for a backup that was taken after the damage was found."""
+    time, level = last_damage(conn, collection.id)
+    report = BackupReport(
+        backup=backup, level=level, objects=0, bytes=0, problems=0, restorable=False, because=because
+    )
+    return time, report
+
+
+def find_damaged(conn: Connection, collection: Path) -> dict[str, str]:
+    """Return the backups of a collection that need a damaged object, with the reason.
+
+    Reads no backup while no object is known to be damaged.
+    """
+    damaged = list_damaged_objects(conn)
+    if not damaged:
+        return {}
+    records = backup_records(conn, collection)
+    health: dict[int, SliceHealth] = {}
+    for record in records:
+        targets = [slice_.target_id for slice_ in record.slices]
+        for target_id, segments in chains.segments_of_backups(conn, targets, record.step).items():
+            bad = next((s for s in segments if key_of(s) in damaged), None)
+            if bad is not None:
+                name = f"segment {bad.id}" if bad.file is None else f"file {object_of(bad.file)}"
+                health[target_id] = SliceHealth(inf, f"the {name} is damaged (of {record.name})")
+    if not health:
+        return {}
+    verdicts = judge(records, health, {})
+    return {name: v.because for name, v in verdicts.items() if v.because is not None}

@@ -1,0 +1,221 @@
+"""Snapshots: a step, and tables with their descriptions and chains as of that step.
+
+Statements read through ``Moments.read`` only: one read transaction covers all tables that a statement names.
+It writes nothing. The segments of a snapshot stay readable for at least the grace period, because segments
+that leave a table's state are not collected before. They stay for as long as the snapshot exists if the
+session's thread can record that it is being read.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from strandline import names
+from strandline.catalog import chains, paths, tables
+from strandline.catalog.cache import Loader, Look
+from strandline.catalog.conflicts import Stale
+from strandline.catalog.connection import Catalog
+from strandline.catalog.paths import CLOSED_STATES, IMPL_TABLE
+from strandline.catalog.sessions import Reading, Session
+from strandline.catalog.tables import IndexRef, TableBody, TableInfo
+from strandline.errors import PathNotFound, StrandlineError
+from strandline.model import Chain
+
+
+@dataclass(frozen=True)
+class Named:
+    """A table that a statement names.
+
+    ``index``: an index that it reads as well. ``writes``: it may change the table, and so its synchronous
+    indexes.
+    """
+
+    path: str
+    index: str | None = None
+    writes: bool = False
+
+
+@dataclass(frozen=True)
+class TableAt:
+    """A table at a step; ``increment``: it is an incremental backup."""
+
+    info: TableInfo
+    chain: Chain
+    increment: bool = False
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The number of the latest snapshot of a process, and the session that writes its files."""
+
+    number: int
+    session_id: str
+
+
+class Moment:
+    """A snapshot of tables at one step. Not for use by two threads at once.
+
+    ``since`` is the time at which the step was the last one. If a caller asked for the step, ``is_past`` is
+    set and ``since`` is 0. ``number`` counts the snapshots of a process.
+    """
+
+    def __init__(self, step: int, since: float, is_past: bool, number: int) -> None:
+        self.step = step
+        self.since = since
+        self.is_past = is_past
+        self.number = number
+        self.tables: dict[str, TableAt] = {}
+        self.refused: dict[str, StrandlineError] = {}
+        """Errors of the tables that could not be read, by path; raised when the table is used."""
+        self.known: dict[int, TableInfo] = {}
+        """Prefetched table descriptions at this step, by id."""
+        self.segments: set[int] = set()
+        """Ids of all segments in any plan made from it."""
+
+
+class Moments:
+    """The snapshots of one process. Shared by all of its threads."""
+
+    def __init__(self, catalog: Catalog, loader: Loader, session: Session) -> None:
+        self._catalog = catalog
+        self._loader = loader
+        self._session = session
+        self._last = 0
+        self._live: weakref.WeakSet[Moment] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        session.readers = self._readers
+        session.watch()
+
+    def read(self, wanted: Iterable[Named] = (), step: int | None = None) -> Moment:
+        """Open a snapshot of the last step, or of ``step``, with the tables that are wanted."""
+        named = list(wanted)
+        since = self._catalog.clock.now()  # before the snapshot, so that every later removal has a later time
+
+        def look_at(look: Look) -> Moment:
+            if step is None:
+                moment = Moment(look.present.step, since, False, self._number())
+            else:
+                moment = Moment(step, 0.0, True, self._number())
+            for table in named:
+                try:
+                    self._see(look, moment, table)
+                except StrandlineError as error:
+                    moment.refused[table.path] = error
+            return moment
+
+        moment = self._loader.read(look_at)
+        with self._lock:
+            self._live.add(moment)
+        if moment.is_past or not self._session.grace:
+            self._session.watch(at_once=True)  # No grace period covers it.
+        return moment
+
+    def _readers(self) -> list[Reading]:
+        with self._lock:
+            return [Reading(moment.step, moment.since) for moment in self._live]
+
+    def table(self, moment: Moment, path: str) -> TableAt:
+        """Return a table of a snapshot; read it at the same step if it was not read yet."""
+        if path in moment.refused:
+            raise moment.refused[path]
+        if path not in moment.tables:
+            self._loader.read(lambda look: self._see(look, moment, Named(path)))
+        return moment.tables[path]
+
+    def index(self, moment: Moment, table: TableInfo, ref: IndexRef) -> TableAt:
+        """Return the implementation table of an index that a table of the snapshot lists.
+
+        It is found by its id, even if another path has its name now.
+        """
+        path = impl_path(table, ref)
+        if path not in moment.tables:
+            with self._catalog.read() as conn:
+                self._see_index(conn, moment, table, ref)
+        return moment.tables[path]
+
+    def mark(self) -> Mark:
+        """Return a mark that separates the snapshots so far from later ones."""
+        return Mark(self._last, self._session.id)
+
+    def is_lost_since(self, mark: Mark) -> bool:
+        """Return whether the collector may have removed files of snapshots taken, or written, since the mark.
+
+        The catalog forgets a segment before its file is removed. So a missing file is damage if the catalog
+        still has its segment; otherwise it was collected. A file without a segment may have been collected if
+        the session that wrote it has ended.
+        """
+        with self._lock:
+            seen = {i for moment in self._live if moment.number > mark.number for i in moment.segments}
+        with self._catalog.read() as conn:
+            return self._session.has_ended(conn, mark.session_id) or chains.select_existing(conn, seen) < seen
+
+    def _number(self) -> int:
+        with self._lock:
+            self._last += 1
+            return self._last
+
+    def _see(self, look: Look, moment: Moment, wanted: Named) -> None:
+        found = self._find(look, moment, wanted.path)
+        self._note(moment, wanted.path, found)
+        for ref in found.info.indexes:
+            if ref.definition.name == wanted.index or (wanted.writes and ref.definition.is_sync):
+                self._see_index(look.conn, moment, found.info, ref)
+
+    def _see_index(self, conn: Connection, moment: Moment, table: TableInfo, ref: IndexRef) -> None:
+        info = moment.known.get(ref.impl_id) or self._find_index_table(conn, moment, ref)
+        self._note(moment, impl_path(table, ref), self._load(conn, moment, info))
+
+    def _note(self, moment: Moment, path: str, found: TableAt) -> None:
+        moment.tables[path] = found
+        moment.segments.update(s.id for s in found.chain.segments)
+
+    def _find(self, look: Look, moment: Moment, path: str) -> TableAt:
+        if not moment.is_past and not names.is_backup(path):
+            planned = self._plan_table(look, moment, path)
+            if planned is not None:
+                return self._load(look.conn, moment, planned)
+        row = paths.require(look.conn, path, "table")
+        if row.state in CLOSED_STATES:
+            paths.check_ready(row)
+        if moment.is_past:
+            chains.check_readable(look.conn, row.id, row.path, moment.step)
+        elif row.created_step > moment.step:
+            raise Stale(row.id, f"{path} was created, restored or renamed after step {moment.step}")
+        found = self._load(look.conn, moment, tables.at_step(look.conn, row, moment.step))
+        return TableAt(found.info, found.chain, row.record(TableBody).increment)
+
+    def _plan_table(self, look: Look, moment: Moment, path: str) -> TableInfo | None:
+        """Return the cached description of a live table, or of one of its implementation tables.
+
+        Returns None if the description is newer than the snapshot's step. It is never older: the cache has
+        seen every publication up to the step.
+        """
+        above, _, name = path.rpartition("/")
+        plan = self._loader.plan_table(look, above.rpartition("/")[0] if name == IMPL_TABLE else path)
+        infos = [info for info in (plan.table, *plan.impls) if info.since <= moment.step]
+        moment.known |= {info.id: info for info in infos}
+        return next((info for info in infos if info.path == path), None)
+
+    def _find_index_table(self, conn: Connection, moment: Moment, ref: IndexRef) -> TableInfo:
+        row = paths.by_id(conn, ref.impl_id)
+        gone = f"the index {ref.definition.name} was dropped"
+        if row is None and moment.is_past:
+            raise PathNotFound(f"{gone} after step {moment.step}", "Read the table itself, without VIEW.")
+        if row is None:
+            raise Stale(ref.impl_id, gone)
+        if moment.is_past:
+            chains.check_readable(conn, row.id, row.path, moment.step)
+        return tables.at_step(conn, row, moment.step)
+
+    def _load(self, conn: Connection, moment: Moment, info: TableInfo) -> TableAt:
+        return TableAt(info, chains.load_kept(conn, info.id, moment.step))
+
+
+def impl_path(table: TableInfo, ref: IndexRef) -> str:
+    """Return the path of an index's implementation table."""
+    return f"{table.path}/{ref.name}/{IMPL_TABLE}"

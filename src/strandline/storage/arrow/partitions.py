@@ -1,0 +1,180 @@
+"""Partitions of a state that any process can read independently, with no catalog and little memory.
+
+A partition names the segments that may hold keys of its range, and contains the rows of segments that are
+kept in the catalog. Its reader folds it in small pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from strandline.model import EVERYWHERE, Chain, Key, KeyRange, Segment, State, may_hold, order
+from strandline.storage.arrow.feed import feed
+from strandline.storage.arrow.lookup import rows_at
+from strandline.storage.arrow.scan import scan
+from strandline.storage.feed import Feed
+from strandline.storage.files import Files
+from strandline.storage.keys import Wanted
+from strandline.storage.segment import footer_of, is_small
+from strandline.storage.segment_cache import Shelf
+from strandline.storage.shards import cuts, ranges, spread
+from strandline.types.arrays import column_to_python
+
+__all__ = ["FeedPortion", "StatePortion", "between", "by_row_group", "feed_portions", "portions"]
+
+PORTION_BYTES = 32 << 20
+"""Approximate size of the files in one partition."""
+PIECE_BYTES = 8 << 20
+"""Approximate size of the files that are folded at a time."""
+LOOKED_INTO = 64
+"""Up to this number of files, footers are read to choose cuts; more files are cut only between files."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatePortion:
+    """A partition of a state's rows, with ``columns``.
+
+    ``behind``: the table of the index that the state is, if columns are needed that the index does not have.
+    """
+
+    files: Files
+    state: State
+    columns: tuple[str, ...]
+    behind: State | None = None
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the rows in blocks, in no particular order."""
+        shelf = Shelf(self.files)
+        for within in between(self.state.within, _limits(shelf, self.state, PIECE_BYTES)):
+            piece = self.state.narrow(within)
+            found = scan(shelf, piece, self._read) if piece.chain.segments else None
+            if found is not None and found.num_rows:
+                yield self._whole(shelf, found)
+
+    @property
+    def _read(self) -> list[str]:
+        """The columns to read from the state itself."""
+        schema = self.state.schema
+        if self.behind is None:
+            return list(self.columns)
+        return list(dict.fromkeys([*self.behind.schema.key, *(n for n in self.columns if n in schema)]))
+
+    def _whole(self, shelf: Shelf, entries: pa.Table) -> pa.Table:
+        if self.behind is None:
+            return entries
+        table = self.behind.schema
+        rest = [name for name in self.columns if name not in entries.column_names]
+        keys = [entries.column(name).combine_chunks() for name in table.key]
+        wanted = Wanted(table, keys)
+        positions, rows = rows_at(shelf, self.behind, wanted, rest)
+        # The index entry's values take precedence: an asynchronous index may be older than its table.
+        found = entries.take(pa.array(wanted.places[positions]))
+        for name in rest:
+            found = found.append_column(name, rows.column(name))
+        return found.select(list(self.columns))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeedPortion:
+    """A partition of a stream's records: those with keys in a range."""
+
+    files: Files
+    window: Feed
+    within: KeyRange
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the records in blocks, those of a key in the order of their steps."""
+        shelf = Shelf(self.files)
+        for within in _cut_feed(shelf, self.window, self.within, PIECE_BYTES):
+            found = feed(shelf, self.window, within)
+            if found.num_rows:
+                yield found
+
+
+def feed_portions(shelf: Shelf, window: Feed, *, most: int) -> list[FeedPortion]:
+    """Divide a stream's window into partitions of at most about ``most`` bytes."""
+    found = []
+    for within in _cut_feed(shelf, window, EVERYWHERE, min(most, PORTION_BYTES)):
+        logs = tuple(s for s in window.logs if s.rows and may_hold(s, within))
+        before = None if window.before is None else window.before.narrow(within)
+        if logs:
+            part = replace(window, logs=logs, before=before)
+            found.append(FeedPortion(files=shelf.files, window=part, within=within))
+    return found
+
+
+def _cut_feed(shelf: Shelf, window: Feed, within: KeyRange, size: int) -> list[KeyRange]:
+    state = State(window.schema, Chain(window.logs, window.upto), within)
+    return between(within, cuts(window.schema.bounds, by_row_group(shelf, state, _full(state)), size))
+
+
+def portions(
+    shelf: Shelf, state: State, columns: Sequence[str], *, most: int, behind: State | None = None
+) -> list[StatePortion]:
+    """Divide a state into partitions of at most about ``most`` bytes.
+
+    Partitions that are empty by the key ranges of the segments are left out.
+    """
+    size = min(most, PORTION_BYTES)
+    narrowed = state.narrow(state.within)
+    few = sum(not is_small(s) for s in narrowed.chain.segments) <= LOOKED_INTO
+    limits = (
+        _limits(shelf, narrowed, size)
+        if few
+        else cuts(state.schema.bounds, spread(narrowed.chain.segments), size)
+    )
+    found = [narrowed.narrow(within) for within in between(state.within, limits)]
+    return [
+        StatePortion(files=shelf.files, state=part, columns=tuple(columns), behind=behind)
+        for part in found
+        if any(s.rows for s in part.chain.segments)
+    ]
+
+
+def _limits(shelf: Shelf, state: State, size: int) -> list[Key]:
+    """Return the keys where a state is cut so that each part has about ``size`` bytes."""
+    return cuts(state.schema.bounds, by_row_group(shelf, state, spread(_full(state))), size)
+
+
+def _full(state: State) -> list[Segment]:
+    return [segment for segment in state.chain.segments if segment.rows]
+
+
+def by_row_group(shelf: Shelf, state: State, segments: Iterable[Segment]) -> Iterator[Segment]:
+    """Yield large segments as one pseudo-segment per row group, for choosing cuts.
+
+    Only their first key, size and number of rows are right. Row groups outside the state's range are left
+    out.
+    """
+    first = state.schema.key_columns[0]
+    for segment in segments:
+        if is_small(segment):
+            yield segment
+            continue
+        footer = footer_of(shelf, segment)
+        lows = column_to_python(first.type, footer.lows(first))
+        for group in footer.groups_between(state.schema, state.within):
+            rows = int(footer.rows[group])
+            share = segment.bytes * rows // max(segment.rows, 1)
+            # A truncated or unknown bound is not a key, but keys can be compared with it.
+            key = segment.min_key if lows[group] is None else (lows[group],)
+            yield replace(segment, min_key=key, bytes=share, rows=rows)
+
+
+def between(within: KeyRange, limits: Sequence[Key]) -> list[KeyRange]:
+    """Cut a range at the limits that are inside it."""
+    inside = [key for key in limits if _is_inside(key, within)]
+    if not inside:
+        return [within]
+    found = ranges(inside)
+    found[0] = replace(found[0], lower=within.lower)
+    found[-1] = replace(found[-1], upper=within.upper, closed=within.closed)
+    return found
+
+
+def _is_inside(key: Key, within: KeyRange) -> bool:
+    lower, upper = within.lower, within.upper
+    return (lower is None or order(key) > order(lower)) and (upper is None or order(key) < order(upper))

@@ -1,0 +1,155 @@
+"""The rows of a segment within a window of steps and a range of keys; folding of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from strandline.model import (
+    BEGINNING,
+    EVERYWHERE,
+    OP,
+    STEP,
+    KeyRange,
+    Segment,
+    State,
+    TableSchema,
+    cover,
+    may_hold,
+    order,
+)
+from strandline.storage.keys import compare, firsts_and_lasts, match
+from strandline.storage.memory import memory_of
+from strandline.storage.segment import ERASE, META, footer_of, in_window, is_small, read_pieces, read_segment
+from strandline.storage.segment_cache import Shelf
+
+__all__ = ["empty", "estimate_needed", "latest", "part", "pieces", "without"]
+
+
+def part(
+    shelf: Shelf,
+    schema: TableSchema,
+    segment: Segment,
+    columns: Sequence[str],
+    *,
+    after: int,
+    upto: int,
+    within: KeyRange = EVERYWHERE,
+) -> pa.Table:
+    """Return the rows of one segment that are in ``(after, upto]`` with keys ``within`` a range."""
+    if within.is_limited and not may_hold(segment, within):
+        return empty(schema, columns)
+    inside = _Inside(schema, segment, columns, (after, upto), within)
+    return inside.of(read_segment(shelf, schema, segment, inside.needed, inside.groups(shelf)))
+
+
+def pieces(
+    shelf: Shelf,
+    schema: TableSchema,
+    segment: Segment,
+    columns: Sequence[str],
+    *,
+    upto: int,
+    within: KeyRange = EVERYWHERE,
+) -> Iterator[pa.Table]:
+    """Yield the rows of one segment up to ``upto`` with keys ``within`` a range, in small pieces."""
+    if not within.is_limited or may_hold(segment, within):
+        inside = _Inside(schema, segment, columns, (BEGINNING, upto), within)
+        for rows in read_pieces(shelf, schema, segment, inside.needed, inside.groups(shelf)):
+            yield inside.of(rows)
+
+
+class _Inside:
+    """Filter of a segment's rows by a window ``(after, upto]`` and a range of keys."""
+
+    def __init__(
+        self,
+        schema: TableSchema,
+        segment: Segment,
+        columns: Sequence[str],
+        window: tuple[int, int],
+        within: KeyRange,
+    ) -> None:
+        self._schema, self._segment, self._columns = schema, segment, list(columns)
+        self._window, self._within = window, within
+        self._partly = cover(segment, *window) == "some"
+        if _is_within(segment, within):
+            self._within = EVERYWHERE  # The whole segment is in the range: no row needs a comparison.
+        more = [*(schema.key if self._within.is_limited else ()), *((STEP,) if self._partly else ())]
+        self.needed = list(dict.fromkeys([*columns, *more]))
+
+    def groups(self, shelf: Shelf) -> list[int] | None:
+        """Return the row groups that may match; None: all."""
+        if not self._within.is_limited or is_small(self._segment):
+            return None
+        return footer_of(shelf, self._segment).groups_between(self._schema, self._within)
+
+    def of(self, table: pa.Table) -> pa.Table:
+        """Return the rows that match."""
+        schema, within = self._schema, self._within
+        keep = np.full(table.num_rows, True)
+        key_columns = [table.column(name) for name in schema.key] if within.is_limited else []
+        if within.lower is not None:
+            keep &= ~compare(schema, key_columns, within.lower)[0]
+        if within.upper is not None:
+            before, after_all = compare(schema, key_columns, within.upper)
+            keep &= ~after_all if within.closed else before
+        if self._partly:
+            keep &= in_window(table, *self._window)
+        table = table.select(self._columns)
+        return table if keep.all() else table.filter(pa.array(keep))
+
+
+def _is_within(segment: Segment, within: KeyRange) -> bool:
+    first, last = segment.min_key or (), segment.max_key or ()
+    lower, upper = within.lower, within.upper
+    if lower is not None and order(first) < order(lower):
+        return False
+    if upper is None:
+        return True
+    return order(last[: len(upper)]) <= order(upper) if within.closed else order(last) < order(upper)
+
+
+def empty(schema: TableSchema, columns: Sequence[str]) -> pa.Table:
+    """Return a table without rows, with columns in the physical types."""
+    return pa.table(
+        {name: pa.array([], schema[name].type.arrow if name in schema else META[name]) for name in columns}
+    )
+
+
+def estimate_needed(shelf: Shelf, state: State, most: int) -> tuple[int, int]:
+    """Return how many rows must be decoded, at most, for a state, and approximately their size in bytes.
+
+    The size is not counted beyond ``most``.
+    """
+    rows = size = 0
+    for segment in state.chain.segments:
+        if is_small(segment):
+            rows, size = rows + segment.rows, size + segment.bytes
+        elif may_hold(segment, state.within):
+            footer = footer_of(shelf, segment)
+            groups = footer.groups_between(state.schema, state.within)
+            rows += sum(int(footer.rows[g]) for g in groups)
+            size += memory_of(shelf, segment, most - size, groups)
+    return rows, size
+
+
+def latest(schema: TableSchema, log: pa.Table) -> tuple[list[pa.Array], pa.Table]:
+    """Return the keys that changes touch, and the resulting rows of those that are not erased."""
+    _, lasts = firsts_and_lasts([log.column(name) for name in schema.key])
+    log = log.take(lasts)
+    touched = [log.column(name).combine_chunks() for name in schema.key]
+    return touched, log.filter(pc.not_equal(log.column(OP), ERASE))
+
+
+def without(schema: TableSchema, rows: pa.Table, keys: Sequence[pa.Array]) -> pa.Table:
+    """Return the rows whose key is not in ``keys``."""
+    gone, _ = match([rows.column(name) for name in schema.key], keys)
+    if not len(gone):
+        return rows
+    keep = np.full(rows.num_rows, True)
+    keep[gone] = False
+    return rows.filter(pa.array(keep))

@@ -1,0 +1,95 @@
+"""Copy, upload and check segment files in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import count
+
+from strandline.errors import StrandlineError
+from strandline.model import Segment, TableSchema
+from strandline.storage import segment_files
+from strandline.storage.file_router import Destination, Everywhere
+from strandline.storage.order import Finding
+from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_files import Copies, Described, Form
+from strandline.storage.throttle import Pace
+from strandline.threads import in_parallel
+
+__all__ = ["copy", "damages", "describe", "losses", "send"]
+
+ONE_BY_ONE = 8 << 20
+"""Up to this total size files are copied one after the other: threads would not be faster."""
+SENDERS = 8
+"""Number of files that are checked concurrently."""
+
+
+def copy(shelf: Shelf, wanted: Sequence[Copies], pace: Pace) -> list[list[Segment] | StrandlineError]:
+    """Copy segment files within the warehouse and verify their bytes.
+
+    Returns for each of ``wanted`` its new segments or the error. Files are durable when this returns; those
+    of failed copies are deleted.
+    """
+    made: list[list[Segment] | StrandlineError] = []
+    for each in wanted:
+        try:
+            made.append(_copy_segments(shelf, each, pace))
+        except StrandlineError as error:
+            made.append(error)
+        except BaseException:
+            for done in made:
+                shelf.discard(done if isinstance(done, list) else ())
+            raise
+    return made
+
+
+def _copy_segments(shelf: Shelf, wanted: Copies, pace: Pace) -> list[Segment]:
+    made: list[Segment] = []
+
+    def copied(number: int, segment: Segment) -> Segment:
+        name = f"{wanted.name}-{number}.parquet"
+        found = segment_files.copy_segment(shelf.files, segment, name, pace, wanted.schema)
+        made.append(found)
+        return found
+
+    try:
+        if sum(s.bytes for s in wanted.segments) <= ONE_BY_ONE:
+            return list(map(copied, count(), wanted.segments))
+        # Read some files while others wait for the disk.
+        return in_parallel(copied, count(), wanted.segments, threads=pace.limits.copies)
+    except BaseException:
+        shelf.discard(made)
+        raise
+
+
+def send(files: Everywhere, segments: Sequence[Segment], target: Destination, pace: Pace) -> list[Segment]:
+    """Upload segment files to a repository; return the uploaded segments."""
+    # Most of the time is spent waiting for the server.
+    return in_parallel(
+        partial(segment_files.upload_segment, files, target, pace), segments, threads=pace.limits.copies
+    )
+
+
+def damages(
+    shelf: Shelf, segments: Sequence[Segment], schemas: Sequence[TableSchema] | None = None
+) -> list[Finding | None]:
+    """Return for each segment what is wrong with its bytes; None if nothing is.
+
+    ``schemas``: the schemas of their tables; then files in a repository are compared with its record of them.
+    """
+    shapes: Sequence[TableSchema | None] = schemas or [None] * len(segments)
+    if sum(s.bytes for s in segments) <= ONE_BY_ONE:
+        return list(map(partial(segment_files.damage, shelf.files), segments, shapes))
+    return in_parallel(partial(segment_files.damage, shelf.files), segments, shapes, threads=SENDERS)
+
+
+def losses(files: Everywhere, segments: Sequence[Segment]) -> list[Finding | None]:
+    """Return for each segment whether its file is missing or has the wrong size."""
+    return in_parallel(partial(segment_files.loss, files), segments, threads=SENDERS)
+
+
+def describe(shelf: Shelf, form: Form, names: Sequence[str]) -> list[Described]:
+    """Make the files that a job wrote durable and describe them, in their order."""
+    shelf.files.seal(names)
+    # Reading releases the interpreter's lock.
+    return in_parallel(partial(segment_files.describe_segment_file, shelf.files, form), names, threads=4)

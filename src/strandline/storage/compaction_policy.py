@@ -1,0 +1,33 @@
+"""Decide when the logs of a table should be merged or compacted."""
+
+from __future__ import annotations
+
+from strandline.model import Chain
+from strandline.settings import Settings
+from strandline.storage.compaction_result import is_good_size
+
+__all__ = ["MEDIUM_ROWS", "MEDIUM_SEGMENTS", "wants_compaction"]
+
+MEDIUM_ROWS = 200_000
+"""Merged logs up to this size are merged again, MEDIUM_SEGMENTS at a time.
+
+Larger ones wait for compaction.
+"""
+MEDIUM_SEGMENTS = 16
+
+
+def wants_compaction(chain: Chain, settings: Settings) -> bool:
+    """Return True if readers must fold too many rows or open too many segments.
+
+    Large logs of new keys do not count: they are read like a base.
+    """
+    fresh = sum(s.rows for s in chain.segments if s.fresh)
+    changes = sum(s.rows for s in chain.segments if not s.fresh)
+    crumbs = [
+        s
+        for s in chain.segments
+        if s.role == "log" and not (s.fresh and is_good_size(s, settings.target_file_bytes))
+    ]
+    return len(crumbs) > settings.compact_log_segments or changes > max(
+        fresh * settings.compact_log_rows, settings.inline_rows
+    )

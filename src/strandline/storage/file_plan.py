@@ -1,0 +1,152 @@
+"""Recipe of a table state: which files to fold, described for external readers.
+
+A recipe lists the parts of a chain in order. Small commits, whose rows are in the catalog and not in files,
+are given as Arrow tables or are written to extra files (``pack``). To get the state, a reader takes
+(``model.split``):
+
+1. the rows of ``before`` whose keys are not in ``changes``;
+2. of each key in ``changes`` its last change, if that is not an erase;
+3. the rows of ``after``.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from strandline.errors import Unsupported
+from strandline.model import OP, STEP, Segment, State, TableSchema, cover, split, visible
+from strandline.storage.digest import checksum_of
+from strandline.storage.encrypted_files import SealedFiles
+from strandline.storage.file_router import Everywhere
+from strandline.storage.files import Files, LocalFiles
+from strandline.storage.segment import read_segment
+from strandline.storage.segment_cache import Shelf
+
+__all__ = ["Recipe", "RecipePart", "pack", "recipe_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipePart:
+    """Some rows of a state, in one file or one Arrow table.
+
+    - ``file``: absolute path or URL of a Parquet file with the columns under their physical names; None if
+      the rows come from the catalog: then ``data`` holds them in the same form.
+    - ``stepped``: each row has its own step in ``__strandline_step``; otherwise all rows have the step
+      ``upto``.
+    - ``op``: the part may have a column ``__strandline_op`` with ``U``, ``R``, or ``E`` for an erase. A
+      missing column or NULL means ``U``.
+    - ``cut``: the part also has rows of later steps, which the reader must skip.
+    """
+
+    file: str | None
+    rows: int
+    bytes: int
+    upto: int
+    stepped: bool
+    op: bool
+    cut: bool
+    data: pa.Table | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """The parts of a table's state at a step.
+
+    The order of ``changes`` matters: of two changes of a key, the one in the later part wins, and within a
+    part the one with the later step.
+    """
+
+    path: str
+    step: int
+    schema: TableSchema
+    before: tuple[RecipePart, ...]
+    changes: tuple[RecipePart, ...]
+    after: tuple[RecipePart, ...]
+
+    @property
+    def parts(self) -> tuple[RecipePart, ...]:
+        """All parts, oldest first."""
+        return (*self.before, *self.changes, *self.after)
+
+
+def recipe_of(shelf: Shelf, files: Everywhere, path: str, state: State) -> Recipe:
+    """Return the recipe of a state. Consecutive small commits in the catalog become one part."""
+    step = state.chain.step
+
+    def parts(segments: Sequence[Segment]) -> tuple[RecipePart, ...]:
+        found: list[RecipePart] = []
+        for is_inline, run in groupby(segments, lambda s: s.file is None):
+            if is_inline:
+                found.append(_inline(shelf, state.schema, list(run), step))
+            else:
+                found += [_part(files, segment, step) for segment in run]
+        return tuple(found)
+
+    before, changes, after = map(parts, split(visible(state.chain)))
+    return Recipe(path=path, step=step, schema=state.schema, before=before, changes=changes, after=after)
+
+
+def _part(files: Everywhere, segment: Segment, step: int) -> RecipePart:
+    assert segment.file is not None
+    own, name = files.locate(segment.file)
+    if isinstance(own, SealedFiles):
+        raise Unsupported(
+            "the files of this backup are encrypted, and only Strandline can read them",
+            "Export the backup: EXPORT t IN BACKUP ... TO '...'.",
+        )
+    return RecipePart(
+        file=own.path(name) if isinstance(own, LocalFiles) else f"{own.location}/{name}",
+        rows=segment.rows,
+        bytes=segment.bytes,
+        upto=segment.upto,
+        stepped=segment.stepped,
+        op=segment.role == "log",
+        cut=cover(segment, -1, step) != "all",
+    )
+
+
+def _inline(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], step: int) -> RecipePart:
+    columns = [*schema.names, OP, STEP]
+    rows = pa.concat_tables(read_segment(shelf, schema, segment, columns) for segment in segments)
+    rows = rows.rename_columns([*(c.physical for c in schema.columns), OP, STEP])
+    return RecipePart(
+        file=None,
+        rows=rows.num_rows,
+        bytes=sum(segment.bytes for segment in segments),
+        upto=segments[-1].upto,
+        stepped=True,
+        op=True,
+        cut=any(cover(segment, -1, step) != "all" for segment in segments),
+        data=rows,
+    )
+
+
+def pack(recipe: Recipe, into: Files) -> Recipe:
+    """Write the rows that come from the catalog to files, and return the recipe that names them.
+
+    The name of a file is derived from its content, so that the same rows are written only once.
+    """
+
+    def packed(part: RecipePart) -> RecipePart:
+        if part.data is None:
+            return part
+        sink = io.BytesIO()
+        pq.write_table(part.data, sink, compression="zstd")
+        data = sink.getvalue()
+        name = f"small-{checksum_of(data).rpartition(':')[2]}.parquet"
+        into.write_if_absent(name, data)
+        where = into.path(name) if isinstance(into, LocalFiles) else f"{into.location}/{name}"
+        return replace(part, file=where, bytes=len(data), data=None)
+
+    return replace(
+        recipe,
+        before=tuple(map(packed, recipe.before)),
+        changes=tuple(map(packed, recipe.changes)),
+        after=tuple(map(packed, recipe.after)),
+    )

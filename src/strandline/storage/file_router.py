@@ -1,0 +1,270 @@
+"""Files of several stores under one interface: the warehouse's and those in backup repositories.
+
+The catalog knows a file in a repository by an absolute name: the repository's folder or URL, the object's
+name (``objects/...``), and after ``#`` a suffix that distinguishes segments with the same content, which
+share one object. ``Everywhere`` routes a name to its store, so that readers need not know where a segment is.
+``Everywhere`` writes and deletes only in the warehouse; repositories are changed by the code that manages
+them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain, count, islice
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+
+from strandline.errors import StrandlineError
+from strandline.model import is_elsewhere, object_of
+from strandline.settings import Settings
+from strandline.storage.files import Files, LocalFiles, Source
+from strandline.storage.location import files_at
+from strandline.storage.object_names import OBJECTS, ObjectName, place_of
+
+if TYPE_CHECKING:
+    from strandline.storage.repository_marker import Expected
+
+__all__ = [
+    "OBJECTS",
+    "Destination",
+    "Everywhere",
+    "absolute",
+    "digits_of",
+    "object_key",
+    "object_name",
+    "object_names",
+    "roots",
+]
+
+NAMES = 4
+"""Number of suffixes that are tried to find an object in a copy of a repository."""
+
+
+@dataclass(frozen=True)
+class Destination:
+    """A repository that objects are uploaded to.
+
+    Args:
+        avoided: names that must not be used, because another process may be about to delete these objects.
+        damaged: keys (``object_key``) of objects that a verification found damaged.
+    """
+
+    root: str
+    avoided: frozenset[str] = frozenset()
+    damaged: frozenset[str] = frozenset()
+
+    def is_damaged(self, name: str) -> bool:
+        """Return True if the object is known to be damaged."""
+        return bool(self.damaged) and object_key(absolute(self.root, ObjectName(name), "")) in self.damaged
+
+
+def object_key(file: str) -> str:
+    """Return a short key of a file's object, equal for all segments that share it."""
+    return xxhash.xxh3_64_hexdigest(object_of(file).encode())
+
+
+def object_name(files: Files, checksum: str, avoided: frozenset[str] = frozenset()) -> ObjectName:
+    """Return the name for an object with this content in a repository with these files."""
+    names = _names(next(digits_of(files, checksum)))
+    return next(name for name in names if name not in avoided)
+
+
+def object_names(files: Files, checksum: str) -> list[ObjectName]:
+    """Return all names that an object with this content may have in a repository with these files."""
+    return [name for digits in digits_of(files, checksum) for name in islice(_names(digits), NAMES)]
+
+
+def _names(digits: str) -> Iterator[ObjectName]:
+    for end in chain([""], map("-{}".format, count(2))):
+        yield ObjectName(f"{OBJECTS}/{digits[:2]}/{digits}{end}.parquet")
+
+
+def digits_of(files: Files, checksum: str) -> Iterator[str]:
+    """Yield the hex digits that may name content with this checksum in a repository with these files.
+
+    New objects use the first ones.
+    """
+    from strandline.storage.encrypted_files import SealedFiles  # Imported late: only repositories need it.
+
+    return files.names_of(checksum) if isinstance(files, SealedFiles) else iter([checksum.rpartition(":")[2]])
+
+
+def absolute(root: str, name: ObjectName, use: str) -> str:
+    """Return the name by which the catalog knows an object. ``use``: a suffix unique to the segment."""
+    return f"{root.rstrip('/')}/{name}#{use}"
+
+
+def roots(names: Iterable[str | None]) -> set[str]:
+    """Return the locations of the repositories that contain these files."""
+    return {place_of(name)[0] for name in names if name and is_elsewhere(name)}
+
+
+class Everywhere:
+    """The files of the warehouse and of all repositories.
+
+    Args:
+        own: the files of the warehouse.
+        opened: repositories that are already open, by location. ``opener`` opens others.
+    """
+
+    def __init__(self, own: Files, settings: Settings, opened: Mapping[str, Files] | None = None) -> None:
+        self.own = own
+        self._settings = settings
+        self._opened = dict(opened or {})
+        self.opener: Callable[[str], Files] = lambda root: files_at(root, settings)
+        self.expects: Callable[[str], Expected | None] = lambda root: None
+        """Returns what is known about the repository at a location; None if nothing is known."""
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Everywhere, (self.own, self._settings, self._opened)
+
+    def at(self, root: str, expected: Expected | None = None) -> Files:
+        """Return the files of a repository, decrypted with its key if it is encrypted.
+
+        ``expected``: what the caller knows about it, in addition to the catalog.
+        """
+        with self._lock:
+            found = self._opened.get(root)
+        return self.reopen(root, expected) if found is None else found
+
+    def reopen(self, root: str, expected: Expected | None = None) -> Files:
+        """Open a repository again, regardless of what this process remembers of it."""
+        found, is_one = self.open_anew(root, expected)
+        with self._lock:
+            if is_one:
+                self._opened[root] = found
+            else:
+                self._opened.pop(root, None)
+        return found
+
+    def open_anew(self, root: str, expected: Expected | None = None) -> tuple[Files, bool]:
+        """Open a repository without remembered state; return its files and whether it exists.
+
+        Raises NotExpected if it contradicts what the catalog or the caller knows.
+        """
+        from strandline.storage.repository_marker import (
+            open_repository_files,  # Imported late: most processes use no repository.
+        )
+
+        known = (each for each in (self.expects(root), expected) if each is not None)
+        return open_repository_files(self.opener(root), self._settings, *known)
+
+    def locate(self, name: str) -> tuple[Files, str]:
+        """Return the store of a file, and the file's name there."""
+        if not is_elsewhere(name):
+            return self.own, name
+        root, inside = place_of(name)
+        return self.at(root), inside
+
+    def is_sealed(self, name: str) -> bool:
+        """Return True if a file is encrypted."""
+        if not is_elsewhere(name):
+            return False
+        from strandline.storage.encrypted_files import SealedFiles
+
+        return isinstance(self.locate(name)[0], SealedFiles)
+
+    def reach(self, names: Iterable[str | None]) -> None:
+        """Open the repositories of these files, so that their keys are part of a pickle for executors.
+
+        Executors cannot open repositories themselves.
+        """
+        from strandline.storage.encrypted_files import SealedFiles
+
+        for root in roots(names):
+            files = self.at(root)
+            if isinstance(files, SealedFiles):
+                with suppress(StrandlineError):  # The keys opened so far may be sufficient.
+                    files.renew()
+
+    @property
+    def location(self) -> str:
+        return self.own.location
+
+    def spark_options(self) -> Mapping[str, str]:
+        with self._lock:
+            places = (*self._opened.values(), self.own)
+        return {name: value for files in places for name, value in files.spark_options().items()}
+
+    # --- reading any file ----------------------------------------------------------------------------------
+
+    def path(self, name: str) -> str:
+        files, inside = self.locate(name)
+        # Spark follows symbolic links, which an attacker may have put into the repository: check for links.
+        is_checked = files is not self.own and isinstance(files, LocalFiles)
+        return files.readable(inside) if is_checked else files.path(inside)
+
+    def readable(self, name: str) -> Any:
+        files, inside = self.locate(name)
+        return files.readable(inside)
+
+    def exists(self, name: str) -> bool:
+        files, inside = self.locate(name)
+        return files.exists(inside)
+
+    def size(self, name: str) -> int:
+        files, inside = self.locate(name)
+        return files.size(inside)
+
+    def read(self, name: str) -> bytes:
+        files, inside = self.locate(name)
+        return files.read(inside)
+
+    def find(self, name: str) -> bytes | None:
+        files, inside = self.locate(name)
+        return files.find(inside)
+
+    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
+        files, inside = self.locate(name)
+        return files.chunks(inside)
+
+    def checksum(self, name: str) -> str:
+        files, inside = self.locate(name)
+        return files.checksum(inside)
+
+    # --- changing the warehouse ----------------------------------------------------------------------------
+
+    def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
+        if isinstance(source, Everywhere):
+            source, source_name = source.locate(source_name)
+        return self.own.copy(source, source_name, name, checksum)
+
+    def write(self, name: str, data: bytes) -> None:
+        self.own.write(name, data)
+
+    def make_root(self) -> None:
+        self.own.make_root()
+
+    def write_if_absent(self, name: str, data: bytes) -> bool:
+        return self.own.write_if_absent(name, data)
+
+    def store(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
+        return self.own.store(name, chunks)
+
+    def copy_if_absent(self, source: Source, source_name: str, name: str, checksum: str) -> None:
+        if isinstance(source, Everywhere):
+            source, source_name = source.locate(source_name)
+        self.own.copy_if_absent(source, source_name, name, checksum)
+
+    def store_if_absent(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+        self.own.store_if_absent(name, chunks)
+
+    def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
+        self.own.replace(name, chunks)
+
+    def seal(self, names: Iterable[str]) -> None:
+        self.own.seal(names)
+
+    def names(self, folder: str = "") -> Iterator[str]:
+        return self.own.names(folder)
+
+    def remove(self, name: str) -> None:
+        self.own.remove(name)
+
+    def remove_tree(self, folder: str) -> None:
+        self.own.remove_tree(folder)

@@ -1,0 +1,257 @@
+"""Operations on segment files as bytes: copy, upload, verify, describe.
+
+Each function needs only ``Files`` and plain values, and streams the file. So it runs wherever the file can be
+reached: in this process for few bytes, on executors for many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from uuid import uuid4
+
+import pyarrow as pa
+
+from strandline.errors import Corrupted, Internal, StrandlineError
+from strandline.model import Role, Segment, TableSchema, is_elsewhere
+from strandline.storage.bounds import compare_bounds, compare_rows
+from strandline.storage.digest import checksum_of
+from strandline.storage.file_router import Destination, Everywhere, object_name
+from strandline.storage.files import Files, read_checked
+from strandline.storage.keys import neighbours
+from strandline.storage.order import Finding
+from strandline.storage.segment import describe_file, read_batches
+from strandline.storage.throttle import Pace, Paced
+
+__all__ = [
+    "Copies",
+    "Described",
+    "Form",
+    "all_copied_into",
+    "check_healed",
+    "copy_into",
+    "copy_segment",
+    "damage",
+    "describe_segment_file",
+    "finish_file",
+    "has_object",
+    "loss",
+    "remove_parts",
+    "upload_segment",
+]
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Segments to copy, all or none, to names that begin with the fresh name ``name``.
+
+    ``schema``: the schema of their table; rows from a repository are compared with what it records of them.
+    """
+
+    segments: Sequence[Segment]
+    name: str
+    schema: TableSchema | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """Properties that all files of one write share. ``once``: detect repeated keys."""
+
+    schema: TableSchema
+    role: Role
+    stepped: bool
+    after: int
+    upto: int
+    once: bool = False
+
+
+@dataclass(frozen=True)
+class Described:
+    """The segment of a file, and whether a key occurs in it more than once (False if not checked)."""
+
+    segment: Segment
+    repeats: bool
+
+
+def copy_segment(
+    files: Files, segment: Segment, name: str, pace: Pace, schema: TableSchema | None = None
+) -> Segment:
+    """Copy a segment's file to another name and verify its bytes; return the new segment.
+
+    The copy is durable when this returns. If the bytes differ from the record, raises Corrupted and leaves no
+    file. ``schema``: as in ``Copies``.
+    """
+    if segment.file is None:
+        if (finding := damage(files, segment)) is not None:
+            raise Corrupted(finding.message)
+        return replace(segment, id=0)
+    place, inside = files.locate(segment.file) if isinstance(files, Everywhere) else (files, segment.file)
+    with pace.room():
+        files.copy(Paced(place, pace), inside, name, segment.checksum)
+    made = replace(segment, id=0, file=name)
+    if schema is not None and is_elsewhere(segment.file):
+        try:
+            compare_rows(files, schema, made, segment.file)
+        except BaseException:
+            files.remove(name)
+            raise
+    return made
+
+
+def copy_into(
+    files: Files, folder: str, segment: Segment, pace: Pace, schema: TableSchema | None = None
+) -> Segment:
+    """Copy a segment's file into a folder, under a name that no other attempt uses."""
+    return copy_segment(files, segment, f"{folder}/{uuid4().hex}.parquet", pace, schema)
+
+
+def upload_segment(files: Everywhere, target: Destination, pace: Pace, segment: Segment) -> Segment:
+    """Upload a segment's file to a repository; return the segment under the object's name.
+
+    An object that the repository already has is not uploaded again, unless it is damaged.
+    """
+    if segment.file is None:
+        raise Internal("an inline segment was taken for a file")
+    there = files.at(target.root)
+    name = object_name(there, segment.checksum, target.avoided)
+    if not has_object(there, target, name, segment.bytes):
+        place, inside = files.locate(segment.file)
+        with pace.room():
+            if there.exists(name):
+                there.replace(name, read_checked(Paced(place, pace), inside, segment.checksum))
+            else:
+                there.copy_if_absent(Paced(place, pace), inside, name, segment.checksum)
+        check_healed(there, target, name, segment.checksum)
+    return replace(segment, id=0, file=name)
+
+
+def has_object(files: Files, target: Destination, name: str, size: int) -> bool:
+    """Return True if a repository has an object that can be shared.
+
+    It must have the right size and not be known as damaged. Any other object may be replaced at any time: its
+    name determines its content, so every writer writes the same.
+    """
+    if target.is_damaged(name):
+        return False
+    try:
+        return files.size(name) == size
+    except Corrupted:
+        return False
+
+
+def remove_parts(files: Files, target: Destination, segments: Sequence[Segment]) -> None:
+    """Delete partly written objects of these segments.
+
+    Their names are the object's name and a suffix that no other program uses.
+    """
+    wanted = {object_name(files, segment.checksum, target.avoided) for segment in segments}
+    for folder in {name.rpartition("/")[0] for name in wanted}:
+        for name in list(files.names(folder)):
+            object_, mark, suffix = name.rpartition(".")
+            if mark and len(suffix) == 32 and object_ in wanted:
+                files.remove(name)
+
+
+def check_healed(files: Files, target: Destination, name: str, checksum: str) -> None:
+    """Verify an object that was known as damaged; raise CORRUPTED if it still is."""
+    if target.is_damaged(name) and files.checksum(name) != checksum:
+        raise Corrupted(
+            f"the object {name} of {target.root} was written anew and is damaged again",
+            "Check the storage of the repository; its disk or its network changes what is written.",
+        )
+
+
+def loss(files: Files, segment: Segment) -> Finding | None:
+    """Check without reading whether a segment's file is missing or has the wrong size."""
+    if segment.file is None:
+        return None
+    try:
+        size = files.size(segment.file)
+    except Corrupted as error:
+        return Finding.of_missing(error)
+    if size != segment.bytes:
+        return Finding("corrupt_file", f"the file {segment.file} has {size} bytes instead of {segment.bytes}")
+    return None
+
+
+def all_copied_into(
+    files: Files, pace: Pace, wanted: Sequence[tuple[str, Segment, TableSchema | None]]
+) -> list[Segment | StrandlineError]:
+    """Copy segments into folders concurrently; return for each the new segment or the error."""
+    with ThreadPoolExecutor(max(1, len(wanted))) as pool:
+        return list(pool.map(partial(_try_copy, files, pace), *zip(*wanted, strict=True)))
+
+
+def _try_copy(
+    files: Files, pace: Pace, folder: str, segment: Segment, schema: TableSchema | None
+) -> Segment | StrandlineError:
+    try:
+        return copy_into(files, folder, segment, pace, schema)
+    except StrandlineError as error:
+        return error
+
+
+def damage(files: Files, segment: Segment, schema: TableSchema | None = None) -> Finding | None:
+    """Read all bytes of a segment, regardless of caches; return what is wrong with them.
+
+    Raises Unavailable if they cannot be read now, which is no damage. ``schema``: the schema of the table; if
+    the file is in a repository, its bounds are compared with the record.
+    """
+    if segment.file is None:
+        if segment.data is None or checksum_of(segment.data) != segment.checksum:
+            return Finding("corrupt_file", f"the inline segment {segment.id} does not match its checksum")
+        return None
+    try:
+        files.size(segment.file)
+    except Corrupted as error:
+        return Finding.of_missing(error)
+    try:
+        actual = files.checksum(segment.file)
+    except Corrupted as error:
+        return Finding("corrupt_file", error.message)
+    if actual != segment.checksum:
+        return Finding("corrupt_file", f"the file {segment.file} does not match its checksum")
+    if schema is not None and is_elsewhere(segment.file):
+        return compare_bounds(files, schema, segment)
+    return None
+
+
+def describe_segment_file(files: Files, form: Form, name: str) -> Described:
+    """Return the segment of a sorted Parquet file with the right columns.
+
+    The segment is marked as fresh (all its keys are new); the caller decides whether that is true.
+    """
+    segment = describe_file(
+        files,
+        form.schema,
+        name,
+        role=form.role,
+        fresh=True,
+        stepped=form.stepped,
+        after=form.after,
+        upto=form.upto,
+    )
+    return Described(segment, form.once and _repeats(files, form.schema, segment))
+
+
+def finish_file(files: Files, form: Form, name: str) -> Described:
+    """Make a file durable and describe it."""
+    files.seal([name])
+    return describe_segment_file(files, form, name)
+
+
+def _repeats(files: Files, schema: TableSchema, segment: Segment) -> bool:
+    """Return True if a key occurs more than once in a sorted file.
+
+    Reads only the keys; Spark could only tell with a window over all rows.
+    """
+    before: pa.Table | None = None
+    for keys in read_batches(files, schema, segment, schema.key):
+        if before is not None:
+            keys = pa.concat_tables([before, keys])
+        if neighbours(keys.columns)[1].any():
+            return True
+        before = keys.slice(keys.num_rows - 1)
+    return False
