@@ -111,7 +111,7 @@ PROCESS_WIDE = {
     "catalog/fork_safety.py _engines": "a fork copies the whole process; weak",
     "catalog/fork_safety.py _connections": "the same",
     "catalog/fork_safety.py _inherited": "the same",
-    "catalog/paths.py _followed": "of a number alone",
+    "catalog/paths.py _path_query": "of a number alone",
     "gc_pause.py _inside": "the switch of Python's collector is one for the process",
     "gc_pause.py _was_on": "the same",
     "records.py _FORMS": "values that know their form say so when their module is loaded",
