@@ -15,8 +15,6 @@ import strandline
 from strandline import Collection, Database, Keep
 from strandline.errors import Cancelled, InvalidArgument, StrandlineError
 
-pytestmark = pytest.mark.filterwarnings("error::UserWarning")
-
 
 @pytest.fixture
 def shop(db: Database) -> Database:
@@ -45,6 +43,7 @@ def orders(db: Database, path: str = "/orders") -> list[tuple[Any, ...]]:
 # --- collections -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("error")
 def test_a_collection_is_created_with_its_settings(shop: Database, tmp_path: Path) -> None:
     place = tmp_path / "repository"
     c = shop.create_collection(
