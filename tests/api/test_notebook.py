@@ -18,7 +18,7 @@ SRC = str(Path(__file__).parents[2] / "src")
 BEGIN = """
 import os, signal, threading, time
 import strandline
-from strandline import work
+from strandline import cancellation
 db = strandline.connect("wh")
 db.sql("CREATE TABLE t (k Uint64 NOT NULL, v Int64, PRIMARY KEY (k))")
 db.sql("UPSERT INTO t (k, v) VALUES (1, 10)")
@@ -27,13 +27,13 @@ class Impatient:
     # Presses the button of the notebook as soon as it sees what it waits for.
     def __init__(self, sees):
         self.sees = sees
-    def begun(self, present):
+    def begin(self, present):
         def look():
             while not self.sees(present):
                 time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGINT)
         threading.Thread(target=look, daemon=True).start()
-    def ended(self, present):
+    def end(self, present):
         pass
 """
 WRITES = """
@@ -42,28 +42,28 @@ write = Store.write
 def slow(self, *args):
     while True:
         time.sleep(0.01)
-        work.check()
+        cancellation.check()
 Store.write = slow
 try:
-    with work.watched_by(Impatient(lambda present: [p.name for p in present.phases] == ["writing /t"])):
+    with cancellation.watch_main_thread(Impatient(lambda present: [p.name for p in present.phases] == ["writing /t"])):
         db.sql("UPSERT INTO t (k, v) VALUES (2, 20)")
 finally:
     Store.write = write
 """
 QUERIES = """
 query = db.sql("SELECT count(*) FROM t JOIN range(100000) r JOIN range(100000) s ON hash(r.id, s.id) = t.v")
-with work.watched_by(Impatient(lambda present: present.counts is not None and present.counts()[1] > 0)):
+with cancellation.watch_main_thread(Impatient(lambda present: present.counts is not None and present.counts()[1] > 0)):
     query.rows()
 """
 GOES_ON = """
 db.sql("UPSERT INTO t (k, v) VALUES (3, 30)")
-print([int(k) for (k,) in db.sql("SELECT k FROM t ORDER BY k").rows()], work.current())
+print([int(k) for (k,) in db.sql("SELECT k FROM t ORDER BY k").rows()], cancellation.current())
 """
 SHOWS = """
 db.sql("SELECT k, v FROM t ORDER BY k")
 """
 COUNTS = """
-print(db.sql("SELECT count(*) FROM t JOIN range(10) r ON r.id = t.k").rows(), work.current())
+print(db.sql("SELECT count(*) FROM t JOIN range(10) r ON r.id = t.k").rows(), cancellation.current())
 """
 
 

@@ -162,7 +162,7 @@ def test_processes_that_create_a_catalog_at_once_agree_on_it(url: str) -> None:
 
 COUNT = f"""
 import sys, threading
-from strandline.catalog.writer import current_step
+from strandline.catalog.transactions import current_step
 from strandline.catalog.connection import Catalog
 catalog = Catalog(sys.argv[1])
 catalog.open()

@@ -36,7 +36,7 @@ SLOW = """
 import sys, time
 from strandline.cli import main
 from strandline.storage.store import Store
-from strandline.work import Phase
+from strandline.cancellation import Phase
 advance = Phase.advance
 def slow(self, by=1.0):
     while self.name.startswith("loading"):

@@ -290,7 +290,7 @@ def test_a_pickle_opens_what_the_original_opens_and_shows_nothing(files: SealedF
 
 def test_cryptography_is_loaded_only_for_what_is_sealed(tmp_path: Path) -> None:
     script = (
-        "import sys, strandline, strandline.storage.sealed, strandline.storage.user_key\n"
+        "import sys, strandline, strandline.storage.encrypted_files, strandline.storage.user_key\n"
         "strandline.connect(sys.argv[1]).close(); print('cryptography' in sys.modules)"
     )
     done = subprocess.run(

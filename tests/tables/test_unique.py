@@ -92,7 +92,7 @@ def test_what_does_not_touch_its_key_asks_nothing_of_the_index(
         asked.append(sum(s.rows for s in brought))
         return repeated(state, width, brought)
 
-    monkeypatch.setattr(here.runtime.store.checks, "repeated", counted)
+    monkeypatch.setattr(here.runtime.store.checks, "find_repeated_keys", counted)
     here.sql("UPSERT INTO t (k, v) VALUES (1, 'a'); UPSERT INTO t (k, v) VALUES (2, 'b')")
     assert asked == []
     put(here, (3, "c"), (4, "d"))

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from strandline.tables.transaction import Transaction
 
 HANDLERS: Mapping[type[st.Statement], str] = {
-    st.Select: "rows.select",
-    st.Explain: "rows.explain",
-    st.ExplainStatement: "explanations.run",
+    st.Select: "select.select",
+    st.Explain: "select.explain",
+    st.ExplainStatement: "explain.run",
     st.Export: "export.run",
     st.Begin: "transactions.begin",
     st.Commit: "transactions.commit",
     st.Rollback: "transactions.rollback",
-    st.CheckTable: "rows.check_table",
+    st.CheckTable: "select.check_table",
     st.ShowTables: "show.tables",
     st.ShowCreateTable: "show.create_table",
     st.Describe: "show.describe",
@@ -42,16 +42,16 @@ HANDLERS: Mapping[type[st.Statement], str] = {
     st.ShowBin: "show.bin_",
     st.ShowCreateBackupCollection: "show.create_backup_collection",
     st.AlterWarehouse: "warehouse.alter",
-    st.CreateTable: "definitions.create_table",
-    st.AlterTable: "definitions.alter_table",
-    st.DropTable: "definitions.drop_table",
+    st.CreateTable: "ddl.create_table",
+    st.AlterTable: "ddl.alter_table",
+    st.DropTable: "ddl.drop_table",
     st.CreateBackupCollection: "backups.create_collection",
     st.AlterBackupCollection: "backups.alter_collection",
     st.DropBackupCollection: "backups.drop_collection",
     st.UndropBackupCollection: "backups.undrop_collection",
-    st.DropBackup: "removal.drop_backup",
-    st.Prune: "removal.prune",
-    st.PinBackup: "removal.pin",
+    st.DropBackup: "retention.drop_backup",
+    st.Prune: "retention.prune",
+    st.PinBackup: "retention.pin",
     st.Backup: "backups.backup",
     st.CopyBackup: "backups.copy_backup",
     st.CompactBackups: "backups.compact",
@@ -68,7 +68,7 @@ a query for the modules of operations. Statements that change rows are handled b
 
 _FREE_SPACE = (st.DropTable, st.DropBackupCollection, st.DropBackup, st.Prune)
 """Statements that work on a full disk."""
-_CHANGE_WHAT_EXISTS = ("definitions", "backups", "removal", "warehouse")
+_CHANGE_WHAT_EXISTS = ("ddl", "backups", "retention", "warehouse")
 
 
 def execute(db: Database, text: str, params: Params = None) -> Result:

@@ -154,7 +154,7 @@ def test_what_executors_load_is_light() -> None:
     """It loads neither the catalog nor PySpark, which takes longer than the work itself."""
     script = """
 import sys
-import strandline.storage.stored
+import strandline.storage.segment_files
 print(*{name.split(".")[0] for name in sys.modules} & {"sqlalchemy", "pyspark", "cattrs", "alembic"})
 print(*(name for name in sys.modules if name.startswith(("strandline.catalog", "strandline.storage.spark"))))
 """

@@ -30,7 +30,7 @@ sys.path.insert(0, sys.argv[1])
 import strandline
 assert strandline.__file__.startswith(sys.argv[1])
 from strandline.storage.spark import shipping
-sys.stdout.write(shipping._zipped().hex())
+sys.stdout.write(shipping._zip_package().hex())
 """
 
 
