@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, count, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import xxhash
 
 from strandline.errors import StrandlineError
 from strandline.model import is_elsewhere, object_of
 from strandline.settings import Settings
-from strandline.storage.files import Files, LocalFiles, Source
+from strandline.storage.files import Files, LocalFiles
 from strandline.storage.location import files_at
 from strandline.storage.object_names import OBJECTS, ObjectName, place_of
 
@@ -39,6 +39,8 @@ __all__ = [
     "object_names",
     "roots",
 ]
+
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 NAMES = 4
 """Number of suffixes that are tried to find an object in a copy of a repository."""
@@ -101,6 +103,25 @@ def absolute(root: str, name: ObjectName, use: str) -> str:
 def roots(names: Iterable[str | None]) -> set[str]:
     """Return the locations of the repositories that contain these files."""
     return {place_of(name)[0] for name in names if name and is_elsewhere(name)}
+
+
+def _in_its_store(method: Method) -> Method:
+    """Return ``method`` for ``Everywhere``: of the store of the named file."""
+
+    def routed(self: Everywhere, name: str) -> Any:
+        files, inside = self.locate(name)
+        return getattr(files, method.__name__)(inside)
+
+    return cast("Method", routed)
+
+
+def _in_warehouse(method: Method) -> Method:
+    """Return ``method`` for ``Everywhere``: of the warehouse."""
+
+    def routed(self: Everywhere, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self.own, method.__name__)(*args, **kwargs)
+
+    return cast("Method", routed)
 
 
 class Everywhere:
@@ -199,72 +220,25 @@ class Everywhere:
         is_checked = files is not self.own and isinstance(files, LocalFiles)
         return files.readable(inside) if is_checked else files.path(inside)
 
-    def readable(self, name: str) -> Any:
-        files, inside = self.locate(name)
-        return files.readable(inside)
-
-    def exists(self, name: str) -> bool:
-        files, inside = self.locate(name)
-        return files.exists(inside)
-
-    def size(self, name: str) -> int:
-        files, inside = self.locate(name)
-        return files.size(inside)
-
-    def read(self, name: str) -> bytes:
-        files, inside = self.locate(name)
-        return files.read(inside)
-
-    def find(self, name: str) -> bytes | None:
-        files, inside = self.locate(name)
-        return files.find(inside)
-
-    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
-        files, inside = self.locate(name)
-        return files.chunks(inside)
-
-    def checksum(self, name: str) -> str:
-        files, inside = self.locate(name)
-        return files.checksum(inside)
+    readable = _in_its_store(Files.readable)
+    exists = _in_its_store(Files.exists)
+    size = _in_its_store(Files.size)
+    read = _in_its_store(Files.read)
+    find = _in_its_store(Files.find)
+    chunks = _in_its_store(Files.chunks)
+    checksum = _in_its_store(Files.checksum)
 
     # --- changing the warehouse ----------------------------------------------------------------------------
 
-    def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
-        if isinstance(source, Everywhere):
-            source, source_name = source.locate(source_name)
-        return self.own.copy(source, source_name, name, checksum)
-
-    def write(self, name: str, data: bytes) -> None:
-        self.own.write(name, data)
-
-    def make_root(self) -> None:
-        self.own.make_root()
-
-    def write_if_absent(self, name: str, data: bytes) -> bool:
-        return self.own.write_if_absent(name, data)
-
-    def store(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
-        return self.own.store(name, chunks)
-
-    def copy_if_absent(self, source: Source, source_name: str, name: str, checksum: str) -> None:
-        if isinstance(source, Everywhere):
-            source, source_name = source.locate(source_name)
-        self.own.copy_if_absent(source, source_name, name, checksum)
-
-    def store_if_absent(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
-        self.own.store_if_absent(name, chunks)
-
-    def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
-        self.own.replace(name, chunks)
-
-    def seal(self, names: Iterable[str]) -> None:
-        self.own.seal(names)
-
-    def names(self, folder: str = "") -> Iterator[str]:
-        return self.own.names(folder)
-
-    def remove(self, name: str) -> None:
-        self.own.remove(name)
-
-    def remove_tree(self, folder: str) -> None:
-        self.own.remove_tree(folder)
+    copy = _in_warehouse(Files.copy)
+    copy_if_absent = _in_warehouse(Files.copy_if_absent)
+    make_root = _in_warehouse(Files.make_root)
+    names = _in_warehouse(Files.names)
+    remove = _in_warehouse(Files.remove)
+    remove_tree = _in_warehouse(Files.remove_tree)
+    replace = _in_warehouse(Files.replace)
+    seal = _in_warehouse(Files.seal)
+    store = _in_warehouse(Files.store)
+    store_if_absent = _in_warehouse(Files.store_if_absent)
+    write = _in_warehouse(Files.write)
+    write_if_absent = _in_warehouse(Files.write_if_absent)
