@@ -56,7 +56,6 @@ FOR_THE_PACKAGE = {
         "guard",
         "note_change",
         "note_orphans",
-        "persist",
         "attend",
         "let_go",
         "begin",

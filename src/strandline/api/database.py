@@ -10,29 +10,27 @@ import contextlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from strandline import names
-from strandline.cancellation import Interrupted, attend_work
+from strandline.cancellation import Interrupted
 from strandline.catalog import operations, owners, paths, sessions, tables
 from strandline.catalog.conflicts import Stale
 from strandline.catalog.transactions import current_step
 from strandline.errors import (
     HAPPENED,
-    Conflict,
-    Internal,
     InvalidArgument,
     PreconditionFailed,
     StrandlineError,
-    Unavailable,
     UnderOperation,
 )
 from strandline.runtime import Runtime
-from strandline.storage import frames
 from strandline.tables import describe
+from strandline.tables.attempts import StatementAttempts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,6 +78,7 @@ class Database:
         self.runtime = runtime
         runtime.open_backup = _open_backup
         runtime.files.expects = partial(_find_known_repository, runtime)
+        self.attempts = StatementAttempts(runtime, self._carry_on)
         self._local = threading.local()
         self._lock = threading.Lock()
         self._operations: Operations | None = None
@@ -655,15 +654,6 @@ class Database:
         if found:
             self.note_change()
 
-    def persist(self, act: Callable[[], T]) -> T:
-        """Call ``act``; if an operation of a dead process blocks it, complete that and retry."""
-        while True:
-            try:
-                return act()
-            except UnderOperation as busy:
-                if not self._carry_on(busy.operation_id):
-                    raise
-
     def _carry_on(self, operation_id: str | None) -> bool:
         if operation_id is None or self.current_transaction() is not None:
             return False
@@ -691,12 +681,10 @@ class Database:
 
         The transaction has ended even if this fails.
         """
-        from strandline.tables.snapshot import once
-
         with self.guard():
             tx = self._end(in_block=in_block)
             try:
-                with once(self.runtime, tx.snapshot.mark):
+                with self.attempts.once(tx.snapshot.mark):
                     return tx.commit(), tx.rows_changed
             except (Exception, Interrupted):  # Another interruption may come after the commit.
                 tx.abort()
@@ -738,12 +726,10 @@ class Database:
         Return the step of the commit (None inside an open transaction, or if nothing changed) and the number
         of rows changed.
         """
-        from strandline.tables.snapshot import once, repeat
-
         open_one = self.current_transaction()
         if open_one is not None:
             before = open_one.rows_changed
-            with once(self.runtime, open_one.snapshot.mark), open_one.savepoint():
+            with self.attempts.once(open_one.snapshot.mark), open_one.savepoint():
                 run(open_one)
             return None, open_one.rows_changed - before
 
@@ -761,7 +747,7 @@ class Database:
                 tx.abort()
                 raise
 
-        done = self.persist(lambda: repeat(self.runtime, attempt))
+        done = self.attempts.run(attempt)
         self.note_change()
         return done
 
@@ -770,29 +756,21 @@ class Database:
 
         ``named``: the tables that ``run`` uses, to be read at once.
         """
-        from strandline.tables.snapshot import Reader, Snapshot, once, repeat
+        from strandline.tables.snapshot import Reader, Snapshot
 
         open_one = self.current_transaction()
         if open_one is not None:
-            with once(self.runtime, open_one.snapshot.mark):
+            with self.attempts.once(open_one.snapshot.mark):
                 return run(open_one)
-        return self.persist(
-            lambda: repeat(
-                self.runtime, lambda: run(Reader(self.runtime, Snapshot(self.runtime, named=named)))
-            )
-        )
+        return self.attempts.run(lambda: run(Reader(self.runtime, Snapshot(self.runtime, named=named))))
 
     @property
     def _is_inherited(self) -> bool:
         """Whether this process was forked from the one that connected, which owns everything here."""
         return os.getpid() != self._process
 
-    @contextlib.contextmanager
-    def guard(self) -> Iterator[None]:
-        """Wrap each public call: refuse forked processes, and translate all errors to Strandline's.
-
-        Work of the main thread is shown by the status line, and can be interrupted with Ctrl-C.
-        """
+    def guard(self) -> AbstractContextManager[None]:
+        """Wrap each public call: refuse forked processes, and translate all errors to Strandline's."""
         if self._is_inherited:
             raise PreconditionFailed(
                 "this connection belongs to the process that this one was forked from",
@@ -800,24 +778,7 @@ class Database:
             )
         if self._closed:
             raise PreconditionFailed("the database is closed", "Connect again.")
-        try:
-            with attend_work():
-                yield
-        except (StrandlineError, GeneratorExit):
-            raise
-        except Stale as stale:
-            raise Conflict(
-                f"others changed what this transaction depends on ({stale.reason}); nothing was committed",
-                "Repeat the transaction.",
-            ) from None
-        except Exception as error:
-            if frames.is_of_spark(error):
-                raise frames.translate(error) from error
-            if isinstance(error, MemoryError | RecursionError):
-                raise Unavailable(
-                    f"the statement is too large: {type(error).__name__}", "Split it into smaller ones."
-                ) from error
-            raise Internal(f"an unexpected {type(error).__name__}: {error}") from error
+        return self.attempts.call()
 
 
 def _find_known_repository(runtime: Runtime, root: str) -> Expected | None:

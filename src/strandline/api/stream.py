@@ -23,7 +23,7 @@ from strandline.operations.streams import StreamPaths, StreamRequest, StreamSpec
 from strandline.sql import statements as st
 from strandline.sql.options import StatementOptions
 from strandline.storage.feed import FORMATS, MODES, STATEFUL_MODES, Feed
-from strandline.tables.snapshot import Snapshot, repeat
+from strandline.tables.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -141,7 +141,7 @@ class Stream:
             return give(feed)
 
         with self._database.guard():
-            return repeat(runtime, attempt)
+            return self._database.attempts.repeat(attempt)
 
 
 def window_of(database: Database, path: str, after: int | None, upto: int | None) -> Feed:

@@ -15,7 +15,7 @@ from strandline.sql.at import parse_at
 from strandline.sql.references import TableRef
 from strandline.storage.rows import Mode, Outcome
 from strandline.tables import read, write
-from strandline.tables.snapshot import Reader, Snapshot, TableView, repeat
+from strandline.tables.snapshot import Reader, Snapshot, TableView
 from strandline.tables.transaction import Transaction
 from strandline.types import coerce
 
@@ -75,7 +75,7 @@ class Table:
         with self._database.guard():
             if at is None:
                 return self._database.look(frame)
-            return repeat(runtime, lambda: frame(Reader(runtime, Snapshot(runtime, at))))
+            return self._database.attempts.repeat(lambda: frame(Reader(runtime, Snapshot(runtime, at))))
 
     def get(self, *key: Any) -> dict[str, Any] | None:
         """Return a row by its key, or None, without Spark. Times are aware datetimes in UTC."""

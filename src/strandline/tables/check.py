@@ -18,7 +18,8 @@ from strandline.errors import StrandlineError
 from strandline.model import Digest, Segment
 from strandline.runtime import Runtime
 from strandline.storage.order import Finding
-from strandline.tables.snapshot import Reader, TableView, repeat
+from strandline.tables.attempts import StatementAttempts
+from strandline.tables.snapshot import Reader, TableView
 from strandline.tables.unique import UniqueIndex
 
 
@@ -60,7 +61,7 @@ class CheckReport:
 
 def check(runtime: Runtime, path: str) -> CheckReport:
     """Check a table and its synchronous indexes against their recorded digests."""
-    return repeat(runtime, lambda: _check(runtime, Reader(runtime), path))
+    return StatementAttempts(runtime).repeat(lambda: _check(runtime, Reader(runtime), path))
 
 
 def _check(runtime: Runtime, reader: Reader, path: str) -> CheckReport:

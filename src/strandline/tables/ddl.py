@@ -22,8 +22,9 @@ from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, Prec
 from strandline.model import Column, IndexDef, Key, State, TableSchema, order
 from strandline.runtime import Runtime
 from strandline.sql import statements as st
+from strandline.tables.attempts import StatementAttempts
 from strandline.tables.indexes import build_index
-from strandline.tables.snapshot import Snapshot, repeat
+from strandline.tables.snapshot import Snapshot
 from strandline.types import Type, coerce, parse_type
 
 MAX_PARTITIONS = 10_000
@@ -237,7 +238,7 @@ def _alter_columns(runtime: Runtime, path: str, actions: Sequence[st.AlterAction
                 commits.record(tx, view.info.id, "schema", digest)
             return tx.step
 
-    return repeat(runtime, attempt)
+    return StatementAttempts(runtime).repeat(attempt)
 
 
 def _change_schema(info: TableInfo, actions: Sequence[st.AlterAction]) -> TableSchema:
@@ -305,7 +306,7 @@ def _add_index(runtime: Runtime, path: str, index: IndexDef) -> int:
         _check_index(table, resolved, existing)
         return build_index(runtime, snapshot, view, resolved)
 
-    return repeat(runtime, attempt)
+    return StatementAttempts(runtime).repeat(attempt)
 
 
 def _drop_index(runtime: Runtime, path: str, name: str) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from strandline.runtime import Runtime
 from strandline.sql.references import TableRef
 from strandline.storage.file_plan import Recipe
+from strandline.tables.attempts import StatementAttempts
 from strandline.tables.partitions import hold_rows, keep
-from strandline.tables.snapshot import repeat
 
 
 def files_of(runtime: Runtime, ref: TableRef) -> Recipe:
@@ -21,4 +21,4 @@ def files_of(runtime: Runtime, ref: TableRef) -> Recipe:
         keep(runtime, reader.snapshot.step)
         return found
 
-    return repeat(runtime, attempt)
+    return StatementAttempts(runtime).repeat(attempt)

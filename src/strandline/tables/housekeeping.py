@@ -38,8 +38,9 @@ from strandline.model import Segment
 from strandline.runtime import Runtime
 from strandline.storage import staged_files
 from strandline.tables import indexes
+from strandline.tables.attempts import StatementAttempts
 from strandline.tables.publish import publishing
-from strandline.tables.snapshot import Snapshot, once, repeat
+from strandline.tables.snapshot import Snapshot
 
 log = logging.getLogger("strandline")
 
@@ -111,7 +112,7 @@ def compact_all(runtime: Runtime, path: str) -> bool:
     done = False
     for part in (path, *(impl_path(info, ref) for ref in info.indexes)):
         try:
-            done = repeat(runtime, partial(compact, runtime, part)) or done
+            done = StatementAttempts(runtime).repeat(partial(compact, runtime, part)) or done
         except StrandlineError:
             with runtime.catalog.read() as conn:
                 paths.require(conn, path, "table")
@@ -238,7 +239,7 @@ def maintain(runtime: Runtime, path: str | None = None) -> Report:
     failed: StrandlineError | None = None
     for table in _watch(_tables(runtime, path or "/")):
         try:
-            with once(runtime, runtime.moments.mark()):
+            with StatementAttempts(runtime).once(runtime.moments.mark()):
                 _maintain_table(runtime, table, report)
         except (Stale, UnderOperation, PathNotFound):
             continue  # Another process works on it, or has dropped it.

@@ -13,12 +13,13 @@ from strandline.runtime import Runtime
 from strandline.sql.evaluate.ranges import Constraints
 from strandline.sql.references import TableRef
 from strandline.storage.partition import Portion
-from strandline.tables.snapshot import Reader, Snapshot, TableView, repeat, resolve
+from strandline.tables.attempts import StatementAttempts
+from strandline.tables.snapshot import Reader, Snapshot, TableView, resolve
 
 
 def describe_columns(runtime: Runtime, ref: TableRef, columns: Sequence[str] | None = None) -> TableSchema:
     """Return the schema of the table that ``ref`` names, with all or the given columns."""
-    return repeat(runtime, lambda: _schema(hold_rows(runtime, ref)[1], columns))
+    return StatementAttempts(runtime).repeat(lambda: _schema(hold_rows(runtime, ref)[1], columns))
 
 
 def portions(
@@ -52,7 +53,7 @@ def portions(
         keep(runtime, reader.snapshot.step)
         return found
 
-    return repeat(runtime, attempt)
+    return StatementAttempts(runtime).repeat(attempt)
 
 
 def hold_rows(runtime: Runtime, ref: TableRef) -> tuple[Reader, TableView]:

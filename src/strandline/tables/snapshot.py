@@ -1,20 +1,16 @@
-"""Snapshots: all tables, with descriptions and indexes, at one step; and the retry of stale statements."""
+"""Snapshots: all tables, with descriptions and indexes, at one step."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from strandline.catalog import commits
-from strandline.catalog.conflicts import Ended, Stale
-from strandline.catalog.snapshots import Mark, Moment, Named, TableAt
+from strandline.catalog.snapshots import Moment, Named, TableAt
 from strandline.catalog.tables import IndexRef, TableInfo
-from strandline.errors import Conflict, Corrupted, InvalidArgument
+from strandline.errors import InvalidArgument
 from strandline.model import Chain, Key, Segment, State
-from strandline.retry import tries
 from strandline.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -24,11 +20,6 @@ if TYPE_CHECKING:
 
 Keys: TypeAlias = "Collection[Key] | pa.Table"
 """Keys as tuples, or a table with the key columns."""
-
-T = TypeVar("T")
-
-_LONGEST_PAUSE = 0.25
-"""Maximum pause between two tries of a statement, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -140,9 +131,6 @@ class Reader:
         """Record that the result may depend on any row of the table."""
 
 
-# --- references and retries -------------------------------------------------------------------------
-
-
 def resolve(reader: Reader, ref: TableRef) -> tuple[Reader, TableView]:
     """Return the table that ``ref`` names, and the reader to read it with."""
     if ref.backup is not None:
@@ -160,42 +148,3 @@ def resolve(reader: Reader, ref: TableRef) -> tuple[Reader, TableView]:
     view = past.view(ref.path)
     past.lend()  # Time travel is often repeated: keep the step readable.
     return past, view
-
-
-@contextmanager
-def once(runtime: Runtime, mark: Mark) -> Iterator[None]:
-    """Turn Corrupted into Stale if files may have been garbage-collected after ``mark``.
-
-    That happens if this process slept for long. It is no damage.
-    """
-    try:
-        yield
-    except Corrupted:
-        if not runtime.moments.is_lost_since(mark):
-            raise
-        raise Ended(0, "the files that it read were garbage-collected meanwhile") from None
-
-
-def repeat(runtime: Runtime, attempt: Callable[[], T]) -> T:
-    """Call ``attempt`` until it is not Stale, at most ``commit_tries`` times; then raise CONFLICT.
-
-    Each call must plan from the beginning.
-    """
-    reason = ""
-    count = runtime.settings.commit_tries
-    for _ in tries(runtime.clock, _pause, count=count):
-        try:
-            with once(runtime, runtime.moments.mark()):
-                return attempt()
-        except Stale as stale:
-            reason = stale.reason
-            if isinstance(stale, Ended):
-                runtime.session.confirm()
-    raise Conflict(
-        f"others changed what the statement depends on {count} times in a row ({reason}); nothing was "
-        "committed"
-    )
-
-
-def _pause(number: int) -> float:
-    return random.uniform(0, min(0.002 * 2**number, _LONGEST_PAUSE))

@@ -17,7 +17,8 @@ from strandline.sql.evaluate.ranges import key_ranges
 from strandline.sql.evaluate.simple_select import SimpleSelect
 from strandline.sql.references import TableRef
 from strandline.sql.syntax import Expression
-from strandline.tables.snapshot import Reader, TableView, once, resolve
+from strandline.tables.attempts import StatementAttempts
+from strandline.tables.snapshot import Reader, TableView, resolve
 from strandline.types import Type
 from strandline.types.arrays import outgoing, outgoing_type
 
@@ -67,7 +68,7 @@ class PlainScan:
     @contextmanager
     def _looking(self) -> Iterator[None]:
         try:
-            with once(self.reader.runtime, self.reader.snapshot.mark):
+            with StatementAttempts(self.reader.runtime).once(self.reader.snapshot.mark):
                 yield
         except Corrupted:
             if not self.reader.is_over:
