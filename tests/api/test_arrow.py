@@ -17,6 +17,7 @@ import pytest
 
 from strandline import Database, Settings
 from strandline.api.conversions import Tabular
+from strandline.api.result import StreamedResult
 from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed, Unavailable
 from tests import processes
 
@@ -97,7 +98,7 @@ def test_a_scan_and_a_query_give_the_same_rows_in_the_right_types(db: Database) 
 def test_through_spark_they_are_the_same(spark_db: Database) -> None:
     filled(spark_db)
     found = spark_db.sql("SELECT *, k, greatest(k, k) AS g FROM t WHERE length(j) > 0 OR k = 3 ORDER BY k")
-    assert not found.is_here and found.plain is None
+    assert not found.is_here and not isinstance(found, StreamedResult)
     assert repr(found).startswith("<Result columns=k, n, i, v, ")
     assert list(found.schema) == [*SCHEMA, pa.field("k", pa.uint64()), pa.field("g", pa.decimal128(20, 0))]
     rows = found.rows()
@@ -170,7 +171,7 @@ def test_a_stream_shows_one_moment_and_holds_few_rows(connect: Callable[..., Dat
     for start in range(0, 2000, 500):
         db.table("t").upsert([{"k": k, "v": f"v{k}"} for k in range(start, start + 500)])
     query = db.sql("SELECT k, v FROM t")
-    assert not query.is_here and query.plain is not None
+    assert isinstance(query, StreamedResult)
     reader = query.to_reader(100)
     first = next(iter(reader))
     assert first.num_rows == 100

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, Row
 
+    from strandline.api.result_tables import Tables
     from strandline.tables.streaming_select import PlainScan
     from strandline.types import Type
 
@@ -46,58 +47,54 @@ class Result(Tabular):
 
     ``step`` is the step of the commit (None if nothing was changed), ``rows_changed`` the number of changed
     rows, and ``operation_id`` the id of a BACKUP or RESTORE. ``warnings`` describe likely mistakes.
-    ``names``, ``here``, ``frame``, ``types``, ``plain`` and ``guard`` are internal: use ``columns``,
-    ``rows()``, ``df`` and the Arrow methods.
+    ``names``, ``values``, ``types``, ``frame`` and ``guard`` are internal: use ``columns``, ``rows()``,
+    ``df`` and the Arrow methods.
     """
 
     names: Sequence[str] = ()
-    here: Sequence[tuple[Any, ...]] | None = None
-    frame: Callable[[], DataFrame] | None = None
+    values: Sequence[tuple[Any, ...]] = ()
     step: int | None = field(default=None, kw_only=True)
     rows_changed: int | None = field(default=None, kw_only=True)
     operation_id: str | None = field(default=None, kw_only=True)
     warnings: Sequence[str] = field(default=(), kw_only=True)
     types: Sequence[Type] | None = field(default=None, kw_only=True)
-    plain: PlainScan | None = field(default=None, kw_only=True)
+    frame: Callable[[], DataFrame] | None = field(default=None, kw_only=True)
     guard: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, kw_only=True)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The names of the columns; empty for a statement without rows."""
-        return tuple(self.names if self.is_here or self.plain is not None else self.df.columns)
+        return tuple(self.names)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the rows are in memory already."""
+        return True
 
     @property
     def schema(self) -> pa.Schema:
         """The columns with their Arrow types."""
-        if self.plain is not None:
-            return self.plain.schema
-        return self._table.schema if self.is_here else self._batches.schema
+        return self._tables.schema
 
     def to_reader(self, batch_rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
         """Return the rows as a stream of batches for one thread, with bounded memory."""
-        from strandline.api.result_tables import WholeTable, reader_of
+        from strandline.api.result_tables import reader_of
 
-        source = WholeTable(self._table) if self.is_here else self.plain or self._batches
-        return reader_of(source, batch_rows, self.guard)
+        return reader_of(self._tables, batch_rows, self.guard)
 
     def to_arrow(self) -> pa.Table:
         """Return the rows as an Arrow table. The types do not depend on the rows."""
-        if self.is_here:
-            return self._table
-        with self.guard():
-            return super().to_arrow() if self.plain is not None else self._batches.whole()
-
-    @property
-    def _table(self) -> pa.Table:
         from strandline.api.result_tables import table_of
 
         if not self.names:
             raise PreconditionFailed("this statement has no rows", "Use the result of a SELECT or a SHOW.")
-        return table_of(self.names, self.here or (), self.types)
+        return table_of(self.names, self.values, self.types)
 
-    @cached_property
-    def _batches(self) -> Batches:
-        return batches(self.df)
+    @property
+    def _tables(self) -> Tables:
+        from strandline.api.result_tables import WholeTable
+
+        return WholeTable(self.to_arrow())
 
     @cached_property
     def df(self) -> DataFrame:
@@ -106,47 +103,94 @@ class Result(Tabular):
             raise PreconditionFailed("this statement has no rows for a DataFrame", "Use .df of a SELECT.")
         return self.frame()
 
-    @property
-    def is_here(self) -> bool:
-        """Whether the rows are in memory already."""
-        return self.frame is None or self.here is not None
-
     def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
         """Return the rows as plain tuples. With ``limit``, compute and return only the first ones."""
         if limit is not None:
             check_limit(limit)
-        if self.is_here:
-            return list((self.here or ())[:limit])
-        if self.plain is not None:
-            return list(itertools.islice(self, limit))
-        return [tuple(row) for row in self._collector.rows(limit)]
+        return self._rows(limit)
+
+    def _rows(self, limit: int | None) -> list[tuple[Any, ...]]:
+        return list(self.values[:limit])
 
     def collect(self) -> list[Row]:
         """Return the rows as Spark ``Row`` objects."""
-        return as_rows(self.names, self.here or ()) if self.is_here else self._collector.rows()
+        return as_rows(self.names, self.values)
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        if self.is_here:
-            yield from self.here or ()
-        elif self.plain is not None:
-            from strandline.api.result_tables import guard_each, rows_of
-
-            yield from rows_of(guard_each(self.plain, self.guard))
-        else:
-            yield from map(tuple, self._collector)
-
-    @cached_property
-    def _collector(self) -> Collector:
-        return collector(self.df)
+        yield from self.values
 
     def __repr__(self) -> str:
         told = ("step", self.step), ("rows_changed", self.rows_changed), ("operation_id", self.operation_id)
         parts = [f"{name}={value!r}" for name, value in told if value is not None]
         if self.columns:
             parts.append(f"columns={', '.join(self.columns)}")
-        if self.here is not None and self.names:
-            parts.append(f"rows={len(self.here)}")
+            if self.is_here:
+                parts.append(f"rows={len(self.values)}")
         return f"<Result {' '.join(parts) or 'done'}>"
 
     def _repr_html_(self) -> str:
-        return html.escape(repr(self)) if self.frame is None and not self.names else self._to_html()
+        return self._to_html() if self.columns else html.escape(repr(self))
+
+
+class SparkResult(Result):
+    """A result whose rows Spark computes."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.df.columns)
+
+    @property
+    def is_here(self) -> bool:
+        return False
+
+    def to_arrow(self) -> pa.Table:
+        with self.guard():
+            return self._batches.whole()
+
+    @property
+    def _tables(self) -> Tables:
+        return self._batches
+
+    @cached_property
+    def _batches(self) -> Batches:
+        return batches(self.df)
+
+    @cached_property
+    def _collector(self) -> Collector:
+        return collector(self.df)
+
+    def _rows(self, limit: int | None) -> list[tuple[Any, ...]]:
+        return [tuple(row) for row in self._collector.rows(limit)]
+
+    def collect(self) -> list[Row]:
+        return self._collector.rows()
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        yield from map(tuple, self._collector)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StreamedResult(SparkResult):
+    """A result whose rows are streamed through the process. Spark is used for ``collect()`` and ``df``."""
+
+    scan: PlainScan = field(kw_only=True)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.schema.names)
+
+    @property
+    def _tables(self) -> Tables:
+        return self.scan
+
+    def to_arrow(self) -> pa.Table:
+        with self.guard():
+            return self.to_reader().read_all()
+
+    def _rows(self, limit: int | None) -> list[tuple[Any, ...]]:
+        return list(itertools.islice(self, limit))
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        from strandline.api.result_tables import guard_each, rows_of
+
+        yield from rows_of(guard_each(self.scan, self.guard))

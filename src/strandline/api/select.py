@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from strandline.api.result import Result
+from strandline.api.result import Result, SparkResult, StreamedResult
 from strandline.sql import statements as st
 from strandline.tables import explain as plan
 from strandline.tables import read
@@ -18,9 +18,11 @@ def select(db: Database, statement: st.Select) -> Result:
     found = db.look(
         lambda reader: read.select(reader, statement.query), read.tables_of_query(statement.query)
     )
-    return Result(
-        found.columns, found.rows, found.frame, types=found.types, plain=found.plain, guard=db.guard
-    )
+    if found.rows is not None:
+        return Result(found.columns, found.rows, types=found.types, frame=found.frame, guard=db.guard)
+    if found.scan is not None:
+        return StreamedResult(frame=found.frame, scan=found.scan, guard=db.guard)
+    return SparkResult(frame=found.frame, guard=db.guard)
 
 
 def explain(db: Database, statement: st.Explain) -> Result:
@@ -34,7 +36,7 @@ def explain(db: Database, statement: st.Explain) -> Result:
         lambda reader: read.query_frame(reader, statement.query, f"EXPLAIN {statement.mode} "),
         read.tables_of_query(statement.query),
     )
-    return Result(frame=lambda: frame)
+    return SparkResult(frame=lambda: frame)
 
 
 def check_table(db: Database, statement: st.CheckTable) -> Result:

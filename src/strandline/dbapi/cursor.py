@@ -81,7 +81,7 @@ class Cursor:
             return -1
         if result.rows_changed is not None:
             return result.rows_changed
-        return len(result.here) if result.here is not None else -1
+        return len(result.values) if result.is_here and result.names else -1
 
     def execute(self, operation: str, parameters: Params = None) -> Cursor:
         """Run one or more statements, separated by ``;``, with values for ``?`` or ``:name``."""
@@ -104,8 +104,7 @@ class Cursor:
         self._result, self._rows = None, None
         result = self.connection.run(statements)
         self._result = result
-        has_rows = bool(result.names) or result.frame is not None
-        self._rows = iter(result) if has_rows else None
+        self._rows = iter(result) if result.columns else None
 
     def fetchone(self) -> tuple[Any, ...] | None:
         """Return the next row, or None after the last one."""

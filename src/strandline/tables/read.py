@@ -45,14 +45,14 @@ class Selected:
     """The result of a query.
 
     ``frame`` creates a DataFrame. ``rows``, with ``types``, are set if they were found in the process.
-    ``plain`` is set if the rows can be streamed through the process.
+    ``scan`` is set if the rows can be streamed through the process.
     """
 
     frame: Callable[[], DataFrame]
     columns: Sequence[str] = ()
     rows: Sequence[tuple[Any, ...]] | None = None
     types: Sequence[Type] | None = None
-    plain: PlainScan | None = None
+    scan: PlainScan | None = None
 
 
 def tables_of_query(query: Query) -> list[Named]:
@@ -71,9 +71,9 @@ def _select(reader: Reader, query: Query) -> Selected:
     if found is not None:
         return Selected(lambda: query_frame(reader, query), *found)
     if query.simple is not None and reader.is_fixed:
-        plain = plain_select(reader, query.simple)
-        if plain is not None:
-            return Selected(lambda: query_frame(reader, query), plain.schema.names, plain=plain)
+        scan = plain_select(reader, query.simple)
+        if scan is not None:
+            return Selected(lambda: query_frame(reader, query), scan=scan)
     frame = query_frame(reader, query)
     return Selected(lambda: frame)
 
