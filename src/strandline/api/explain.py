@@ -16,6 +16,8 @@ _COLUMNS = ("what", "name", "details")
 
 def run(db: Database, statement: st.ExplainStatement) -> Result:
     """Return a plan: a tree for changes of rows, lines for backup statements."""
+    from strandline.api import retention
+
     match statement.statement:
         case st.Change() as change:
             return _change(db, change)
@@ -24,12 +26,8 @@ def run(db: Database, statement: st.ExplainStatement) -> Result:
         case st.Restore() as restore:
             return _restore(db, restore)
         case st.Prune() as prune:
-            from strandline.api import retention
-
             return retention.prune(db, replace(prune, confirm=False))
         case st.DropBackup() as drop:
-            from strandline.api import retention
-
             return retention.drop_backup(db, replace(drop, confirm=False))
     return _operation(db, statement.statement)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
@@ -44,14 +43,15 @@ Here = Callable[[Store], bool]
 """Returns True if the store would run a part in the process, not on Spark."""
 
 
-@dataclass(frozen=True)
-class _Told:
+class _Told(NamedTuple):
     """A line, and the parts whose place of execution is not known yet.
 
     Finding it may require reading files, which must not delay a transaction.
     """
 
-    line: PlanLine
+    what: str
+    name: str
+    details: str
     parts: Sequence[Here] = ()
 
 
@@ -67,7 +67,7 @@ def explain(runtime: Runtime, kind: Kind[Any, Any, Any], request: Any) -> list[P
     for told in found:
         away = sum(not here(runtime.store) for here in told.parts)
         number, on_spark = number + len(told.parts), on_spark + away
-        lines.append(told.line)
+        lines.append(PlanLine(*told[:3]))
     if on_spark:
         shards = count(on_spark, "shard")
         lines.append(PlanLine("run", "on Spark", f"{shards} of {number}: too much for the process"))
@@ -83,7 +83,7 @@ def _full(
 ) -> Iterator[_Told]:
     because = "" if request.because is None else f", because {request.because}"
     tables = count(len(plan.body.members), "table")
-    yield _explain_line("backup", request.collection, f"full, of {tables}, at step {plan.body.step}{because}")
+    yield _Told("backup", request.collection, f"full, of {tables}, at step {plan.body.step}{because}")
     copied = [(p.path or "", p.body) for p in plan.parts if isinstance(p.body, CopiedTable)]
     ids = [body.table_id for _, body in copied]
     heads, size = chains.states(conn, ids), sizes.bytes_of(conn, ids)
@@ -91,14 +91,14 @@ def _full(
     for path, body in copied:
         is_table = path in plan.body.members
         if body.omitted:
-            yield _explain_line("left out", path, "an index that a restore builds again")
+            yield _Told("left out", path, "an index that a restore builds again")
             continue
         number = heads[body.table_id].digest.rows
         rows = count(number, "row") if is_table else count(number, "entry", "entries")
         parts = count(len(shards.get(path, "-")), "shard")
         bytes_ = count(size.get(body.table_id, 0), "byte")
-        yield _explain_line("table" if is_table else "index", path, f"{rows}, {parts}, {bytes_}")
-    yield _explain_line("move", "0 bytes", "segments are shared, no data moves")
+        yield _Told("table" if is_table else "index", path, f"{rows}, {parts}, {bytes_}")
+    yield _Told("move", "0 bytes", "segments are shared, no data moves")
     yield from _afterwards(collection, plan.body)
 
 
@@ -107,7 +107,7 @@ def _incremental(
 ) -> Iterator[_Told]:
     body = plan.body
     since = f"changes in ({body.after}, {body.step}], on top of {body.parent}"
-    yield _explain_line("backup", request.collection, f"incremental: {since}")
+    yield _Told("backup", request.collection, f"incremental: {since}")
     for path, parts in _by_path(p for p in plan.parts if isinstance(p.body, CutShard)).items():
         first = _cut(parts[0])
         if first.whole:
@@ -120,27 +120,25 @@ def _incremental(
         changes = count(sum(s.rows for s in found), "row" if first.whole else "change")
         told = f"{how}: {changes} at most, {_shards(parts)}"
         yield _Told(
-            PlanLine("table" if path in body.members else "index", path, told),
+            "table" if path in body.members else "index",
+            path,
+            told,
             [_explain_slices([s for s in found if may_hold(s, _cut(part).within)]) for part in parts],
         )
     unchanged = sum(len(p.body.slices) for p in plan.parts if isinstance(p.body, Unchanged))
     if unchanged:
-        yield _explain_line(
-            "unchanged", count(unchanged, "table or index", "tables and indexes"), "nothing is read"
-        )
+        yield _Told("unchanged", count(unchanged, "table or index", "tables and indexes"), "nothing is read")
     yield from _afterwards(collection, body)
 
 
 def _afterwards(collection: CollectionRecord, body: BackupBody) -> Iterator[_Told]:
     settings = collection.settings
     if settings.storage != CLUSTER:
-        yield _explain_line(
-            "send", settings.storage, "when it is taken; what is there already is not sent again"
-        )
+        yield _Told("send", settings.storage, "when it is taken; what is there already is not sent again")
     if settings.retention is not None:
-        yield _explain_line("prune", settings.retention, "afterwards")
+        yield _Told("prune", settings.retention, "afterwards")
     if body.warning is not None:
-        yield _explain_line("warning", "", body.warning)
+        yield _Told("warning", "", body.warning)
 
 
 def _compact(
@@ -148,12 +146,10 @@ def _compact(
 ) -> Iterator[_Told]:
     body = plan.body
     if not body.increments:
-        yield _explain_line("nothing", body.backup, "it is a full backup already")
+        yield _Told("nothing", body.backup, "it is a full backup already")
         return
     folded = count(body.increments, "increment")
-    yield _explain_line(
-        "compact", body.backup, f"becomes a full backup: {folded} folded into what they build on"
-    )
+    yield _Told("compact", body.backup, f"becomes a full backup: {folded} folded into what they build on")
     among = sum(part.bytes or 0 for part in plan.parts)
 
     def folds(shard: FoldedShard) -> Here:
@@ -170,9 +166,9 @@ def _merge(
     conn: Connection, plan: Plan[MergeBody, Any], request: Any, collection: CollectionRecord
 ) -> Iterator[_Told]:
     for *swallowed, last in plan.body.runs:
-        yield _explain_line("merge", last, f"{', '.join(swallowed)} merged into it")
+        yield _Told("merge", last, f"{', '.join(swallowed)} merged into it")
     if not plan.body.runs:
-        yield _explain_line("nothing", request.collection, "no two increments can become one")
+        yield _Told("nothing", request.collection, "no two increments can become one")
         return
 
     def merges(part: PartPlan) -> Here:
@@ -187,11 +183,11 @@ def _send(
     conn: Connection, plan: Plan[SendBody, Any], request: Any, collection: CollectionRecord
 ) -> Iterator[_Told]:
     for name in plan.body.backups:
-        yield _explain_line("send", name, f"to {plan.body.root}")
+        yield _Told("send", name, f"to {plan.body.root}")
     if not plan.body.backups:
-        yield _explain_line("nothing", plan.body.root, "all of it is there")
+        yield _Told("nothing", plan.body.root, "all of it is there")
     total = count(sum(part.bytes or 0 for part in plan.parts), "byte")
-    yield _explain_line("move", f"{total} at most", "what is there already is not sent again")
+    yield _Told("move", f"{total} at most", "what is there already is not sent again")
 
 
 _LOOKS: Mapping[type, Callable[[Connection, Plan[Any, Any], Any, CollectionRecord], Iterator[_Told]]] = {
@@ -203,18 +199,14 @@ _LOOKS: Mapping[type, Callable[[Connection, Plan[Any, Any], Any, CollectionRecor
 }
 
 
-def _explain_line(what: str, name: str, details: str) -> _Told:
-    return _Told(PlanLine(what, name, details))
-
-
 def _explain_fold(parts: Iterable[PartPlan], here: Callable[[PartPlan], Here]) -> Iterator[_Told]:
     for path, found in _by_path(p for p in parts if p.shard is not None).items():
-        yield _Told(PlanLine("fold", path, _shards(found)), [here(part) for part in found])
+        yield _Told("fold", path, _shards(found), [here(part) for part in found])
 
 
 def _at(root: str | None) -> Iterator[_Told]:
     if root is not None:
-        yield _explain_line("write", root, "only what was folded is sent")
+        yield _Told("write", root, "only what was folded is sent")
 
 
 def _segments(conn: Connection, shard: FoldedShard) -> Iterator[Segment]:

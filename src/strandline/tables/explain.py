@@ -88,7 +88,7 @@ def _here(reader: Reader, simple: SimpleSelect) -> list[Step] | str:
     if simple.table.index is not None:
         of = reader.index(view, view.info.index(simple.table.index))
     constraints = key_ranges(where, types, of.info.schema.key, qualifier)
-    found = find(reader, of, constraints, 3 if of is not view else 2)
+    _, found = find(reader, of, constraints, 3 if of is not view else 2)
     if isinstance(found, str):
         return found
     if of is not view:
@@ -111,36 +111,27 @@ def _here(reader: Reader, simple: SimpleSelect) -> list[Step] | str:
     return [*steps, _table(simple.table, view), *inner, *found]
 
 
-def find(reader: Reader, view: TableView, constraints: Constraints, level: int) -> list[Step] | str:
-    """Return how the process finds rows of a table, or why it cannot."""
+def find(
+    reader: Reader, view: TableView, constraints: Constraints, level: int
+) -> tuple[int, list[Step] | str]:
+    """Return an upper bound of the rows found, and how the process finds them or why it cannot."""
     if constraints.impossible:
-        return [Step(level, "nothing", "", "no key satisfies the condition")]
+        return 0, [Step(level, "nothing", "", "no key satisfies the condition")]
     key = view.info.schema.key
     keys = read.lookup_keys(key, constraints)
     if keys is not None:
         most = "about 1 row" if len(keys) == 1 else f"at most {len(keys)} rows"
-        return [Step(level, "look up", "1 key" if len(keys) == 1 else f"{len(keys)} keys", most)]
+        return len(keys), [Step(level, "look up", "1 key" if len(keys) == 1 else f"{len(keys)} keys", most)]
     within = constraints.key_range(key)
     part = view.state.narrow(within)
     estimate = reader.runtime.store.estimate(part)
     if not estimate.is_little:
-        return (
+        return estimate.rows, (
             f"{estimate.rows:,} rows would have to be read here, of {_name(within)}: more than scan_rows or "
             "bulk_bytes allow"
         )
     details = f"at most {estimate.rows:,} rows, {segments(view.state, part)}"
-    return [Step(level, "scan", _name(within), details)]
-
-
-def most(reader: Reader, view: TableView, constraints: Constraints) -> int:
-    """Return an upper bound of the rows that satisfy the constraints."""
-    if constraints.impossible:
-        return 0
-    key = view.info.schema.key
-    keys = read.lookup_keys(key, constraints)
-    if keys is not None:
-        return len(keys)
-    return reader.runtime.store.estimate(view.state.narrow(constraints.key_range(key))).rows
+    return estimate.rows, [Step(level, "scan", _name(within), details)]
 
 
 def _table(ref: TableRef, view: TableView) -> Step:

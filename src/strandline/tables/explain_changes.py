@@ -16,7 +16,7 @@ from strandline.sql.evaluate.literals import NotConstant
 from strandline.sql.evaluate.predicates import predicate
 from strandline.sql.evaluate.ranges import key_ranges
 from strandline.sql.query import Query
-from strandline.sql.syntax import Expression
+from strandline.storage.rows import Mode
 from strandline.tables import explain, write
 from strandline.tables.explain import Step
 from strandline.tables.snapshot import Reader, TableView
@@ -35,29 +35,11 @@ def explain_change(reader: Reader, statement: st.Change) -> list[Step]:
     """Return the plan of a statement as a tree, with the last step first."""
     match statement:
         case st.Write():
-            view = _writable(reader, statement.path)
-            columns = write.frame_columns(view, statement.mode, statement.columns or view.info.schema.names)
-            return list(_explain_given(reader, view, statement.mode, columns, statement.source))
+            return list(_explain_given(reader, statement, statement.mode))
         case st.DeleteOn():
-            view = _writable(reader, statement.path)
-            columns = write.frame_columns(view, "DELETE ON", statement.columns or view.info.schema.key)
-            return list(_explain_given(reader, view, "DELETE ON", columns, statement.source))
-        case st.Update():
-            view = _writable(reader, statement.path)
-            setters = write.setters_of(view, statement)
-            return list(
-                _scan_matching(
-                    reader,
-                    view,
-                    statement,
-                    set_=list(setters),
-                    why=None if all(setters.values()) else "what it sets is not what the process computes",
-                )
-            )
-        case st.Delete():
-            return list(
-                _scan_matching(reader, _writable(reader, statement.path), statement, set_=None, why=None)
-            )
+            return list(_explain_given(reader, statement, "DELETE ON"))
+        case st.Update() | st.Delete():
+            return list(_scan_matching(reader, statement))
     raise AssertionError(statement)
 
 
@@ -67,10 +49,12 @@ def _writable(reader: Reader, path: str) -> TableView:
     return view
 
 
-def _explain_given(
-    reader: Reader, view: TableView, mode: str, columns: Sequence[str], source: st.Values | Query
-) -> Iterator[Step]:
+def _explain_given(reader: Reader, statement: st.Write | st.DeleteOn, mode: Mode) -> Iterator[Step]:
     """Yield the plan of a statement whose rows are VALUES or a query."""
+    view, source = _writable(reader, statement.path), statement.source
+    schema = view.info.schema
+    named = statement.columns or (schema.key if mode == "DELETE ON" else schema.names)
+    columns = write.frame_columns(view, mode, named)
     what = mode.split()[0].lower()
     if isinstance(source, Query):
         yield Step(0, what, "on Spark", "its rows are those of a query; few are written in the process")
@@ -107,28 +91,23 @@ def _constants(view: TableView, columns: Sequence[str], values: st.Values) -> tu
     return beyond, sum(array.nbytes for array in arrays)
 
 
-def _scan_matching(
-    reader: Reader,
-    view: TableView,
-    statement: st.Update | st.Delete,
-    *,
-    set_: Collection[str] | None,
-    why: str | None,
-) -> Iterator[Step]:
+def _scan_matching(reader: Reader, statement: st.Update | st.Delete) -> Iterator[Step]:
     """Yield the plan of an UPDATE or a DELETE, whose rows satisfy a condition."""
+    view, where = _writable(reader, statement.path), statement.where
+    set_ = write.setters_of(view, statement) if isinstance(statement, st.Update) else None
     what = "delete" if set_ is None else "update"
-    schema, where = view.info.schema, statement.where
+    schema = view.info.schema
     types = {c.name: c.type for c in schema.columns}
     found: list[Step] | str
     few = True
-    if why is not None:
-        found = why
+    if set_ is not None and not all(set_.values()):
+        found = "what it sets is not what the process computes"
     elif where is not None and predicate(where, types, statement.alias) is None:
         found = "its condition is not one that the process decides"
     else:
         constraints = key_ranges(where, types, schema.key, statement.alias)
-        found = explain.find(reader, view, constraints, 2)
-        few = reader.runtime.store.writes_here(view.state, explain.most(reader, view, constraints))
+        most, found = explain.find(reader, view, constraints, 2)
+        few = reader.runtime.store.writes_here(view.state, most)
     means = "an erase for each row" if set_ is None else f"sets {', '.join(set_)}"
     if isinstance(found, str):
         yield Step(0, what, "on Spark", f"{found}; few rows are written in the process")
@@ -137,14 +116,10 @@ def _scan_matching(
         rest = "" if few else "; written on Spark if more rows match than bulk_rows or bulk_bytes allow"
         yield Step(0, what, "in the process", f"with Arrow, no JVM{rest}")
     yield from _target(view, means, set_)
-    yield from _condition(where)
-    yield Step(1, "read", view.info.path, f"at step {view.chain.step}, {explain.size(view.state)}")
-    yield from found
-
-
-def _condition(where: Expression | None) -> Iterator[Step]:
     if where is not None:
         yield Step(1, "filter", where.text, "")
+    yield Step(1, "read", view.info.path, f"at step {view.chain.step}, {explain.size(view.state)}")
+    yield from found
 
 
 def _target(view: TableView, means: str, set_: Collection[str] | None) -> Iterator[Step]:
