@@ -138,23 +138,6 @@ def test_its_tables_are_read_as_tables(story: Story, connect: Callable[..., Data
     assert rows(db, "SHOW BACKUPS IN c")[2][:3] == (name, "full", None)
 
 
-def test_a_full_backup_is_left_alone(story: Story) -> None:
-    db, before = story.db, records(story.db)
-    operation = db.operation(db.sql(f"COMPACT c TO '{story.names[0]}'").operation_id or "")
-    assert operation.result is not None and operation.result["increments"] == 0
-    assert records(db) == before
-
-
-def test_tables_are_not_needed(story: Story) -> None:
-    db = story.db
-    db.sql("DROP TABLE t; DROP TABLE `dir/u`")
-    db.collect()
-    db.sql("COMPACT c")
-    story.assert_unchanged()
-    db.sql("RESTORE c")
-    assert sorted(content(db, "/t"), key=repr) == sorted(story.held[story.names[-1]]["/t"].values(), key=repr)
-
-
 def test_columns_and_indexes_that_came_and_went(db: Database, storage: str) -> None:
     story = Story(db, storage)
     db.sql(

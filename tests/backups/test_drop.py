@@ -19,7 +19,7 @@ from strandline.backups.record import require_collection
 from strandline.backups.restore.restore_plan import RestoreRequest
 from strandline.backups.retention.drop import DropRequest
 from strandline.catalog import sqltables
-from strandline.errors import PathNotFound, PreconditionFailed, StrandlineError, UnderOperation
+from strandline.errors import PathNotFound, StrandlineError, UnderOperation
 from tests.backups.reading import CLUSTER, HERE, backups, contents, last, leaks, records, streams
 from tests.tables.examples import QuickFiles, rows
 from tests.world import ManualClock
@@ -106,106 +106,6 @@ def test_what_the_table_still_has_does_not_become_free(db: Database, clock: Manu
     assert before - held(db, clock) == freed > 0
 
 
-@pytest.mark.parametrize("kinds", ["fi", "fii", "ffi", "ff", "f"])
-def test_no_increment_continues_what_was_dropped(db: Database, clock: ManualClock, kinds: str) -> None:
-    make(db)
-    take(db, clock, kinds)
-    *_, gone = backups(db)
-    db.sql(f"DROP BACKUP c '{gone}' CONFIRM")
-    assert streams(db, "/t") == streams(db, "/t/by_v/indexImplTable") == []
-    assert leaks(db) == []
-    with pytest.raises(PreconditionFailed) as refused:
-        db.sql("BACKUP c INCREMENTAL")
-    assert "BACKUP c" in refused.value.hint
-    db.sql("UPSERT INTO t (k, v) VALUES (999, 'x')")
-    told = result(db, db.sql("BACKUP c INCREMENTAL OR FULL").operation_id)
-    assert told["backup"].endswith("full")
-    assert told["because"] == refused.value.message
-    db.sql("BACKUP c INCREMENTAL")
-    assert contents(db)["/t"] == {(row[0],): row for row in rows(db, "SELECT k, v FROM t")}
-
-
-def test_a_name_is_not_given_out_twice(db: Database) -> None:
-    db.sql(f"{TABLE}; CREATE BACKUP COLLECTION c (TABLE t) WITH (STORAGE = 'cluster')")
-    given: list[str] = []
-    for _ in range(3):
-        db.sql("BACKUP c")
-        given += backups(db)
-        db.sql(f"DROP BACKUP c '{backups(db)[-1]}' CONFIRM")
-        assert db.describe("/.backups/collections/c")["dropped"] == given[-1]
-    assert len(set(given)) == 3
-
-
-def test_what_is_pinned_stays_with_what_it_needs(on_both: Database, clock: ManualClock) -> None:
-    db = on_both
-    make(db)
-    take(db, clock, "fiif")
-    first, one, two, second = backups(db)
-    assert db.sql(f"PIN BACKUP c '{one}'").step == db.step
-    assert db.sql(f"PIN BACKUP c '{one}'").step is None
-    assert [(row[0], row[-2]) for row in rows(db, "SHOW BACKUPS IN c")] == [
-        (first, False),
-        (one, True),
-        (two, False),
-        (second, False),
-    ]
-    for name in (first, one):
-        for confirm in ("", " CONFIRM"):
-            with pytest.raises(PreconditionFailed, match=f"{one} is pinned") as refused:
-                db.sql(f"DROP BACKUP c '{name}'{confirm}")
-            assert "UNPIN" in refused.value.hint
-    with pytest.raises(PreconditionFailed, match="pinned"):
-        db.sql("DROP BACKUP COLLECTION c")
-    assert rows(db, "PRUNE c KEEP LAST 1 FULL")[0][:3] == ("keep", first, f"needed by {one}")
-    db.sql("PRUNE c KEEP LAST 1 FULL CONFIRM")
-    assert backups(db) == [first, one, second]
-    db.sql(f"RESTORE c AT '{one}' INTO 'r'; UNPIN BACKUP c '{one}'; PRUNE c KEEP LAST 1 FULL CONFIRM")
-    assert backups(db) == [second]
-    db.sql("DROP BACKUP COLLECTION c")
-    assert leaks(db) == []
-
-
-def test_prune_says_why(db: Database, clock: ManualClock) -> None:
-    make(db)
-    take(db, clock, "fifif")
-    first, one, second, two, third = backups(db)
-    plan = rows(db, "PRUNE c KEEP WITHIN '50h' DAILY 1")
-    sizes = {record.name: record.bytes for record in records(db)}
-    assert plan[:-1] == [
-        ("remove", first, "no rule keeps it", sizes[first]),
-        ("remove", one, "no rule keeps it", sizes[one]),
-        ("keep", second, f"needed by {two}", None),
-        ("keep", two, "within 50h", None),
-        ("keep", third, f"within 50h, daily {third[:4]}-{third[4:6]}-{third[6:8]}, minimum", None),
-    ]
-    assert plan[-1][:3] == ("free", "", "held by nothing else")
-    before = held(db, clock)
-    plan = rows(db, "PRUNE c KEEP LAST 2 FULL")
-    operation = db.sql("PRUNE c KEEP LAST 2 FULL CONFIRM").operation_id
-    assert result(db, operation)["removed"] == [first, one]
-    assert before - held(db, clock) == plan[-1][3] > 0
-    assert result(db, db.sql("PRUNE c KEEP LAST 2 FULL CONFIRM").operation_id)["removed"] == []
-    with pytest.raises(PreconditionFailed, match="no retention rules"):
-        db.sql("PRUNE c")
-    db.sql("ALTER BACKUP COLLECTION c SET (RETENTION = 'KEEP LAST 1 FULL', MINIMUM = 2)")
-    assert {row[0] for row in rows(db, "PRUNE c")} == {"keep", "free"}
-    db.sql("ALTER BACKUP COLLECTION c RESET (MINIMUM); PRUNE c CONFIRM")
-    assert backups(db) == [third]
-    assert db.verify("c") == []
-
-
-def test_settings_are_kept_as_they_were_given(db: Database) -> None:
-    make(db, ", RETENTION = 'keep last 2 full keep within 30d', MINIMUM = '2', MAX_CHAIN = 7")
-    told = db.describe("/.backups/collections/c")["settings"]
-    assert (told["RETENTION"], told["MINIMUM"], told["MAX_CHAIN"]) == ("KEEP LAST 2 FULL WITHIN 30d", 2, 7)
-    db.sql("ALTER BACKUP COLLECTION c RESET (RETENTION, MINIMUM, MAX_CHAIN)")
-    assert db.describe("/.backups/collections/c")["settings"].keys() == {
-        "STORAGE",
-        "INCREMENTAL_BACKUP_ENABLED",
-        "OMIT_INDEXES",
-    }
-
-
 @pytest.mark.parametrize("nowait", ["", " NOWAIT"])
 @pytest.mark.parametrize("storage", ["cluster", "repository"])
 def test_retention_follows_each_backup(
@@ -242,26 +142,6 @@ def test_a_backup_is_good_though_nothing_could_be_removed(db: Database, clock: M
     assert "cannot be read" in told["not_removed"]
     assert backups(db) == [first, told["backup"]]
     assert [o.state for o in db.operations()] == ["done", "done"]
-
-
-def test_a_chain_has_an_end(db: Database, clock: ManualClock) -> None:
-    make(db, ", MAX_CHAIN = 5")
-    told = take(db, clock, "fiiii")
-    assert [result.get("warning") for result in told] == [
-        None,
-        None,
-        None,
-        "the chain has 4 of at most 5 backups",
-        "the chain has 5 of at most 5 backups",
-    ]
-    with pytest.raises(PreconditionFailed, match="MAX_CHAIN allows 5") as refused:
-        db.sql("BACKUP c INCREMENTAL")
-    assert "full backup" in refused.value.hint
-    assert len(backups(db)) == 5
-    assert result(db, db.sql("BACKUP c INCREMENTAL OR FULL").operation_id)["because"] == refused.value.message
-    take(db, clock, "i")
-    db.sql("ALTER BACKUP COLLECTION c RESET (MAX_CHAIN)")
-    assert "warning" not in take(db, clock, "i")[0]
 
 
 def test_nothing_goes_while_others_work_on_the_collection(

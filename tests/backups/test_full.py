@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from strandline import Database
-from strandline.catalog.transactions import Writer
-from strandline.errors import Cancelled, PathNotFound, Unavailable
+from strandline.catalog.writer import Writer
+from strandline.errors import Cancelled, Unavailable
 from strandline.model import Digest
 from strandline.operations.copy import CopiedTable, TablePart
 from strandline.operations.kind import AnyRun, Part
-from tests.backups.reading import CLUSTER, backups, contents, last, leaks, records, streams
+from tests.backups.reading import CLUSTER, backups, contents, last, leaks, streams
 from tests.tables.examples import content, data_files, refused, rows
 from tests.world import ManualClock
 
@@ -81,33 +81,6 @@ def test_a_backup_is_the_state_at_its_step(on_both: Database) -> None:
     assert leaks(db) == []
 
 
-def test_one_stream_of_one_name_on_everything_but_asynchronous_indexes(on_both: Database) -> None:
-    db = on_both
-    make(db)
-    before = {
-        path: db.describe(path)["version"]
-        for path in ("/orders", "/orders/by_total", "/orders/later", "/dir/orders")
-    }
-    assert streams(db, "/orders") == []
-    db.sql("BACKUP c")
-    name = backups(db)[0].replace("_full", "_continuousBackupImpl")
-    for path, indexes in SYNC.items():
-        assert streams(db, path) == [name]
-        for index in indexes:
-            assert streams(db, f"{path}/{index}/indexImplTable") == [name]
-            described = db.describe(f"{path}/{index}/indexImplTable/{name}")
-            assert (described["owner"], described["position"]) == ("/.backups/collections/c", last(db).step)
-    assert streams(db, "/orders/later/indexImplTable") == []
-    assert {path: db.describe(path)["version"] - version for path, version in before.items()} == {
-        **{"/orders": 1, "/orders/by_total": 1, "/dir/orders": 1},
-        "/orders/later": 0,
-    }
-    db.sql("BACKUP c")
-    assert streams(db, "/orders") == streams(db, "/orders/by_customer/indexImplTable") == [last(db).stream]
-    assert last(db).stream != name
-    assert_versions_agree(db, "/orders")
-
-
 def test_what_is_recorded(db: Database, clock: ManualClock) -> None:
     make(db)
     db.sql("BACKUP c")
@@ -156,65 +129,6 @@ def test_what_is_recorded(db: Database, clock: ManualClock) -> None:
         "rows": 3003,
         "bytes": size,
     }
-
-
-def test_omitted_indexes_are_defined_and_hold_nothing(db: Database) -> None:
-    make(db, "WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true', OMIT_INDEXES = 'true')")
-    before = db.describe("/orders/by_total")["version"]
-    db.sql("BACKUP c")
-    at = f"/.backups/collections/c/{backups(db)[0]}/orders"
-    assert [i["name"] for i in db.describe(at)["indexes"]] == ["by_customer", "by_total", "later"]
-    assert db.describe(f"{at}/by_total/indexImplTable")["rows"] == 0
-    assert streams(db, "/orders/by_total/indexImplTable") == []
-    assert db.describe("/orders/by_total")["version"] == before
-    assert_versions_agree(db, "/orders")
-    assert {i.holds for i in last(db).tables["/orders"].indexes} == {"definition"}
-
-
-def test_a_member_that_is_gone_is_missed(db: Database) -> None:
-    db.sql("CREATE TABLE u (k Int32 NOT NULL, PRIMARY KEY (k))")
-    db.sql(f"CREATE BACKUP COLLECTION d (TABLE u) {CLUSTER}; BACKUP d; DROP TABLE u")
-    for statement in ("BACKUP d", "BACKUP d INCREMENTAL", "BACKUP d INCREMENTAL OR FULL"):
-        with pytest.raises(PathNotFound, match="no table /u, a member of the collection") as caught:
-            db.sql(statement)
-        assert "ALTER BACKUP COLLECTION d DROP TABLE u" in caught.value.hint
-
-
-def test_two_backups_in_one_second_differ_and_are_in_order(db: Database) -> None:
-    make(db)
-    db.sql("BACKUP c; BACKUP c; BACKUP c INCREMENTAL; BACKUP c INCREMENTAL; BACKUP c")
-    names = backups(db)
-    assert [n.split("_")[1] for n in names] == ["full", "full", "incremental", "incremental", "full"]
-    assert [r.step for r in records(db)] == sorted({r.step for r in records(db)})
-    assert len({n.split("_")[0] for n in names}) == 5
-
-
-def test_two_collections_of_one_table_in_one_second(db: Database) -> None:
-    make(db)
-    db.sql(
-        f"CREATE BACKUP COLLECTION d (TABLE orders) {CLUSTER}; BACKUP c; BACKUP d; BACKUP c INCREMENTAL; BACKUP d INCREMENTAL"
-    )
-    assert sorted(streams(db, "/orders")) == sorted([str(last(db, "c").stream), str(last(db, "d").stream)])
-    assert len(set(streams(db, "/orders"))) == 2
-
-
-def test_a_users_stream_of_the_name_that_comes_next_is_left_alone(db: Database) -> None:
-    make(db)
-    db.sql("BACKUP c")
-    prefix = backups(db)[0][:12]
-    second = int(backups(db)[0][12:14])
-    taken = f"{prefix}{second + 1:02d}Z_continuousBackupImpl"
-    db.sql(f"ALTER TABLE orders ADD CHANGEFEED `{taken}` WITH (MODE = 'UPDATES')")
-    below = f"{prefix}{second + 2:02d}Z_continuousBackupImpl"
-    db.sql(f"ALTER TABLE `orders/by_total/indexImplTable` ADD CHANGEFEED `{below}` WITH (MODE = 'UPDATES')")
-    for statement in ("BACKUP c INCREMENTAL", "BACKUP c", "BACKUP c INCREMENTAL"):
-        db.sql(statement)
-        assert sorted(streams(db, "/orders")) == sorted([taken, str(last(db).stream)])
-        assert db.describe(f"/orders/{taken}")["owner"] is None
-    assert backups(db)[1].startswith(f"{prefix}{second + 3:02d}Z")
-    db.sql("DROP BACKUP COLLECTION c")
-    assert streams(db, "/orders") == [taken]
-    assert len(streams(db, "/orders/by_total/indexImplTable")) == 1
 
 
 def test_any_failure_fails_the_whole_and_leaves_nothing(

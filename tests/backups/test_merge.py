@@ -23,8 +23,8 @@ from strandline.backups.verify.verify import _Verification
 from strandline.backups.verify.verify_request import VerifyRequest
 from strandline.catalog import operations
 from strandline.errors import Corrupted, InvalidArgument, PathNotFound, PreconditionFailed, UnderOperation
-from strandline.sql.retention_rules import parse_keep
-from tests.backups.chains import TABLES, Story, Tell
+from strandline.sql.keep import parse_keep
+from tests.backups.chains import Story, Tell
 from tests.backups.reading import (
     TABLE,
     backups,
@@ -342,19 +342,7 @@ def test_which_increments_become_one(here: Story) -> None:
     assert holder(found["/dir/u"], None) == found["/dir/u"].held[0]
 
 
-def test_a_chain_that_is_too_long_may_be_merged(db: Database) -> None:
-    db.sql(
-        f"""{TABLES}; CREATE BACKUP COLLECTION c (TABLE t) WITH (STORAGE = 'cluster', MAX_CHAIN = 3,
-            INCREMENTAL_BACKUP_ENABLED = 'true'); BACKUP c; BACKUP c INCREMENTAL; BACKUP c INCREMENTAL"""
-    )
-    with pytest.raises(PreconditionFailed, match="MAX_CHAIN allows 3") as refused:
-        db.sql("BACKUP c INCREMENTAL")
-    assert "COMPACT c INCREMENTS" in refused.value.hint
-    db.sql("COMPACT c INCREMENTS; BACKUP c INCREMENTAL")
-    assert len(backups(db)) == 3
-
-
-# --- failures -----------------------------------------------------------------------------------------------
+# --- what can go wrong --------------------------------------------------------------------------------------
 
 
 def test_damage_is_found_and_nothing_is_changed(here: Story, connect: Callable[..., Database]) -> None:

@@ -123,27 +123,6 @@ def test_a_table_or_collection_under_operation_keeps_its_name(filled: Database) 
     assert len(streams(db, "/u")) == 0
 
 
-def test_increments_go_on_in_a_repository_after_a_rename_and_a_restore(kept: Database) -> None:
-    db = kept
-    db.sql("UPSERT INTO t (k, v) VALUES (1, 'a'); BACKUP c; ALTER TABLE t RENAME TO u; BACKUP c INCREMENTAL")
-    db.sql("UPSERT INTO u (k, v) VALUES (2, 'b'); BACKUP c INCREMENTAL; DROP TABLE u; RESTORE c")
-    db.sql("UPSERT INTO u (k, v) VALUES (3, 'c'); ALTER TABLE u RENAME TO w; BACKUP c INCREMENTAL")
-    assert records(db)[-1].tables["/w"].was == "/u"
-    db.sql("RESTORE c INTO r")
-    assert rows(db, QUERY.format("`r/w`")) == [(1, "a"), (2, "b"), (3, "c")]
-    assert db.verify("c", level="restore") == []
-
-
-def test_a_repository_is_read_elsewhere(kept: Database, repository: Path, tmp_path: Path) -> None:
-    db = kept
-    db.sql("UPSERT INTO t (k, v) VALUES (1, 'a'); BACKUP c; ALTER TABLE t RENAME TO u")
-    db.sql("UPSERT INTO u (k, v) VALUES (2, 'b'); BACKUP c INCREMENTAL")
-    with open_at(tmp_path / "another") as other:
-        other.sql(f"ATTACH BACKUP COLLECTION c FROM '{repository}'; RESTORE c")
-        assert rows(other, QUERY.format("u")) == [(1, "a"), (2, "b")]
-        assert other.verify("c") == []
-
-
 @pytest.mark.parametrize("place", ["cluster", "repository"])
 def test_columns_of_a_chain_have_the_names_of_each_moment(
     db: Database, repository: Path, tmp_path: Path, place: str

@@ -15,7 +15,7 @@ from strandline.backups.collection import SendRequest
 from strandline.backups.repository.manifest import Manifest
 from strandline.catalog import paths
 from strandline.catalog.tables import TableBody
-from strandline.errors import AlreadyExists, InvalidArgument, PreconditionFailed, Unavailable
+from strandline.errors import InvalidArgument, PreconditionFailed, Unavailable
 from strandline.settings import Settings
 from strandline.storage.repository_marker import from_bytes
 from tests.backups.reading import TABLE, backups, collection, contents, hurry, leaks, open_at, records
@@ -349,18 +349,6 @@ def test_a_chain_is_brought_out_of_the_warehouse(db: Database, repository: Path,
         db.run_operation("send backup", SendRequest(collection="c"))
 
 
-@pytest.mark.parametrize(
-    "storage", ["tape", "clustr", "s3", "", "backups/here", "./here", "ftp://x/y", "a\0b"]
-)
-def test_a_mistyped_storage_becomes_no_folder(db: Database, storage: str) -> None:
-    db.sql(TABLE)
-    with pytest.raises(InvalidArgument):
-        db.sql(collection(storage))
-    for url in (storage, "cluster"):
-        with pytest.raises(InvalidArgument):
-            db.sql(f"ATTACH BACKUP COLLECTION c FROM '{url}'")
-
-
 @pytest.mark.parametrize("place", ["", "backups/here", "../link/here", ".."])
 def test_a_repository_is_not_in_the_warehouse_nor_that_in_it(
     db: Database, repository: Path, tmp_path: Path, place: str
@@ -450,16 +438,6 @@ def test_a_damaged_manifest_costs_its_backup_only(kept: Database, repository: Pa
         assert f"that of {first}" in found[1][-1]
 
 
-def test_a_collection_is_attached_once(kept: Database, repository: Path) -> None:
-    kept.sql("BACKUP c")
-    with pytest.raises(AlreadyExists):
-        kept.sql(f"ATTACH BACKUP COLLECTION c FROM '{repository}'")
-    kept.sql(f"ATTACH BACKUP COLLECTION again FROM '{repository}'")
-    assert contents(kept, collection="again") == contents(kept)
-    with pytest.raises(InvalidArgument, match="no setting"):
-        kept.sql(f"ATTACH BACKUP COLLECTION more FROM '{repository}' WITH (TAKEOVER = 'true')")
-
-
 def test_each_collection_has_a_repository_of_its_own(kept: Database, repository: Path) -> None:
     """Otherwise the retention rules of one would delete the backups of the other."""
     db = kept
@@ -485,16 +463,6 @@ def test_each_collection_has_a_repository_of_its_own(kept: Database, repository:
             db.sql(statement)
     db.sql(f"DROP BACKUP COLLECTION c; ATTACH BACKUP COLLECTION e FROM '{repository}'; BACKUP e")
     assert len(backups(db, "e")) == 2
-
-
-def test_dropping_a_collection_leaves_its_repository(kept: Database, repository: Path) -> None:
-    kept.sql("BACKUP c")
-    before = contents(kept)
-    kept.sql("DROP BACKUP COLLECTION c")
-    kept.runtime.clock.sleep(10_000)
-    kept.collect()
-    kept.sql(f"ATTACH BACKUP COLLECTION c FROM '{repository}'")
-    assert contents(kept) == before
 
 
 def test_what_is_attached_is_described_as_where_it_was_made(

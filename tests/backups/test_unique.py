@@ -41,23 +41,6 @@ def assert_unique(db: Database, path: str, saved: list[tuple[object, ...]]) -> N
     assert_sound(db, path)
 
 
-def test_a_restore_brings_it_back_in_place_and_beside(on_both: Database) -> None:
-    saved = fill(on_both, "cluster")
-    on_both.sql("ALTER TABLE t DROP INDEX by_v; UPDATE t SET v = 'a'")
-    on_both.sql("RESTORE c TABLE t AS beside WITH (VERIFY = 'data')")
-    assert_unique(on_both, "/beside", saved)
-    on_both.sql("RESTORE c WITH (REPLACE = 'true')")
-    assert_unique(on_both, "/t", saved)
-    on_both.sql("COMPACT c; RESTORE c TABLE t AS folded")
-    assert_unique(on_both, "/folded", saved)
-
-
-def test_it_is_built_again_where_backups_leave_indexes_out(db: Database) -> None:
-    saved = fill(db, "cluster", OMIT_INDEXES="true")
-    db.sql("DROP TABLE t; RESTORE c")
-    assert_unique(db, "/t", saved)
-
-
 def test_a_repository_says_that_it_is_unique_and_only_of_that_index(
     db: Database, tmp_path: Path, connect: Callable[..., Database]
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from strandline import Database
 from tests.effort import EVERY
-from tests.tables.examples import SPARK, assert_sound, refused, rows, tree
+from tests.tables.examples import SPARK, assert_sound, rows, tree
 
 FULL = """
 CREATE TABLE `shop/orders` (
@@ -133,132 +133,6 @@ def test_an_index_built_beside_writers_misses_nothing(connect: Callable[..., Dat
         writer.join()
     assert failed == []
     assert_sound(db, "/t")
-
-
-CREATE_REFUSED = {
-    "k Int32": "SYNTAX_ERROR",
-    "PRIMARY KEY (k)": "INVALID_ARGUMENT",
-    "k Int32, PRIMARY KEY (x)": "INVALID_ARGUMENT",
-    "k Int32, PRIMARY KEY (k, K)": "INVALID_ARGUMENT",
-    "k Int32, K Int64, PRIMARY KEY (k)": "INVALID_ARGUMENT",
-    "k Int3, PRIMARY KEY (k)": "INVALID_ARGUMENT",
-    "k Decimal(39,0), PRIMARY KEY (k)": "INVALID_ARGUMENT",
-    "k Double, PRIMARY KEY (k)": "INVALID_ARGUMENT",
-    "k Json, PRIMARY KEY (k)": "INVALID_ARGUMENT",
-    "k Int32, v Float, PRIMARY KEY (k), INDEX i GLOBAL ON (v)": "INVALID_ARGUMENT",
-    "k Int32, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL ON (w)": "INVALID_ARGUMENT",
-    "k Int32, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL ON (v, V)": "INVALID_ARGUMENT",
-    "k Int32, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL ON (v) COVER (k)": "INVALID_ARGUMENT",
-    "k Int32, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL ON (v) COVER (V)": "INVALID_ARGUMENT",
-    "k Int32, v Utf8, n Int8, PRIMARY KEY (k), INDEX i GLOBAL ON (v) COVER (n, n)": "INVALID_ARGUMENT",
-    "k Int32, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL ON (v), INDEX i GLOBAL ON (k)": "ALREADY_EXISTS",
-    "k Int32, `__ydb_x` Utf8, PRIMARY KEY (k)": "INVALID_ARGUMENT",
-    "k Int32, `__strandline_op` Utf8, PRIMARY KEY (k)": "INVALID_ARGUMENT",
-    "k Int32, v Utf8, PRIMARY KEY (k), INDEX __ydb_i GLOBAL ON (v)": "INVALID_ARGUMENT",
-    "k Int32, `a/b` Utf8, PRIMARY KEY (k)": "INVALID_ARGUMENT",
-    "k Int32, v Utf8, PRIMARY KEY (k), INDEX `a/b` GLOBAL ON (v)": "INVALID_ARGUMENT",
-    "k Int32, PRIMARY KEY (k)) WITH (PARTITION_AT_KEYS = (2, 1)": "INVALID_ARGUMENT",
-    "k Int32, PRIMARY KEY (k)) WITH (PARTITION_AT_KEYS = (1, 1)": "INVALID_ARGUMENT",
-    "k Int32, PRIMARY KEY (k)) WITH (PARTITION_AT_KEYS = ('a')": "INVALID_ARGUMENT",
-    "k Int32, PRIMARY KEY (k)) WITH (PARTITION_AT_KEYS = ((1, 2))": "INVALID_ARGUMENT",
-    "k Uint8, PRIMARY KEY (k)) WITH (PARTITION_AT_KEYS = (256)": "INVALID_ARGUMENT",
-    "k Uint8, PRIMARY KEY (k)) WITH (UNIFORM_PARTITIONS = 257": "INVALID_ARGUMENT",
-    "k Utf8, PRIMARY KEY (k)) WITH (UNIFORM_PARTITIONS = 2": "INVALID_ARGUMENT",
-    "k Utf8, PRIMARY KEY (k)) WITH (UNIFORM_PARTITIONS = 1": "INVALID_ARGUMENT",
-    "k Uint8, PRIMARY KEY (k)) WITH (UNIFORM_PARTITIONS = 2, PARTITION_AT_KEYS = (1)": "INVALID_ARGUMENT",
-    "k Uint8, PRIMARY KEY (k)) WITH (UNIFORM_PARTITION = 2": "INVALID_ARGUMENT",
-}
-
-
-def test_a_refused_create_leaves_nothing(db: Database) -> None:
-    for body, code in CREATE_REFUSED.items():
-        with refused(db, code):
-            db.sql(f"CREATE TABLE `new/dir/t` ({body})")
-    assert tree(db) == []
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "__ydb_t",
-        "d/__ydb_t",
-        "__ydb_d/t",
-        "__strandline_t",
-        ".backups/t",
-        ".backups",
-        "indexImplTable",
-        "d/indexImplTable",
-        "t/u",
-        "t/i/u",
-    ],
-)
-def test_a_refused_path_leaves_nothing(db: Database, path: str) -> None:
-    db.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL ON (v))")
-    with refused(db, "INVALID_ARGUMENT"):
-        db.sql(f"CREATE TABLE `{path}` (k Int32, PRIMARY KEY (k))")
-
-
-ALTER_REFUSED = {
-    "t ADD COLUMN v Utf8": "INVALID_ARGUMENT",
-    "t ADD COLUMN K Utf8": "INVALID_ARGUMENT",
-    "t ADD COLUMN x Utf8 NOT NULL": "INVALID_ARGUMENT",
-    "t ADD COLUMN x Nothing": "INVALID_ARGUMENT",
-    "t ADD COLUMN `__ydb_x` Utf8": "INVALID_ARGUMENT",
-    "t ADD COLUMN x Utf8, ADD COLUMN X Utf8": "INVALID_ARGUMENT",
-    "t ADD COLUMN x Utf8, DROP COLUMN y": "INVALID_ARGUMENT",
-    "t DROP COLUMN k": "INVALID_ARGUMENT",
-    "t DROP COLUMN x": "INVALID_ARGUMENT",
-    "t DROP COLUMN n, DROP COLUMN n": "INVALID_ARGUMENT",
-    "t DROP COLUMN v": "PRECONDITION_FAILED",
-    "t DROP COLUMN c": "PRECONDITION_FAILED",
-    "t ADD INDEX i GLOBAL ON (n)": "ALREADY_EXISTS",
-    "t ADD INDEX j GLOBAL ON (x)": "INVALID_ARGUMENT",
-    "t ADD INDEX j GLOBAL ON (f)": "INVALID_ARGUMENT",
-    "t ADD INDEX j GLOBAL ON (n) COVER (n)": "INVALID_ARGUMENT",
-    "t ADD INDEX j GLOBAL ON (n) COVER (k)": "INVALID_ARGUMENT",
-    "t ADD INDEX __ydb_j GLOBAL ON (n)": "INVALID_ARGUMENT",
-    "t ADD INDEX j GLOBAL ON (n), ADD COLUMN x Utf8": "UNSUPPORTED",
-    "t ADD INDEX j LOCAL ON (n)": "UNSUPPORTED",
-    "t DROP INDEX j": "PATH_NOT_FOUND",
-    "t DROP INDEX I": "PATH_NOT_FOUND",
-    "u ADD COLUMN x Utf8": "PATH_NOT_FOUND",
-    "u ADD INDEX j GLOBAL ON (n)": "PATH_NOT_FOUND",
-    "u DROP INDEX j": "PATH_NOT_FOUND",
-    "`t/i` ADD COLUMN x Utf8": "INVALID_ARGUMENT",
-    "`t/i/indexImplTable` ADD COLUMN x Utf8": "INVALID_ARGUMENT",
-    "`t/i/indexImplTable` DROP COLUMN c": "INVALID_ARGUMENT",
-    "`t/i/indexImplTable` ADD INDEX j GLOBAL ON (c)": "INVALID_ARGUMENT",
-    "d ADD COLUMN x Utf8": "INVALID_ARGUMENT",
-}
-
-
-def test_a_refused_alter_leaves_nothing(db: Database) -> None:
-    db.sql(
-        "CREATE TABLE t (k Int32, v Utf8, c Int8, n Int8, f Double, PRIMARY KEY (k), INDEX i GLOBAL ON (v) COVER (c))"
-    )
-    db.sql("CREATE TABLE `d/t` (k Int32, PRIMARY KEY (k))")
-    db.sql("UPSERT INTO t (k, v, c, n) VALUES (1, 'x', 2, 3)")
-    for action, code in ALTER_REFUSED.items():
-        with refused(db, code):
-            db.sql(f"ALTER TABLE {action}")
-    assert_sound(db, "/t")
-
-
-@pytest.mark.parametrize(
-    ("path", "code"),
-    [
-        ("u", "PATH_NOT_FOUND"),
-        ("d", "INVALID_ARGUMENT"),
-        ("t/i", "INVALID_ARGUMENT"),
-        ("t/i/indexImplTable", "INVALID_ARGUMENT"),
-    ],
-)
-def test_a_refused_drop_leaves_nothing(db: Database, path: str, code: str) -> None:
-    db.sql(
-        "CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL ON (v)); CREATE TABLE `d/t` (k Int32, PRIMARY KEY (k))"
-    )
-    with refused(db, code):
-        db.sql(f"DROP TABLE `{path}`")
 
 
 def test_statements_run_in_order_until_one_is_refused(db: Database) -> None:

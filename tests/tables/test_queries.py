@@ -10,7 +10,7 @@ import pytest
 
 from strandline import Database, Settings
 from tests.processes import run
-from tests.tables.examples import ARROW, SPARK, NoSpark, QuickFiles, content, refused, rows
+from tests.tables.examples import ARROW, SPARK, NoSpark, QuickFiles, content, rows
 
 SETUP = """
 CREATE TABLE t (k Int32, v Utf8, n Int64, d Double, b Bool, day Date, PRIMARY KEY (k),
@@ -226,22 +226,3 @@ def test_files_are_where_the_warehouse_is(tmp_path: Path, connect: Callable[...,
     db.sql("CREATE TABLE t (k Int32, PRIMARY KEY (k))")
     db.table("t").upsert([{"k": n} for n in range(3000)])
     assert [p.suffix for p in (tmp_path / "here" / "data").rglob("*") if p.is_file()] == [".parquet"]
-
-
-QUESTIONS_REFUSED = {
-    "SELECT * FROM missing": "PATH_NOT_FOUND",
-    "SELECT * FROM `dir`": "INVALID_ARGUMENT",
-    "SELECT * FROM t VIEW nothing": "PATH_NOT_FOUND",
-    "SELECT * FROM `t/by_v`": "INVALID_ARGUMENT",
-    "SELECT * FROM `t/by_v/indexImplTable` VIEW x": "PATH_NOT_FOUND",
-    "SHOW TABLES IN missing": "PATH_NOT_FOUND",
-    "DESCRIBE missing": "PATH_NOT_FOUND",
-    "SHOW CREATE TABLE dir": "INVALID_ARGUMENT",
-    "CHECK TABLE missing": "PATH_NOT_FOUND",
-}
-
-
-def test_questions_about_what_is_not_there(filled: Database) -> None:
-    for query, code in QUESTIONS_REFUSED.items():
-        with refused(filled, code):
-            filled.sql(query)

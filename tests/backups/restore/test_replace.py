@@ -13,19 +13,14 @@ import pytest
 from strandline.api.database import Database
 from strandline.backups.restore.restore_plan import RestoreRequest
 from strandline.errors import (
-    AlreadyExists,
     Conflict,
     Corrupted,
-    InvalidArgument,
-    PathNotFound,
-    PreconditionFailed,
     UnderOperation,
 )
-from tests.backups.reading import CLUSTER, leaks, streams
+from tests.backups.reading import CLUSTER, leaks
 from tests.backups.restore.story import (
     INDEXES,
     TABLES,
-    TOLD_AT,
     Story,
     Told,
     content,
@@ -36,7 +31,6 @@ from tests.backups.restore.story import (
 from tests.backups.restore.test_crash import evidence
 from tests.backups.restore.test_restore import agree
 from tests.tables.examples import tree
-from tests.world import ManualClock
 
 pytestmark = pytest.mark.slow
 
@@ -108,14 +102,6 @@ def test_explain_says_what_would_be_replaced(on_sqlite: tuple[Database, Story]) 
     assert "in state incoming restore" in details["/dir/items"]
 
 
-def test_what_is_missing_is_made_and_what_is_there_is_replaced(on_sqlite: tuple[Database, Story]) -> None:
-    db, story = on_sqlite
-    db.sql("DROP TABLE `dir/items`")
-    kept = replaced(db, "RESTORE c WITH (REPLACE = 'true')")
-    assert list(kept) == ["/orders"]
-    assert state(db) == story.states[story.backups[-1]]
-
-
 @pytest.mark.parametrize(
     ("before", "restore", "at"),
     [
@@ -138,25 +124,6 @@ def test_other_targets_are_replaced_as_well(
     assert (db.describe(at)["digest"], content(db, at)) == story.states[story.backups[-1]]["/orders"][1:]
     assert db.describe(kept_at(db, at))["digest"] == was
     assert state(db) == untouched
-
-
-def test_a_backup_in_a_repository_takes_the_place_as_well(tmp_path: Path) -> None:
-    with open_at(tmp_path / "w") as db:
-        db.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v))")
-        db.sql(
-            f"CREATE BACKUP COLLECTION c (TABLE t) WITH (STORAGE = '{tmp_path / 'repository'}', "
-            "INCREMENTAL_BACKUP_ENABLED = 'true')"
-        )
-        db.sql("UPSERT INTO t (k, v) VALUES (1, 'a'), (2, 'b'); BACKUP c; DELETE FROM t ON (k) VALUES (1)")
-        db.sql("BACKUP c INCREMENTAL; UPSERT INTO t (k, v) VALUES (2, 'oh no'), (3, 'c')")
-        kept = replaced(db, "RESTORE c WITH (REPLACE = 'true', VERIFY = 'data')")["/t"]
-        assert db.sql("SELECT k FROM t VIEW by_v WHERE v = 'b'").rows() == [(2,)]
-        assert sorted(db.sql(f"SELECT k, v FROM `{kept}`").rows()) == [(2, "oh no"), (3, "c")]
-        assert db.check("/t").ok
-        assert db.check(kept).ok
-        db.sql("BACKUP c INCREMENTAL OR FULL; UPSERT INTO t (k, v) VALUES (4, 'd')")
-        db.sql("BACKUP c INCREMENTAL; RESTORE c INTO 'r'")
-        assert db.describe("/r/t")["digest"] == db.describe("/t")["digest"]
 
 
 def kept_at(db: Database, path: str) -> str:
@@ -240,85 +207,10 @@ def test_one_moment_has_the_old_ones_or_the_new_ones(two: tuple[Database, Databa
     assert state(db) == story.states[story.backups[-1]]
 
 
-def test_who_knows_another_schema_sees_the_restored_one(two: tuple[Database, Database, Story]) -> None:
-    db, other, story = two
-    db.sql("ALTER TABLE orders ADD COLUMN x Int32")
-    db.sql("ALTER TABLE orders DROP INDEX by_customer")
-    for each in (db, other):
-        each.sql("UPSERT INTO orders (id, x) VALUES (1, 1)")
-    replaced(other, "RESTORE c WITH (REPLACE = 'true')")
-    assert db.sql("SELECT * FROM orders WHERE id = 1").columns == ("id", "customer", "total")
-    assert db.sql("SELECT id FROM orders VIEW by_customer WHERE customer = 'new'").rows() == []
-    with pytest.raises(InvalidArgument):
-        db.sql("UPSERT INTO orders (id, x) VALUES (1, 2)")
-    assert db.sql(f"SELECT id, x FROM `{kept_at(db, '/orders')}` WHERE id = 1").rows() == [(1, 1)]
-    assert state(db) == story.states[story.backups[-1]]
-
-
 # --- streams and increments ------------------------------------------------------------------------------
 
 
-def test_changefeeds_go_with_the_old_table_and_streams_of_collections_end(
-    told: tuple[Database, Story],
-) -> None:
-    db, _ = told
-    db.sql(f"CREATE BACKUP COLLECTION d (TABLE orders) {CLUSTER}; BACKUP d")
-    db.sql("ALTER TABLE orders ADD CHANGEFEED feed WITH (MODE = 'UPDATES', FORMAT = 'JSON')")
-    db.sql("UPSERT INTO orders (id, customer) VALUES (1, 'told')")
-    kept = replaced(db, "RESTORE c TABLE orders WITH (REPLACE = 'true')")["/orders"]
-    assert streams(db, kept) == ["feed"]
-    assert streams(db, f"{kept}/by_customer/indexImplTable") == []
-    assert streams(db, "/orders") == []
-    assert [record["id"] for record in db.stream(f"{kept}/feed").records()] == [1]
-    with pytest.raises(PathNotFound):
-        db.describe("/orders/feed")
-    for collection in ("c", "d"):
-        with pytest.raises(PreconditionFailed, match=r"/orders was created anew, restored") as refused:
-            db.sql(f"BACKUP {collection} INCREMENTAL")
-        assert "INCREMENTAL OR FULL" in refused.value.hint
-        db.sql(f"BACKUP {collection} INCREMENTAL OR FULL")
-        db.sql("UPSERT INTO orders (id, customer) VALUES (2, 'after')")
-        db.sql(f"BACKUP {collection} INCREMENTAL; RESTORE {collection} INTO 'r_{collection}'")
-        assert db.describe(f"/r_{collection}/orders")["digest"] == db.describe("/orders")["digest"]
-    db.sql(f"ALTER TABLE `{kept}` DROP CHANGEFEED feed")
-    assert db.ls(kept) == [entry for entry in db.ls(kept) if entry.type == "index"]
-
-
-def test_what_is_kept_is_in_no_collection(on_sqlite: tuple[Database, Story]) -> None:
-    db, _ = on_sqlite
-    db.sql(f"CREATE BACKUP COLLECTION everything DATABASE {CLUSTER}")
-    replaced(db, "RESTORE c WITH (REPLACE = 'true')")
-    db.sql("BACKUP everything; RESTORE everything INTO 'r'")
-    assert [path for path, type_ in tree(db, "/r") if type_ == "table" and "/by_" not in path] == [
-        "/r/dir/items",
-        "/r/orders",
-    ]
-
-
-# --- the replaced tables ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPSERT INTO `{kept}` (id) VALUES (1)",
-        "ALTER TABLE `{kept}` ADD COLUMN x Int32",
-        "ALTER TABLE `{kept}` DROP INDEX by_customer",
-        "ALTER TABLE `{kept}` ADD CHANGEFEED f WITH (MODE = 'UPDATES', FORMAT = 'JSON')",
-        "CREATE BACKUP COLLECTION d (TABLE `{kept}`) WITH (STORAGE = 'cluster')",
-        "ALTER BACKUP COLLECTION c ADD TABLE `{kept}`",
-        "CREATE TABLE `/.replaced/mine` (k Int32, PRIMARY KEY (k))",
-        "RESTORE c INTO '.replaced'",
-        "RESTORE c TABLE orders AS `{kept}` WITH (REPLACE = 'true')",
-    ],
-)
-def test_what_is_kept_stays_as_it_was(on_sqlite: tuple[Database, Story], statement: str) -> None:
-    db, _ = on_sqlite
-    kept = replaced(db, "RESTORE c TABLE orders WITH (REPLACE = 'true')")["/orders"]
-    before = tree(db), db.step
-    with pytest.raises(InvalidArgument, match=r"/\.replaced"):
-        db.sql(statement.format(kept=kept))
-    assert (tree(db), db.step) == before
+# --- the kept ones ---------------------------------------------------------------------------------------
 
 
 def test_dropping_what_is_kept_leaves_no_directory(told: tuple[Database, Story]) -> None:
@@ -346,52 +238,7 @@ def _shown(db: Database) -> list[tuple[str]]:
     return [(row[0],) for row in db.sql("SHOW TABLES").rows()]
 
 
-def test_the_past_of_the_old_table_is_read_where_it_is_kept(
-    in_catalog: Told, copy_of: Callable[[Told], Told]
-) -> None:
-    with open_at(copy_of(in_catalog).folder, history_seconds=3600) as db:
-        step = db.step
-        spoil(db)
-        kept = replaced(db, "RESTORE c WITH (REPLACE = 'true')")["/orders"]
-        (rows,) = db.sql(f"SELECT count(*) FROM `{kept}` VERSION AS OF {step}").rows()
-        assert rows[0] == db.describe("/orders")["rows"]
-        with pytest.raises(PathNotFound, match=r"/orders did not exist at step"):
-            db.sql(f"SELECT count(*) FROM orders VERSION AS OF {step}").rows()
-
-
-def test_each_restore_keeps_in_a_directory_of_its_own(
-    in_catalog: Told, copy_of: Callable[[Told], Told]
-) -> None:
-    """Also with more than one restore in a second."""
-    with open_at(copy_of(in_catalog).folder, clock=ManualClock(TOLD_AT)) as db:
-        places = [kept_in(replaced(db, "RESTORE c TABLE orders WITH (REPLACE = 'true')")) for _ in range(3)]
-        assert places == [f"/.replaced/2025061515064{second}Z" for second in range(3)]
-
-
-# --- failures --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("statement", "error"),
-    [
-        ("RESTORE c", AlreadyExists),
-        ("RESTORE c WITH (REPLACE = 'false')", AlreadyExists),
-        ("RESTORE c WITH (REPLACE = 'maybe')", InvalidArgument),
-        ("RESTORE c TABLE orders AS dir WITH (REPLACE = 'true')", AlreadyExists),
-        ("RESTORE c TABLE orders AS `orders/by_customer` WITH (REPLACE = 'true')", AlreadyExists),
-        ("RESTORE c TABLE orders AS `orders/below/it` WITH (REPLACE = 'true')", AlreadyExists),
-        ("RESTORE c INTO 'orders' WITH (REPLACE = 'true')", AlreadyExists),
-        ("RESTORE c TABLE orders AS `.backups/x` WITH (REPLACE = 'true')", InvalidArgument),
-    ],
-)
-def test_a_refused_one_leaves_nothing(
-    on_sqlite: tuple[Database, Story], statement: str, error: type[Exception]
-) -> None:
-    db, _ = on_sqlite
-    before = evidence(db)
-    with pytest.raises(error):
-        db.sql(statement)
-    assert evidence(db) == before
+# --- what goes wrong -------------------------------------------------------------------------------------
 
 
 def test_a_cancelled_one_leaves_the_old_tables_and_nothing_else(told: tuple[Database, Story]) -> None:

@@ -20,9 +20,7 @@ from strandline.catalog import operations, paths
 from strandline.errors import (
     AlreadyExists,
     Corrupted,
-    InvalidArgument,
     PathNotFound,
-    PreconditionFailed,
     TimedOut,
     UnderOperation,
 )
@@ -36,7 +34,6 @@ from tests.backups.restore.story import (
     QuickFiles,
     Story,
     Told,
-    content,
     open_at,
     started,
     state,
@@ -90,31 +87,6 @@ def test_what_takes_a_place_has_the_next_version_if_the_recorded_one_is_not_grea
     assert (old.place("/t"), old.place("/u")) == ("/.replaced/now/t", "/u")
 
 
-def test_a_restored_table_lives_on_its_own(told: tuple[Database, Story]) -> None:
-    db, story = told
-    db.sql("DROP TABLE orders; DROP TABLE `dir/items`; RESTORE c")
-    assert state(db) == story.states[story.backups[-1]]
-    db.sql("UPSERT INTO orders (id, customer, total) VALUES (7, 'again', 7)")
-    assert db.sql("SELECT id FROM orders VIEW by_customer WHERE customer = 'again'").rows() == [(7,)]
-    assert db.compact("/orders")
-    assert db.collect().removed_orphans == 0
-    db.sql("DROP BACKUP COLLECTION c")
-    db.collect()
-    assert db.check("/orders").ok
-    assert db.sql("SELECT count(*) FROM orders").rows()[0][0] == db.describe("/orders")["rows"]
-
-
-def test_some_tables_under_other_names(told: tuple[Database, Story]) -> None:
-    db, story = told
-    expected = story.states[story.backups[-1]]
-    db.sql("RESTORE c TABLE orders AS orders2")
-    assert (db.describe("/orders2")["digest"], content(db, "/orders2")) == expected["/orders"][1:]
-    db.sql("RESTORE c TABLE `dir/items` INTO 'deep/er'")
-    assert content(db, "/deep/er/dir/items") == expected["/dir/items"][2] != []
-    with pytest.raises(PathNotFound):
-        db.describe("/deep/er/orders")
-
-
 def test_at_a_time(told: tuple[Database, Story]) -> None:
     db, story = told
     with pytest.raises(PathNotFound):
@@ -127,32 +99,6 @@ def test_at_a_time(told: tuple[Database, Story]) -> None:
         assert backup_at(conn, collection, time=taken) == story.backups[-1]
         with pytest.raises(PathNotFound):
             backup_at(conn, collection, time=taken - 0.5)
-
-
-def test_at_a_step(told: tuple[Database, Story]) -> None:
-    db, story = told
-    with db.runtime.catalog.read() as conn:
-        records = backup_records(conn, require_collection(conn, "c"))
-    ends = [*(record.step - 1 for record in records[1:]), records[-1].step]
-    for record, end in zip(records, ends, strict=True):
-        for step in {record.step, end}:
-            db.sql(f"RESTORE c AT {step} INTO 'r{step}'")
-            assert state(db, f"/r{step}") == story.states[record.name]
-    with pytest.raises(PathNotFound, match=f"no backup taken by step {records[0].step - 1}"):
-        db.sql(f"RESTORE c AT {records[0].step - 1} INTO 'r'")
-
-
-def test_reading_a_backup_without_restoring_it(told: tuple[Database, Story]) -> None:
-    db, story = told
-    for backup in story.backups:
-        rows = db.sql(f"SELECT * FROM orders IN BACKUP c AT '{backup}' ORDER BY id").rows()
-        assert sorted(map(tuple, rows), key=repr) == story.states[backup]["/orders"][2]
-        moved = db.sql(
-            f"SELECT id FROM orders VIEW by_customer IN BACKUP c AT '{backup}' WHERE customer = 'moved' ORDER BY id"
-        ).rows()
-        assert [r[0] for r in moved] == sorted(
-            r[0] for r in story.states[backup]["/orders"][2] if r[1] == "moved"
-        )
 
 
 def test_what_a_backup_does_not_hold_is_not_read_from_it(on_sqlite: tuple[Database, Story]) -> None:
@@ -187,36 +133,6 @@ def test_nothing_is_restored_below_a_table(on_sqlite: tuple[Database, Story], re
     assert all("a table in state ready, so that /orders/" in details for _, details in in_the_way)
 
 
-@pytest.mark.parametrize(
-    ("statement", "error"),
-    [
-        ("RESTORE nothing", PathNotFound),
-        ("RESTORE c", AlreadyExists),
-        ("RESTORE c AT 'no such backup'", PathNotFound),
-        ("RESTORE c TABLE nope", PathNotFound),
-        ("RESTORE c TABLE orders AS `dir/items`", AlreadyExists),
-        ("RESTORE c TABLE orders AS x, TABLE `dir/items` AS x", InvalidArgument),
-        ("RESTORE c INTO 'orders'", AlreadyExists),
-        ("RESTORE c TABLE orders AS `orders/below/it`", AlreadyExists),
-        ("RESTORE c TABLE orders AS x, TABLE `dir/items` AS `x/y`", InvalidArgument),
-        ("RESTORE c TABLE orders AS `dir/indexImplTable`", InvalidArgument),
-        ("RESTORE c INTO '__ydb_r'", InvalidArgument),
-        ("RESTORE c INTO '.backups'", InvalidArgument),
-        ("RESTORE c INTO 'r' WITH (VERIFY = 'maybe')", InvalidArgument),
-        ("RESTORE c INTO 'r' WITH (NO_SUCH = 1)", InvalidArgument),
-        ("RESTORE c INTO 'r' WITH (DEADLINE = 'soon')", InvalidArgument),
-    ],
-)
-def test_a_refused_restore_leaves_nothing(
-    on_sqlite: tuple[Database, Story], statement: str, error: type[Exception]
-) -> None:
-    db, _ = on_sqlite
-    before = (db.step, db.ls("/"), db.ls("/dir"), state(db), len(db.operations()))
-    with pytest.raises(error):
-        db.sql(statement)
-    assert (db.step, db.ls("/"), db.ls("/dir"), state(db), len(db.operations())) == before
-
-
 def test_a_trial_says_what_it_has_found_and_gives_nothing_back(on_sqlite: tuple[Database, Story]) -> None:
     db, story = on_sqlite
     before = (db.ls("/"), db.ls("/.backups"))
@@ -241,13 +157,6 @@ def test_a_trial_says_what_it_has_found_and_gives_nothing_back(on_sqlite: tuple[
     }
     assert ended.result["bytes_verified"] >= ended.created
     assert (db.ls("/"), db.ls("/.backups")) == before
-
-
-def test_no_backup_no_restore(tmp_path: Path) -> None:
-    with open_at(tmp_path) as db:
-        db.sql("CREATE BACKUP COLLECTION c (TABLE t) WITH (STORAGE = 'cluster')")
-        with pytest.raises(PreconditionFailed):
-            db.sql("RESTORE c")
 
 
 def test_while_it_runs_the_targets_are_closed(anywhere: Told) -> None:
@@ -438,30 +347,3 @@ def test_operations_are_listed_and_forgotten(on_sqlite: tuple[Database, Story]) 
         db.forget(operation)
     with pytest.raises(OperationNotFound):
         db.operation(operation)
-
-
-def test_omitted_and_asynchronous_indexes_are_rebuilt_and_said_so(
-    tmp_path: Path, catalog_url: str | None
-) -> None:
-    with open_at(tmp_path, catalog_url) as db:
-        db.sql(
-            """CREATE TABLE t (k Int32, v Int32, PRIMARY KEY (k), INDEX s GLOBAL SYNC ON (v), INDEX a GLOBAL ASYNC ON (v));
-               CREATE BACKUP COLLECTION c (TABLE t) WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true', OMIT_INDEXES = 'true');
-               UPSERT INTO t (k, v) VALUES (1, 10), (2, 20)"""
-        )
-        db.sql("BACKUP c; UPSERT INTO t (k, v) VALUES (3, 30)")
-        db.sql("BACKUP c INCREMENTAL; DROP TABLE t")
-        with pytest.raises(PreconditionFailed, match="no data of the index 's'"):
-            db.sql("SELECT k FROM t VIEW s IN BACKUP c WHERE v = 30").rows()
-        operation = db.sql("RESTORE c WITH (VERIFY = 'data')").operation_id
-        assert operation is not None
-        result = db.operation(operation).result
-        assert result is not None
-        assert result["rebuilt_indexes"] == ["/t/a", "/t/s"]
-        for index in ("s", "a"):
-            assert db.sql(f"SELECT k FROM t VIEW {index} WHERE v = 30").rows() == [(3,)]
-        db.sql("UPSERT INTO t (k, v) VALUES (1, 11)")
-        assert db.sql("SELECT k FROM t VIEW s WHERE v = 11").rows() == [(1,)]
-        db.maintain()
-        assert db.sql("SELECT k FROM t VIEW a WHERE v = 11").rows() == [(1,)]
-        assert db.check("/t").ok
