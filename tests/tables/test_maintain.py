@@ -19,7 +19,7 @@ from strandline.catalog import sqltables
 from strandline.errors import AlreadyExists, Corrupted, InvalidArgument, PathNotFound, PreconditionFailed
 from tests.processes import run
 from tests.tables.examples import ARROW, assert_sound, content, data_files, refused, rows
-from tests.world import is_session
+from tests.world import ManualClock, is_session
 
 FILES = Settings(inline_rows=0)
 TABLE = "CREATE TABLE t (k Int32, v Utf8, n Int64, PRIMARY KEY (k), INDEX i GLOBAL ON (v) COVER (n), INDEX late GLOBAL ASYNC ON (n))"
@@ -112,7 +112,7 @@ def test_an_asynchronous_index_follows(db: Database) -> None:
 def test_an_asynchronous_index_follows_over_compaction_and_collection(
     connect: Callable[..., Database],
 ) -> None:
-    clock = Moving()
+    clock = ManualClock()
     db = connect(clock=clock, settings=Settings(history_seconds=0))
     db.sql(TABLE)
     for number in range(5):
@@ -153,7 +153,7 @@ def test_an_asynchronous_index_is_rebuilt_after_a_bulk_change(
 
 
 def test_history_is_kept_for_its_time_and_then_collected(connect: Callable[..., Database]) -> None:
-    clock = Moving()
+    clock = ManualClock()
     db = connect(clock=clock, settings=Settings(history_seconds=3600, inline_rows=0))
     db.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'a')")
     old = db.step
@@ -174,7 +174,7 @@ def test_history_is_kept_for_its_time_and_then_collected(connect: Callable[..., 
 
 
 def test_a_pin_keeps_a_step_readable(connect: Callable[..., Database]) -> None:
-    clock = Moving()
+    clock = ManualClock()
     db = connect(clock=clock, settings=Settings(history_seconds=0, inline_rows=0))
     db.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'a')")
     step = db.pin("audit")
@@ -200,7 +200,7 @@ def test_a_pin_keeps_a_step_readable(connect: Callable[..., Database]) -> None:
 
 
 def test_a_dropped_table_leaves_no_files(connect: Callable[..., Database]) -> None:
-    clock = Moving()
+    clock = ManualClock()
     db = connect(clock=clock, settings=Settings(history_seconds=0, inline_rows=0))
     db.sql(TABLE)
     db.sql("UPSERT INTO t (k, v, n) VALUES (1, 'a', 1)")
