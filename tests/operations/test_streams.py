@@ -275,5 +275,5 @@ def test_a_stream_that_is_to_show_what_was_needs_it(orders: Catalog) -> None:
             paths.set_state(tx, [paths.require(tx.conn, path).id], paths.READY, None)
     with orders.write() as tx:
         tx.conn.execute(sqltables.holds.delete())
-    with pytest.raises(Internal, match="has no hold"):
+    with pytest.raises(Internal, match="has no position"):
         alter("NEW_IMAGE")

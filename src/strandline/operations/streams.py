@@ -198,7 +198,7 @@ def alter_stream(tx: Writer, stream: Path, *, mode: str | None = None) -> None:
         paths.check_ready(path)
     body, hold = stream.record(StreamBody), tables.find_hold(tx.conn, stream.id)
     if hold is None:
-        raise Internal(f"the stream {stream.path} has no hold")
+        raise Internal(f"the stream {stream.path} has no position")
     if mode in (None, body.mode):
         return
     needs_state = mode in STATEFUL_MODES
