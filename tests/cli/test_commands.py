@@ -349,14 +349,19 @@ def test_verify_says_which_backups_can_be_restored(shop: Run, tmp_path: Path) ->
 
 
 COMMANDS = (
-    "init demo version help sql load export ls tree describe status config trust backup restore show-backup copy-backup attach verify repair "
-    "compact-backups drop-backup bin undrop prune rotate-key operations check maintain metrics"
+    "init demo version help sql load export ls tree describe status config backup restore show-backup copy-backup attach verify repair "
+    "compact-backups drop-backup bin undrop prune rotate-key operations check maintain metrics trust"
 )
 
 
 def test_help_names_every_command(run: Run) -> None:
     said = run("--help").out
     assert [name for name in re.findall(r"[a-z-]+", COMMANDS) if f" {name} " not in said] == []
+
+
+def test_help_shows_the_most_used_panels_first(run: Run) -> None:
+    panels = re.findall(r"╭─ ([A-Z][a-z ]+[a-z]) ─", run("--help").out)
+    assert panels[-5:] == ["Start here", "Work with data", "Look around", "Back up and restore", "Care"]
 
 
 def each_command(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -58,7 +58,6 @@ COMMANDS = (
     "describe",
     "status",
     "config",
-    "trust",
     "backup",
     "restore",
     "show-backup",
@@ -76,8 +75,9 @@ COMMANDS = (
     "check",
     "maintain",
     "metrics",
+    "trust",
 )
-"""All commands, in the order of ``--help``."""
+"""All commands, in the order of ``--help``. The first command of a panel gives the panel its place."""
 
 
 def app_with(names: Iterable[str]) -> typer.Typer:
