@@ -83,7 +83,8 @@ def test_inside_a_repository_or_among_data_files_is_refused(tmp_path: Path) -> N
             BACKUP c
         """)
     assert (repository / "repository.json").exists()
-    refused(tmp_path, lambda: strandline.connect(repository), PreconditionFailed, "it holds ")
+    hint = refused(tmp_path, lambda: strandline.connect(repository), PreconditionFailed, "it holds ")
+    assert "It is a backup repository" in hint and "ATTACH BACKUP COLLECTION" in hint
     for name in ("repository/new", "repository/objects/a/b"):
         refused(
             tmp_path,

@@ -22,6 +22,10 @@ from strandline.storage.location import files_at, is_url
 _OURS = re.compile(rf"{re.escape(MARKER)}\.[0-9a-f]{{32}}|strandline\.toml|lost\+found")
 """Files that are allowed: temporary markers left by a crash, a configuration, ``lost+found``."""
 _SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal", "-reserve")
+_IS_REPOSITORY = (
+    "It is a backup repository. To restore from it, create a warehouse in another folder, and attach the "
+    "repository: ATTACH BACKUP COLLECTION name FROM 'url'."
+)
 NEIGHBOURS = 1000
 """Maximum number of neighbour folders that are searched for a warehouse to suggest."""
 
@@ -37,7 +41,9 @@ def check_place(files: Files, folder: str, catalog_file: str | None, settings: S
     if foreign is not None and files.find(MARKER) is None:  # Another process may have created it just now.
         raise PreconditionFailed(
             f"{folder} is not a warehouse, and not an empty folder to create one in: it holds {foreign}",
-            _suggestion(folder) or "Name the folder of a warehouse, or a new or empty folder.",
+            _IS_REPOSITORY
+            if _has(files, REPOSITORY)
+            else _suggestion(folder) or "Name the folder of a warehouse, or a new or empty folder.",
         )
     for above, inner in _folders_above(files.location):
         outer = files_at(above, settings)
