@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from strandline.operations import callers, engine
 from tests.backups.reading import CLUSTER, backups, leaks, open_at
 from tests.crash.mortal import bury
 from tests.crash.outage import ANSWERED, FULL, KILLED, LOST, UNANSWERED, Outage
-from tests.effort import EVERY, on_catalogs
+from tests.effort import EVERY, FACTOR, on_catalogs
 from tests.world import Death
 
 
@@ -68,16 +69,22 @@ PATIENT, TOLD, GONE = "patient", "told", "gone"
 
 
 def cases(places: int) -> list[tuple[int, str, str]]:
-    """Return transactions with what happens at them and what the caller does."""
-    every = [
-        (at, how, caller) for at in range(1, places + 1) for how in HOWS for caller in (PATIENT, TOLD, GONE)
-    ]
-    every += [(at, KILLED, GONE) for at in range(1, places + 1)]
-    return (
-        every
-        if EVERY
-        else [case for n, case in enumerate(every) if n % 29 == places % 29 or n == len(every) - 12]
-    )
+    """Return transactions with what happens at them and what the caller does.
+
+    Without EVERY: the first transaction, one in the middle, and the last two, at which a statement and the
+    operations that follow it end. At the last two a caller that lives on meets every kind of outage, at the
+    others two kinds. In the middle a caller also ends.
+    """
+    every = range(1, places + 1)
+    if EVERY:
+        found = [(at, how, caller) for at in every for how in HOWS for caller in (PATIENT, TOLD, GONE)]
+        return found + [(at, KILLED, GONE) for at in every]
+    middle = Random(None if FACTOR else places).choice(every[1:-2] or every)
+    found = [(middle, (*HOWS, KILLED)[places % 5], GONE)]
+    for n, at in enumerate(sorted({1, middle, *every[-2:]}), places):
+        for i in range(4 if at in every[-2:] else 2):
+            found.append((at, HOWS[(n + i) % 4], (TOLD, PATIENT)[i % 2]))
+    return found
 
 
 @pytest.fixture(autouse=True)
