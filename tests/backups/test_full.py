@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from strandline import Database
-from strandline.catalog.writer import Writer
+from strandline.catalog.transactions import Writer
 from strandline.errors import Cancelled, Unavailable
 from strandline.model import Digest
 from strandline.operations.copy import CopiedTable, TablePart

@@ -23,7 +23,7 @@ from strandline.backups.verify.verify import _Verification
 from strandline.backups.verify.verify_request import VerifyRequest
 from strandline.catalog import operations
 from strandline.errors import Corrupted, InvalidArgument, PathNotFound, PreconditionFailed, UnderOperation
-from strandline.sql.keep import parse_keep
+from strandline.sql.retention_rules import parse_keep
 from tests.backups.chains import Story, Tell
 from tests.backups.reading import (
     TABLE,
