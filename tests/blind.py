@@ -47,8 +47,10 @@ def hidden(home: Path, folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def copied(home: Path, folder: Path) -> Iterator[None]:
-    """The same JVM finds what is in the folder, as in a copy: what it writes there stays there."""
+def copied(home: Path, folder: Path, change: str = "true") -> Iterator[None]:
+    """The same JVM finds what is in the folder, as in a copy: what it writes there stays there.
+
+    ``change``: a shell command that runs in the copy first."""
     scratch = home / "scratch"
     scratch.mkdir(exist_ok=True)
     layers = f"lowerdir={folder},upperdir={scratch}/up,workdir={scratch}/work"
@@ -56,7 +58,8 @@ def copied(home: Path, folder: Path) -> Iterator[None]:
         home,
         folder,
         f'mount -t tmpfs tmpfs "{scratch}" && mkdir "{scratch}/up" "{scratch}/work" '
-        f'&& mount -t overlay overlay -o "{layers}" "{folder}"',
+        f'&& mount -t overlay overlay -o "{layers}" "{folder}" '
+        f'&& cd "{folder}" && {change}',
     ):
         yield
 

@@ -45,13 +45,6 @@ class Finding:
     kind: Kind
     message: str
     keys: tuple[Key, ...] = ()
-    path: str | None = field(default=None, compare=False)
-    """Absolute path of a missing file."""
-
-    @staticmethod
-    def of_missing(error: Corrupted) -> Finding:
-        """Return the finding for an error about a missing file."""
-        return Finding("missing_file", error.message, path=getattr(error, "path", None))
 
 
 def examine_segment(files: Files, schema: TableSchema, segment: Segment) -> list[Finding]:
@@ -62,7 +55,7 @@ def examine_segment(files: Files, schema: TableSchema, segment: Segment) -> list
             check()
             walk.take(rows)
     except MissingFile as error:
-        return [Finding.of_missing(error)]
+        return [Finding("missing_file", error.message)]
     except Corrupted as error:
         return [Finding("corrupt_file", error.message)]
     return walk.findings()

@@ -170,7 +170,7 @@ def loss(files: Files, segment: Segment) -> Finding | None:
     try:
         size = files.size(segment.file)
     except Corrupted as error:
-        return Finding.of_missing(error)
+        return Finding("missing_file", error.message)
     if size != segment.bytes:
         return Finding("corrupt_file", f"the file {segment.file} has {size} bytes instead of {segment.bytes}")
     return None
@@ -206,7 +206,7 @@ def damage(files: Files, segment: Segment, schema: TableSchema | None = None) ->
     try:
         files.size(segment.file)
     except Corrupted as error:
-        return Finding.of_missing(error)
+        return Finding("missing_file", error.message)
     try:
         actual = files.checksum(segment.file)
     except Corrupted as error:

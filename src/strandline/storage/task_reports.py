@@ -3,18 +3,23 @@
 Executors that do not share a folder with this process write to folders of their own, and do not find files of
 this process. Spark reports no error for either. So the result of a job is what its tasks report, and every
 difference from what the driver finds fails the job: an empty folder is never taken for an empty result, and a
-file that only a task misses is never taken for a damaged one.
+file that is damaged only for a task is never reported as damaged.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from strandline.errors import StrandlineError, Unavailable
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from strandline.errors import Corrupted, StrandlineError, Unavailable
 from strandline.model import Segment
 from strandline.names import MARKER
 from strandline.storage.files import Files, MissingFile
@@ -23,19 +28,34 @@ from strandline.storage.order import Finding
 __all__ = [
     "HINT",
     "REPOSITORY",
+    "Report",
+    "Sizes",
     "blind_readers",
     "blind_writers",
-    "check_missing",
+    "check_reports",
     "check_rows",
     "check_written",
-    "explain_missing",
+    "explain_damage",
+    "is_whole",
+    "report",
+    "sizes_of",
 ]
+
+A = TypeVar("A")
+R = TypeVar("R")
+Sizes: TypeAlias = Sequence[tuple[str, int | None]]
+"""The names of files that a task reads, with their recorded sizes; None if no size is recorded."""
 
 LOOKS_AT_ONCE = 8
 WAREHOUSE, REPOSITORY = "warehouse", "repository"
 HINT = (
     "Mount the same folder under this path on every machine of Spark (its driver, workers and Connect "
     "server), or use an object store."
+)
+DATA_SOURCE_HINT = (
+    "Run db.check(path) where the driver runs. If it finds no damage, executors do not see the warehouse's "
+    "folder: mount the same folder under this path on every machine of Spark, or use an object store. If it "
+    "finds damage, restore the table from a backup."
 )
 OBJECT_STORE_HINT = "Give the Spark session the endpoint and the bucket that this process uses."
 
@@ -62,24 +82,77 @@ def check_written(files: Files, segments: Sequence[Segment], place: str = WAREHO
                 raise blind_writers(files, said, place)
 
 
-def check_missing(results: Iterable[Any]) -> None:
-    """Fail a job if one of its tasks did not find a file that exists for this process.
+@dataclass(frozen=True)
+class Report(Generic[R]):
+    """Result of one task, or its error. ``lost``: files that it found missing or with another size."""
 
-    A result is an error, a finding, or a list of these; other values are ignored.
+    result: R | Corrupted
+    lost: Sizes = ()
+
+
+def sizes_of(segments: Sequence[Segment]) -> Sizes:
+    """Return the files of segments with their recorded sizes."""
+    return [(s.file, s.bytes) for s in segments if s.file is not None]
+
+
+def report(files: Files, work: Callable[[A], R], task: tuple[A, Sizes]) -> Report[R]:
+    """Run a task on an executor. If it finds damage, report which of its files are lost there."""
+    thing, sizes = task
+    try:
+        result = work(thing)
+    except Corrupted as error:
+        if lost := [each for each in sizes if _is_lost(files, *each)]:
+            return Report(error, lost)
+        raise
+    found: Sequence[Any] = result if isinstance(result, list) else (result,)
+    is_damaged = any(isinstance(each, Corrupted | Finding) for each in found)
+    return Report(result, [each for each in sizes if _is_lost(files, *each)] if is_damaged else ())
+
+
+def check_reports(files: Files, reports: Sequence[Report[R]]) -> list[R]:
+    """Return the results of tasks. Raise the error of a task that failed.
+
+    If a file that is lost for a task is whole for this process, raise Unavailable.
     """
-    for result in results:
-        for each in result if isinstance(result, list) else (result,):
-            missed = each.path if isinstance(each, MissingFile | Finding) else None
-            if missed is not None and os.path.exists(missed):
-                raise blind_readers(missed)
+    for each in reports:
+        for name, size in each.lost:
+            if not _is_lost(files, name, size):
+                raise blind_readers(files.path(name))
+    results = []
+    for each in reports:
+        if isinstance(each.result, Corrupted):
+            raise each.result
+        results.append(each.result)
+    return results
 
 
-def explain_missing(files: Files, error: MissingFile) -> StrandlineError:
-    """Explain a missing file on an executor, where the driver cannot be asked.
+def is_whole(path: str) -> bool:
+    """Return True if this process can read all of a file that a job of Spark could not read.
 
-    If the warehouse's marker is missing, too, the executor does not share the folder.
+    Verifies the checksums of the pages of a Parquet file. Of other files and of folders, only checks that
+    they exist.
     """
-    return error if files.exists(MARKER) else blind_readers(error.path or files.location)
+    if not path.endswith(".parquet") or os.path.isdir(path):
+        return os.path.exists(path)
+    with suppress(pa.ArrowException, OSError), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        for _ in file.iter_batches():
+            pass
+        return True
+    return False
+
+
+def explain_damage(files: Files, error: Corrupted) -> StrandlineError:
+    """Explain damage that a task of the data source found, where the driver cannot be asked.
+
+    If the warehouse's marker is missing, too, the executor does not share the folder. Otherwise the executor
+    may have another copy of the folder, which the hint says.
+    """
+    if not files.exists(MARKER):
+        missed = error.path if isinstance(error, MissingFile) else None
+        return blind_readers(missed or files.location)
+    if _is_local(files.location) and error.hint == Corrupted.default_hint:
+        return Corrupted(error.message, DATA_SOURCE_HINT)
+    return error
 
 
 def blind_writers(files: Files, difference: str, place: str = WAREHOUSE) -> Unavailable:
@@ -89,8 +162,17 @@ def blind_writers(files: Files, difference: str, place: str = WAREHOUSE) -> Unav
 
 
 def blind_readers(path: str) -> Unavailable:
-    """Return the error of a job whose tasks do not find a file that the driver finds."""
-    return Unavailable(f"executors do not see the file {path}, which is there for the driver", HINT)
+    """Return the error of a job whose tasks do not find a file that is whole for the driver."""
+    hint = HINT if _is_local(path) else OBJECT_STORE_HINT
+    return Unavailable(f"executors do not see the file {path}, which is there for the driver", hint)
+
+
+def _is_lost(files: Files, name: str, size: int | None) -> bool:
+    try:
+        found = files.size(name)
+    except Corrupted:
+        return True
+    return size is not None and found != size
 
 
 def _size(files: Files, segment: Segment) -> int | None:

@@ -16,7 +16,7 @@ import json, sys
 from pathlib import Path
 import strandline
 from strandline import Settings
-from strandline.errors import StrandlineError
+from strandline.storage.spark.failures import translate
 from tests import blind
 
 home, shared = map(Path, sys.argv[1:])
@@ -52,10 +52,19 @@ JOBS = {
 def tried(act):
     try:
         return str(act() is None)
-    except StrandlineError as error:
+    except Exception as error:
+        error = translate(error)
         return f"{error.code} {error.message} | {error.hint}"
 
+strandline.register(spark, str(shared / "wh"))
+JOBS["data source"] = lambda: spark.read.format("strandline").load("/t").collect()
+CUT = "find . -name '*.parquet' -exec truncate -s 700 {} +"
 said = {}
+for how, change in (("shorter", CUT), ("missing", "find . -name '*.parquet' -delete")):
+    for name in ("query", "stream", "verification", "check", "increment", "restore by copy", "data source"):
+        with blind.copied(home, shared, change):
+            said[how, name] = tried(JOBS[name])
+del JOBS["data source"]
 for name in JOBS:
     if name == "backup to a repository":
         continue
@@ -93,6 +102,23 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
 @pytest.mark.parametrize("job", [*READERS, *WRITERS])
 def test_a_job_whose_executors_find_an_empty_folder(outcomes: dict[tuple[str, str], str], job: str) -> None:
     _is_refused(outcomes["hidden", job])
+
+
+@pytest.mark.parametrize("job", ["query", "stream", "verification", "check", "increment", "restore by copy"])
+@pytest.mark.parametrize("how", ["shorter", "missing"])
+def test_a_job_whose_executors_find_a_damaged_copy(
+    outcomes: dict[tuple[str, str], str], how: str, job: str
+) -> None:
+    _is_refused(outcomes[how, job])
+
+
+@pytest.mark.parametrize("how", ["shorter", "missing"])
+def test_the_data_source_says_that_a_damaged_file_may_be_in_another_folder(
+    outcomes: dict[tuple[str, str], str], how: str
+) -> None:
+    said = outcomes[how, "data source"]
+    assert said.startswith("CORRUPTED "), said
+    assert "If it finds no damage, executors do not see the warehouse's folder" in said
 
 
 @pytest.mark.parametrize("job", [*WRITERS, "backup to a repository"])

@@ -11,12 +11,12 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from strandline.api.source.filters import constraints
 from strandline.api.source.options import Place
 from strandline.api.source.warehouse_cache import open_warehouse, plainly
+from strandline.errors import Corrupted
 from strandline.model import TableSchema
 from strandline.sql.evaluate.ranges import Constraints
 from strandline.sql.references import TableRef
-from strandline.storage.files import MissingFile
 from strandline.storage.partition import Portion
-from strandline.storage.task_reports import explain_missing
+from strandline.storage.task_reports import explain_damage
 from strandline.tables.partitions import portions
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ def rows_of(portion: Portion) -> Iterator[pa.RecordBatch]:
     try:
         for table in portion.tables():
             yield from batches(table)
-    except MissingFile as error:
-        raise explain_missing(portion.files, error).with_traceback(None) from None
+    except Corrupted as error:
+        raise explain_damage(portion.files, error).with_traceback(None) from None
 
 
 def batches(table: pa.Table) -> Iterator[pa.RecordBatch]:

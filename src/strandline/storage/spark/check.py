@@ -16,7 +16,8 @@ from strandline.storage.spark.hashes import digest_of, hash_columns
 from strandline.storage.spark.rows import POSITION, rows_of, union
 from strandline.storage.spark.scan import scan
 from strandline.storage.spark.session import working
-from strandline.storage.spark.tasks import on_executors
+from strandline.storage.spark.tasks import read_on_executors
+from strandline.storage.task_reports import sizes_of
 
 __all__ = ["compare_index", "examine", "find_doubled_keys"]
 
@@ -29,7 +30,9 @@ def examine(
 ) -> list[Finding]:
     """Return what is wrong inside segments, in their order. Executors read the files."""
     examined = partial(examine_segment, shelf.files, schema)
-    stored = iter(on_executors(spark, examined, [s for s in segments if s.file is not None]))
+    of_files = [s for s in segments if s.file is not None]
+    sizes = [sizes_of([s]) for s in of_files]
+    stored = iter(read_on_executors(spark, shelf.files, examined, of_files, sizes))
     found = (next(stored) if s.file is not None else examined(s) for s in segments)
     return [finding for findings in found for finding in findings]
 

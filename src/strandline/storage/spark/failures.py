@@ -25,7 +25,7 @@ from strandline.errors import (
     Unavailable,
     Unsupported,
 )
-from strandline.storage.task_reports import HINT, blind_readers
+from strandline.storage.task_reports import HINT, blind_readers, is_whole
 
 __all__ = ["CARRIED", "refuse", "spark_errors", "translate"]
 
@@ -41,7 +41,14 @@ _FILE = re.compile(r"(?:file |Path does not exist: )(\S+?)\.?(?:\s|$)")
 _SENTENCE = re.compile(r"(?<=[.?!])\s+(?=[A-Z])")
 
 _UNREADABLE = ("FAILED_READ_FILE", "CANNOT_READ_FILE_FOOTER", "PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
-_NOT_THERE = ("FAILED_READ_FILE.FILE_NOT_EXIST", "PATH_NOT_FOUND")
+_NOT_THERE = (
+    "FAILED_READ_FILE.FILE_NOT_EXIST",
+    "FAILED_READ_FILE.NO_HINT",
+    "FAILED_READ_FILE.CANNOT_READ_FILE_FOOTER",
+    "CANNOT_READ_FILE_FOOTER",
+    "PATH_NOT_FOUND",
+)
+"""Conditions of a file that is missing, shorter or another one for Spark."""
 _MISSING_TABLE = ("TABLE_OR_VIEW_NOT_FOUND", "VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 _UNSUPPORTED = ("UNSUPPORTED_", "NOT_SUPPORTED_", "NOT_IMPLEMENTED")
 _JARS = {
@@ -178,7 +185,7 @@ def translate(error: BaseException) -> StrandlineError:
     message, advice = _split(found[2])
     if condition.startswith(_UNREADABLE):
         file = _FILE.search(found[2])
-        if file and condition.startswith(_NOT_THERE) and os.path.exists(path := _local(file[1])):
+        if file and condition.startswith(_NOT_THERE) and is_whole(path := _local(file[1])):
             return blind_readers(path)
         return Corrupted(f"Spark cannot read the file {file[1]}" if file else message)
     if condition.startswith(_MISSING_TABLE):

@@ -16,8 +16,8 @@ from strandline.storage.files import Files
 from strandline.storage.order import Finding
 from strandline.storage.segment_cache import Shelf
 from strandline.storage.segment_files import Copies, Described, Form
-from strandline.storage.spark.tasks import on_executors
-from strandline.storage.task_reports import REPOSITORY, check_written
+from strandline.storage.spark.tasks import read_on_executors
+from strandline.storage.task_reports import REPOSITORY, check_written, sizes_of
 from strandline.storage.throttle import Pace
 
 __all__ = ["copy", "damages", "describe", "losses", "send"]
@@ -56,7 +56,8 @@ def _copy_segments(
         tasks = -(-len(files) // share.limits.copies)
         shared = [files[number::tasks] for number in range(tasks)]
         work = partial(segment_files.all_copied_into, shelf.files, share)
-        made = on_executors(spark, work, shared, at_once=at_once)
+        sizes = [sizes_of([s for _, s, _ in task]) for task in shared]
+        made = read_on_executors(spark, shelf.files, work, shared, sizes, at_once=at_once)
     check_written(shelf.files, [each for task in made for each in task if isinstance(each, Segment)])
     return [made[number % tasks][number // tasks] for number in range(len(files))]
 
@@ -91,9 +92,11 @@ def send(
     there = files.at(target.root)
     try:
         with pace.share(len(segments)) as (at_once, share):
-            made = on_executors(
-                spark, partial(segment_files.upload_segment, files, target, share), segments, at_once=at_once
+            work, sizes = (
+                partial(segment_files.upload_segment, files, target, share),
+                [sizes_of([s]) for s in segments],
             )
+            made = read_on_executors(spark, files, work, segments, sizes, at_once=at_once)
     except BaseException:
         # A task that was killed could not delete its partly written objects.
         with suppress(StrandlineError):
@@ -115,7 +118,8 @@ def damages(
     """
     shapes: Sequence[TableSchema | None] = schemas or [None] * len(segments)
     files = [pair for pair in zip(segments, shapes, strict=True) if pair[0].file is not None]
-    read = iter(on_executors(spark, partial(_damage, shelf.files), files))
+    sizes = [sizes_of([segment]) for segment, _ in files]
+    read = iter(read_on_executors(spark, shelf.files, partial(_damage, shelf.files), files, sizes))
     return [next(read) if s.file is not None else segment_files.damage(shelf.files, s) for s in segments]
 
 
@@ -125,13 +129,16 @@ def _damage(files: Files, of: tuple[Segment, TableSchema | None]) -> Finding | N
 
 def losses(spark: SparkSession, files: Everywhere, segments: Sequence[Segment]) -> list[Finding | None]:
     """Return for each segment whether its file is missing or has the wrong size."""
-    read = iter(on_executors(spark, partial(segment_files.loss, files), _files(segments)))
+    asked = _files(segments)
+    sizes = [sizes_of([s]) for s in asked]
+    read = iter(read_on_executors(spark, files, partial(segment_files.loss, files), asked, sizes))
     return [next(read) if s.file is not None else None for s in segments]
 
 
 def describe(spark: SparkSession, shelf: Shelf, form: Form, names: Sequence[str]) -> list[Described]:
     """Make the files that a job wrote durable and describe them, in their order."""
-    return on_executors(spark, partial(segment_files.finish_file, shelf.files, form), names)
+    work = partial(segment_files.finish_file, shelf.files, form)
+    return read_on_executors(spark, shelf.files, work, names, [[(name, None)] for name in names])
 
 
 def _files(segments: Sequence[Segment]) -> list[Segment]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 from zipimport import zipimporter
 
@@ -14,13 +15,13 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from strandline.errors import StrandlineError
-from strandline.storage.files import MissingFile
+from strandline.storage.files import Files
 from strandline.storage.spark.columns import col
 from strandline.storage.spark.failures import CARRIED
 from strandline.storage.spark.session import ship, working
-from strandline.storage.task_reports import check_missing
+from strandline.storage.task_reports import Sizes, check_reports, report
 
-__all__ = ["on_executors"]
+__all__ = ["on_executors", "read_on_executors"]
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -40,8 +41,7 @@ def on_executors(
 ) -> list[R]:
     """Return the result of ``work`` for each item.
 
-    Spark may run an item more than once, even at the same time; one of the results is returned. Raises
-    Unavailable if a task does not find a file that exists on the driver.
+    Spark may run an item more than once, even at the same time; one of the results is returned.
 
     Args:
         work: a picklable function of a module that does not import PySpark.
@@ -57,8 +57,6 @@ def on_executors(
                 del sys.path_importer_cache[place]
         try:
             return pickle.dumps(work(pickle.loads(packed)))
-        except MissingFile as error:
-            return pickle.dumps(error)  # The driver decides whether the file is really missing.
         except StrandlineError as error:
             raise RuntimeError(CARRIED.format(error)) from error
 
@@ -76,9 +74,24 @@ def on_executors(
         elif at_once is not None:
             tasks = tasks.coalesce(at_once)
         rows = tasks.select(col(_PLACE), function(col(_THING)).alias(_THING)).collect()
-    results = [pickle.loads(row[_THING]) for row in sorted(rows, key=lambda row: int(row[_PLACE]))]
-    check_missing(results)
-    for result in results:
-        if isinstance(result, MissingFile):
-            raise result
-    return results
+    return [pickle.loads(row[_THING]) for row in sorted(rows, key=lambda row: int(row[_PLACE]))]
+
+
+def read_on_executors(
+    spark: SparkSession,
+    files: Files,
+    work: Callable[[A], R],
+    things: Sequence[A],
+    sizes: Sequence[Sizes],
+    *,
+    at_once: int | None = None,
+) -> list[R]:
+    """Return the result of ``work`` for each item, as ``on_executors`` does.
+
+    Raises Unavailable if a task finds a file missing or with another size that is whole on the driver.
+
+    Args:
+        sizes: for each item the files that its task reads.
+    """
+    tasks = list(zip(things, sizes, strict=True))
+    return check_reports(files, on_executors(spark, partial(report, files, work), tasks, at_once=at_once))
