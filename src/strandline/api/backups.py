@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.api.result import Result, moment
 from strandline.backups import collection_ddl
-from strandline.backups.backup.full import FullNeeded
+from strandline.backups.backup.full import FullNeeded, full_because
 from strandline.backups.collection import (
     CHECK,
     CLUSTER,
@@ -165,6 +165,8 @@ def build_request(db: Database, statement: st.Statement) -> tuple[str, Any]:
         case st.Backup():
             limits = limits_of(StatementOptions("BACKUP", statement.settings, LIMITS), db.runtime.limits)
             request = CollectionRequest(collection=statement.collection, limits=limits)
+            if statement.or_full and (because := _damage(db, statement.collection)) is not None:
+                return "backup", replace(request, because=because)
             return "incremental backup" if statement.incremental else "backup", request
         case st.CopyBackup():
             options = StatementOptions("COPY BACKUP", statement.settings, (ENCRYPTION, *LIMITS))
@@ -183,6 +185,11 @@ def build_request(db: Database, statement: st.Statement) -> tuple[str, Any]:
                 )
             return "compact backups", CompactRequest(collection=collection, backup=backup, limits=limits)
     raise AssertionError(statement)
+
+
+def _damage(db: Database, collection: str) -> str | None:
+    with db.guard(), db.runtime.catalog.read() as conn:
+        return full_because(conn, collection)
 
 
 def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Result:

@@ -114,8 +114,8 @@ class Collection:
 
         Args:
             incremental: Take only what changed since the last backup.
-            full_if_needed: Take an increment, or a full backup where an increment is not possible;
-                ``full_because`` of the result says why.
+            full_if_needed: Take an increment, or a full backup where an increment is not possible or, because
+                of a damaged object, could not be restored; ``full_because`` of the result says why.
         """
         limits = _settings(MAX_BYTES_PER_SECOND=max_bytes_per_second, COPIES=copies)
         statement = st.Backup(

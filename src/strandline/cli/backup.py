@@ -27,7 +27,8 @@ def backup(
         bool,
         typer.Option(
             "--full-if-needed",
-            help="Take an incremental backup, or a full one if that is not possible. The result says why.",
+            help="Take an incremental backup, or a full one if that is not possible or could not be "
+            "restored. The result says why.",
         ),
     ] = False,
     max_rate: MaxRate = None,

@@ -260,6 +260,44 @@ def test_damage_that_a_restore_finds_is_known_from_then_on(db: Database, place: 
     assert restorable_until(db) is not None
 
 
+def taken(db: Database, statement: str) -> tuple[str, str | None]:
+    """Take a backup; return its kind, and why it is a full one."""
+    result = db.operation(str(db.sql(statement).operation_id)).result
+    assert result is not None
+    return result["backup"].rpartition("_")[2], result.get("because")
+
+
+@pytest.mark.parametrize("kind", ["folder"])
+@pytest.mark.parametrize("db", [0], indirect=True)
+def test_a_full_backup_is_taken_if_the_chain_needs_a_damaged_object(db: Database, place: Place) -> None:
+    name = place.names()[0]
+    place.damage(name)
+    assert taken(db, "BACKUP c INCREMENTAL OR FULL") == ("incremental", None), "the damage is not known"
+    with pytest.raises(Corrupted):
+        db.sql("RESTORE c INTO `again`")
+    assert taken(db, "BACKUP c INCREMENTAL") == ("incremental", None), "it was asked for"
+    assert restorable_until(db) is None
+    last = backups(db)[-1]
+    because = f"{last} cannot be restored: the file {place.url}/{name} is damaged (of {backups(db)[0]})"
+    assert because in str(db.sql("EXPLAIN BACKUP c INCREMENTAL OR FULL").rows())
+    assert taken(db, "BACKUP c INCREMENTAL OR FULL") == ("full", because)
+    assert taken(db, "BACKUP c INCREMENTAL OR FULL") == ("incremental", None)
+    assert restorable_until(db) is not None
+    assert db.verify("c") == []
+
+
+@pytest.mark.parametrize("kind", ["folder"])
+def test_no_full_backup_is_taken_if_it_would_need_the_damaged_object_as_well(
+    connect: Callable[..., Database], tmp_path: Path
+) -> None:
+    db = connect(inline_rows=0)
+    begin(db, Place("cluster"))
+    for file in (tmp_path / "w/data").rglob("*.parquet"):
+        file.write_bytes(file.read_bytes()[:-1])
+    assert db.verify("c") != []
+    assert taken(db, "BACKUP c INCREMENTAL OR FULL") == ("incremental", None)
+
+
 @pytest.mark.parametrize("kind", ["folder"])
 @pytest.mark.parametrize("db", [0], indirect=True)
 def test_one_process_at_a_time_repairs(db: Database, place: Place, connect: Callable[..., Database]) -> None:

@@ -30,11 +30,14 @@ from strandline.backups.record import (
     SliceRecord,
     TableRecord,
     changefeeds_of,
+    collection_path,
     next_name,
     require_collection,
     stream_name,
 )
 from strandline.backups.retention.expiry import retain
+from strandline.backups.verify.damage import find_damaged
+from strandline.backups.verify.verification_history import key_of, list_damaged_objects
 from strandline.catalog import bulk_paths, chains, paths, sizes
 from strandline.catalog.bulk_paths import NewPath
 from strandline.catalog.operations import CREATED_STATES, OperationRow
@@ -87,6 +90,26 @@ def take_full(collection: Path) -> str:
     """Return the hint of ``FullNeeded``."""
     name = word(collection.name)
     return f"Take a full backup first: BACKUP {name}, or BACKUP {name} INCREMENTAL OR FULL."
+
+
+def full_because(conn: Connection, collection: str) -> str | None:
+    """Return why an increment on the last backup could not be restored, if a full backup could be.
+
+    A full backup shares no damaged object of the repository. It needs the objects of the tables themselves,
+    so it would not help if one of these is damaged.
+    """
+    path = paths.find(conn, collection_path(collection))
+    if path is None or not (damaged := find_damaged(conn, path)):
+        return None
+    last = paths.backups(conn, path, last=True)[0].name
+    if last not in damaged:
+        return None
+    tables = [TableInfo.of(member) for member in member_tables(conn, path)]
+    ids = [i for table in tables for i in (table.id, *(ref.impl_id for ref in table.indexes))]
+    objects = {
+        key_of(s) for held in chains.segments_of_backups(conn, ids, current_step(conn)).values() for s in held
+    }
+    return None if objects & list_damaged_objects(conn) else f"{last} cannot be restored: {damaged[last]}"
 
 
 def check_ours(path: Path, collection: CollectionRecord) -> None:
