@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from strandline import Database
+<<<<<<< HEAD:tests/backups/test_health.py
 from strandline.backups.health import Standing, VerifiedLevel, standings
 from strandline.backups.verify.verification_history import BackupReport, Level, keep_reports
+=======
+from strandline.backups.standing import Standing, standings
+from strandline.backups.verified import BackupReport, Level, keep_reports
+>>>>>>> fffc192 (metrics: count damage that a restore or a copy found):tests/backups/test_standing.py
 from tests.backups.reading import CLUSTER
 from tests.world import ManualClock
 
@@ -53,18 +58,15 @@ def test_how_a_collection_stands(db: Database, clock: ManualClock) -> None:
     assert restorable(db) == 3, "nobody has found anything wrong"
     report(db, clock, "chain", True, True, True, True)
     report(db, clock, "checksums", True, True, False, False)
-    assert standing(db).verified == {
-        "chain": VerifiedLevel(time=clock.now() - 1, broken=0),
-        "checksums": VerifiedLevel(time=clock.now(), broken=2),
-    }
+    assert standing(db).verified == {"chain": clock.now() - 1, "checksums": clock.now()}
+    assert standing(db).broken == {"chain": 0, "checksums": 2}
     assert restorable(db) == 1
     report(db, clock, "files", True, True, True, True)
     assert restorable(db) == 1, "that was not as close a look"
     report(db, clock, "checksums", True, True, True, False)
     assert restorable(db) == 2
-    assert standing(db).verified["checksums"] == VerifiedLevel(time=clock.now(), broken=1), (
-        "the last look counts"
-    )
+    assert standing(db).verified["checksums"] == clock.now()
+    assert standing(db).broken["checksums"] == 1, "the last look counts"
     report(db, clock, "restore", True, True, True, True)
     assert restorable(db) == 3, "a closer one has found it well since"
     report(db, clock, "chain", False, False, False, False)

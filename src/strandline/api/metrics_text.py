@@ -81,7 +81,8 @@ VERIFIED = Gauge(
 )
 BROKEN = Gauge(
     "strandline_backups_not_restorable",
-    "Number of backups that the last verification at a level has found unrestorable.",
+    "Number of backups that are known to be unrestorable, by the level that found it. Damage that a "
+    "restore or a copy found counts at the level checksums.",
     ("collection", "level"),
 )
 HELD = Gauge(
@@ -213,9 +214,10 @@ def _collection(conn: Connection, standing: Standing) -> Iterator[Sample]:
         yield RESTORABLE_HERE, of, standing.restorable.time
     if standing.unsent:
         yield UNSENT_SINCE, of, standing.unsent[0].time
-    for level, found in standing.verified.items():
-        yield VERIFIED, (*of, level), found.time
-        yield BROKEN, (*of, level), found.broken
+    for level, time in standing.verified.items():
+        yield VERIFIED, (*of, level), time
+    for level, count in standing.broken.items():
+        yield BROKEN, (*of, level), count
 
 
 def _streams(conn: Connection, held: Mapping[int, int], now: float) -> Iterator[Sample]:

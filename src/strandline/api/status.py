@@ -15,8 +15,14 @@ from strandline import names, records
 from strandline.backups.collection import CLUSTER, CollectionRecord
 from strandline.backups.health import Standing, Unprotected, find_unprotected, standings
 from strandline.backups.record import BackupHead
+<<<<<<< HEAD
 from strandline.catalog import monitoring, owners
 from strandline.catalog.monitoring import Failed, Lag, Unfinished
+=======
+from strandline.backups.standing import Standing, Unprotected, standings, unprotected
+from strandline.backups.verified import LEVELS
+from strandline.catalog import owners, watch
+>>>>>>> fffc192 (metrics: count damage that a restore or a copy found)
 from strandline.catalog.operations import Failure
 from strandline.errors import InvalidArgument
 from strandline.runtime import Runtime
@@ -77,7 +83,7 @@ class LastBackup:
 
 @dataclass(frozen=True, kw_only=True)
 class LastVerification:
-    """The last verification of a collection. ``broken`` is the number of unrestorable backups it found."""
+    """The last verification of a collection. ``broken``: number of unrestorable backups at its level."""
 
     level: str
     time: float
@@ -237,8 +243,9 @@ def _verification(standing: Standing, now: float) -> LastVerification | None:
     """Return the last verification; of two at the same time, the one of the higher level."""
     if not standing.verified:
         return None
-    level, found = max(enumerate(standing.verified.items()), key=lambda at: (at[1][1].time, at[0]))[1]
-    return LastVerification(level=level, time=found.time, age=_age(found.time, now), broken=found.broken)
+    level = max(standing.verified, key=lambda level: (standing.verified[level], LEVELS.index(level)))
+    time = standing.verified[level]
+    return LastVerification(level=level, time=time, age=_age(time, now), broken=standing.broken[level])
 
 
 def _time(head: BackupHead | None) -> float | None:

@@ -28,14 +28,6 @@ from strandline.catalog.paths import READY, Path
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifiedLevel:
-    """Time of the last verification at a level, and the number of backups it found not restorable."""
-
-    time: float
-    broken: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Standing:
     """State of a collection in one snapshot.
 
@@ -45,6 +37,9 @@ class Standing:
         here: Names of the restorable backups: no verification has found them not restorable, and they need no
             object that is known to be damaged.
         elsewhere: Names of the backups among them that can be restored after this machine is lost.
+        verified: Times of the last verification, by level.
+        broken: Number of backups that are known to be not restorable, by the level that found it.
+            Damage that a restore or a copy found counts at the level "checksums".
     """
 
     collection: Path
@@ -52,7 +47,8 @@ class Standing:
     chain_length: int
     here: frozenset[str]
     elsewhere: frozenset[str]
-    verified: Mapping[Level, VerifiedLevel]
+    verified: Mapping[Level, float]
+    broken: Mapping[Level, int]
 
     @property
     def last(self) -> tuple[Path, BackupHead] | None:
@@ -113,6 +109,7 @@ def _standing(conn: Connection, collection: Path) -> Standing:
         for path, head in heads
         if head.name not in damaged and _is_restorable(reports.get(path.id, ()))
     }
+<<<<<<< HEAD:src/strandline/backups/health.py
     storage = collection.record(CollectionRecord).settings.storage
     sent = find_sent_chains(((head.name, head.parent, head.stored) for _, head in heads), storage)
     at_levels = {}
@@ -121,13 +118,25 @@ def _standing(conn: Connection, collection: Path) -> Standing:
         if found:
             broken = sum(not report.restorable for _, report in found)
             at_levels[level] = VerifiedLevel(time=max(time for time, _ in found), broken=broken)
+=======
+    storage = collection.record(Collection).settings.storage
+    sent = sent_chains(((head.name, head.parent, head.stored) for _, head in heads), storage)
+    times: dict[Level, float] = {}
+    broken: dict[Level, set[str]] = {}
+    for time, report in chain.from_iterable(reports.values()):
+        times[report.level] = max(time, times.get(report.level, time))
+        broken.setdefault(report.level, set()).update(() if report.restorable else (report.backup,))
+    if damaged:
+        broken.setdefault(verified.last_damage(conn, collection.id)[1], set()).update(damaged)
+>>>>>>> fffc192 (metrics: count damage that a restore or a copy found):src/strandline/backups/standing.py
     return Standing(
         collection=collection,
         backups=heads,
         chain_length=_chain_length([head for _, head in heads]),
         here=frozenset(here),
         elsewhere=frozenset(here & sent),
-        verified=at_levels,
+        verified=times,
+        broken={level: len(found) for level, found in broken.items()},
     )
 
 

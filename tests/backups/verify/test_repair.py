@@ -236,7 +236,10 @@ def test_damage_that_a_copy_finds_is_known_from_then_on(db: Database, place: Pla
     with pytest.raises(Corrupted):
         db.sql(f"COPY BACKUP '{backups(db)[0]}' FROM c TO '{tmp_path / 'copy'}'")
     assert restorable_until(db) is None
+    assert 'strandline_backups_not_restorable{collection="c",level="checksums"} 1.0' in db.metrics()
+    assert "strandline_backup_verified_timestamp_seconds{" not in db.metrics(), "nothing was verified"
     db.sql("BACKUP c")
+    assert "strandline_backups_not_restorable{" not in db.metrics()
     assert db.verify("c") == []
 
 
