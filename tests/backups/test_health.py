@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from strandline import Database
-<<<<<<< HEAD:tests/backups/test_health.py
-from strandline.backups.health import Standing, VerifiedLevel, standings
+from strandline.backups.health import Standing, standings
 from strandline.backups.verify.verification_history import BackupReport, Level, keep_reports
-=======
-from strandline.backups.standing import Standing, standings
-from strandline.backups.verified import BackupReport, Level, keep_reports
->>>>>>> fffc192 (metrics: count damage that a restore or a copy found):tests/backups/test_standing.py
 from tests.backups.reading import CLUSTER
 from tests.world import ManualClock
 

@@ -15,14 +15,9 @@ from strandline import names, records
 from strandline.backups.collection import CLUSTER, CollectionRecord
 from strandline.backups.health import Standing, Unprotected, find_unprotected, standings
 from strandline.backups.record import BackupHead
-<<<<<<< HEAD
+from strandline.backups.verify.verification_history import LEVELS
 from strandline.catalog import monitoring, owners
 from strandline.catalog.monitoring import Failed, Lag, Unfinished
-=======
-from strandline.backups.standing import Standing, Unprotected, standings, unprotected
-from strandline.backups.verified import LEVELS
-from strandline.catalog import owners, watch
->>>>>>> fffc192 (metrics: count damage that a restore or a copy found)
 from strandline.catalog.operations import Failure
 from strandline.errors import InvalidArgument
 from strandline.runtime import Runtime

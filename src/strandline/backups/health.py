@@ -109,26 +109,15 @@ def _standing(conn: Connection, collection: Path) -> Standing:
         for path, head in heads
         if head.name not in damaged and _is_restorable(reports.get(path.id, ()))
     }
-<<<<<<< HEAD:src/strandline/backups/health.py
     storage = collection.record(CollectionRecord).settings.storage
     sent = find_sent_chains(((head.name, head.parent, head.stored) for _, head in heads), storage)
-    at_levels = {}
-    for level in LEVELS:
-        found = [(time, r) for listed in reports.values() for time, r in listed if r.level == level]
-        if found:
-            broken = sum(not report.restorable for _, report in found)
-            at_levels[level] = VerifiedLevel(time=max(time for time, _ in found), broken=broken)
-=======
-    storage = collection.record(Collection).settings.storage
-    sent = sent_chains(((head.name, head.parent, head.stored) for _, head in heads), storage)
     times: dict[Level, float] = {}
     broken: dict[Level, set[str]] = {}
     for time, report in chain.from_iterable(reports.values()):
         times[report.level] = max(time, times.get(report.level, time))
         broken.setdefault(report.level, set()).update(() if report.restorable else (report.backup,))
     if damaged:
-        broken.setdefault(verified.last_damage(conn, collection.id)[1], set()).update(damaged)
->>>>>>> fffc192 (metrics: count damage that a restore or a copy found):src/strandline/backups/standing.py
+        broken.setdefault(verification_history.last_damage(conn, collection.id)[1], set()).update(damaged)
     return Standing(
         collection=collection,
         backups=heads,
