@@ -259,7 +259,7 @@ ELSEWHERE = {
     "shards that fail": "backups/restore/test_faults.py::test_a_shard_is_tried_again_with_growing_pauses",
     "deadline": "backups/restore/test_restore.py::test_a_restore_without_any_time_leaves_nothing",
     "path under another operation": "backups/restore/test_operations.py::test_a_second_restore_is_refused_while_one_runs",
-    "lost race of transactions": "tables/test_transactions.py::test_what_others_changed_is_a_conflict",
+    "lost race of transactions": "tables/test_transactions.py::test_a_transaction_gives_up_only_after_many_tries",
     "version that siblings agree on": "catalog/test_versions.py::test_the_first_claims_and_its_siblings_join",
     "repeated claim of one part": "catalog/test_versions.py::test_the_first_claims_and_its_siblings_join",
     "claims after publication": "catalog/test_versions.py::test_apply_moves_all_of_them_and_the_table_lists_its_index_anew",

@@ -155,7 +155,7 @@ def test_so_many_bytes_of_files_pass_through_the_process(
     size = sum(s.bytes for s in stored if s.file)
     call = {
         "copy": lambda s: s.copy([Copies(stored, "copies")], Pace(Limits(), SystemClock()), among=10**9),
-        "damaged": lambda s: s.checks.damaged(stored),
+        "damaged": lambda s: s.checks.find_damaged(stored),
         "digest": lambda s: s.checks.digest(State(KV, Chain(tuple(stored), 3))),
     }[name]
     assert call(Here(files, Settings(bulk_bytes=size, bulk_rows=1))) is not None

@@ -24,7 +24,7 @@ from strandline.storage.keyring import UserKey, create
 from strandline.storage.order import Finding
 from strandline.storage.probe import answer_question, check_answers, write_question
 from strandline.storage.task_reports import (
-    Report,
+    TaskReport,
     check_reports,
     check_rows,
     check_written,
@@ -84,10 +84,10 @@ def _content(files: LocalFiles, segment: Segment) -> bytes:
     return b"".join(map(bytes, read_checked(files, segment.file or "", checksum_of(b"abc"))))
 
 
-def _run(files: LocalFiles, work: Callable[[LocalFiles, Segment], Any], each: Segment) -> Report[Any]:
+def _run(files: LocalFiles, work: Callable[[LocalFiles, Segment], Any], each: Segment) -> TaskReport[Any]:
     """Return what a task reports where the warehouse's path leads to ``files``."""
     found = report(files, partial(work, files), (each, sizes_of([each])))
-    return cast("Report[Any]", pickle.loads(pickle.dumps(found)))
+    return cast("TaskReport[Any]", pickle.loads(pickle.dumps(found)))
 
 
 @pytest.mark.parametrize("name", ["d/missing", "d/shorter"])
@@ -99,7 +99,7 @@ def test_a_file_that_is_lost_only_for_a_task_is_not_damaged(
     there.write("d/shorter", b"ab")
     found = _run(there, work, segment(name))
     with pytest.raises(Unavailable, match=f"executors do not see the file .*/here/{name}"):
-        check_reports(here, [Report(None), found])
+        check_reports(here, [TaskReport(None), found])
 
 
 @pytest.mark.parametrize("content", [None, b"a"])

@@ -165,7 +165,7 @@ def test_processes_that_race_for_keys_never_get_the_same(
 # --- index builds -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("when", ["entries", "repeated"])
+@pytest.mark.parametrize("when", ["entries", "find_repeated_keys"])
 @pytest.mark.parametrize("key", ["a", "new", None])
 def test_rows_that_come_while_an_index_is_built_are_looked_at(
     connect: Callable[..., Database], monkeypatch: pytest.MonkeyPatch, key: str, when: str
@@ -176,7 +176,7 @@ def test_rows_that_come_while_an_index_is_built_are_looked_at(
         "CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'a'), (2, 'b')"
     )
     # A change may also leave the index unchanged.
-    part: Any = one.runtime.store.checks if when == "repeated" else one.runtime.store
+    part: Any = one.runtime.store.checks if when == "find_repeated_keys" else one.runtime.store
     work, late = getattr(part, when), [((3, key), (4, "d")) if key else ((1, "a"),)]
 
     def overtaken(*given: Any) -> Any:

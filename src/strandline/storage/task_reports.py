@@ -28,8 +28,8 @@ from strandline.storage.order import Finding
 __all__ = [
     "HINT",
     "REPOSITORY",
-    "Report",
     "Sizes",
+    "TaskReport",
     "blind_readers",
     "blind_writers",
     "check_reports",
@@ -83,7 +83,7 @@ def check_written(files: Files, segments: Sequence[Segment], place: str = WAREHO
 
 
 @dataclass(frozen=True)
-class Report(Generic[R]):
+class TaskReport(Generic[R]):
     """Result of one task, or its error. ``lost``: files that it found missing or with another size."""
 
     result: R | Corrupted
@@ -95,21 +95,21 @@ def sizes_of(segments: Sequence[Segment]) -> Sizes:
     return [(s.file, s.bytes) for s in segments if s.file is not None]
 
 
-def report(files: Files, work: Callable[[A], R], task: tuple[A, Sizes]) -> Report[R]:
+def report(files: Files, work: Callable[[A], R], task: tuple[A, Sizes]) -> TaskReport[R]:
     """Run a task on an executor. If it finds damage, report which of its files are lost there."""
     thing, sizes = task
     try:
         result = work(thing)
     except Corrupted as error:
         if lost := [each for each in sizes if _is_lost(files, *each)]:
-            return Report(error, lost)
+            return TaskReport(error, lost)
         raise
     found: Sequence[Any] = result if isinstance(result, list) else (result,)
     is_damaged = any(isinstance(each, Corrupted | Finding) for each in found)
-    return Report(result, [each for each in sizes if _is_lost(files, *each)] if is_damaged else ())
+    return TaskReport(result, [each for each in sizes if _is_lost(files, *each)] if is_damaged else ())
 
 
-def check_reports(files: Files, reports: Sequence[Report[R]]) -> list[R]:
+def check_reports(files: Files, reports: Sequence[TaskReport[R]]) -> list[R]:
     """Return the results of tasks. Raise the error of a task that failed.
 
     If a file that is lost for a task is whole for this process, raise Unavailable.

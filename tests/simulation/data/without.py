@@ -40,7 +40,7 @@ def moment() -> AbstractContextManager[None]:
         finally:
             moment.step = step
 
-    return replaced(Moments, _planned=as_of_now)
+    return replaced(Moments, _plan_table=as_of_now)
 
 
 def kept() -> AbstractContextManager[None]:
@@ -87,7 +87,7 @@ def touched() -> AbstractContextManager[None]:
 
 def session() -> AbstractContextManager[None]:
     """Files of an ended session are committed although they may have been collected."""
-    return replaced(sessions, ended_writer=lambda conn, files: None)
+    return replaced(sessions, find_ended_writer=lambda conn, files: None)
 
 
 def live() -> AbstractContextManager[None]:
@@ -133,7 +133,7 @@ def grace() -> AbstractContextManager[None]:
 @contextlib.contextmanager
 def collected() -> Iterator[None]:
     """Missing files count as damage although their segments were collected, and reads are not recorded."""
-    with replaced(Moments, lost_since=lambda self, mark: False), said(), grace():
+    with replaced(Moments, is_lost_since=lambda self, mark: False), said(), grace():
         yield
 
 

@@ -1,0 +1,1 @@
+"""Take full and incremental backups of a collection."""

@@ -1,0 +1,1 @@
+"""Restore backups: requests, plans, targets, parts, and dry runs."""

@@ -1,0 +1,1 @@
+"""Decide which backups stay, and delete the others."""

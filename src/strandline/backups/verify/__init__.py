@@ -1,0 +1,1 @@
+"""Verify backups, remember the results, and repair damaged objects."""
