@@ -1,4 +1,4 @@
-"""What the Python API tells about backup collections, backups and restores."""
+"""Types of the Python API for backup collections, backups and restores."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class PlannedTable:
 
 @dataclass(frozen=True, kw_only=True)
 class RestorePlan:
-    """What a restore would do. Nothing is changed by making a plan.
+    """The plan of a restore. Making a plan changes nothing.
 
     Attributes:
         backup: The backup that would be restored.
@@ -188,7 +188,7 @@ def backup_info(record: BackupRecord, result: BackupResult | None = None) -> Bac
 
 
 def collection_info(path: Path, backups: int) -> CollectionInfo:
-    """Describe a collection that has so many ``backups``."""
+    """Describe a collection. ``backups``: how many it has."""
     collection = path.record(CollectionRecord)
     settings = collection.settings
     return CollectionInfo(

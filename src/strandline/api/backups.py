@@ -55,8 +55,8 @@ def create_collection(db: Database, statement: st.CreateBackupCollection) -> Res
         and made.settings.storage != CLUSTER
         and db.runtime.settings.has_repository_key
     ):
-        # One that is plain and was not meant to be is refused here. Without a key nobody expects another one.
-        # Without a check the place need not be there yet.
+        # A key is configured: refuse a repository that exists and is not encrypted. Without the check, the
+        # place may be unreachable.
         with nullcontext() if check else suppress(Unavailable):
             db.runtime.files.open_anew(made.settings.storage)
     step = collection_ddl.create_collection(db.runtime, statement.name, made, check=check)

@@ -135,8 +135,9 @@ class Operation(Generic[T]):
     ) -> T:
         """Wait until the operation has ended, and return its result.
 
-        After ``timeout`` seconds a TIMEOUT is raised and the operation goes on. The error of a failed
-        operation is raised."""
+        Raises TIMEOUT after ``timeout`` seconds; the operation continues. Raises the error of a failed
+        operation.
+        """
         self._database.wait(self.id, timeout, on_progress)
         return self._read()
 

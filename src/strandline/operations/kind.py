@@ -73,7 +73,7 @@ class PartPlan:
 
 @dataclass(frozen=True)
 class Plan(Generic[B, G]):
-    """What an operation will do; handlers read ``body`` and ``progress`` from the ``Run``."""
+    """The plan of an operation. Handlers read ``body`` and ``progress`` from the ``Run``."""
 
     parts: Sequence[PartPlan]
     body: B

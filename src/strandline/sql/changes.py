@@ -40,7 +40,7 @@ def read_write(cursor: TokenCursor) -> Write:
 
 
 def _read_columns(cursor: TokenCursor) -> tuple[str, ...] | None:
-    """Return the list of columns, or None if there is none; a query in parentheses is not one."""
+    """Read a list of columns, and return None if a query or VALUES follows instead."""
     after = cursor.peek(1)
     is_query = after.key in (*_QUERY_WORDS, "VALUES", "(") and cursor.peek(2).key not in (",", ")")
     if not cursor.sees("(") or is_query:

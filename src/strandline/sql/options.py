@@ -1,4 +1,4 @@
-"""The reader of the settings that a statement has in WITH (...), whoever has built the statement."""
+"""Reads the settings of a statement: those in WITH (...), or those that a Python call passes."""
 
 from __future__ import annotations
 

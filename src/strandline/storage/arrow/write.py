@@ -55,7 +55,7 @@ class Changes:
         return not self.had.any() and not self.erased.any()
 
     def old_beside(self) -> pa.Table:
-        """Return the old row of each change; NULL in all columns if there was none."""
+        """Return the old row of each change, with NULL in all columns for a new key."""
         return _beside(self.old, np.cumsum(self.had) - 1, self.had)
 
 
