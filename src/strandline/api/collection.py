@@ -125,7 +125,7 @@ class Collection:
             settings=limits,
             nowait=not wait,
         )
-        return self._start(statement, self._taken)
+        return self._start(statement, self._read_backup)
 
     def backups(self) -> list[BackupInfo]:
         """Return the finished backups, oldest first."""
@@ -148,7 +148,8 @@ class Collection:
     def drop_backup(self, name: str, *, dry_run: bool = False) -> list[Decision]:
         """Remove a backup and the increments that build on it, and return these.
 
-        With ``dry_run`` nothing is removed."""
+        With ``dry_run`` nothing is removed.
+        """
         return self._remove(st.DropBackup(self.name, name, not dry_run), dry_run)
 
     def prune(self, keep: Keep | str | None = None, *, dry_run: bool = False) -> list[Decision]:
@@ -191,7 +192,8 @@ class Collection:
     ) -> BackupInfo | Operation[BackupInfo]:
         """Merge a full backup and the increments up to ``to`` (None: the last) into one full backup.
 
-        The backup ``to`` becomes a full one and keeps its name. The tables are not read."""
+        The backup ``to`` becomes a full one and keeps its name. The tables are not read.
+        """
         limits = _settings(MAX_BYTES_PER_SECOND=max_bytes_per_second, COPIES=copies)
 
         def compacted(conn: Connection, result: str) -> BackupInfo:
@@ -232,7 +234,8 @@ class Collection:
     ) -> list[BackupInfo] | Operation[list[BackupInfo]]:
         """Merge neighbouring increments from ``since`` to ``to``, and return the backups that hold them now.
 
-        None: from the first increment of the chain, and to the last backup."""
+        None: from the first increment of the chain, and to the last backup.
+        """
         limits = _settings(MAX_BYTES_PER_SECOND=max_bytes_per_second, COPIES=copies)
 
         def merged(conn: Connection, result: str) -> list[BackupInfo]:
@@ -401,7 +404,7 @@ class Collection:
             found.backup,
             at_step=found.step,
             at_timestamp=found.time,
-            tables=_restored_tables(tables),
+            tables=_tables_to_restore(tables),
             into=None if into is None else names.normalize(into),
             settings=settings,
             nowait=nowait,
@@ -439,7 +442,8 @@ class Collection:
     def drop(self, *, purge: bool = False) -> DroppedCollection:
         """Drop the collection with its backups. A repository keeps those that it has.
 
-        UNDROP brings the collection back for ``bin_seconds``; with ``purge`` it is deleted at once."""
+        UNDROP brings the collection back for ``bin_seconds``; with ``purge`` it is deleted at once.
+        """
 
         def dropped(conn: Connection, result: str) -> DroppedCollection:
             from strandline.backups.collection_ddl import DroppedCollection
@@ -458,8 +462,10 @@ class Collection:
         statement: st.Backup | st.CompactBackups | st.CopyBackup | st.Restore,
         read: Callable[[Connection, str], T],
     ) -> T | Operation[T]:
-        """Run a statement that begins an operation. Return what ``read`` makes of the result; with NOWAIT an
-        ``Operation`` that will."""
+        """Run a statement that begins an operation, and ``read`` its result.
+
+        With NOWAIT, return an ``Operation`` whose ``wait`` reads the result.
+        """
         result = self._run(statement)
         if not statement.nowait:
             return self._outcome(result, read)
@@ -474,7 +480,7 @@ class Collection:
             error.about(operation_id, HAPPENED, "The operation is done; only its result is not known.")
             raise
 
-    def _taken(self, conn: Connection, result: str) -> BackupInfo:
+    def _read_backup(self, conn: Connection, result: str) -> BackupInfo:
         taken = _read(BackupResult, result)
         return backup_info(self._record(conn, taken.backup), taken)
 
@@ -514,7 +520,7 @@ def create_collection(
 ) -> Collection:
     """Create a collection with settings by the names that SQL gives them; None: the default."""
     with db.guard():
-        listed = None if tables is None else tuple(map(names.normalize, _listed(tables)))
+        listed = None if tables is None else tuple(map(names.normalize, _require_list(tables)))
     statement = st.CreateBackupCollection(name, listed, _settings(STORAGE=_place(storage), **settings))
     for warning in run_statement(db, statement).warnings:
         warnings.warn(warning, stacklevel=3)
@@ -560,7 +566,7 @@ def _place(place: str | os.PathLike[str]) -> str:
     return place if isinstance(place, str) else os.path.abspath(os.path.expanduser(place))
 
 
-def _listed(tables: Sequence[str]) -> Sequence[str]:
+def _require_list(tables: Sequence[str]) -> Sequence[str]:
     if isinstance(tables, str) or not tables:
         raise InvalidArgument(
             f"tables cannot be {tables!r}", "Give a list of paths: tables=['orders']. None means all tables."
@@ -568,14 +574,14 @@ def _listed(tables: Sequence[str]) -> Sequence[str]:
     return tables
 
 
-def _restored_tables(tables: Sequence[str] | Mapping[str, str] | None) -> tuple[st.RestoreTable, ...]:
+def _tables_to_restore(tables: Sequence[str] | Mapping[str, str] | None) -> tuple[st.RestoreTable, ...]:
     if tables is None:
         return ()
     if isinstance(tables, Mapping):
-        _listed(list(tables))
+        _require_list(list(tables))
         pairs = tables.items()
         return tuple(st.RestoreTable(names.normalize(path), names.normalize(to)) for path, to in pairs)
-    return tuple(st.RestoreTable(names.normalize(path)) for path in _listed(tables))
+    return tuple(st.RestoreTable(names.normalize(path)) for path in _require_list(tables))
 
 
 def _read(kind: type[R], text: str) -> R:

@@ -9,7 +9,7 @@ The ``Loader`` makes sure that the versions in a plan fit: a table's description
 version of the index's implementation table. If they do not fit, the loader drops the entries and loads them
 again, a few times with a pause. Then the request fails, with both versions in the error. A plan that fits may
 still be outdated: a commit checks what it was planned with, and is refused as a whole if the catalog has
-changed since (``stale.Stale``).
+changed since (``conflicts.Stale``).
 """
 
 from __future__ import annotations

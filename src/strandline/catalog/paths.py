@@ -304,7 +304,7 @@ _BUSY = {
     "incoming restore": "restore {} is writing to it",
     "outgoing restore": "restore {} is reading from it",
 }
-"""What an operation does to a path in this state, where the state is not a verb such as ``copying``."""
+"""Descriptions of the states of a busy path that do not read as a verb, as ``copying`` does."""
 
 
 def under_operation(path: str, state: str, operation_id: str | None) -> UnderOperation:

@@ -11,8 +11,8 @@ row (``reads_from``).
 
 A process may be slow or cut off from the catalog, and be taken for dead. When it continues, the collector may
 have removed what it read or wrote, and it must do no harm. A reader learns from the catalog whether missing
-files were collected (``moment.Moments.lost_since``). Files written under an ended session are refused
-(``ended_writer``).
+files were collected (``snapshots.Moments.is_lost_since``). Files written under an ended session are refused
+(``find_ended_writer``).
 """
 
 from __future__ import annotations

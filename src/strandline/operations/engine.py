@@ -634,7 +634,7 @@ class Engine(Transitions):
         """Request that an operation be undone.
 
         The thread or process that runs it interrupts its slow work and undoes it before the next transition.
-        If there is none, this call undoes it.
+        If no process runs it, this call undoes it.
         """
         with self.catalog.write() as tx:
             operation = operations.get(tx.conn, operation_id)

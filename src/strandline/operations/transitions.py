@@ -131,7 +131,7 @@ class Transitions:
         worked = [replace(p, began=began, seconds=took, process=sessions.this_process()) for p in parts]
         both = list(zip(worked, made, strict=True))
         able = [(part, each) for part, each in both if not isinstance(each, Exception)]
-        # These advance first, because a failure may be followed by a pause.
+        # Advance these first: a failed part may wait before its next attempt.
         is_on = not able or self._advance(operation, *zip(*able, strict=True))
         for part, error in both:
             if is_on and isinstance(error, Exception):

@@ -259,5 +259,5 @@ def name_markers(source: str, tokens: Sequence[Token]) -> str:
 
 
 def values_of(tokens: Iterable[Token]) -> dict[str, Any]:
-    """Return the values of bound tokens by the names of ``named_text``."""
+    """Return the values of bound tokens by the names of ``name_markers``."""
     return {name_of(token): token.bound for token in tokens if token.is_bound}

@@ -29,7 +29,8 @@ class TableRef:
 
     At most one of ``version`` (a step), ``timestamp`` (UTC) and ``backup`` is given. ``backup`` is a
     collection and the name of one of its backups, None for the last. ``start`` and ``end`` are the offsets of
-    the reference in the query's text; ``alias_at`` is the offset for an alias if there is none.
+    the reference in the query's text; ``alias_at`` is where an alias would go, if the
+    query gives none.
     """
 
     path: str

@@ -49,7 +49,7 @@ class Expression:
     Expressions with the same text and bound values are equal.
 
     ``ast`` is sqlglot's tree of it. A single literal is only parsed when its tree is needed; any other
-    expression is parsed at once (``checked``). So an object of this class is always well formed.
+    expression is parsed at once (``check``). So an object of this class is always well formed.
     """
 
     source: str

@@ -149,7 +149,7 @@ def to_signed(words: Words) -> Signed:
 
 
 def to_unsigned(numbers: Signed) -> Words:
-    """Reverse ``signed``."""
+    """Reverse ``to_signed``."""
     return numbers.view(np.uint64)
 
 

@@ -106,7 +106,7 @@ def roots(names: Iterable[str | None]) -> set[str]:
 
 
 def _in_its_store(method: Method) -> Method:
-    """Return ``method`` for ``Everywhere``: of the store of the named file."""
+    """Build a method of ``Everywhere`` that calls ``method`` of the store that holds the file."""
 
     def routed(self: Everywhere, name: str) -> Any:
         files, inside = self.locate(name)
@@ -116,7 +116,7 @@ def _in_its_store(method: Method) -> Method:
 
 
 def _in_warehouse(method: Method) -> Method:
-    """Return ``method`` for ``Everywhere``: of the warehouse."""
+    """Build a method of ``Everywhere`` that calls ``method`` of the warehouse's files."""
 
     def routed(self: Everywhere, *args: Any, **kwargs: Any) -> Any:
         return getattr(self.own, method.__name__)(*args, **kwargs)

@@ -3,7 +3,8 @@
 All copies that one operation makes in a process share one ``Pace``.
 
 Each piece of a file waits for its share of time before it is written. So the total never exceeds the rate,
-for any number of threads and any size of files. Segments cannot be copied without a ``Pace`` (``stored.py``).
+for any number of threads and any size of files. Segments cannot be copied without a ``Pace``
+(``segment_files.py``).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class RestoreRequest(Record):
         verify: Read all data again before publication.
         copy: Copy segments instead of sharing them.
         replace: Replace existing tables, and keep these elsewhere.
-        trial: Roll back at the end; only check that a restore is possible (``trial.py``).
+        trial: Roll back at the end; only check that a restore is possible (``dry_run.py``).
         changefeeds: Create the users' changefeeds on the restored tables.
     """
 

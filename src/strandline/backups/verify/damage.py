@@ -1,7 +1,8 @@
 """Backups that are not restorable because they need a damaged object.
 
-The catalog lists the objects that verifications found damaged (``verified.py``). Each report on a backup is
-derived from that list, so the damage counts at once, also for a later backup that was never verified itself.
+The catalog lists the objects that verifications found damaged (``verification_history.py``). Each report
+on a backup is derived from that list, so the damage counts at once, also for a later backup that was never
+verified itself.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def _arithmetic(expression: Expression, columns: Mapping[str, Type], qualifier: 
         raise Beyond
     number, wide = _integer(left if mirrored else right)
     type_ = columns[name]
-    # Spark computes in int or bigint. Uint64 is a decimal in Spark, which has room for any such result.
+    # Spark computes in int or bigint. Uint64 is a decimal in Spark, which can hold every such result.
     limit = None if type_.name == "Uint64" else 63 if wide or type_.spark == "bigint" else 31
     if limit is None and wide:
         raise Beyond

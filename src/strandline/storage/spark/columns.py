@@ -97,12 +97,12 @@ def other_side(name: str) -> str:
 
 
 def rename_keys(df: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Select these columns under their ``mated`` names, for a join by ``same_key``."""
+    """Select these columns under their ``other_side`` names, for a join by ``same_key``."""
     return df.select(*(col(name).alias(other_side(name)) for name in names))
 
 
 def same_key(schema: TableSchema) -> Column:
-    """Return the condition of a join with a side whose key columns are ``renamed``."""
+    """Return the condition of a join with a side whose key columns have the names of ``rename_keys``."""
     parts = [
         col(c.name) == col(other_side(c.name))
         if c.not_null

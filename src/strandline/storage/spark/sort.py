@@ -96,7 +96,7 @@ def write_sorted(
 
     Args:
         fresh: None, for a log: find out whether all keys are new.
-        in_order: ``df`` is ``arranged`` already.
+        in_order: ``df`` has passed ``arrange`` already.
         cut: a number that grows with the key; rows with different numbers go to different files.
         once: raise RepeatedKey if a key occurs more than once.
         plain: for a fresh log: every row is an upsert, so OP and WAS columns are left out.

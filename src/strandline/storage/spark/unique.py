@@ -59,7 +59,7 @@ def find_repeated_keys(
 def _new_keys(
     spark: SparkSession, shelf: Shelf, schema: TableSchema, head: Sequence[str], brought: Sequence[Segment]
 ) -> DataFrame:
-    """Return the keys that are new in segments, under ``mated`` names."""
+    """Return the keys that are new in segments, under ``other_side`` names."""
     rows = rows_of(spark, shelf, schema, brought, [*head, OP, WAS_HI], after=BEGINNING, upto=PENDING)
     # An entry that replaces another one has the same key, which was checked before.
     new = rename_keys(rows.where((col(OP) != "E") & col(WAS_HI).isNull() & _whole(head)), head)

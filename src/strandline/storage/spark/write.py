@@ -128,8 +128,8 @@ class _Work:
     def image(self, name: str, *, of_old: bool) -> Column:
         """Return the value of a column after the write.
 
-        The row has the given columns and, with ``of_old``, the kept columns of the old row under ``mated``
-        names.
+        The row has the given columns and, with ``of_old``, the kept columns of the old row, which
+        ``other_side`` names.
         """
         column = self.schema[name]
         if name in self.schema.key:
@@ -298,7 +298,7 @@ def _old_side(work: _Work, old: DataFrame) -> DataFrame:
 def index_log(log: DataFrame, schema: TableSchema, impl: TableSchema) -> DataFrame:
     """Return the changes of an index that follow from a table's log.
 
-    The log also has the old values of the index's columns, as ``mated``.
+    The log also has the old values of the index's columns, as ``other_side``.
     """
 
     def was(name: str) -> Column:
