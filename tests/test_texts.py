@@ -13,7 +13,15 @@ from hypothesis import strategies as some
 from strandline.errors import InvalidArgument
 from strandline.types import Type, parse_type
 from strandline.types.arrays import column_to_python
-from strandline.types.texts import GUESSES, array_from_text, bytes_as_text, from_text, guess, still_fit
+from strandline.types.texts import (
+    GUESSES,
+    array_from_text,
+    bytes_as_text,
+    from_text,
+    guess,
+    still_fit,
+    texts_of_bytes,
+)
 
 TYPES = [
     *(
@@ -101,3 +109,14 @@ def test_bytes_and_numbers_are_read_as_they_are_written() -> None:
     assert from_text(parse_type("Decimal(5,2)"), "1.5", "c") == Decimal("1.50")
     with pytest.raises(InvalidArgument, match="cannot hold"):
         from_text(parse_type("Decimal(5,2)"), "1.555", "c")
+
+
+@given(some.lists(some.none() | some.binary(max_size=5), max_size=6), some.integers(0, 6), some.booleans())
+def test_a_column_of_bytes_becomes_the_texts_of_its_values(
+    values: list[bytes | None], first: int, escaped: bool
+) -> None:
+    found = texts_of_bytes(pa.array(values, pa.binary()).slice(first), escaped=escaped)
+    texts = [None if value is None else bytes_as_text(value) for value in values[first:]]
+    if escaped:
+        texts = [None if text is None else text.replace("\\", "\\\\") for text in texts]
+    assert found.to_pylist() == texts

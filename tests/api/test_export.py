@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import tracemalloc
 from collections.abc import Iterator
 from datetime import date, datetime, timezone
 from decimal import Decimal
@@ -247,6 +248,23 @@ def test_rows_are_bytes_as_soon_as_they_come(db: Database) -> None:
         assert len(pieces) > 1
         if format == "parquet":
             assert pq.read_table(pa.BufferReader(b"".join(pieces))).num_rows == 2
+
+
+@pytest.mark.parametrize("format", FORMATS[:2])
+def test_memory_does_not_depend_on_the_size_of_a_batch(format: Format) -> None:
+    """Bytes become texts of four or five times their size, a part of a batch at a time."""
+    values = pa.array([bytes(range(256)) * 64] * 1024, pa.binary())
+    table = pa.table({"k": range(1024), "b": values})
+    assert table.nbytes > 16 << 20
+    biggest = total = 0
+    tracemalloc.start()
+    for piece in encode_rows(format, table.to_reader()):
+        biggest, total = max(biggest, len(piece)), total + len(piece)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert total > 64 << 20
+    assert biggest < 8 << 20
+    assert peak < table.nbytes
 
 
 def test_nested_values_are_json() -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal, InvalidOperation
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,7 +15,15 @@ from strandline.types.arrays import array_from_user, python_to_array
 from strandline.types.names import Type, parse_type
 from strandline.types.values import coerce, refuse
 
-__all__ = ["GUESSES", "array_from_text", "bytes_as_text", "from_text", "guess", "still_fit"]
+__all__ = [
+    "GUESSES",
+    "array_from_text",
+    "bytes_as_text",
+    "from_text",
+    "guess",
+    "still_fit",
+    "texts_of_bytes",
+]
 
 _BOOLS = {"true": True, "t": True, "yes": True, "y": True, "1": True}
 _BOOLS |= {"false": False, "f": False, "no": False, "n": False, "0": False}
@@ -160,3 +169,22 @@ def guess(fitting: Sequence[Type], *, is_empty: bool) -> Type:
 def bytes_as_text(value: bytes) -> str:
     """Return bytes in the form that ``from_text`` and DuckDB read."""
     return "".join(f"\\x{byte:02X}" for byte in value)
+
+
+def texts_of_bytes(array: pa.Array, *, escaped: bool = False) -> pa.Array:
+    """Return an array of bytes in the form of ``bytes_as_text``.
+
+    ``escaped``: with each backslash doubled, as within a text of JSON.
+    """
+    digits = b"0123456789ABCDEF"
+    sign = b"\\\\x" if escaped else b"\\x"
+    table = np.frombuffer(b"".join(sign + bytes((a, b)) for a in digits for b in digits), np.uint8)
+    array = array.cast(pa.large_binary())
+    width = len(sign) + 2
+    _, offsets, data = array.buffers()
+    at = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    values = np.frombuffer(data or b"", np.uint8)[at[0] : at[-1]]
+    texts = pa.LargeStringArray.from_buffers(
+        len(array), pa.py_buffer((at - at[0]) * width), pa.py_buffer(table.reshape(256, width)[values])
+    )
+    return pc.if_else(array.is_valid(), texts, None) if array.null_count else texts

@@ -1,4 +1,8 @@
-"""Encode record batches as the bytes of a file, streamed."""
+"""Encode record batches as the bytes of a file, streamed.
+
+Texts are made on columns, a small part of a batch at a time, so that memory depends on neither the number of
+rows nor the length of their values.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,26 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal, Protocol, TypeAlias
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
-from strandline.types.texts import bytes_as_text
+from strandline.types.texts import bytes_as_text, texts_of_bytes
 
-__all__ = ["Encoder", "Format", "Pieces", "encode_rows", "encoder"]
+__all__ = ["Encoder", "Format", "encode_rows", "encoder"]
 
 Format: TypeAlias = Literal["csv", "jsonl", "parquet"]
 
+TEXT_BYTES = 1 << 20
+"""Approximate size of the rows that are made text at a time. Their text takes up to five times as much."""
 
-class Pieces(io.RawIOBase):
+
+class _Pieces(io.RawIOBase):
     """An in-memory file: an encoder writes to it, and the written bytes are taken from it."""
 
     def __init__(self) -> None:
@@ -48,81 +57,101 @@ class Pieces(io.RawIOBase):
 class Encoder(Protocol):
     """Encodes the rows of one file."""
 
-    def write(self, batch: pa.RecordBatch) -> None: ...
+    def encode(self, batch: pa.RecordBatch) -> Iterator[bytes]:
+        """Yield the bytes of rows."""
+        ...
 
-    def close(self) -> None: ...
+    def finish(self) -> Iterator[bytes]:
+        """Yield the bytes at the end of the file."""
+        ...
 
 
-def encoder(format: Format, schema: pa.Schema, sink: Pieces) -> Encoder:
-    """Return the encoder for rows with these columns that writes to ``sink``."""
+def encoder(format: Format, schema: pa.Schema) -> Encoder:
+    """Return the encoder for a file of rows with these columns."""
     if format == "parquet":
-        return _Parquet(schema, sink)
-    return _Csv(schema, sink) if format == "csv" else _JsonLines(schema, sink)
+        return _Parquet(schema)
+    return _Csv(schema) if format == "csv" else _JsonLines(schema)
 
 
 def encode_rows(format: Format, reader: pa.RecordBatchReader) -> Iterator[bytes]:
     """Yield the bytes of one file with all rows of a reader."""
-    sink = Pieces()
-    made = encoder(format, reader.schema, sink)
+    made = encoder(format, reader.schema)
     for batch in reader:
-        made.write(batch)
-        yield from sink.take()
-    made.close()
-    yield from sink.take()
+        yield from made.encode(batch)
+    yield from made.finish()
+
+
+def _small(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in batches of about TEXT_BYTES."""
+    if batch.num_rows <= 1 or batch.nbytes <= TEXT_BYTES:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _small(batch.slice(0, half))
+    yield from _small(batch.slice(half))
 
 
 class _Parquet:
-    def __init__(self, schema: pa.Schema, sink: Pieces) -> None:
-        self._writer = pq.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, compression="zstd")
+    def __init__(self, schema: pa.Schema) -> None:
+        self._sink = _Pieces()
+        self._writer = pq.ParquetWriter(pa.PythonFile(self._sink, mode="w"), schema, compression="zstd")
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def encode(self, batch: pa.RecordBatch) -> Iterator[bytes]:
         self._writer.write_batch(batch)
+        yield from self._sink.take()
 
-    def close(self) -> None:
+    def finish(self) -> Iterator[bytes]:
         self._writer.close()
+        yield from self._sink.take()
 
 
 class _Csv:
     """CSV: NULL is an empty field; every text, also an empty one, is in quotes."""
 
-    def __init__(self, schema: pa.Schema, sink: Pieces) -> None:
+    def __init__(self, schema: pa.Schema) -> None:
+        self._sink = _Pieces()
         head = io.StringIO()
         csv.writer(head, lineterminator="\n").writerow(schema.names)
-        sink.write(head.getvalue().encode())
+        self._sink.write(head.getvalue().encode())
         types = [pa.field(field.name, _csv_type(field.type)) for field in schema]
         self._schema = pa.schema(types)
         # Never closed explicitly: it needs no flush, and is freed with the writer.
         self._writer = arrow_csv.CSVWriter(
-            pa.PythonFile(sink, mode="w"),
+            pa.PythonFile(self._sink, mode="w"),
             self._schema,
             write_options=arrow_csv.WriteOptions(include_header=False),
         )
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        columns = [
-            column if column.type == field.type else _texts(column)
-            for column, field in zip(batch.columns, self._schema, strict=True)
-        ]
-        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+    def encode(self, batch: pa.RecordBatch) -> Iterator[bytes]:
+        for few in _small(batch):
+            columns = [
+                column if column.type == field.type else _texts(column)
+                for column, field in zip(few.columns, self._schema, strict=True)
+            ]
+            self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+            yield from self._sink.take()
 
-    def close(self) -> None:
+    def finish(self) -> Iterator[bytes]:
         self._writer.close()
+        yield from self._sink.take()
 
 
 def _csv_type(type_: pa.DataType) -> pa.DataType:
-    is_plain = pa.types.is_nested(type_) or pa.types.is_binary(type_) or pa.types.is_large_binary(type_)
-    return pa.string() if is_plain or pa.types.is_null(type_) else type_
+    is_made_text = pa.types.is_nested(type_) or _is_bytes(type_)
+    return pa.large_string() if is_made_text or pa.types.is_null(type_) else type_
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(type_) or pa.types.is_large_binary(type_))
 
 
 def _texts(column: pa.Array) -> pa.Array:
     if pa.types.is_null(column.type):
-        return pa.nulls(len(column), pa.string())
+        return pa.nulls(len(column), pa.large_string())
+    if _is_bytes(column.type):
+        return texts_of_bytes(column)
     values = column.to_pylist(maps_as_pydicts="lossy")
-    return pa.array([None if value is None else _text(value) for value in values], pa.string())
-
-
-def _text(value: Any) -> str:
-    return bytes_as_text(value) if isinstance(value, bytes) else _dump(_plain(value))
+    return pa.array([None if value is None else _dump(_plain(value)) for value in values], pa.large_string())
 
 
 class _JsonLines:
@@ -131,37 +160,66 @@ class _JsonLines:
     Integers are numbers of any size.
     """
 
-    def __init__(self, schema: pa.Schema, sink: Pieces) -> None:
-        self._sink = sink
+    def __init__(self, schema: pa.Schema) -> None:
         self._names = [f"{_dump(name)}: " for name in schema.names]
 
-    def write(self, batch: pa.RecordBatch) -> None:
-        columns = [_json_column(column) for column in batch.columns]
-        names, lines = self._names, []
-        for row in zip(*columns, strict=True):
-            lines.append("{" + ", ".join(map(str.__add__, names, row)) + "}\n")
-        self._sink.write("".join(lines).encode())
+    def encode(self, batch: pa.RecordBatch) -> Iterator[bytes]:
+        for few in _small(batch):
+            parts: list[Any] = []
+            for name, column in zip(self._names, few.columns, strict=True):
+                parts += [", " if parts else "{", name, _json_column(column)]
+            if parts:
+                yield _content(pc.binary_join_element_wise(*map(_large, [*parts, "}\n", ""])))
 
-    def close(self) -> None:
-        pass
+    def finish(self) -> Iterator[bytes]:
+        yield from ()
+
+
+def _large(part: str | pa.Array) -> pa.Scalar | pa.Array:
+    return pa.scalar(part, pa.large_string()) if isinstance(part, str) else part.cast(pa.large_string())
+
+
+def _content(texts: pa.Array) -> bytes:
+    """Return texts without NULLs one after the other."""
+    _, offsets, data = texts.buffers()
+    ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    return bytes(memoryview(data)[ends[0] : ends[-1]]) if len(texts) else b""
 
 
 def _dump(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _json_column(column: pa.Array) -> Iterable[str]:
+def _json_column(column: pa.Array) -> pa.Array:
     """Return the values of a column as JSON texts."""
     type_ = column.type
     is_whole = pa.types.is_integer(type_) or (pa.types.is_decimal(type_) and type_.scale == 0)
     if is_whole or pa.types.is_boolean(type_):
-        return ["null" if text is None else text for text in column.cast(pa.string()).to_pylist()]
+        return pc.fill_null(column.cast(pa.string()), "null")
     if pa.types.is_decimal(type_) or pa.types.is_date(type_):
-        return ["null" if text is None else f'"{text}"' for text in column.cast(pa.string()).to_pylist()]
+        return _quoted(column.cast(pa.string()))
     if pa.types.is_timestamp(type_):
-        texts = column.cast(pa.string()).to_pylist()
-        return ["null" if text is None else f'"{text.replace(" ", "T")}"' for text in texts]
-    return [_dump(_plain(value)) for value in column.to_pylist(maps_as_pydicts="lossy")]
+        return _quoted(pc.replace_substring(column.cast(pa.string()), " ", "T"))
+    if _is_bytes(type_):
+        return _quoted(texts_of_bytes(column, escaped=True))
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+        is_plain = pc.all(pc.invert(pc.match_substring_regex(column, _ESCAPED))).as_py()
+        if is_plain is not False:
+            return _quoted(column)
+    return pa.array(
+        [_dump(_plain(value)) for value in column.to_pylist(maps_as_pydicts="lossy")], pa.large_string()
+    )
+
+
+_ESCAPED = r'[\x00-\x1f"\\]'
+"""Characters that JSON writes in another way."""
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    """Return texts without special characters as JSON."""
+    sign = pa.scalar('"', texts.type)
+    joined = pc.binary_join_element_wise(sign, texts, sign, pa.scalar("", texts.type))
+    return pc.fill_null(joined, "null")
 
 
 def _plain(value: Any) -> Any:

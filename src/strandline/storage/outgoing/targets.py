@@ -26,7 +26,7 @@ from strandline.errors import AlreadyExists, InvalidArgument, PreconditionFailed
 from strandline.settings import Settings
 from strandline.storage.external.locations import MANIFEST, endings, place_of
 from strandline.storage.files import Files, LocalFiles
-from strandline.storage.outgoing.encode import Format, Pieces, encoder
+from strandline.storage.outgoing.encode import Format, encoder
 
 if TYPE_CHECKING:
     from strandline.storage.objects import ObjectFiles
@@ -285,15 +285,15 @@ def _chunks(
     target: ExportTarget, counted: _Counted, coming: Iterator[pa.RecordBatch], *, most: int | None
 ) -> Iterator[bytes]:
     """Yield the bytes of one file with the rows that come, up to about ``most`` bytes."""
-    sink = Pieces()
-    made = encoder(target.encoding, counted.schema, sink)
+    made = encoder(target.encoding, counted.schema)
+    size = 0
     for batch in coming:
-        made.write(batch)
-        yield from sink.take()
-        if most is not None and sink.tell() >= most:
+        for chunk in made.encode(batch):
+            size += len(chunk)
+            yield chunk
+        if most is not None and size >= most:
             break
-    made.close()
-    yield from sink.take()
+    yield from made.finish()
 
 
 def _pack(chunks: Iterable[bytes]) -> Iterator[bytes]:
