@@ -104,7 +104,7 @@ def copying(db: strandline.Database, folder: Path) -> dict[str, Any]:
     from strandline.errors import StrandlineError
     from strandline.storage.segment_files import Copies
     from strandline.storage.spark.tasks import on_executors
-    from strandline.storage.throttle import Pace
+    from strandline.storage.throttle import Throttle
 
     with db.runtime.catalog.read() as conn:
         ids = [paths.require(conn, p).id for p in ("/t", "/t/by_customer/indexImplTable")]
@@ -129,8 +129,8 @@ def copying(db: strandline.Database, folder: Path) -> dict[str, Any]:
         wanted = [
             Copies(segments, db.runtime.session.file_name(i)) for i, segments in zip(ids, tables, strict=True)
         ]
-        pace = Pace(db.runtime.limits, db.runtime.clock)
-        made[:] = store.copy(wanted, pace, among=sum(s.bytes for s in found))
+        throttle = Throttle(db.runtime.limits, db.runtime.clock)
+        made[:] = store.copy(wanted, throttle, among=sum(s.bytes for s in found))
 
     db.runtime.spark.range(1).collect()  # A session that is already running takes no time to start.
     seconds: dict[str, list[float]] = {"cp": [], "durable": [], "ours": []}

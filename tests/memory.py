@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from strandline.catalog.connection import Catalog
 from strandline.runtime import Runtime
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 
 
 def forget(*runtimes: Runtime) -> None:
     """What was read of segments' files is not known any more, as if the process had just started."""
     for runtime in runtimes:
-        runtime.store.shelf = Shelf(runtime.files)
+        runtime.store.cache = SegmentCache(runtime.files)
 
 
 def forget_rows(catalog: Catalog) -> None:

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from strandline.catalog.owners import Owner
     from strandline.catalog.part_progress import Attempt, ShardInfo, StageInfo
     from strandline.sql.retention_rules import Keep
-    from strandline.storage.file_plan import Recipe, RecipePart
+    from strandline.storage.file_plan import FilePlan, FilePlanPart
     from strandline.tables.check import CheckReport, Problem
     from strandline.tables.housekeeping import Report
 
@@ -105,7 +105,7 @@ _HOMES = {
     "catalog.owners": ("Owner",),
     "catalog.part_progress": ("Attempt", "ShardInfo", "StageInfo"),
     "sql.retention_rules": ("Keep",),
-    "storage.file_plan": ("Recipe", "RecipePart"),
+    "storage.file_plan": ("FilePlan", "FilePlanPart"),
     "tables.check": ("CheckReport", "Problem"),
     "tables.housekeeping": ("Report",),
 }
@@ -128,6 +128,8 @@ __all__ = [
     "Decision",
     "DroppedCollection",
     "Entry",
+    "FilePlan",
+    "FilePlanPart",
     "Keep",
     "LastBackup",
     "LastVerification",
@@ -139,8 +141,6 @@ __all__ = [
     "PlanStep",
     "PlannedTable",
     "Problem",
-    "Recipe",
-    "RecipePart",
     "Report",
     "RestorePlan",
     "RestoreResult",

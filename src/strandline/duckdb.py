@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.errors import PreconditionFailed
 from strandline.model import OP, STEP, Column
-from strandline.storage.file_plan import Recipe, RecipePart
+from strandline.storage.file_plan import FilePlan, FilePlanPart
 
 if TYPE_CHECKING:
     from strandline.api import Database
@@ -61,25 +61,25 @@ def view(
     ``name``: the view's name, by default the last part of the path. ``at`` and ``backup``: as in
     ``db.files``. Rows stored in the catalog are registered as Arrow tables, which the connection keeps.
     """
-    recipe = db.files(path, at=at, backup=backup)
+    file_plan = db.files(path, at=at, backup=backup)
     names: dict[int, str] = {}
-    for part in recipe.parts:
+    for part in file_plan.parts:
         if part.data is not None:
             names[id(part)] = f"__strandline_{uuid.uuid4().hex}"
             connection.register(names[id(part)], part.data)
-    called = name if name is not None else recipe.path.rsplit("/", 1)[1]
-    connection.execute(f"CREATE OR REPLACE TEMP VIEW {_quote(called)} AS {_text(recipe, names)}")
+    called = name if name is not None else file_plan.path.rsplit("/", 1)[1]
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW {_quote(called)} AS {_text(file_plan, names)}")
     return connection.sql(f"FROM {_quote(called)}")
 
 
-def query(recipe: Recipe) -> str:
-    """Return the DuckDB query for the rows of a recipe whose parts are all files."""
-    if any(part.data is not None for part in recipe.parts):
+def query(file_plan: FilePlan) -> str:
+    """Return the DuckDB query for the rows of a file plan whose parts are all files."""
+    if any(part.data is not None for part in file_plan.parts):
         raise PreconditionFailed(
-            f"some commits to {recipe.path} are in the catalog, not in files",
+            f"some commits to {file_plan.path} are in the catalog, not in files",
             "Pack them into files: --pack FOLDER, or db.files(path, pack=folder).",
         )
-    return _text(recipe, {})
+    return _text(file_plan, {})
 
 
 def _quote(name: str) -> str:
@@ -94,28 +94,29 @@ def _type(column: Column) -> str:
     return _TYPES.get(column.type.name, column.type.name.upper())
 
 
-def _text(recipe: Recipe, names: dict[int, str]) -> str:
-    columns = recipe.schema.columns
+def _text(file_plan: FilePlan, names: dict[int, str]) -> str:
+    columns = file_plan.schema.columns
     shown = ", ".join(f"CAST({_quote(c.physical)} AS {_type(c)}) AS {_quote(c.name)}" for c in columns)
     before, changes, after = (
-        _rows(columns, parts, names, recipe.step) for parts in (recipe.before, recipe.changes, recipe.after)
+        _rows(columns, parts, names, file_plan.step)
+        for parts in (file_plan.before, file_plan.changes, file_plan.after)
     )
-    if not recipe.changes:
-        return f"SELECT {shown} FROM ({_rows(columns, recipe.parts, names, recipe.step)})"
-    key = [_quote(c.physical) for c in recipe.schema.key_columns]
+    if not file_plan.changes:
+        return f"SELECT {shown} FROM ({_rows(columns, file_plan.parts, names, file_plan.step)})"
+    key = [_quote(c.physical) for c in file_plan.schema.key_columns]
     same = " AND ".join(f"c.{name} IS NOT DISTINCT FROM b.{name}" for name in key)
     found = [
         "SELECT * FROM (SELECT * FROM changes QUALIFY row_number() OVER (PARTITION BY "
         f"{', '.join(key)} ORDER BY {_PLACE} DESC, {STEP} DESC) = 1) WHERE coalesce({OP}, 'U') <> 'E'"
     ]
-    if recipe.before:
+    if file_plan.before:
         found.insert(0, f"SELECT * FROM ({before}) b WHERE NOT EXISTS (SELECT 1 FROM changes c WHERE {same})")
-    if recipe.after:
+    if file_plan.after:
         found.append(after)
     return f"WITH changes AS ({changes}) SELECT {shown} FROM ({' UNION ALL BY NAME '.join(found)})"
 
 
-def _rows(columns: Sequence[Column], parts: Sequence[RecipePart], names: dict[int, str], step: int) -> str:
+def _rows(columns: Sequence[Column], parts: Sequence[FilePlanPart], names: dict[int, str], step: int) -> str:
     """Return a query for the rows of some parts with all columns; columns missing in a file are NULL."""
     nulls = [f"CAST(NULL AS {_duckdb_type(c)}) AS {_quote(c.physical)}" for c in columns]
     nulls += [f"CAST(NULL AS VARCHAR) AS {OP}", f"CAST(NULL AS BIGINT) AS {STEP}", f"0 AS {_PLACE}"]

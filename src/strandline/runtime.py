@@ -12,9 +12,9 @@ from strandline.catalog.connection import Catalog
 from strandline.catalog.sessions import Session
 from strandline.clock import Clock
 from strandline.settings import Settings
-from strandline.storage.file_router import Everywhere
+from strandline.storage.file_router import FileRouter
 from strandline.storage.files import Files
-from strandline.storage.throttle import Paces
+from strandline.storage.throttle import Throttles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,8 +41,8 @@ class Runtime:
         spark: SparkSession | None = None,
     ) -> None:
         self.catalog = catalog
-        self.files = Everywhere(files, settings)
-        self.paces = Paces(clock)
+        self.files = FileRouter(files, settings)
+        self.throttles = Throttles(clock)
         self.settings = settings
         self.limits = settings.limits
         self.clock = clock

@@ -146,7 +146,7 @@ def scan(reader: Reader) -> set[tuple[Any, ...]]:
     """Scan as a process with empty caches."""
     forget(reader.runtime)
     view = reader.view("/t")
-    found = scanning.scan(reader.runtime.store.shelf, view.state)
+    found = scanning.scan(reader.runtime.store.cache, view.state)
     return set(zip(*found.to_pydict().values(), strict=True))
 
 

@@ -145,7 +145,7 @@ def _rows(
     with db.runtime.catalog.read() as conn:
         segments = chains.load(conn, slice_.target_id, record.step).segments
     for segment in segments:
-        part = read_segment(db.runtime.store.shelf, shape, segment, [*shape.names, OP, STEP])
+        part = read_segment(db.runtime.store.cache, shape, segment, [*shape.names, OP, STEP])
         columns = [column_to_python(c.type, part[c.name]) for c in shape.columns]
         rows = list(zip(*columns, strict=True))
         for step, op, row in sorted(

@@ -196,7 +196,7 @@ def reverse(db: Database, segment: Segment, schema: TableSchema, role: Role = "b
     assert segment.file is not None
     files, name = db.runtime.files.locate(segment.file)
     columns = [STEP] if role == "base" else [STEP, OP, WAS_HI, WAS_LO]
-    found = read_segment(db.runtime.store.shelf, schema, segment, [*schema.names, *columns])
+    found = read_segment(db.runtime.store.cache, schema, segment, [*schema.names, *columns])
     values = pa.array([value[::-1] for value in found["v"].to_pylist()], pa.string())
     broken = found.set_column(found.column_names.index("v"), "v", values)
     made = write_segment(

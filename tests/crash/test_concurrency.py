@@ -114,7 +114,7 @@ def look(db: Database) -> None:
 
 
 def _scan(reader: Reader, view: Any) -> list[dict[str, Any]]:
-    return scan(reader.runtime.store.shelf, view.state).to_pylist()
+    return scan(reader.runtime.store.cache, view.state).to_pylist()
 
 
 @contextmanager

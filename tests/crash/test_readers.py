@@ -67,7 +67,7 @@ def rows_of(reader: Reader) -> set[tuple[Any, ...]]:
     """Return the rows, read as by a process with empty caches."""
     forget(reader.runtime)
     view = reader.view("/t")
-    table = scan(reader.runtime.store.shelf, view.state)
+    table = scan(reader.runtime.store.cache, view.state)
     return set(zip(*(table.column(name).to_pylist() for name in ("k", "v", "n")), strict=True))
 
 
@@ -140,7 +140,7 @@ db = strandline.connect(sys.argv[1], catalog=sys.argv[2] or None)
 reader = Reader(db.runtime)
 view = reader.view("/t")
 {READY}
-print(scan(db.runtime.store.shelf, view.state).num_rows)
+print(scan(db.runtime.store.cache, view.state).num_rows)
 db.close()
 """
 

@@ -20,7 +20,7 @@ from strandline.storage.files import LocalFiles
 from strandline.storage.keys import keys_of
 from strandline.storage.rows import Mode
 from strandline.storage.segment import Inline
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.types import Type, parse_type
 from tests.storage.rowwise import Change, apply_write, is_fresh, log_table
 
@@ -89,11 +89,11 @@ class History:
     states: list[dict[Key, Row]] = field(default_factory=lambda: [{}])
     digests: list[Digest] = field(default_factory=lambda: [Digest()])
     log: list[tuple[int, Change]] = field(default_factory=list)
-    shelf: Shelf = field(init=False)
+    cache: SegmentCache = field(init=False)
     _names: Any = field(default_factory=lambda: itertools.count())
 
     def __post_init__(self) -> None:
-        self.shelf = Shelf(self.files)
+        self.cache = SegmentCache(self.files)
 
     @property
     def step(self) -> int:
@@ -136,7 +136,7 @@ class History:
 
     def merge(self, start: int, stop: int) -> None:
         """Replace the log segments ``start:stop`` by one."""
-        merged = merge_logs(self.shelf, self.schema, self.segments[start:stop], self.name())
+        merged = merge_logs(self.cache, self.schema, self.segments[start:stop], self.name())
         self.segments[start:stop] = [merged]
 
     def compact(self, count: int) -> None:
@@ -144,7 +144,7 @@ class History:
         first = self.segments[:count]
         step = first[-1].upto
         last = {change.key: at for at, change in self.log if at <= step}
-        state = scan(self.shelf, State(self.schema, Chain(tuple(first), step)))
+        state = scan(self.cache, State(self.schema, Chain(tuple(first), step)))
         keys = keys_of(self.schema, state)
         table = state.append_column(STEP, [[last[key] for key in keys]])
         self.segments[:count] = [

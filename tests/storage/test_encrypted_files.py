@@ -18,14 +18,14 @@ import pytest
 
 from strandline.errors import Corrupted, PreconditionFailed
 from strandline.storage.digest import checksum_of
-from strandline.storage.encrypted_files import SealedFiles
+from strandline.storage.encrypted_files import EncryptedFiles
 from strandline.storage.encrypted_format import HEADER_BYTES, SEALED_BYTES, TAG_BYTES, OtherMaster
 from strandline.storage.files import CHUNK, LocalFiles
 from strandline.storage.keyring import Ring
 from tests.storage.examples import QuickFiles
 
 RING = Ring(1, os.urandom(32))
-READS: dict[str, Callable[[SealedFiles], object]] = {
+READS: dict[str, Callable[[EncryptedFiles], object]] = {
     "read": lambda files: files.read("a"),
     "find": lambda files: files.find("a"),
     "chunks": lambda files: list(files.chunks("a")),
@@ -41,8 +41,8 @@ def plain(tmp_path: Path) -> LocalFiles:
 
 
 @pytest.fixture
-def files(plain: LocalFiles) -> SealedFiles:
-    return SealedFiles(plain, RING)
+def files(plain: LocalFiles) -> EncryptedFiles:
+    return EncryptedFiles(plain, RING)
 
 
 def put(files: LocalFiles, name: str, data: bytes) -> None:
@@ -51,7 +51,7 @@ def put(files: LocalFiles, name: str, data: bytes) -> None:
     files.write(name, data)
 
 
-def said(files: SealedFiles) -> set[str]:
+def said(files: EncryptedFiles) -> set[str]:
     """Read a damaged file in every way and return the error messages.
 
     Each read must report damage, and no copy of the content may stay.
@@ -65,7 +65,7 @@ def said(files: SealedFiles) -> set[str]:
     return messages
 
 
-def test_nothing_of_the_content_is_in_the_file(plain: LocalFiles, files: SealedFiles) -> None:
+def test_nothing_of_the_content_is_in_the_file(plain: LocalFiles, files: EncryptedFiles) -> None:
     files.write("a", b"a secret " * 300_000)
     files.write("b", b"a secret " * 300_000)
     assert b"secret" not in plain.read("a")
@@ -76,7 +76,9 @@ def test_nothing_of_the_content_is_in_the_file(plain: LocalFiles, files: SealedF
 @pytest.mark.parametrize(
     "size", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK - 1, 2 * CHUNK, 2 * CHUNK + 1, 5 * CHUNK // 2]
 )
-def test_any_part_of_any_size_is_what_was_written(plain: LocalFiles, files: SealedFiles, size: int) -> None:
+def test_any_part_of_any_size_is_what_was_written(
+    plain: LocalFiles, files: EncryptedFiles, size: int
+) -> None:
     content = os.urandom(size)
     files.write("a", content)
     assert files.size("a") == size
@@ -92,7 +94,7 @@ def test_any_part_of_any_size_is_what_was_written(plain: LocalFiles, files: Seal
     assert file._source.closed
 
 
-def test_what_is_read_of_a_part_is_that_part(plain: LocalFiles, files: SealedFiles) -> None:
+def test_what_is_read_of_a_part_is_that_part(plain: LocalFiles, files: EncryptedFiles) -> None:
     """Damage outside the part is not reported, damage in it is."""
     files.write("a", os.urandom(4 * CHUNK))
     put(plain, "a", flipped(plain.read("a"), HEADER_BYTES + 2 * SEALED_BYTES + 7))
@@ -110,7 +112,7 @@ def flipped(data: bytes, at: int, bit: int = 1) -> bytes:
 
 
 @pytest.mark.parametrize("bit", [0x01, 0x80])
-def test_any_flipped_bit_is_damage(plain: LocalFiles, files: SealedFiles, bit: int) -> None:
+def test_any_flipped_bit_is_damage(plain: LocalFiles, files: EncryptedFiles, bit: int) -> None:
     """Flips each byte of a small file: of the header, of the chunk and of its tag."""
     files.write("a", b"some content")
     whole = plain.read("a")
@@ -128,7 +130,7 @@ def test_any_flipped_bit_is_damage(plain: LocalFiles, files: SealedFiles, bit: i
     assert files.read("a") == b"some content"
 
 
-def test_a_flipped_bit_in_any_chunk_is_damage_and_named(plain: LocalFiles, files: SealedFiles) -> None:
+def test_a_flipped_bit_in_any_chunk_is_damage_and_named(plain: LocalFiles, files: EncryptedFiles) -> None:
     files.write("a", os.urandom(2 * CHUNK + 5))
     whole = plain.read("a")
     places = [
@@ -148,7 +150,7 @@ def test_a_flipped_bit_in_any_chunk_is_damage_and_named(plain: LocalFiles, files
 
 
 @pytest.mark.parametrize("size", [0, 12, 2 * CHUNK, 2 * CHUNK + 5])
-def test_a_file_that_was_cut_is_damage(plain: LocalFiles, files: SealedFiles, size: int) -> None:
+def test_a_file_that_was_cut_is_damage(plain: LocalFiles, files: EncryptedFiles, size: int) -> None:
     files.write("a", os.urandom(size))
     whole = plain.read("a")
     ends = {0, 1, HEADER_BYTES, len(whole)}
@@ -164,7 +166,7 @@ def test_a_file_that_was_cut_is_damage(plain: LocalFiles, files: SealedFiles, si
             assert messages == {"the file a is cut off: its end is missing"}
 
 
-def test_bytes_after_the_end_are_damage(plain: LocalFiles, files: SealedFiles) -> None:
+def test_bytes_after_the_end_are_damage(plain: LocalFiles, files: EncryptedFiles) -> None:
     for size in (0, 12, CHUNK, CHUNK + 5):
         files.remove("a")
         files.write("a", os.urandom(size))
@@ -181,7 +183,7 @@ def test_bytes_after_the_end_are_damage(plain: LocalFiles, files: SealedFiles) -
     assert "the file a has data after its end" in said(files)
 
 
-def test_a_file_that_was_exchanged_for_another_is_damage(plain: LocalFiles, files: SealedFiles) -> None:
+def test_a_file_that_was_exchanged_for_another_is_damage(plain: LocalFiles, files: EncryptedFiles) -> None:
     files.write("a", b"one")
     files.write("folder/a", b"two")
     put(plain, "a", plain.read("folder/a"))
@@ -191,7 +193,7 @@ def test_a_file_that_was_exchanged_for_another_is_damage(plain: LocalFiles, file
 
 
 def test_an_older_file_of_the_same_name_does_not_take_a_chunk_of_a_newer(
-    plain: LocalFiles, files: SealedFiles
+    plain: LocalFiles, files: EncryptedFiles
 ) -> None:
     files.write("a", os.urandom(2 * CHUNK))
     old = plain.read("a")
@@ -202,7 +204,7 @@ def test_an_older_file_of_the_same_name_does_not_take_a_chunk_of_a_newer(
     assert said(files) == {"chunk 2 of the file a, its last one, is damaged or cut off"}
 
 
-def test_chunks_that_changed_places_are_damage(plain: LocalFiles, files: SealedFiles) -> None:
+def test_chunks_that_changed_places_are_damage(plain: LocalFiles, files: EncryptedFiles) -> None:
     files.write("a", os.urandom(3 * CHUNK))
     whole = plain.read("a")
     head, first, second, third = (
@@ -217,14 +219,14 @@ def test_chunks_that_changed_places_are_damage(plain: LocalFiles, files: SealedF
     assert said(files) == {"chunk 2 of the file a, its last one, is damaged or cut off"}
 
 
-def test_a_plain_file_is_not_taken_for_a_sealed_one(plain: LocalFiles, files: SealedFiles) -> None:
+def test_a_plain_file_is_not_taken_for_a_sealed_one(plain: LocalFiles, files: EncryptedFiles) -> None:
     plain.write("a", os.urandom(10_000))
     assert said(files) == {"the file a is not encrypted, or its header is damaged"}
 
 
-def test_a_file_of_another_repository_is_named(plain: LocalFiles, files: SealedFiles) -> None:
+def test_a_file_of_another_repository_is_named(plain: LocalFiles, files: EncryptedFiles) -> None:
     files.write("a", os.urandom(CHUNK + 1))
-    other = SealedFiles(plain, Ring(1, os.urandom(32)))
+    other = EncryptedFiles(plain, Ring(1, os.urandom(32)))
     for read in READS.values():
         with pytest.raises(
             OtherMaster, match="the file a is encrypted with a key that this repository does not"
@@ -234,7 +236,7 @@ def test_a_file_of_another_repository_is_named(plain: LocalFiles, files: SealedF
 
 
 def test_a_newer_format_is_refused_and_named(
-    plain: LocalFiles, files: SealedFiles, monkeypatch: pytest.MonkeyPatch
+    plain: LocalFiles, files: EncryptedFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as later:
         later.setattr("strandline.storage.encrypted_format.FORMAT", 2)
@@ -243,12 +245,12 @@ def test_a_newer_format_is_refused_and_named(
         files.read("a")
 
 
-def test_content_goes_in_and_out_by_copies(tmp_path: Path, plain: LocalFiles, files: SealedFiles) -> None:
+def test_content_goes_in_and_out_by_copies(tmp_path: Path, plain: LocalFiles, files: EncryptedFiles) -> None:
     content = os.urandom(9 * CHUNK + 17)
     outside, checksum = QuickFiles(tmp_path / "outside"), checksum_of(content)
     outside.write("x", content)
     assert files.copy(outside, "x", "objects/x", checksum) == len(content)
-    other = SealedFiles(QuickFiles(tmp_path / "other"), Ring(4, os.urandom(32)))
+    other = EncryptedFiles(QuickFiles(tmp_path / "other"), Ring(4, os.urandom(32)))
     assert other.copy(files, "objects/x", "y", checksum) == len(content)
     assert outside.copy(other, "y", "back", checksum) == len(content)
     assert outside.read("back") == content
@@ -258,7 +260,9 @@ def test_content_goes_in_and_out_by_copies(tmp_path: Path, plain: LocalFiles, fi
 
 
 @pytest.mark.slow
-def test_arrow_reads_few_chunks_of_a_large_file(files: SealedFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arrow_reads_few_chunks_of_a_large_file(
+    files: EncryptedFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sink = pa.BufferOutputStream()
     table = pa.table({"k": range(1_000_000), "v": [os.urandom(8) for _ in range(1_000_000)]})
     pq.write_table(table, sink, row_group_size=50_000, use_dictionary=False, compression="none")
@@ -278,7 +282,7 @@ def test_arrow_reads_few_chunks_of_a_large_file(files: SealedFiles, monkeypatch:
     assert len(opened) <= 6
 
 
-def test_a_pickle_opens_what_the_original_opens_and_shows_nothing(files: SealedFiles) -> None:
+def test_a_pickle_opens_what_the_original_opens_and_shows_nothing(files: EncryptedFiles) -> None:
     files.write("a", b"1")
     there = pickle.loads(pickle.dumps(files))
     there.write("b", b"2")
@@ -304,11 +308,11 @@ def test_cryptography_is_loaded_only_for_what_is_sealed(tmp_path: Path) -> None:
 
 
 def test_without_cryptography_the_error_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, files: SealedFiles
+    monkeypatch: pytest.MonkeyPatch, files: EncryptedFiles
 ) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "cryptography"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "cryptography", None)
     with pytest.raises(PreconditionFailed, match="needs the package cryptography") as caught:
-        SealedFiles(files, Ring(1, os.urandom(32))).write("a", b"1")
+        EncryptedFiles(files, Ring(1, os.urandom(32))).write("a", b"1")
     assert "strandline[encryption]" in caught.value.hint

@@ -15,7 +15,7 @@ import pytest
 
 from strandline.errors import Corrupted, Internal, InvalidArgument, Unsupported
 from strandline.storage.digest import checksum_of
-from strandline.storage.encrypted_files import SealedFiles
+from strandline.storage.encrypted_files import EncryptedFiles
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.keyring import Ring
 from strandline.storage.location import files_at
@@ -58,7 +58,7 @@ def new(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Files]:
 
         def make_in_bucket() -> Files:
             files = files_at(f"s3://{s3.new_bucket()}/some/where", s3.settings())
-            return files if request.param == "s3" else SealedFiles(files, RING)
+            return files if request.param == "s3" else EncryptedFiles(files, RING)
 
         return make_in_bucket
 
@@ -70,7 +70,7 @@ def new(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Files]:
         if request.param == "folder":
             return files_at(tmp_path / os.urandom(8).hex())
         if request.param == "sealed in a folder":
-            return SealedFiles(LocalFiles(tmp_path / os.urandom(8).hex()), RING)
+            return EncryptedFiles(LocalFiles(tmp_path / os.urandom(8).hex()), RING)
         from obstore.store import LocalStore, MemoryStore
 
         folder = LocalStore(tmp_path / os.urandom(8).hex(), mkdir=True)
@@ -264,7 +264,7 @@ def test_another_process_gets_the_same_files(files: Files) -> None:
     there = pickle.loads(pickle.dumps(files))
     assert there.read("a") == b"1"
     assert there.location == files.location
-    if isinstance(files, SealedFiles):
+    if isinstance(files, EncryptedFiles):
         with pytest.raises(Unsupported, match="Spark cannot read the file a, which is encrypted"):
             there.path("a")
     else:

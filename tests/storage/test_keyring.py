@@ -23,7 +23,7 @@ from strandline.errors import (
 )
 from strandline.settings import Settings
 from strandline.storage import keyring
-from strandline.storage.encrypted_files import SealedFiles
+from strandline.storage.encrypted_files import EncryptedFiles
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.keyring import Ring, UserKey, WrongKey, create, open_ring, rotate
 from strandline.storage.location import files_at
@@ -96,7 +96,7 @@ def test_keys_for_different_purposes_differ() -> None:
 
 def test_what_was_sealed_stays_readable_when_the_key_is_changed(files: Files) -> None:
     ring = create(files, OLD)
-    SealedFiles(files, ring).write("objects/a", b"before")
+    EncryptedFiles(files, ring).write("objects/a", b"before")
     before = files.read("objects/a")
     done = rotate(files, OLD, NEW)
     assert (done.generation, done.left) == (2, ())
@@ -104,7 +104,7 @@ def test_what_was_sealed_stays_readable_when_the_key_is_changed(files: Files) ->
     assert sorted(files.names()) == ["keys/2.json", "objects/a"]
     changed = open_ring(files, NEW)
     assert (changed.master, changed.generation) == (ring.master, 2)
-    assert SealedFiles(files, changed).read("objects/a") == b"before"
+    assert EncryptedFiles(files, changed).read("objects/a") == b"before"
     with pytest.raises(WrongKey):
         open_ring(files, OLD)
     with pytest.raises(WrongKey):
@@ -120,9 +120,9 @@ def test_a_change_to_the_same_key_is_refused(folder: LocalFiles) -> None:
 
 
 def test_who_opened_it_before_the_change_goes_on(files: Files) -> None:
-    early = SealedFiles(files, create(files, OLD))
+    early = EncryptedFiles(files, create(files, OLD))
     rotate(files, OLD, NEW)
-    SealedFiles(files, open_ring(files, NEW)).write("objects/a", b"after")
+    EncryptedFiles(files, open_ring(files, NEW)).write("objects/a", b"after")
     assert early.read("objects/a") == b"after"
     with early.readable("objects/a") as file:
         assert file.read() == b"after"
@@ -138,13 +138,13 @@ def test_a_death_at_any_write_of_a_change_leaves_one_key_that_opens_it(tmp_path:
         root = tmp_path / str(at)
         calm = QuickFiles(root)
         ring = create(calm, OLD)
-        SealedFiles(calm, ring).write("objects/a", b"content")
+        EncryptedFiles(calm, ring).write("objects/a", b"content")
         fate = Fate(at)
         with contextlib.suppress(Death):
             rotate(MortalFiles(root, fate), OLD, NEW)
         opens = [key for key in (OLD, NEW) if _opens(calm, key)]
         assert len(opens) == 1, fate.place
-        assert SealedFiles(calm, open_ring(calm, opens[0])).read("objects/a") == b"content"
+        assert EncryptedFiles(calm, open_ring(calm, opens[0])).read("objects/a") == b"content"
         seen.add("old" if opens == [OLD] else "new")
         # Rotation can be repeated, and then removes all older keys.
         assert rotate(calm, OLD, NEW).left == ()
@@ -196,11 +196,11 @@ def test_older_keys_in_place_of_the_new_ones_are_noticed_by_what_came_later(file
     create(files, OLD)
     old = files.read("keys/1.json")
     rotate(files, OLD, NEW)
-    after = SealedFiles(files, open_ring(files, NEW))
+    after = EncryptedFiles(files, open_ring(files, NEW))
     after.write("backups/a.json", b"a manifest")
     files.remove("keys/2.json")
     files.write("keys/1.json", old)
-    rolled_back = SealedFiles(files, open_ring(files, OLD))
+    rolled_back = EncryptedFiles(files, open_ring(files, OLD))
     for read in (rolled_back.read, rolled_back.find, rolled_back.checksum, rolled_back.readable):
         with pytest.raises(
             Corrupted, match=r"the newest has generation 1, the file has generation 2"

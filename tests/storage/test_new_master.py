@@ -17,7 +17,7 @@ from strandline.backups.repository.rotate_key import rotate_key
 from strandline.clock import SystemClock
 from strandline.errors import Conflict, Corrupted, PreconditionFailed, UnderOperation
 from strandline.settings import Settings
-from strandline.storage.encrypted_files import SealedFiles
+from strandline.storage.encrypted_files import EncryptedFiles
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.keyring import (
     FirstWrapped,
@@ -45,8 +45,8 @@ def folder(tmp_path: Path) -> LocalFiles:
     return QuickFiles(tmp_path / "repository")
 
 
-def opener(files: Files, key: UserKey) -> SealedFiles:
-    return SealedFiles(files, open_ring(files, key), lambda: open_ring(files, key))
+def opener(files: Files, key: UserKey) -> EncryptedFiles:
+    return EncryptedFiles(files, open_ring(files, key), lambda: open_ring(files, key))
 
 
 def thief(files: Files, kept: bytes) -> Ring:
@@ -57,14 +57,14 @@ def thief(files: Files, kept: bytes) -> Ring:
 
 
 def test_the_old_key_and_old_keys_do_not_open_what_comes_later(folder: LocalFiles) -> None:
-    before = SealedFiles(folder, create(folder, OLD))
+    before = EncryptedFiles(folder, create(folder, OLD))
     before.write("objects/a", b"before")
     kept = folder.read("keys/1.json")
     assert rotate(folder, OLD, NEW, new_master=True).generation == 2
     after = opener(folder, NEW)
     after.write("objects/b", b"after")
     assert (after.read("objects/a"), after.read("objects/b")) == (b"before", b"after")
-    stolen = SealedFiles(folder, thief(folder, kept))
+    stolen = EncryptedFiles(folder, thief(folder, kept))
     assert stolen.read("objects/a") == b"before"
     for read in (stolen.read, stolen.find, stolen.checksum, stolen.readable):
         with pytest.raises(Corrupted, match="the file objects/b is encrypted with a key that"):
@@ -106,7 +106,7 @@ def test_a_death_at_any_write_leaves_one_key_that_opens_it(tmp_path: Path) -> No
     for at in range(1, 60):
         root = tmp_path / str(at)
         calm = QuickFiles(root)
-        SealedFiles(calm, create(calm, OLD)).write("objects/a", b"content")
+        EncryptedFiles(calm, create(calm, OLD)).write("objects/a", b"content")
         first = open_ring(calm, OLD).id
         fate = Fate(at)
         with contextlib.suppress(Death):
@@ -116,7 +116,7 @@ def test_a_death_at_any_write_leaves_one_key_that_opens_it(tmp_path: Path) -> No
             with contextlib.suppress(WrongKey):
                 opens.append((key, open_ring(calm, key)))
         ((key, ring),) = opens
-        assert SealedFiles(calm, ring).read("objects/a") == b"content", fate.place
+        assert EncryptedFiles(calm, ring).read("objects/a") == b"content", fate.place
         assert (ring.id == first) == (key == OLD)
         seen.add("old" if key == OLD else "new")
         again = rotate(calm, OLD, NEW, new_master=True)
@@ -198,7 +198,7 @@ def test_a_process_that_opened_it_before_reads_what_came_later_if_its_key_opens_
 ) -> None:
     create(folder, OLD)
     key = [OLD]
-    early = SealedFiles(folder, open_ring(folder, OLD), lambda: open_ring(folder, key[0]))
+    early = EncryptedFiles(folder, open_ring(folder, OLD), lambda: open_ring(folder, key[0]))
     early.write("objects/a", b"before")
     rotate(folder, OLD, NEW, new_master=True)
     opener(folder, NEW).write("objects/b", b"after")

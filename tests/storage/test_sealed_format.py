@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from strandline.storage.encrypted_files import SealedFiles
+from strandline.storage.encrypted_files import EncryptedFiles
 from strandline.storage.files import LocalFiles
 from strandline.storage.keyring import Ring, UserKey, create, open_ring, rotate
 from tests.storage.examples import QuickFiles
@@ -79,7 +79,7 @@ def content_of(root: Path, name: str, master: bytes) -> tuple[int, bytes]:
 def test_an_old_repository_is_read() -> None:
     files = LocalFiles(SAMPLE)
     ring = open_ring(files, UserKey(USER))
-    assert SealedFiles(files, ring).read("objects/sample") == b"the content of a sealed file"
+    assert EncryptedFiles(files, ring).read("objects/sample") == b"the content of a sealed file"
     name = "f2f62b8d790156bc8d1682f65cf3aac0d039dacc94f7bf6e676f8a8ad3270983"
     assert ring.name_of("xxh3-128:00112233445566778899aabbccddeeff") == name
     assert content_of(SAMPLE, "objects/sample", master_of(SAMPLE, USER)) == (
@@ -99,7 +99,7 @@ def test_the_key_of_an_old_repository_can_be_changed(tmp_path: Path) -> None:
 def test_what_is_written_is_what_the_page_says(tmp_path: Path, size: int) -> None:
     files, content = QuickFiles(tmp_path), os.urandom(size)
     ring = create(files, UserKey(USER))
-    SealedFiles(files, ring).write("objects/ключ", content)
+    EncryptedFiles(files, ring).write("objects/ключ", content)
     master = master_of(tmp_path, USER)
     assert content_of(tmp_path, "objects/ключ", master) == (1, content)
     names = hmac.new(derived(master, "names of files"), b"xxh3-128:ff", "sha256").hexdigest()

@@ -18,7 +18,7 @@ from strandline.storage import segment as segments
 from strandline.storage.digest import checksum_of
 from strandline.storage.files import LocalFiles
 from strandline.storage.segment import Inline, describe_file, footer_of, read_segment, write_segment
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.types import parse_type
 from strandline.types.arrays import column_to_python, python_to_array
 from tests.storage.examples import SCHEMAS, QuickFiles, schema, values
@@ -69,7 +69,7 @@ def test_a_small_log_stays_inline(files: LocalFiles) -> None:
     assert (segment.bytes, segment.checksum) == (len(segment.data), checksum_of(segment.data))
     assert (segment.rows, segment.min_key, segment.max_key, segment.upto) == (3, (1,), (3,), PENDING)
     assert list(files.names()) == []
-    assert read_segment(Shelf(files), KV, segment).column("k").to_pylist() == [1, 2, 3]
+    assert read_segment(SegmentCache(files), KV, segment).column("k").to_pylist() == [1, 2, 3]
 
 
 def test_a_log_with_many_rows_or_many_bytes_becomes_a_file(files: LocalFiles) -> None:
@@ -83,12 +83,12 @@ def test_a_log_with_many_rows_or_many_bytes_becomes_a_file(files: LocalFiles) ->
 def test_an_empty_base_is_a_file_without_rows(files: LocalFiles) -> None:
     segment = base(files, 0)
     assert (segment.rows, segment.min_key, segment.max_key) == (0, None, None)
-    assert read_segment(Shelf(files), KV, segment).num_rows == 0
+    assert read_segment(SegmentCache(files), KV, segment).num_rows == 0
 
 
 def test_a_large_base_has_small_row_groups_with_statistics(files: LocalFiles) -> None:
     segment = base(files)
-    footer = footer_of(Shelf(files), segment)
+    footer = footer_of(SegmentCache(files), segment)
     assert footer.rows.tolist() == [8192, 8192, 3616]
     assert footer.groups_with(KV, [pa.array([8191])]) == [0]
     assert footer.groups_with(KV, [pa.array([-1, 8192, 20_000])]) == [1]
@@ -99,21 +99,21 @@ def test_a_large_base_has_small_row_groups_with_statistics(files: LocalFiles) ->
 def test_wide_rows_make_smaller_row_groups(files: LocalFiles) -> None:
     wide = pa.table({"k": range(1000), "v": ["x" * 10_000] * 1000, STEP: [1] * 1000})
     segment = write_segment(files, KV, wide, name="wide", role="base", fresh=True, stepped=True, upto=1)
-    assert footer_of(Shelf(files), segment).rows.tolist() == [256, 256, 256, 232]
+    assert footer_of(SegmentCache(files), segment).rows.tolist() == [256, 256, 256, 232]
 
 
 def test_only_the_asked_columns_and_row_groups_are_read(files: LocalFiles) -> None:
     segment = base(files)
-    found = read_segment(Shelf(files), KV, segment, ["v", STEP], [2])
+    found = read_segment(SegmentCache(files), KV, segment, ["v", STEP], [2])
     assert found.column_names == ["v", STEP]
     assert found.num_rows == 3616
     assert found.column("v")[0].as_py() == "v16384"
 
 
 def test_meta_columns_are_filled_where_the_segment_has_none(files: LocalFiles) -> None:
-    found = read_segment(Shelf(files), KV, log(files, [1, 2], upto=7, after=6), [STEP, OP])
+    found = read_segment(SegmentCache(files), KV, log(files, [1, 2], upto=7, after=6), [STEP, OP])
     assert found.to_pydict() == {STEP: [7, 7], OP: ["U", "U"]}
-    assert read_segment(Shelf(files), KV, base(files, 2), [OP, WAS_HI]).to_pydict() == {
+    assert read_segment(SegmentCache(files), KV, base(files, 2), [OP, WAS_HI]).to_pydict() == {
         OP: ["U", "U"],
         WAS_HI: [None, None],
     }
@@ -125,20 +125,20 @@ def test_a_column_added_later_reads_as_null_and_one_added_again_does_not_bring_v
 ) -> None:
     segment = base(files, count)
     longer = KV.with_column("n", parse_type("Uint64"))
-    found = read_segment(Shelf(files), longer, segment)
+    found = read_segment(SegmentCache(files), longer, segment)
     assert found.column("n").null_count == count
     assert found.column("n").type == pa.decimal128(20, 0)
     again = KV.without_column("v").with_column("v", parse_type("Int32"))
-    assert read_segment(Shelf(files), again, segment).column("v").null_count == count
-    assert read_segment(Shelf(files), again, segment, ["v"]).num_rows == count
+    assert read_segment(SegmentCache(files), again, segment).column("v").null_count == count
+    assert read_segment(SegmentCache(files), again, segment, ["v"]).num_rows == count
 
 
 def test_text_of_any_arrow_kind_is_normalised(files: LocalFiles) -> None:
     table = pa.table({"k": pa.array([1, 2], pa.int64()), "v": pa.array(["a", None], pa.large_string())})
     pq.write_table(table, files.path("spark.parquet"))
     segment = describe_file(files, KV, "spark.parquet", role="base", fresh=True, stepped=False, upto=3)
-    assert read_segment(Shelf(files), KV, segment).schema.field("v").type == pa.string()
-    assert read_segment(Shelf(files), KV, segment).column("v").to_pylist() == ["a", None]
+    assert read_segment(SegmentCache(files), KV, segment).schema.field("v").type == pa.string()
+    assert read_segment(SegmentCache(files), KV, segment).column("v").to_pylist() == ["a", None]
 
 
 def test_null_sorts_before_every_value(files: LocalFiles) -> None:
@@ -151,7 +151,7 @@ def test_null_sorts_before_every_value(files: LocalFiles) -> None:
         }
     )
     segment = write_segment(files, table, rows, name="n", role="base", fresh=True, stepped=True, upto=1)
-    assert rows_of(table, read_segment(Shelf(files), table, segment)) == [
+    assert rows_of(table, read_segment(SegmentCache(files), table, segment)) == [
         (None, None),
         (None, 5),
         ("", 1),
@@ -183,7 +183,7 @@ def test_every_value_comes_back_in_the_order_of_keys(
             files, table, pa.table(arrays), name="f", role="base", fresh=True, stepped=True, upto=1
         )
         described = describe_file(files, table, "f", role="base", fresh=True, stepped=True, upto=1)
-        found = rows_of(table, read_segment(Shelf(files), table, written))
+        found = rows_of(table, read_segment(SegmentCache(files), table, written))
     assert described == written
     expected = sorted(rows, key=lambda row: order(tuple(row[n] for n in table.key)))
     assert found == [tuple(row[n] for n in table.names) for row in expected]
@@ -198,7 +198,7 @@ def test_describe_needs_the_columns_of_the_role(files: LocalFiles) -> None:
 def test_a_log_of_new_keys_may_leave_out_what_its_rows_did(files: LocalFiles) -> None:
     pq.write_table(pa.table({"k": pa.array([1], pa.int64()), "v": ["a"]}), files.path("f"))
     described = describe_file(files, KV, "f", role="log", fresh=True, stepped=False, upto=7)
-    assert read_segment(Shelf(files), KV, described, ["k", OP, WAS_HI, STEP]).to_pylist() == [
+    assert read_segment(SegmentCache(files), KV, described, ["k", OP, WAS_HI, STEP]).to_pylist() == [
         {"k": 1, OP: "U", WAS_HI: None, STEP: 7}
     ]
     with pytest.raises(Corrupted, match=f"file f has no column {OP}"):
@@ -222,7 +222,7 @@ def test_a_damaged_footer_is_noticed(files: LocalFiles) -> None:
         at = len(content) - back
         damage(files, "t/base.parquet", content[:at] + bytes([content[at] ^ 8]) + content[at + 1 :])
         with pytest.raises(Corrupted, match=r"t/base\.parquet"):
-            footer_of(Shelf(files), segment)
+            footer_of(SegmentCache(files), segment)
 
 
 @pytest.mark.parametrize(
@@ -247,10 +247,10 @@ def test_a_missing_short_or_changed_file_is_named(
     for damaged in damages:
         damage(files, "t/base.parquet", damaged)
         with pytest.raises(Corrupted, match=r"t/base\.parquet"):
-            read_segment(Shelf(files), KV, segment)
+            read_segment(SegmentCache(files), KV, segment)
     files.remove("t/base.parquet")
     with pytest.raises(Corrupted, match=r"t/base\.parquet is missing"):
-        read_segment(Shelf(files), KV, segment)
+        read_segment(SegmentCache(files), KV, segment)
 
 
 def test_a_file_replaced_by_another_one_is_noticed(files: LocalFiles) -> None:
@@ -258,7 +258,7 @@ def test_a_file_replaced_by_another_one_is_noticed(files: LocalFiles) -> None:
     other = base(files, 20_001, name="t/other.parquet")
     os.replace(files.path("t/other.parquet"), files.path("t/base.parquet"))
     with pytest.raises(Corrupted, match=r"t/base\.parquet has"):
-        read_segment(Shelf(files), KV, segment)
+        read_segment(SegmentCache(files), KV, segment)
     assert other.rows == 20_001
 
 
@@ -268,10 +268,10 @@ def test_damaged_inline_data_is_noticed(files: LocalFiles) -> None:
     for data in (segment.data[:-9], b"", None, segment.data[::-1]):
         broken = Segment(**{**vars(segment), "data": data})
         with pytest.raises(Corrupted, match="inline segment"):
-            read_segment(Shelf(files), KV, broken)
+            read_segment(SegmentCache(files), KV, broken)
     garbage = Segment(**{**vars(segment), "data": b"garbage", "checksum": checksum_of(b"garbage")})
     with pytest.raises(Corrupted, match="inline segment cannot be read"):
-        read_segment(Shelf(files), KV, garbage)
+        read_segment(SegmentCache(files), KV, garbage)
 
 
 def test_a_file_that_may_not_be_read_is_no_damage(files: LocalFiles, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,7 +282,7 @@ def test_a_file_that_may_not_be_read_is_no_damage(files: LocalFiles, monkeypatch
 
     monkeypatch.setattr(segments, "_open", refuse)
     with pytest.raises(Unavailable, match=r"t/base\.parquet: Permission denied"):
-        read_segment(Shelf(files), KV, segment)
+        read_segment(SegmentCache(files), KV, segment)
 
 
 def test_exact_values_of_every_type_survive(files: LocalFiles) -> None:
@@ -311,5 +311,5 @@ def test_exact_values_of_every_type_survive(files: LocalFiles) -> None:
     segment = write_segment(
         files, table, pa.table({**arrays, STEP: [1]}), name="f", role="base", fresh=True, stepped=True, upto=1
     )
-    assert rows_of(table, read_segment(Shelf(files), table, segment)) == [row]
+    assert rows_of(table, read_segment(SegmentCache(files), table, segment)) == [row]
     assert segment.min_key == (2**64 - 1,)

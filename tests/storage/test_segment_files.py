@@ -19,13 +19,13 @@ from strandline.model import Segment
 from strandline.settings import Limits, Settings
 from strandline.storage import arrow
 from strandline.storage.arrow.segment_files import ONE_BY_ONE
-from strandline.storage.file_router import Everywhere
+from strandline.storage.file_router import FileRouter
 from strandline.storage.files import fault
 from strandline.storage.order import Finding
 from strandline.storage.segment import BATCH_ROWS
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.segment_files import Copies, Form, copy_into, describe_segment_file
-from strandline.storage.throttle import Pace
+from strandline.storage.throttle import Throttle
 from tests.storage.damage import unsorted_segment
 from tests.storage.examples import History, QuickFiles, schema
 
@@ -50,7 +50,9 @@ def names(files: QuickFiles) -> set[str]:
 
 
 def copy(files: QuickFiles, segments: list[Segment], name: str = "data/9/s-1") -> list[Segment]:
-    (made,) = arrow.segment_files.copy(Shelf(files), [Copies(segments, name)], Pace(Limits(), SystemClock()))
+    (made,) = arrow.segment_files.copy(
+        SegmentCache(files), [Copies(segments, name)], Throttle(Limits(), SystemClock())
+    )
     if isinstance(made, StrandlineError):
         raise made
     return made
@@ -67,7 +69,7 @@ def test_copies_have_the_same_rows_under_fresh_names(files: QuickFiles) -> None:
     made = copy(files, segments)
     assert [s.file for s in made] == ["data/9/s-1-0.parquet", None, "data/9/s-1-2.parquet"]
     assert [replace(s, file=None, id=0) for s in made] == [replace(s, file=None, id=0) for s in segments]
-    assert set(arrow.segment_files.damages(Shelf(files), made)) == {None}
+    assert set(arrow.segment_files.damages(SegmentCache(files), made)) == {None}
 
 
 @pytest.mark.parametrize("which", [1, 2], ids=["inline", "file"])
@@ -102,12 +104,14 @@ def test_many_bytes_are_copied_several_files_at_a_time(files: QuickFiles, is_dam
         made = copy(files, segments)
         assert [s.file for s in made] == [f"data/9/s-1-{number}.parquet" for number in range(5)]
         assert [s.checksum for s in made] == [s.checksum for s in segments]
-        assert set(arrow.segment_files.damages(Shelf(files), made)) == {None}
+        assert set(arrow.segment_files.damages(SegmentCache(files), made)) == {None}
 
 
 def test_whoever_tries_again_has_another_name(files: QuickFiles) -> None:
     segment = three(files)[0]
-    first, second = (copy_into(files, "data/9/s-1", segment, Pace(Limits(), SystemClock())) for _ in range(2))
+    first, second = (
+        copy_into(files, "data/9/s-1", segment, Throttle(Limits(), SystemClock())) for _ in range(2)
+    )
     assert first.file != second.file
     assert {first.file, second.file} <= names(files)
 
@@ -117,7 +121,7 @@ def test_what_is_missing_or_changed_is_told(files: QuickFiles) -> None:
     spoil(files, segments[0])
     files.remove(segments[2].file or "")
     segments[1] = replace(segments[1], id=7, data=b"other rows")
-    assert arrow.segment_files.damages(Shelf(files), segments) == [
+    assert arrow.segment_files.damages(SegmentCache(files), segments) == [
         Finding("corrupt_file", f"the file {segments[0].file} does not match its checksum"),
         Finding("corrupt_file", "the inline segment 7 does not match its checksum"),
         Finding("missing_file", f"the file {segments[2].file} is missing"),
@@ -134,7 +138,7 @@ def test_what_is_missing_or_cut_is_told_by_a_look(files: QuickFiles) -> None:
     path.write_bytes(path.read_bytes()[:-1])
     files.remove(segments[2].file or "")
     size = segments[0].bytes
-    assert arrow.segment_files.losses(Everywhere(files, Settings()), segments) == [
+    assert arrow.segment_files.losses(FileRouter(files, Settings()), segments) == [
         Finding("corrupt_file", f"the file {segments[0].file} has {size - 1} bytes instead of {size}"),
         None,
         Finding("missing_file", f"the file {segments[2].file} is missing"),
@@ -162,7 +166,7 @@ class Silent(QuickFiles):
 def test_storage_that_does_not_answer_is_no_damage(tmp_path: Path, size: bool) -> None:
     segments = three(QuickFiles(tmp_path))
     with pytest.raises(Unavailable):
-        arrow.segment_files.damages(Shelf(Silent(tmp_path, size=size)), segments)
+        arrow.segment_files.damages(SegmentCache(Silent(tmp_path, size=size)), segments)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from strandline.storage.chain_slices import Window
 from strandline.storage.rows import Mode, Outcome, Target
 from strandline.storage.segment_files import Copies
 from strandline.storage.store import COPIED, HASHED, Store
-from strandline.storage.throttle import Pace
+from strandline.storage.throttle import Throttle
 from tests.storage.columns import table_of
 from tests.storage.examples import History, QuickFiles, schema
 
@@ -154,7 +154,7 @@ def test_so_many_bytes_of_files_pass_through_the_process(
 ) -> None:
     size = sum(s.bytes for s in stored if s.file)
     call = {
-        "copy": lambda s: s.copy([Copies(stored, "copies")], Pace(Limits(), SystemClock()), among=10**9),
+        "copy": lambda s: s.copy([Copies(stored, "copies")], Throttle(Limits(), SystemClock()), among=10**9),
         "damaged": lambda s: s.checks.find_damaged(stored),
         "digest": lambda s: s.checks.digest(State(KV, Chain(tuple(stored), 3))),
     }[name]
@@ -167,11 +167,11 @@ def test_more_are_copied_here_if_there_is_nothing_else_to_copy(
     files: QuickFiles, stored: list[Segment]
 ) -> None:
     store = Here(files, Settings(bulk_bytes=100))
-    pace = Pace(Limits(), SystemClock())
-    (made,) = store.copy([Copies(stored, "copies")], pace, among=COPIED * 100)
+    throttle = Throttle(Limits(), SystemClock())
+    (made,) = store.copy([Copies(stored, "copies")], throttle, among=COPIED * 100)
     assert isinstance(made, list) and len(made) == 3
     with pytest.raises(Asked):
-        store.copy([Copies(stored, "others")], pace, among=COPIED * 100 + 1)
+        store.copy([Copies(stored, "others")], throttle, among=COPIED * 100 + 1)
     assert store.bytes_per_copy(COPIED * 100) == 0 < store.bytes_per_copy(COPIED * 100 + 1)
 
 

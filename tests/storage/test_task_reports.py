@@ -18,7 +18,7 @@ from strandline.model import Segment
 from strandline.names import MARKER
 from strandline.storage import segment_files
 from strandline.storage.digest import checksum_of
-from strandline.storage.encrypted_files import SealedFiles
+from strandline.storage.encrypted_files import EncryptedFiles
 from strandline.storage.files import LocalFiles, MissingFile, read_checked
 from strandline.storage.keyring import UserKey, create
 from strandline.storage.order import Finding
@@ -71,7 +71,7 @@ def test_written_files(here: LocalFiles, there: LocalFiles) -> None:
 
 def test_written_files_that_are_encrypted(here: LocalFiles) -> None:
     """Their sizes are those of the content."""
-    files = SealedFiles(here, create(here, UserKey(bytes(32))))
+    files = EncryptedFiles(here, create(here, UserKey(bytes(32))))
     files.write("objects/a", b"abc")
     check_written(files, [segment("objects/a")])
     for wrong in (segment("objects/b"), segment("objects/a", size=4)):

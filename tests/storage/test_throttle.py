@@ -15,11 +15,11 @@ from strandline.model import Segment
 from strandline.settings import Limits, Settings
 from strandline.storage import arrow
 from strandline.storage.digest import checksum_of
-from strandline.storage.file_router import Destination, Everywhere
+from strandline.storage.file_router import Destination, FileRouter
 from strandline.storage.files import CHUNK
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.segment_files import Copies
-from strandline.storage.throttle import Pace, Paces
+from strandline.storage.throttle import Throttle, Throttles
 from tests.storage.examples import QuickFiles
 from tests.world import ManualClock
 
@@ -91,13 +91,13 @@ def segments(files: QuickFiles, number: int, size: int = SIZE) -> list[Segment]:
     return made
 
 
-def send(tmp_path: Path, there: Watched, wanted: list[Segment], pace: Pace) -> None:
-    files = Everywhere(QuickFiles(tmp_path / "w"), Settings(), {"/there": there})
-    arrow.segment_files.send(files, wanted, Destination("/there"), pace)
+def send(tmp_path: Path, there: Watched, wanted: list[Segment], throttle: Throttle) -> None:
+    files = FileRouter(QuickFiles(tmp_path / "w"), Settings(), {"/there": there})
+    arrow.segment_files.send(files, wanted, Destination("/there"), throttle)
 
 
-def copy(here: Watched, wanted: list[Segment], pace: Pace) -> None:
-    (made,) = arrow.segment_files.copy(Shelf(here), [Copies(wanted, "data/copy")], pace)
+def copy(here: Watched, wanted: list[Segment], throttle: Throttle) -> None:
+    (made,) = arrow.segment_files.copy(SegmentCache(here), [Copies(wanted, "data/copy")], throttle)
     assert isinstance(made, list) and len(made) == len(wanted)
 
 
@@ -105,7 +105,7 @@ def copy(here: Watched, wanted: list[Segment], pace: Pace) -> None:
 def test_what_is_sent_keeps_to_its_rate(tmp_path: Path, clock: ManualClock, copies: int) -> None:
     wanted = segments(QuickFiles(tmp_path / "w"), 12)
     there = Watched(tmp_path / "there", clock)
-    send(tmp_path, there, wanted, Pace(Limits(bytes_per_second=RATE, copies=copies), clock))
+    send(tmp_path, there, wanted, Throttle(Limits(bytes_per_second=RATE, copies=copies), clock))
     assert sum(size for _, size in there.moved) == 12 * SIZE
     assert there.fastest() <= RATE * (1 + 1e-9)
     assert there.most <= copies
@@ -117,31 +117,31 @@ def test_what_is_copied_back_keeps_to_its_rate(tmp_path: Path, clock: ManualCloc
     here = Watched(tmp_path, clock)
     wanted = segments(here, 6, 3 * CHUNK)
     here.moved, here.most, here.began = [], 0, clock.now()
-    pace = Pace(Limits(bytes_per_second=RATE, copies=copies), clock)
+    throttle = Throttle(Limits(bytes_per_second=RATE, copies=copies), clock)
     with ThreadPoolExecutor(2) as parts:
-        list(parts.map(lambda n: _part(here, wanted[3 * n : 3 * n + 3], pace, n), range(2)))
+        list(parts.map(lambda n: _part(here, wanted[3 * n : 3 * n + 3], throttle, n), range(2)))
     assert sum(size for _, size in here.moved) == 18 * CHUNK
     assert here.fastest() <= RATE * (1 + 1e-9)
     assert here.most <= copies
 
 
-def _part(here: Watched, wanted: list[Segment], pace: Pace, number: int) -> None:
-    arrow.segment_files.copy(Shelf(here), [Copies(wanted, f"data/part{number}")], pace)
+def _part(here: Watched, wanted: list[Segment], throttle: Throttle, number: int) -> None:
+    arrow.segment_files.copy(SegmentCache(here), [Copies(wanted, f"data/part{number}")], throttle)
 
 
 def test_without_a_rate_nobody_waits(tmp_path: Path, clock: ManualClock) -> None:
     wanted = segments(QuickFiles(tmp_path / "w"), 3)
     there = Watched(tmp_path / "there", clock)
-    send(tmp_path, there, wanted, Pace(Limits(), clock))
+    send(tmp_path, there, wanted, Throttle(Limits(), clock))
     assert clock.now() == there.began
 
 
 def test_time_in_which_nothing_went_is_not_made_up_for(clock: ManualClock) -> None:
-    pace = Pace(Limits(bytes_per_second=10), clock)
-    pace.pay(10)
+    throttle = Throttle(Limits(bytes_per_second=10), clock)
+    throttle.pay(10)
     clock.sleep(1_000)
     before = clock.now()
-    pace.pay(100)
+    throttle.pay(100)
     assert clock.now() == before + 10
 
 
@@ -163,38 +163,38 @@ class Together(ManualClock):
 def test_threads_wait_for_what_the_others_take() -> None:
     clock = Together()
     began = clock.now()
-    pace = Pace(Limits(bytes_per_second=10), clock)
+    throttle = Throttle(Limits(bytes_per_second=10), clock)
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(pace.pay, [10, 10]))
+        list(pool.map(throttle.pay, [10, 10]))
     assert clock.now() == began + 2
 
 
 def test_tasks_share_the_rate_and_the_room(clock: ManualClock) -> None:
-    pace = Pace(Limits(bytes_per_second=100, copies=4), clock)
-    with pace.share(10) as (tasks, share):
+    throttle = Throttle(Limits(bytes_per_second=100, copies=4), clock)
+    with throttle.share(10) as (tasks, share):
         assert (tasks, share.limits) == (4, Limits(bytes_per_second=25, copies=1))
-        assert not _is_free(pace, 0.2), "the tasks get the whole rate"
+        assert not _is_free(throttle, 0.2), "the tasks get the whole rate"
         travelled = pickle.loads(pickle.dumps(share))
         assert travelled.limits == share.limits and isinstance(travelled._clock, SystemClock)
-    assert _is_free(pace, 300)
-    with pace.share(10, each=2) as (tasks, share):
+    assert _is_free(throttle, 300)
+    with throttle.share(10, each=2) as (tasks, share):
         assert (tasks, share.limits) == (2, Limits(bytes_per_second=50, copies=2))
-    with pace.share(3, each=2) as (tasks, share):
+    with throttle.share(3, each=2) as (tasks, share):
         assert tasks == 2, "none of them waits for another one"
-    with pace.share(1, each=2) as (tasks, share):
+    with throttle.share(1, each=2) as (tasks, share):
         assert (tasks, share.limits) == (1, Limits(bytes_per_second=100, copies=2))
-    single = Pace(Limits(copies=1), clock)
+    single = Throttle(Limits(copies=1), clock)
     with single.share(10, each=2) as (tasks, share):
         assert (tasks, share.limits) == (1, Limits(copies=1))
         assert not _is_free(single, 0.2)
 
 
-def _is_free(pace: Pace, seconds: float) -> bool:
+def _is_free(throttle: Throttle, seconds: float) -> bool:
     """Return True if another thread can start to copy a file within the time."""
     came = threading.Event()
 
     def come() -> None:
-        with pace.room():
+        with throttle.room():
             came.set()
 
     thread = threading.Thread(target=come, daemon=True)
@@ -203,10 +203,10 @@ def _is_free(pace: Pace, seconds: float) -> bool:
 
 
 def test_an_operation_has_one_pace(clock: ManualClock) -> None:
-    paces = Paces(clock)
-    first = paces.of("a", Limits(copies=3))
-    assert paces.of("a", Limits(copies=3)) is first
-    assert paces.of("b", Limits(copies=3)) is not first
+    throttles = Throttles(clock)
+    first = throttles.of("a", Limits(copies=3))
+    assert throttles.of("a", Limits(copies=3)) is first
+    assert throttles.of("b", Limits(copies=3)) is not first
 
 
 class Failing(QuickFiles):
@@ -219,7 +219,7 @@ class Failing(QuickFiles):
 
 def test_what_fails_leaves_its_room(tmp_path: Path, clock: ManualClock) -> None:
     (wanted,) = segments(QuickFiles(tmp_path), 1)
-    pace = Pace(Limits(copies=1), clock)
+    throttle = Throttle(Limits(copies=1), clock)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="it broke"):
-            arrow.segment_files.copy(Shelf(Failing(tmp_path)), [Copies([wanted], "data/9")], pace)
+            arrow.segment_files.copy(SegmentCache(Failing(tmp_path)), [Copies([wanted], "data/9")], throttle)

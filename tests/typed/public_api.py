@@ -26,6 +26,8 @@ from strandline import (
     Decision,
     DroppedCollection,
     Entry,
+    FilePlan,
+    FilePlanPart,
     Keep,
     LastBackup,
     LastVerification,
@@ -37,8 +39,6 @@ from strandline import (
     PlannedTable,
     PlanStep,
     Problem,
-    Recipe,
-    RecipePart,
     Report,
     RestorePlan,
     RestoreResult,
@@ -113,11 +113,11 @@ def look_around(db: Database, folder: str) -> None:
     assert db.busy() == {}
     events = db.versions("/orders")
     assert_type(events, list[VersionEvent])
-    recipe = db.files("/orders", pack=os.path.join(folder, "packed"))
-    assert_type(recipe, Recipe)
-    parts: tuple[RecipePart, ...] = recipe.parts
+    file_plan = db.files("/orders", pack=os.path.join(folder, "packed"))
+    assert_type(file_plan, FilePlan)
+    parts: tuple[FilePlanPart, ...] = file_plan.parts
     assert sum(part.rows for part in parts) >= 2
-    assert "SELECT" in strandline.duckdb.query(recipe)
+    assert "SELECT" in strandline.duckdb.query(file_plan)
     assert "strandline" in db.metrics()
     status = db.status(backup_warning=26 * 3600)
     assert_type(status, Status)

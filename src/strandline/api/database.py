@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from strandline.records import Record
     from strandline.sql.binding import Params
     from strandline.sql.retention_rules import Keep
-    from strandline.storage.file_plan import Recipe
+    from strandline.storage.file_plan import FilePlan
     from strandline.storage.repository_marker import Expected
     from strandline.tables.check import CheckReport
     from strandline.tables.housekeeping import Report
@@ -170,7 +170,7 @@ class Database:
         *,
         backup: str | None = None,
         pack: str | os.PathLike[str] | None = None,
-    ) -> Recipe:
+    ) -> FilePlan:
         """Return the files of a table, and how to merge them.
 
         ``before``, ``changes`` and ``after`` of the result are its parts, oldest first. The files stay for

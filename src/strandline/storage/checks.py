@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from strandline.model import Digest, Segment, State, TableSchema, visible
 from strandline.storage import arrow
 from strandline.storage.order import Finding, meeting
-from strandline.storage.throttle import Pace
+from strandline.storage.throttle import Throttle
 from strandline.storage.unique_violations import Repeats
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Checks:
         *,
         among: int | None = None,
         name: str = "",
-        pace: Pace | None = None,
+        throttle: Throttle | None = None,
     ) -> list[Digest]:
         """Compute the row count and digest of a state for each schema: its own, or those of its indexes.
 
@@ -47,15 +47,15 @@ class Checks:
             among: total number of bytes that the caller reads, so that a large check uses Spark even if each
                 call is small. None: only this state.
             name: fresh name for decrypted copies of encrypted files, if there can be any.
-            pace: throttle for reading encrypted files.
+            throttle: throttle for reading encrypted files.
         """
         if self._store.is_read_here(state, among):
-            return arrow.digest.digests(self._store.shelf, state, schemas)
+            return arrow.digest.digests(self._store.cache, state, schemas)
         from strandline.storage import spark
 
-        with self._store.decrypt_for_spark(state.chain.segments, name, pace) as found:
+        with self._store.decrypt_for_spark(state.chain.segments, name, throttle) as found:
             opened = replace(state, chain=replace(state.chain, segments=found))
-            return spark.digest.digests(self._store.spark, self._store.shelf, opened, schemas)
+            return spark.digest.digests(self._store.spark, self._store.cache, opened, schemas)
 
     def find_damaged(self, segments: Sequence[Segment]) -> list[Finding]:
         """Return findings for segments that are missing or do not match their checksums, in their order.
@@ -73,11 +73,11 @@ class Checks:
         the record.
         """
         if self._store.passes(segments):
-            return arrow.segment_files.damages(self._store.shelf, segments, schemas)
+            return arrow.segment_files.damages(self._store.cache, segments, schemas)
         from strandline.storage import spark
 
         self._store.files.reach(s.file for s in segments)
-        return spark.segment_files.damages(self._store.spark, self._store.shelf, segments, schemas)
+        return spark.segment_files.damages(self._store.spark, self._store.cache, segments, schemas)
 
     def losses(self, segments: Sequence[Segment]) -> list[Finding | None]:
         """Return for each segment whether its file is missing or has the wrong size. Reads no file."""
@@ -95,10 +95,10 @@ class Checks:
         if not stored or (
             sum(s.rows for s in stored) <= self._store.settings.bulk_rows and self._store.passes(stored)
         ):
-            return arrow.check.examine(self._store.shelf, schema, segments)
+            return arrow.check.examine(self._store.cache, schema, segments)
         from strandline.storage import spark
 
-        return spark.check.examine(self._store.spark, self._store.shelf, schema, segments)
+        return spark.check.examine(self._store.spark, self._store.cache, schema, segments)
 
     def find_doubled_keys(self, state: State, *, ordered: bool = False) -> list[Finding]:
         """Return a finding if a key occurs in a state more than once.
@@ -109,10 +109,10 @@ class Checks:
         if ordered:
             state = replace(state, chain=replace(state.chain, segments=meeting(visible(state.chain))))
         if self._store.is_little(state.chain.segments):
-            return arrow.check.find_doubled_keys(self._store.shelf, state)
+            return arrow.check.find_doubled_keys(self._store.cache, state)
         from strandline.storage import spark
 
-        return spark.check.find_doubled_keys(self._store.spark, self._store.shelf, state)
+        return spark.check.find_doubled_keys(self._store.spark, self._store.cache, state)
 
     def find_repeated_keys(
         self, state: State, width: int, brought: Sequence[Segment] | None = None
@@ -134,15 +134,15 @@ class Checks:
             else self._store.are_few(sum(s.rows for s in brought), state)
         )
         if few:
-            return arrow.unique.find_repeated_keys(self._store.shelf, state, width, brought)
+            return arrow.unique.find_repeated_keys(self._store.cache, state, width, brought)
         from strandline.storage import spark
 
-        return spark.unique.find_repeated_keys(self._store.spark, self._store.shelf, state, width, brought)
+        return spark.unique.find_repeated_keys(self._store.spark, self._store.cache, state, width, brought)
 
     def compare_index(self, table: State, entries: State, index: str) -> list[Finding]:
         """Return what is wrong with an index, given its table and its entries at one step."""
         if all(self._store.is_little(state.chain.segments) for state in (table, entries)):
-            return arrow.check.compare_index(self._store.shelf, table, entries, index)
+            return arrow.check.compare_index(self._store.cache, table, entries, index)
         from strandline.storage import spark
 
-        return spark.check.compare_index(self._store.spark, self._store.shelf, table, entries, index)
+        return spark.check.compare_index(self._store.spark, self._store.cache, table, entries, index)

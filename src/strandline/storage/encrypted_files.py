@@ -24,10 +24,10 @@ from strandline.storage.encrypted_format import (
 from strandline.storage.files import CHUNK, PREFIX, Files, Source, check_name, fault, read_checked
 from strandline.storage.keyring import Ring
 
-__all__ = ["SealedFiles"]
+__all__ = ["EncryptedFiles"]
 
 
-class SealedFiles:
+class EncryptedFiles:
     """Files of a repository, read and written with its keys.
 
     Sizes, checksums and pieces are those of the decrypted content; names are not encrypted. A pickle holds
@@ -43,10 +43,10 @@ class SealedFiles:
         self._generation = ring.generation
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SealedFiles, (self._files, self._ring)
+        return EncryptedFiles, (self._files, self._ring)
 
     def __repr__(self) -> str:
-        return f"SealedFiles({self.location!r})"
+        return f"EncryptedFiles({self.location!r})"
 
     @property
     def plain(self) -> Files:
@@ -201,7 +201,7 @@ class SealedFiles:
 class SealedReader(BlockReader):
     """An encrypted file as Arrow reads it."""
 
-    def __init__(self, files: SealedFiles, name: str) -> None:
+    def __init__(self, files: EncryptedFiles, name: str) -> None:
         self._name = name
         self._source = files.source(name)
         self._length = self._source.seek(0, os.SEEK_END)

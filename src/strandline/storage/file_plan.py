@@ -1,7 +1,7 @@
-"""Recipe of a table state: which files to fold, described for external readers.
+"""File plan of a table state: which files to fold, described for external readers.
 
-A recipe lists the parts of a chain in order. Small commits, whose rows are in the catalog and not in files,
-are given as Arrow tables or are written to extra files (``pack``). To get the state, a reader takes
+It lists the parts of a chain in order. Small commits, whose rows are in the catalog and not in files, are
+given as Arrow tables or are written to extra files (``pack``). To get the state, a reader takes
 (``model.split``):
 
 1. the rows of ``before`` whose keys are not in ``changes``;
@@ -22,17 +22,17 @@ import pyarrow.parquet as pq
 from strandline.errors import Unsupported
 from strandline.model import OP, STEP, Segment, State, TableSchema, cover, split, visible
 from strandline.storage.digest import checksum_of
-from strandline.storage.encrypted_files import SealedFiles
-from strandline.storage.file_router import Everywhere
+from strandline.storage.encrypted_files import EncryptedFiles
+from strandline.storage.file_router import FileRouter
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.segment import read_segment
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 
-__all__ = ["Recipe", "RecipePart", "pack", "recipe_of"]
+__all__ = ["FilePlan", "FilePlanPart", "pack", "plan_files"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecipePart:
+class FilePlanPart:
     """Some rows of a state, in one file or one Arrow table.
 
     - ``file``: absolute path or URL of a Parquet file with the columns under their physical names; None if
@@ -55,7 +55,7 @@ class RecipePart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe:
+class FilePlan:
     """The parts of a table's state at a step.
 
     The order of ``changes`` matters: of two changes of a key, the one in the later part wins, and within a
@@ -65,42 +65,42 @@ class Recipe:
     path: str
     step: int
     schema: TableSchema
-    before: tuple[RecipePart, ...]
-    changes: tuple[RecipePart, ...]
-    after: tuple[RecipePart, ...]
+    before: tuple[FilePlanPart, ...]
+    changes: tuple[FilePlanPart, ...]
+    after: tuple[FilePlanPart, ...]
 
     @property
-    def parts(self) -> tuple[RecipePart, ...]:
+    def parts(self) -> tuple[FilePlanPart, ...]:
         """All parts, oldest first."""
         return (*self.before, *self.changes, *self.after)
 
 
-def recipe_of(shelf: Shelf, files: Everywhere, path: str, state: State) -> Recipe:
-    """Return the recipe of a state. Consecutive small commits in the catalog become one part."""
+def plan_files(cache: SegmentCache, files: FileRouter, path: str, state: State) -> FilePlan:
+    """Return the file plan of a state. Consecutive small commits in the catalog become one part."""
     step = state.chain.step
 
-    def parts(segments: Sequence[Segment]) -> tuple[RecipePart, ...]:
-        found: list[RecipePart] = []
+    def parts(segments: Sequence[Segment]) -> tuple[FilePlanPart, ...]:
+        found: list[FilePlanPart] = []
         for is_inline, run in groupby(segments, lambda s: s.file is None):
             if is_inline:
-                found.append(_inline(shelf, state.schema, list(run), step))
+                found.append(_inline(cache, state.schema, list(run), step))
             else:
                 found += [_part(files, segment, step) for segment in run]
         return tuple(found)
 
     before, changes, after = map(parts, split(visible(state.chain)))
-    return Recipe(path=path, step=step, schema=state.schema, before=before, changes=changes, after=after)
+    return FilePlan(path=path, step=step, schema=state.schema, before=before, changes=changes, after=after)
 
 
-def _part(files: Everywhere, segment: Segment, step: int) -> RecipePart:
+def _part(files: FileRouter, segment: Segment, step: int) -> FilePlanPart:
     assert segment.file is not None
     own, name = files.locate(segment.file)
-    if isinstance(own, SealedFiles):
+    if isinstance(own, EncryptedFiles):
         raise Unsupported(
             "the files of this backup are encrypted, and only Strandline can read them",
             "Export the backup: EXPORT t IN BACKUP ... TO '...'.",
         )
-    return RecipePart(
+    return FilePlanPart(
         file=own.path(name) if isinstance(own, LocalFiles) else f"{own.location}/{name}",
         rows=segment.rows,
         bytes=segment.bytes,
@@ -111,11 +111,11 @@ def _part(files: Everywhere, segment: Segment, step: int) -> RecipePart:
     )
 
 
-def _inline(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], step: int) -> RecipePart:
+def _inline(cache: SegmentCache, schema: TableSchema, segments: Sequence[Segment], step: int) -> FilePlanPart:
     columns = [*schema.names, OP, STEP]
-    rows = pa.concat_tables(read_segment(shelf, schema, segment, columns) for segment in segments)
+    rows = pa.concat_tables(read_segment(cache, schema, segment, columns) for segment in segments)
     rows = rows.rename_columns([*(c.physical for c in schema.columns), OP, STEP])
-    return RecipePart(
+    return FilePlanPart(
         file=None,
         rows=rows.num_rows,
         bytes=sum(segment.bytes for segment in segments),
@@ -127,13 +127,13 @@ def _inline(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], step
     )
 
 
-def pack(recipe: Recipe, into: Files) -> Recipe:
-    """Write the rows that come from the catalog to files, and return the recipe that names them.
+def pack(file_plan: FilePlan, into: Files) -> FilePlan:
+    """Write the rows that come from the catalog to files, and return the file plan that names them.
 
     The name of a file is derived from its content, so that the same rows are written only once.
     """
 
-    def packed(part: RecipePart) -> RecipePart:
+    def packed(part: FilePlanPart) -> FilePlanPart:
         if part.data is None:
             return part
         sink = io.BytesIO()
@@ -145,8 +145,8 @@ def pack(recipe: Recipe, into: Files) -> Recipe:
         return replace(part, file=where, bytes=len(data), data=None)
 
     return replace(
-        recipe,
-        before=tuple(map(packed, recipe.before)),
-        changes=tuple(map(packed, recipe.changes)),
-        after=tuple(map(packed, recipe.after)),
+        file_plan,
+        before=tuple(map(packed, file_plan.before)),
+        changes=tuple(map(packed, file_plan.changes)),
+        after=tuple(map(packed, file_plan.after)),
     )

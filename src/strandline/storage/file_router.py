@@ -2,8 +2,8 @@
 
 The catalog knows a file in a repository by an absolute name: the repository's folder or URL, the object's
 name (``objects/...``), and after ``#`` a suffix that distinguishes segments with the same content, which
-share one object. ``Everywhere`` routes a name to its store, so that readers need not know where a segment is.
-``Everywhere`` writes and deletes only in the warehouse; repositories are changed by the code that manages
+share one object. ``FileRouter`` routes a name to its store, so that readers need not know where a segment is.
+``FileRouter`` writes and deletes only in the warehouse; repositories are changed by the code that manages
 them.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OBJECTS",
     "Destination",
-    "Everywhere",
+    "FileRouter",
     "absolute",
     "digits_of",
     "object_key",
@@ -90,9 +90,11 @@ def digits_of(files: Files, checksum: str) -> Iterator[str]:
 
     New objects use the first ones.
     """
-    from strandline.storage.encrypted_files import SealedFiles  # Imported late: only repositories need it.
+    from strandline.storage.encrypted_files import EncryptedFiles  # Imported late: only repositories need it.
 
-    return files.names_of(checksum) if isinstance(files, SealedFiles) else iter([checksum.rpartition(":")[2]])
+    return (
+        files.names_of(checksum) if isinstance(files, EncryptedFiles) else iter([checksum.rpartition(":")[2]])
+    )
 
 
 def absolute(root: str, name: ObjectName, use: str) -> str:
@@ -106,9 +108,9 @@ def roots(names: Iterable[str | None]) -> set[str]:
 
 
 def _in_its_store(method: Method) -> Method:
-    """Build a method of ``Everywhere`` that calls ``method`` of the store that holds the file."""
+    """Build a method of ``FileRouter`` that calls ``method`` of the store that holds the file."""
 
-    def routed(self: Everywhere, name: str) -> Any:
+    def routed(self: FileRouter, name: str) -> Any:
         files, inside = self.locate(name)
         return getattr(files, method.__name__)(inside)
 
@@ -116,15 +118,15 @@ def _in_its_store(method: Method) -> Method:
 
 
 def _in_warehouse(method: Method) -> Method:
-    """Build a method of ``Everywhere`` that calls ``method`` of the warehouse's files."""
+    """Build a method of ``FileRouter`` that calls ``method`` of the warehouse's files."""
 
-    def routed(self: Everywhere, *args: Any, **kwargs: Any) -> Any:
+    def routed(self: FileRouter, *args: Any, **kwargs: Any) -> Any:
         return getattr(self.own, method.__name__)(*args, **kwargs)
 
     return cast("Method", routed)
 
 
-class Everywhere:
+class FileRouter:
     """The files of the warehouse and of all repositories.
 
     Args:
@@ -142,7 +144,7 @@ class Everywhere:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Everywhere, (self.own, self._settings, self._opened)
+        return FileRouter, (self.own, self._settings, self._opened)
 
     def at(self, root: str, expected: Expected | None = None) -> Files:
         """Return the files of a repository, decrypted with its key if it is encrypted.
@@ -182,24 +184,24 @@ class Everywhere:
         root, inside = place_of(name)
         return self.at(root), inside
 
-    def is_sealed(self, name: str) -> bool:
+    def is_encrypted(self, name: str) -> bool:
         """Return True if a file is encrypted."""
         if not is_elsewhere(name):
             return False
-        from strandline.storage.encrypted_files import SealedFiles
+        from strandline.storage.encrypted_files import EncryptedFiles
 
-        return isinstance(self.locate(name)[0], SealedFiles)
+        return isinstance(self.locate(name)[0], EncryptedFiles)
 
     def reach(self, names: Iterable[str | None]) -> None:
         """Open the repositories of these files, so that their keys are part of a pickle for executors.
 
         Executors cannot open repositories themselves.
         """
-        from strandline.storage.encrypted_files import SealedFiles
+        from strandline.storage.encrypted_files import EncryptedFiles
 
         for root in roots(names):
             files = self.at(root)
-            if isinstance(files, SealedFiles):
+            if isinstance(files, EncryptedFiles):
                 with suppress(StrandlineError):  # The keys opened so far may be sufficient.
                     files.renew()
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from strandline.storage.files import Files
 
-__all__ = ["Portion"]
+__all__ = ["RowPartition"]
 
 
-class Portion(Protocol):
+class RowPartition(Protocol):
     """A partition of a table's rows. Can be pickled; holds no connection."""
 
     @property

@@ -25,13 +25,13 @@ class Queries:
         """Return a DataFrame of all rows of a table."""
         from strandline.storage import spark
 
-        return spark.scan.scan(self._store.spark, self._store.shelf, state)
+        return spark.scan.scan(self._store.spark, self._store.cache, state)
 
     def increment(self, state: State) -> DataFrame:
         """Return the changes of an incremental backup, with the column that marks tombstones."""
         from strandline.storage import spark
 
-        return spark.query.increment(self._store.spark, self._store.shelf, state)
+        return spark.query.increment(self._store.spark, self._store.cache, state)
 
     def through_index(self, table: State, entries: State, *, whole: bool) -> DataFrame:
         """Return the entries of an index as rows of its table.
@@ -40,7 +40,7 @@ class Queries:
         """
         from strandline.storage import spark
 
-        return spark.query.through_index(self._store.spark, self._store.shelf, table, entries, whole=whole)
+        return spark.query.through_index(self._store.spark, self._store.cache, table, entries, whole=whole)
 
     def sql(self, text: str, frames: Mapping[str, DataFrame], args: Mapping[str, Any]) -> DataFrame:
         """Run a query; its text refers to frames as ``{name}`` and to values as ``:name``."""

@@ -133,18 +133,18 @@ def open_repository_files(files: Files, settings: Settings, *expected: Expected)
     if marker is None or not marker.encrypted:
         return files, marker is not None
     # Imported late: only encrypted repositories need these libraries.
-    from strandline.storage.encrypted_files import SealedFiles
+    from strandline.storage.encrypted_files import EncryptedFiles
     from strandline.storage.keyring import open_ring
     from strandline.storage.user_key import user_key
 
     def open_keys() -> Ring:
         return open_ring(files, user_key(settings))
 
-    return SealedFiles(files, open_keys(), open_keys), True
+    return EncryptedFiles(files, open_keys(), open_keys), True
 
 
 def plain(files: Files) -> Files:
     """Return the files of a repository without decryption."""
-    from strandline.storage.encrypted_files import SealedFiles
+    from strandline.storage.encrypted_files import EncryptedFiles
 
-    return files.plain if isinstance(files, SealedFiles) else files
+    return files.plain if isinstance(files, EncryptedFiles) else files

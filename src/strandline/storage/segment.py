@@ -23,7 +23,7 @@ from strandline.storage.files import Files, fault
 from strandline.storage.footer import Footer
 from strandline.storage.keys import Mask, keys_of, neighbours, sort_indices
 from strandline.storage.parquet import ParquetFile
-from strandline.storage.segment_cache import Shelf, Whole
+from strandline.storage.segment_cache import SegmentCache, Whole
 
 __all__ = [
     "ERASE",
@@ -222,7 +222,7 @@ def _check_types(schema: TableSchema, footer: Footer, name: str) -> None:
 
 
 def read_segment(
-    shelf: Shelf,
+    cache: SegmentCache,
     schema: TableSchema,
     segment: Segment,
     columns: Sequence[str] | None = None,
@@ -242,13 +242,13 @@ def read_segment(
     if columns is None:
         columns = [*schema.names, *((OP, WAS_HI, WAS_LO) if segment.role == "log" else ()), STEP]
     if segment.file is None or (is_small(segment) and row_groups is None):
-        stored = _whole(shelf, segment).table
+        stored = _whole(cache, segment).table
     else:
-        footer = footer_of(shelf, segment)
+        footer = footer_of(cache, segment)
         groups = list(range(footer.groups) if row_groups is None else row_groups)
         physical = [schema[n].physical if n in schema else n for n in columns]
         stored = _read_groups(
-            shelf.files,
+            cache.files,
             segment.file,
             footer,
             groups,
@@ -285,7 +285,7 @@ def read_batches(
 
 
 def read_pieces(
-    shelf: Shelf,
+    cache: SegmentCache,
     schema: TableSchema,
     segment: Segment,
     columns: Sequence[str],
@@ -293,21 +293,25 @@ def read_pieces(
 ) -> Iterator[pa.Table]:
     """Yield the rows as ``read_segment`` returns them, in pieces that take little memory."""
     if is_small(segment):
-        yield read_segment(shelf, schema, segment, columns, row_groups)
+        yield read_segment(cache, schema, segment, columns, row_groups)
         return
-    footer = footer_of(shelf, segment)
+    footer = footer_of(cache, segment)
     groups = list(range(footer.groups) if row_groups is None else row_groups)
     size, vague = footer.memory(groups)
     rows = 0 if vague else PIECE_BYTES * int(footer.rows[groups].sum()) // max(size, 1)
     names = [schema[n].physical if n in schema else n for n in columns]
     present = [name for name in names if name in footer.names]
-    for batch in columns_of(shelf, segment, present, groups, max(FEW_ROWS, min(rows, BATCH_ROWS))):
+    for batch in columns_of(cache, segment, present, groups, max(FEW_ROWS, min(rows, BATCH_ROWS))):
         stored = pa.Table.from_batches([batch])
         yield _logical(schema, stored, columns, label(segment), {STEP: segment.upto, OP: "U"})
 
 
 def columns_of(
-    shelf: Shelf, segment: Segment, physical: Sequence[str], groups: Sequence[int], rows: int = FEW_ROWS
+    cache: SegmentCache,
+    segment: Segment,
+    physical: Sequence[str],
+    groups: Sequence[int],
+    rows: int = FEW_ROWS,
 ) -> Iterator[pa.RecordBatch]:
     """Yield columns of a file in batches of ``rows`` rows.
 
@@ -315,8 +319,8 @@ def columns_of(
     """
     if segment.file is None:
         raise Internal("an inline segment was taken for a file")
-    footer = footer_of(shelf, segment)
-    with _reading(label(segment)), _open(shelf.files.readable(segment.file), footer) as file:
+    footer = footer_of(cache, segment)
+    with _reading(label(segment)), _open(cache.files.readable(segment.file), footer) as file:
         yield from file.iter_batches(rows, list(groups), list(physical), use_threads=False)
 
 
@@ -325,19 +329,19 @@ def is_small(segment: Segment) -> bool:
     return segment.file is None or (segment.rows <= ROW_GROUP_ROWS and segment.bytes <= SMALL_BYTES)
 
 
-def row_index(shelf: Shelf, schema: TableSchema, segment: Segment) -> dict[Key, int]:
+def row_index(cache: SegmentCache, schema: TableSchema, segment: Segment) -> dict[Key, int]:
     """Return the row number of the last occurrence of each key in a small segment."""
-    small = _whole(shelf, segment)
+    small = _whole(cache, segment)
     which = tuple(c.physical for c in schema.key_columns)
     if which not in small.indexes:
-        keys = keys_of(schema, read_segment(shelf, schema, segment, schema.key))
+        keys = keys_of(schema, read_segment(cache, schema, segment, schema.key))
         small.indexes[which] = dict(zip(keys, range(len(keys)), strict=True))
     return small.indexes[which]
 
 
-def footer_of(shelf: Shelf, segment: Segment) -> Footer:
+def footer_of(cache: SegmentCache, segment: Segment) -> Footer:
     """Return the footer of a segment's file, compared with the segment's record."""
-    files, name = shelf.files, segment.file
+    files, name = cache.files, segment.file
     if name is None:
         raise Internal("an inline segment was taken for a file")
 
@@ -353,7 +357,7 @@ def footer_of(shelf: Shelf, segment: Segment) -> Footer:
             raise Corrupted(f"the file {name} has {rows} rows instead of {segment.rows}")
         return footer
 
-    return shelf.footers.get(name, load)
+    return cache.footers.get(name, load)
 
 
 def in_window(table: pa.Table, after: int, upto: int) -> Mask:
@@ -370,8 +374,8 @@ def label(segment: Segment) -> str:
 # --- helpers ----------------------------------------------------------------------------------------------
 
 
-def _whole(shelf: Shelf, segment: Segment) -> Whole:
-    files = shelf.files
+def _whole(cache: SegmentCache, segment: Segment) -> Whole:
+    files = cache.files
 
     def load() -> Whole:
         data = segment.data if segment.file is None else files.read(segment.file)
@@ -383,7 +387,7 @@ def _whole(shelf: Shelf, segment: Segment) -> Whole:
             raise Corrupted(f"the {label(segment)} has {table.num_rows} rows instead of {segment.rows}")
         return Whole(table.combine_chunks(), int(table.nbytes) + 300 * int(table.num_rows) + 4096)
 
-    return shelf.whole.get(segment.file or segment.checksum, load)
+    return cache.whole.get(segment.file or segment.checksum, load)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from strandline.model import Key, Segment
 from strandline.storage.files import Files
 from strandline.storage.footer import Footer
 
-__all__ = ["Shelf", "Whole"]
+__all__ = ["SegmentCache", "Whole"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Whole:
     indexes: dict[tuple[str, ...], dict[Key, int]] = field(default_factory=dict)
 
 
-class Shelf:
+class SegmentCache:
     """Files with a cache of their segments. Thread-safe.
 
     The cache never becomes stale, because segments are immutable.

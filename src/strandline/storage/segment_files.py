@@ -18,12 +18,12 @@ from strandline.errors import Corrupted, Internal, StrandlineError
 from strandline.model import Role, Segment, TableSchema, is_elsewhere
 from strandline.storage.bounds import compare_bounds, compare_rows
 from strandline.storage.digest import checksum_of
-from strandline.storage.file_router import Destination, Everywhere, object_name
+from strandline.storage.file_router import Destination, FileRouter, object_name
 from strandline.storage.files import Files, read_checked
 from strandline.storage.keys import neighbours
 from strandline.storage.order import Finding
 from strandline.storage.segment import describe_file, read_batches
-from strandline.storage.throttle import Pace, Paced
+from strandline.storage.throttle import Throttle, ThrottledSource
 
 __all__ = [
     "Copies",
@@ -76,7 +76,7 @@ class Described:
 
 
 def copy_segment(
-    files: Files, segment: Segment, name: str, pace: Pace, schema: TableSchema | None = None
+    files: Files, segment: Segment, name: str, throttle: Throttle, schema: TableSchema | None = None
 ) -> Segment:
     """Copy a segment's file to another name and verify its bytes; return the new segment.
 
@@ -87,9 +87,9 @@ def copy_segment(
         if (finding := damage(files, segment)) is not None:
             raise Corrupted(finding.message)
         return replace(segment, id=0)
-    place, inside = files.locate(segment.file) if isinstance(files, Everywhere) else (files, segment.file)
-    with pace.room():
-        files.copy(Paced(place, pace), inside, name, segment.checksum)
+    place, inside = files.locate(segment.file) if isinstance(files, FileRouter) else (files, segment.file)
+    with throttle.room():
+        files.copy(ThrottledSource(place, throttle), inside, name, segment.checksum)
     made = replace(segment, id=0, file=name)
     if schema is not None and is_elsewhere(segment.file):
         try:
@@ -101,13 +101,13 @@ def copy_segment(
 
 
 def copy_into(
-    files: Files, folder: str, segment: Segment, pace: Pace, schema: TableSchema | None = None
+    files: Files, folder: str, segment: Segment, throttle: Throttle, schema: TableSchema | None = None
 ) -> Segment:
     """Copy a segment's file into a folder, under a name that no other attempt uses."""
-    return copy_segment(files, segment, f"{folder}/{uuid4().hex}.parquet", pace, schema)
+    return copy_segment(files, segment, f"{folder}/{uuid4().hex}.parquet", throttle, schema)
 
 
-def upload_segment(files: Everywhere, target: Destination, pace: Pace, segment: Segment) -> Segment:
+def upload_segment(files: FileRouter, target: Destination, throttle: Throttle, segment: Segment) -> Segment:
     """Upload a segment's file to a repository; return the segment under the object's name.
 
     An object that the repository already has is not uploaded again, unless it is damaged.
@@ -118,11 +118,11 @@ def upload_segment(files: Everywhere, target: Destination, pace: Pace, segment: 
     name = object_name(there, segment.checksum, target.avoided)
     if not has_object(there, target, name, segment.bytes):
         place, inside = files.locate(segment.file)
-        with pace.room():
+        with throttle.room():
             if there.exists(name):
-                there.replace(name, read_checked(Paced(place, pace), inside, segment.checksum))
+                there.replace(name, read_checked(ThrottledSource(place, throttle), inside, segment.checksum))
             else:
-                there.copy_if_absent(Paced(place, pace), inside, name, segment.checksum)
+                there.copy_if_absent(ThrottledSource(place, throttle), inside, name, segment.checksum)
         check_healed(there, target, name, segment.checksum)
     return replace(segment, id=0, file=name)
 
@@ -177,18 +177,18 @@ def loss(files: Files, segment: Segment) -> Finding | None:
 
 
 def all_copied_into(
-    files: Files, pace: Pace, wanted: Sequence[tuple[str, Segment, TableSchema | None]]
+    files: Files, throttle: Throttle, wanted: Sequence[tuple[str, Segment, TableSchema | None]]
 ) -> list[Segment | StrandlineError]:
     """Copy segments into folders concurrently; return for each the new segment or the error."""
     with ThreadPoolExecutor(max(1, len(wanted))) as pool:
-        return list(pool.map(partial(_try_copy, files, pace), *zip(*wanted, strict=True)))
+        return list(pool.map(partial(_try_copy, files, throttle), *zip(*wanted, strict=True)))
 
 
 def _try_copy(
-    files: Files, pace: Pace, folder: str, segment: Segment, schema: TableSchema | None
+    files: Files, throttle: Throttle, folder: str, segment: Segment, schema: TableSchema | None
 ) -> Segment | StrandlineError:
     try:
-        return copy_into(files, folder, segment, pace, schema)
+        return copy_into(files, folder, segment, throttle, schema)
     except StrandlineError as error:
         return error
 

@@ -28,18 +28,18 @@ from strandline.storage.chain_slices import Slice, Window
 from strandline.storage.checks import Checks
 from strandline.storage.compaction_result import Compacted
 from strandline.storage.feed import Feed
-from strandline.storage.file_plan import Recipe, recipe_of
-from strandline.storage.file_router import Destination, Everywhere
+from strandline.storage.file_plan import FilePlan, plan_files
+from strandline.storage.file_router import Destination, FileRouter
 from strandline.storage.files import Files
 from strandline.storage.memory import memory_of
-from strandline.storage.partition import Portion
+from strandline.storage.partition import RowPartition
 from strandline.storage.queries import Queries
 from strandline.storage.rows import Mode, Outcome, Row, Target, Written
 from strandline.storage.segment import Inline
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.segment_files import Copies
 from strandline.storage.staged_files import Staged
-from strandline.storage.throttle import Pace
+from strandline.storage.throttle import Throttle
 from strandline.types import Type
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ class Store:
     """
 
     def __init__(self, files: Files, settings: Settings, spark: SparkSession | None = None) -> None:
-        self.files = files if isinstance(files, Everywhere) else Everywhere(files, settings)
-        self.shelf = Shelf(self.files)
+        self.files = files if isinstance(files, FileRouter) else FileRouter(files, settings)
+        self.cache = SegmentCache(self.files)
         self.settings = settings
         self._inline = Inline(settings.inline_rows, settings.inline_bytes)
         self._spark = spark
@@ -136,7 +136,7 @@ class Store:
         try:
             from strandline.storage import spark
 
-            options = {**self.shelf.files.spark_options(), **self.settings.spark}
+            options = {**self.cache.files.spark_options(), **self.settings.spark}
             start.set_result(spark.session.get_session(None, options))
         except BaseException as error:
             start.set_exception(error)
@@ -167,7 +167,7 @@ class Store:
     def _memory(self, segment: Segment) -> int:
         if segment.file is None:
             return segment.bytes
-        return memory_of(self.shelf, segment, self.settings.bulk_bytes)
+        return memory_of(self.cache, segment, self.settings.bulk_bytes)
 
     def are_few(self, rows: int, state: State) -> bool:
         """Return True if ``rows`` rows of average size may be looked up in a state in this process."""
@@ -206,7 +206,7 @@ class Store:
 
         ``columns`` None: all columns, in the schema's order.
         """
-        return arrow.lookup.lookup(self.shelf, state, keys, columns)
+        return arrow.lookup.lookup(self.cache, state, keys, columns)
 
     def rows_behind(self, state: State, keys: Collection[Key]) -> dict[Key, Row] | None:
         """Return the table rows of index entries; None if there are too many: then use ``through_index``."""
@@ -216,7 +216,7 @@ class Store:
         """Return ``columns`` of all rows; None if there are too many for this process: then use ``frame``."""
         if not self.estimate(state).is_little:
             return None
-        return arrow.scan.scan(self.shelf, state, columns)
+        return arrow.scan.scan(self.cache, state, columns)
 
     def estimate(self, state: State) -> Estimate:
         """Return how many rows ``scan`` would have to read at most, and whether it would run in process."""
@@ -230,16 +230,16 @@ class Store:
         if not state.within.is_limited:
             segments = state.chain.segments
             return Estimate(sum(s.rows for s in segments), self.is_little(segments, most))
-        rows, size = arrow.row_filter.estimate_needed(self.shelf, state, self.settings.bulk_bytes)
+        rows, size = arrow.row_filter.estimate_needed(self.cache, state, self.settings.bulk_bytes)
         return Estimate(rows, rows <= most and size <= self.settings.bulk_bytes)
 
     def touched_keys(self, schema: TableSchema, logs: Sequence[Segment], after: int) -> set[Key]:
         """Return the keys that ``logs`` change at steps later than ``after``."""
-        return arrow.lookup.touched_keys(self.shelf, schema, logs, after)
+        return arrow.lookup.touched_keys(self.cache, schema, logs, after)
 
     def overlaps(self, schema: TableSchema, segments: Sequence[Segment], keys: Collection[Key]) -> bool:
         """Return True if a segment has a row with one of the keys."""
-        return arrow.lookup.overlaps(self.shelf, schema, segments, keys)
+        return arrow.lookup.overlaps(self.cache, schema, segments, keys)
 
     def begins_like(
         self, schema: TableSchema, segments: Sequence[Segment], keys: Collection[Key], width: int
@@ -248,37 +248,37 @@ class Store:
 
         NULL equals nothing.
         """
-        return arrow.lookup.begins_like(self.shelf, schema, segments, keys, width)
+        return arrow.lookup.begins_like(self.cache, schema, segments, keys, width)
 
     # --- frames for queries --------------------------------------------------------------------------------
 
-    def portions(
+    def partitions(
         self, state: State, columns: Sequence[str], behind: State | None = None
-    ) -> Sequence[Portion]:
+    ) -> Sequence[RowPartition]:
         """Return ``columns`` of a state in partitions that other processes can read independently.
 
         ``behind``: the table of the index that the state is, if columns are needed that the index does not
         have.
         """
         self.files.reach(s.file for part in (state, behind) if part for s in part.chain.segments)
-        return arrow.partitions.portions(
-            self.shelf, state, columns, most=self.settings.shard_bytes, behind=behind
+        return arrow.partitions.partition_state(
+            self.cache, state, columns, most=self.settings.shard_bytes, behind=behind
         )
 
-    def recipe(self, path: str, state: State) -> Recipe:
+    def file_plan(self, path: str, state: State) -> FilePlan:
         """Return which files a state consists of, and how to fold them."""
-        return recipe_of(self.shelf, self.files, path, state)
+        return plan_files(self.cache, self.files, path, state)
 
     def stream(self, state: State, columns: Sequence[str], behind: State | None = None) -> Iterator[pa.Table]:
         """Yield the rows in small tables. Needs little memory and no Spark for any number of rows."""
-        for portion in self.portions(state, columns, behind):
-            yield from portion.tables()
+        for partition in self.partitions(state, columns, behind):
+            yield from partition.tables()
 
     def passes_through(self, state: State) -> bool:
         """Return True if streaming all rows of a state in this process is fast enough to find a few."""
         rows, size = HASHED * self.settings.scan_rows, self._passing
         if state.within.is_limited:
-            needed = arrow.row_filter.estimate_needed(self.shelf, state, size)
+            needed = arrow.row_filter.estimate_needed(self.cache, state, size)
             return needed[0] <= rows and needed[1] <= size
         segments = state.chain.segments
         return sum(s.rows for s in segments) <= rows and sum(s.bytes for s in segments) <= size
@@ -304,23 +304,23 @@ class Store:
         from strandline.storage import spark
 
         if self.is_little(window.logs):
-            return self.spark.createDataFrame(arrow.feed.feed(self.shelf, window))
-        return spark.feed.feed(self.spark, self.shelf, window)
+            return self.spark.createDataFrame(arrow.feed.feed(self.cache, window))
+        return spark.feed.feed(self.spark, self.cache, window)
 
-    def feed_portions(self, window: Feed) -> Sequence[Portion]:
+    def feed_partitions(self, window: Feed) -> Sequence[RowPartition]:
         """Return the records of a stream in partitions that other processes can read independently.
 
         All records of a key are in one partition.
         """
-        return arrow.partitions.feed_portions(self.shelf, window, most=self.settings.shard_bytes)
+        return arrow.partitions.partition_feed(self.cache, window, most=self.settings.shard_bytes)
 
     def feed_columns(self, window: Feed) -> pa.Schema:
         """Return the columns of a stream's records."""
-        return arrow.feed.feed(self.shelf, replace(window, logs=(), before=None)).schema
+        return arrow.feed.feed(self.cache, replace(window, logs=(), before=None)).schema
 
     def records(self, window: Feed) -> Iterator[dict[str, Any]]:
         """Yield the records of a stream ordered by step and key, as canonical values. Needs no Spark."""
-        return arrow.records.records(self.shelf, window)
+        return arrow.records.records(self.cache, window)
 
     # --- writing -------------------------------------------------------------------------------------------
 
@@ -331,16 +331,16 @@ class Store:
         """
         if isinstance(rows, pa.Table):
             if self.writes_here(target.state, rows.num_rows, rows.nbytes):
-                return arrow.write.write(self.shelf, target, mode, rows, self._inline)
+                return arrow.write.write(self.cache, target, mode, rows, self._inline)
             rows = self.spark.createDataFrame(rows)
         from strandline.storage import spark
 
         few = spark.write.Few(self.settings.bulk_rows, self.settings.bulk_bytes, self._passing)
         self._probe(rows.sparkSession)
-        made = spark.write.write(self.shelf, target, mode, rows, few)
+        made = spark.write.write(self.cache, target, mode, rows, few)
         if isinstance(made, Outcome):
             return made
-        return replace(arrow.write.write(self.shelf, target, mode, made, self._inline), given=made)
+        return replace(arrow.write.write(self.cache, target, mode, made, self._inline), given=made)
 
     def writes_here(self, state: State, rows: int, size: int = 0) -> bool:
         """Return True if ``write`` runs in this process for ``rows`` rows of ``size`` bytes."""
@@ -354,7 +354,7 @@ class Store:
         ``schema``: the columns of the staged rows.
         """
         given = arrow.write_staged.Given(schema, staged)
-        return arrow.write_staged.write_staged(self.shelf, target, mode, given, self._inline)
+        return arrow.write_staged.write_staged(self.cache, target, mode, given, self._inline)
 
     def read_given(self, schema: TableSchema, columns: Sequence[str], made: Outcome) -> pa.Table | DataFrame:
         """Return the rows that a write was given as a DataFrame, one per key, read back from its files.
@@ -365,29 +365,29 @@ class Store:
             return made.given
         from strandline.storage import spark
 
-        return spark.query.read_written(self.spark, self.shelf, schema, made.table.segments, columns)
+        return spark.query.read_written(self.spark, self.cache, schema, made.table.segments, columns)
 
     def collapse(
         self, schema: TableSchema, segments: Sequence[Segment], name: Callable[[], str]
     ) -> tuple[Segment, ...]:
         """Merge the pending segments of several statements into one change per key."""
         if self.is_little(segments):
-            return arrow.write.collapse(self.shelf, schema, segments, name, self._inline)
+            return arrow.write.collapse(self.cache, schema, segments, name, self._inline)
         from strandline.storage import spark
 
         here = self._passing
-        return spark.write.collapse(self.spark, self.shelf, schema, segments, name(), here=here)
+        return spark.write.collapse(self.spark, self.cache, schema, segments, name(), here=here)
 
     def entries(self, state: State, impl: TableSchema, name: str) -> Written:
         """Return base segments with all entries of an index for a state of its table, and their digest."""
         if self.is_little(state.chain.segments):
-            return arrow.entries.entries(self.shelf, state, impl, name)
+            return arrow.entries.entries(self.cache, state, impl, name)
         from strandline.storage import spark
 
         here, shards = self._passing, len(state.schema.bounds) + 1
         size = sum(s.bytes for s in state.chain.segments)
         pieces = None if shards == 1 else max(shards, round(size / self.settings.target_file_bytes))
-        return spark.entries.entries(self.spark, self.shelf, state, impl, name, pieces=pieces, here=here)
+        return spark.entries.entries(self.spark, self.cache, state, impl, name, pieces=pieces, here=here)
 
     def follow(
         self,
@@ -407,26 +407,28 @@ class Store:
         if not at_any_size and not self.is_little(logs):
             return None
         return arrow.index_changes.follow(
-            self.shelf, before, after, logs, impl, name=name, inline=self._inline
+            self.cache, before, after, logs, impl, name=name, inline=self._inline
         )
 
-    def slice(self, schema: TableSchema, window: Window, name: str, pace: Pace | None = None) -> Slice:
+    def slice(
+        self, schema: TableSchema, window: Window, name: str, throttle: Throttle | None = None
+    ) -> Slice:
         """Return a window of a table, folded, as segments under a fresh name.
 
-        ``pace``: throttle for reading encrypted files, if there can be any.
+        ``throttle``: throttle for reading encrypted files, if there can be any.
         """
         segments = window.logs if window.chain is None else window.chain.segments
         if self.slices_here(segments):
-            return arrow.changes.write_slice(self.shelf, schema, window, name, self._inline)
+            return arrow.changes.write_slice(self.cache, schema, window, name, self._inline)
         from strandline.storage import spark
 
         here = self._passing
-        with self.decrypt_for_spark(segments, name, pace) as found:
+        with self.decrypt_for_spark(segments, name, throttle) as found:
             if window.chain is None:
                 window = replace(window, logs=found)
             else:
                 window = replace(window, chain=replace(window.chain, segments=found))
-            return spark.changes.write_slice(self.spark, self.shelf, schema, window, name, here=here)
+            return spark.changes.write_slice(self.spark, self.cache, schema, window, name, here=here)
 
     def slices_here(self, segments: Sequence[Segment]) -> bool:
         """Return True if ``slice`` folds a window with these segments in this process."""
@@ -434,18 +436,18 @@ class Store:
 
     @contextmanager
     def decrypt_for_spark(
-        self, segments: Sequence[Segment], name: str, pace: Pace | None
+        self, segments: Sequence[Segment], name: str, throttle: Throttle | None
     ) -> Iterator[tuple[Segment, ...]]:
         """Yield segments that Spark can read: encrypted ones are replaced by decrypted copies.
 
         The copies are in the warehouse under names that begin with ``name``; they are deleted at the end of
         the block.
         """
-        sealed = [s for s in segments if s.file is not None and self.files.is_sealed(s.file)]
-        if not sealed or pace is None:
+        sealed = [s for s in segments if s.file is not None and self.files.is_encrypted(s.file)]
+        if not sealed or throttle is None:
             yield tuple(segments)
             return
-        (made,) = self.copy([Copies(sealed, f"{name}-open")], pace, among=sum(s.bytes for s in sealed))
+        (made,) = self.copy([Copies(sealed, f"{name}-open")], throttle, among=sum(s.bytes for s in sealed))
         if isinstance(made, StrandlineError):
             raise made
         try:
@@ -462,7 +464,7 @@ class Store:
         return SHARED if among > self._passing else 0
 
     def copy(
-        self, wanted: Sequence[Copies], pace: Pace, *, among: int
+        self, wanted: Sequence[Copies], throttle: Throttle, *, among: int
     ) -> list[list[Segment] | StrandlineError]:
         """Copy segment files within the warehouse and verify their bytes.
 
@@ -471,39 +473,39 @@ class Store:
         each call is small.
         """
         if among <= self._passing or self.passes(s for w in wanted for s in w.segments):
-            return arrow.segment_files.copy(self.shelf, wanted, pace)
+            return arrow.segment_files.copy(self.cache, wanted, throttle)
         from strandline.storage import spark
 
         self.files.reach(s.file for each in wanted for s in each.segments)
-        return spark.segment_files.copy(self.spark, self.shelf, wanted, pace)
+        return spark.segment_files.copy(self.spark, self.cache, wanted, throttle)
 
     def send(
-        self, segments: Sequence[Segment], target: Destination, pace: Pace, *, among: int
+        self, segments: Sequence[Segment], target: Destination, throttle: Throttle, *, among: int
     ) -> list[Segment]:
         """Upload segment files to a repository and verify their bytes; return the uploaded segments.
 
         ``among``: the total number of bytes that the caller uploads.
         """
         if self.passes(segments) or among <= self._passing:
-            return arrow.segment_files.send(self.files, segments, target, pace)
+            return arrow.segment_files.send(self.files, segments, target, throttle)
         from strandline.storage import spark
 
-        return spark.segment_files.send(self.spark, self.files, segments, target, pace)
+        return spark.segment_files.send(self.spark, self.files, segments, target, throttle)
 
     def pack(
-        self, schema: TableSchema, segments: Sequence[Segment], target: Destination, pace: Pace
+        self, schema: TableSchema, segments: Sequence[Segment], target: Destination, throttle: Throttle
     ) -> Segment:
         """Merge consecutive inline segments into one object of a repository."""
-        there = arrow.merge_logs.ObjectSink(self.files.at(target.root), target, pace)
-        return arrow.merge_logs.pack(self.shelf, schema, segments, there)
+        there = arrow.merge_logs.ObjectSink(self.files.at(target.root), target, throttle)
+        return arrow.merge_logs.pack(self.cache, schema, segments, there)
 
     def pack_bytes(self, schema: TableSchema, segments: Sequence[Segment], checksum: str) -> bytes | None:
         """Return the object that ``pack`` would make of inline segments, if it has this checksum."""
-        return arrow.merge_logs.pack_bytes(self.shelf, schema, segments, checksum)
+        return arrow.merge_logs.pack_bytes(self.cache, schema, segments, checksum)
 
     def discard(self, segments: Iterable[Segment]) -> None:
         """Delete the files of segments that nothing refers to."""
-        self.shelf.discard(segments)
+        self.cache.discard(segments)
 
     # --- upkeep --------------------------------------------------------------------------------------------
 
@@ -524,7 +526,7 @@ class Store:
 
     def merge(self, schema: TableSchema, logs: Sequence[Segment], name: str) -> Segment:
         """Merge consecutive logs into one log segment that has every change."""
-        return arrow.merge_logs.merge_logs(self.shelf, schema, logs, f"{name}.parquet")
+        return arrow.merge_logs.merge_logs(self.cache, schema, logs, f"{name}.parquet")
 
     def wants_compaction(self, chain: Chain) -> bool:
         """Return True if readers must fold too many rows or open too many segments."""
@@ -533,11 +535,11 @@ class Store:
     def compact(self, state: State, name: str, *, least: int = 1) -> Compacted:
         """Fold a chain into at least ``least`` base segments under a fresh name."""
         if self.is_little(state.chain.segments):
-            return arrow.compact.compact(self.shelf, state, name, least=least)
+            return arrow.compact.compact(self.cache, state, name, least=least)
         from strandline.storage import spark
 
         target, here = self.settings.target_file_bytes, self._passing
-        return spark.compact.compact(self.spark, self.shelf, state, name, target, least=least, here=here)
+        return spark.compact.compact(self.spark, self.cache, state, name, target, least=least, here=here)
 
     def fold(self, state: State, name: str, *, among: int) -> Written:
         """Return all rows of a state as base segments under a fresh name, and their digest.
@@ -545,21 +547,23 @@ class Store:
         The state may be a part of a table. ``among``: the total number of bytes that the caller folds.
         """
         if self.folds_here(state, among):
-            return arrow.compact.fold(self.shelf, state, name, most=self.settings.bulk_bytes)
+            return arrow.compact.fold(self.cache, state, name, most=self.settings.bulk_bytes)
         from strandline.storage import spark
 
         target, here = self.settings.target_file_bytes, self._passing
-        return spark.compact.fold(self.spark, self.shelf, state, name, target, here=here)
+        return spark.compact.fold(self.spark, self.cache, state, name, target, here=here)
 
-    def fold_into(self, target: Destination, state: State, name: str, pace: Pace, *, among: int) -> Written:
+    def fold_into(
+        self, target: Destination, state: State, name: str, throttle: Throttle, *, among: int
+    ) -> Written:
         """Do the same as ``fold``, but write objects of a repository."""
         if self.folds_here(state, among):
-            there = arrow.merge_logs.ObjectSink(self.files.at(target.root), target, pace)
-            return arrow.compact.fold(self.shelf, state, name, most=self.settings.bulk_bytes, into=there)
-        with self.decrypt_for_spark(state.chain.segments, name, pace) as found:
+            there = arrow.merge_logs.ObjectSink(self.files.at(target.root), target, throttle)
+            return arrow.compact.fold(self.cache, state, name, most=self.settings.bulk_bytes, into=there)
+        with self.decrypt_for_spark(state.chain.segments, name, throttle) as found:
             opened = replace(state, chain=replace(state.chain, segments=found))
             made = self.fold(opened, name, among=among)
         try:
-            return replace(made, segments=tuple(self.send(made.segments, target, pace, among=among)))
+            return replace(made, segments=tuple(self.send(made.segments, target, throttle, among=among)))
         finally:
             self.discard(made.segments)

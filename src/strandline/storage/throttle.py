@@ -1,9 +1,9 @@
 """Throttle of file copies: limits bytes per second and concurrent files.
 
-All copies that one operation makes in a process share one ``Pace``.
+All copies that one operation makes in a process share one ``Throttle``.
 
 Each piece of a file waits for its share of time before it is written. So the total never exceeds the rate,
-for any number of threads and any size of files. Segments cannot be copied without a ``Pace``
+for any number of threads and any size of files. Segments cannot be copied without a ``Throttle``
 (``segment_files.py``).
 """
 
@@ -21,13 +21,13 @@ from strandline.clock import Clock, SystemClock
 from strandline.settings import Limits
 from strandline.storage.files import Source
 
-__all__ = ["Pace", "Paced", "Paces"]
+__all__ = ["Throttle", "ThrottledSource", "Throttles"]
 
 LOOK_SECONDS = 0.25
 """Interval at which a waiting copy checks whether it was cancelled."""
 
 
-class Pace:
+class Throttle:
     """The throttle of one operation. Thread-safe. A pickled copy uses the system clock of its machine."""
 
     def __init__(self, limits: Limits, clock: Clock) -> None:
@@ -38,7 +38,7 @@ class Pace:
         self._changed = threading.Condition()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Pace, (self.limits, SystemClock())
+        return Throttle, (self.limits, SystemClock())
 
     def pay(self, size: int) -> None:
         """Wait until ``size`` more bytes may be copied. Raises ``Interrupted`` if the work is cancelled."""
@@ -68,7 +68,7 @@ class Pace:
                 self._changed.notify_all()
 
     @contextmanager
-    def share(self, files: int, *, each: int = 1) -> Iterator[tuple[int, Pace]]:
+    def share(self, files: int, *, each: int = 1) -> Iterator[tuple[int, Throttle]]:
         """Reserve slots for up to ``files`` copies in tasks that do not know of each other.
 
         Yields how many tasks may run at once and the throttle of each task, which copies ``each`` files at a
@@ -79,23 +79,23 @@ class Pace:
         tasks = max(1, min(limits.copies // each, -(-files // each)))
         share = Limits(bytes_per_second=limits.bytes_per_second / tasks, copies=each)
         with self.room(limits.copies if limits.bytes_per_second else tasks * each):
-            yield tasks, Pace(share, self._clock)
+            yield tasks, Throttle(share, self._clock)
 
 
 @dataclass(frozen=True)
-class Paced:
+class ThrottledSource:
     """Source of files that reads no faster than the throttle allows."""
 
     files: Source
-    pace: Pace
+    throttle: Throttle
 
     def chunks(self, name: str) -> Iterator[bytes | memoryview]:
         for piece in self.files.chunks(name):
-            self.pace.pay(len(piece))
+            self.throttle.pay(len(piece))
             yield piece
 
 
-class Paces:
+class Throttles:
     """The throttles of the operations that run in this process.
 
     An unused throttle can be dropped, because it has no state: all its bytes are paid for.
@@ -103,12 +103,12 @@ class Paces:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._used: WeakValueDictionary[str, Pace] = WeakValueDictionary()
+        self._used: WeakValueDictionary[str, Throttle] = WeakValueDictionary()
         self._lock = threading.Lock()
 
-    def of(self, operation_id: str, limits: Limits) -> Pace:
+    def of(self, operation_id: str, limits: Limits) -> Throttle:
         with self._lock:
             found = self._used.get(operation_id)
             if found is None:
-                found = self._used[operation_id] = Pace(limits, self._clock)
+                found = self._used[operation_id] = Throttle(limits, self._clock)
             return found

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from strandline.runtime import Runtime
 from strandline.sql.references import TableRef
-from strandline.storage.file_plan import Recipe
+from strandline.storage.file_plan import FilePlan
 from strandline.tables.attempts import StatementAttempts
 from strandline.tables.partitions import hold_rows, keep
 
 
-def files_of(runtime: Runtime, ref: TableRef) -> Recipe:
+def files_of(runtime: Runtime, ref: TableRef) -> FilePlan:
     """Return the files of the table that ``ref`` names, and how to merge them.
 
     The files stay for ``read_seconds``, even if this process ends.
     """
 
-    def attempt() -> Recipe:
+    def attempt() -> FilePlan:
         reader, view = hold_rows(runtime, ref)
-        found = runtime.store.recipe(ref.path, view.state)
+        found = runtime.store.file_plan(ref.path, view.state)
         keep(runtime, reader.snapshot.step)
         return found
 

@@ -1,4 +1,4 @@
-"""Split a table into portions that other processes read independently."""
+"""Split a table into partitions that other processes read independently."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from strandline.names import column
 from strandline.runtime import Runtime
 from strandline.sql.evaluate.ranges import Constraints
 from strandline.sql.references import TableRef
-from strandline.storage.partition import Portion
+from strandline.storage.partition import RowPartition
 from strandline.tables.attempts import StatementAttempts
 from strandline.tables.snapshot import Reader, Snapshot, TableView, resolve
 
@@ -22,17 +22,17 @@ def describe_columns(runtime: Runtime, ref: TableRef, columns: Sequence[str] | N
     return StatementAttempts(runtime).repeat(lambda: _schema(hold_rows(runtime, ref)[1], columns))
 
 
-def portions(
+def partition_rows(
     runtime: Runtime, ref: TableRef, schema: TableSchema, constraints: Constraints
-) -> Sequence[Portion]:
-    """Return portions of the rows that may satisfy the constraints, with the columns of ``schema``.
+) -> Sequence[RowPartition]:
+    """Return partitions of the rows that may satisfy the constraints, with the columns of ``schema``.
 
     Raises CONFLICT if the type of a column has changed. The files stay for ``read_seconds``, even if this
     process ends.
     """
     columns = schema.names
 
-    def attempt() -> Sequence[Portion]:
+    def attempt() -> Sequence[RowPartition]:
         if constraints.impossible:
             return []
         reader, view = hold_rows(runtime, ref)
@@ -49,7 +49,9 @@ def portions(
             impl = reader.index(view, view.info.index(ref.index))
             state, table = impl.state, state
             behind = None if all(name in impl.info.schema for name in columns) else table
-        found = runtime.store.portions(state.narrow(constraints.key_range(state.schema.key)), columns, behind)
+        found = runtime.store.partitions(
+            state.narrow(constraints.key_range(state.schema.key)), columns, behind
+        )
         keep(runtime, reader.snapshot.step)
         return found
 

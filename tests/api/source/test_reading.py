@@ -105,7 +105,7 @@ def test_a_large_file_is_cut(
     """It is split at row groups: into portions for executors, and these into batches."""
     full.table("t").upsert([{"k": k, "v": f"{k:08}", "n": k} for k in range(2000, 30_000)])
     full.sql("UPDATE t SET v = 'x' WHERE k = 20000")
-    monkeypatch.setattr(partitions_, "PORTION_BYTES", portion)
+    monkeypatch.setattr(partitions_, "PARTITION_BYTES", portion)
     monkeypatch.setattr(partitions_, "PIECE_BYTES", piece)
     reader, partitions = planned(full, path="/t")
     assert read(reader, partitions) == everything(full)

@@ -66,7 +66,7 @@ def test_the_records_are_those_of_the_changefeed(
     start, end = reader_of(db, "/t/g").initialOffset(), reader_of(db, "/t/g").latestOffset()
     expected = sorted(str(tuple(record.values())) for record in db.stream("/t/g").records())
     assert sorted(map(str, read(db, start, end, "/t/g"))) == expected
-    monkeypatch.setattr(partitions, "PORTION_BYTES", 1)
+    monkeypatch.setattr(partitions, "PARTITION_BYTES", 1)
     reader = reader_of(db, "/t/g")
     assert len(reader.partitions(start, end)) > 1
     assert sorted(map(str, read(db, start, end, "/t/g"))) == expected

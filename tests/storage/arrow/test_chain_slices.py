@@ -18,7 +18,7 @@ from strandline.storage.chain_slices import Slice, Window
 from strandline.storage.files import LocalFiles
 from strandline.storage.keys import by_shard
 from strandline.storage.segment import Inline, read_segment
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.types import parse_type
 from strandline.types.arrays import column_to_python
 from tests.storage.examples import History, QuickFiles, histories, schema
@@ -29,13 +29,13 @@ KV = schema("k Int64", "v Utf8", "n Int32", key="k")
 
 
 def slice_of(history: History, window: Window, name: str = "slice") -> Slice:
-    return write_slice(history.shelf, history.schema, window, name, INLINE)
+    return write_slice(history.cache, history.schema, window, name, INLINE)
 
 
 def rows_of(files: LocalFiles, table: TableSchema, segments: tuple[Segment, ...]) -> list[dict[str, Any]]:
     found = []
     for segment in segments:
-        part = read_segment(Shelf(files), table, segment)
+        part = read_segment(SegmentCache(files), table, segment)
         columns = {n: column_to_python(table[n].type, part[n]) for n in table.names} | {
             n: part[n].to_pylist() for n in (OP, STEP)
         }
@@ -75,7 +75,7 @@ def test_every_window_of_every_history(tmp_path_factory: pytest.TempPathFactory,
     assert made.tombstones == sum(row[OP] == "E" for row in rows)
     assert history.digests[after] + made.delta == history.digests[upto]
     if after == 0:  # A slice from the beginning is a chain of its own.
-        assert scan(history.shelf, State(history.schema, Chain(made.segments, upto))).num_rows == len(
+        assert scan(history.cache, State(history.schema, Chain(made.segments, upto))).num_rows == len(
             history.states[upto]
         )
 
@@ -144,7 +144,7 @@ def test_ten_thousand_shards_are_cut_at_once(tmp_path: Path) -> None:
     bounds = tuple((i * 10,) for i in range(1, 10_000))
     history = History(QuickFiles(tmp_path), replace(KV, bounds=bounds))
     history.write("UPSERT", ["k"], [(i,) for i in range(0, 100_000, 50)])
-    rows = changes(history.shelf, history.schema, history.segments, after=0, upto=1)
+    rows = changes(history.cache, history.schema, history.segments, after=0, upto=1)
     assert [part["k"].to_pylist() for part in by_shard(history.schema, rows)] == [
         [i] for i in range(0, 100_000, 50)
     ]
@@ -183,7 +183,7 @@ def test_a_column_that_was_dropped_is_not_in_the_slice(tmp_path: Path) -> None:
     history = History(QuickFiles(tmp_path), KV)
     history.write("UPSERT", ["k", "v", "n"], [(1, "old", 1)])
     later = KV.without_column("v").with_column("v", parse_type("Utf8"))
-    made = write_slice(history.shelf, later, Window(0, 1, tuple(history.segments)), "slice", INLINE)
+    made = write_slice(history.cache, later, Window(0, 1, tuple(history.segments)), "slice", INLINE)
     assert rows_of(history.files, later, made.segments) == [{"k": 1, "n": 1, "v": None, OP: "U", STEP: 1}]
 
 
@@ -207,5 +207,7 @@ def test_a_slice_that_cannot_be_written_leaves_no_file(
     history.write("UPSERT", ["k", "n"], [(i, i) for i in range(0, 30_000, 3)])
     before = list(history.files.names())
     with pytest.raises(StrandlineError, match="full"):
-        write_slice(Shelf(FullDisk(tmp_path)), table, Window(0, 1, tuple(history.segments)), "slice", INLINE)
+        write_slice(
+            SegmentCache(FullDisk(tmp_path)), table, Window(0, 1, tuple(history.segments)), "slice", INLINE
+        )
     assert list(history.files.names()) == before

@@ -23,7 +23,7 @@ from strandline.storage.arrow.streaming_scan import passing
 from strandline.storage.file_router import Destination
 from strandline.storage.keys import keys_of
 from strandline.storage.order import examine_segment
-from strandline.storage.throttle import Pace
+from strandline.storage.throttle import Throttle
 from tests.storage.damage import unsorted_segment
 from tests.storage.examples import History, QuickFiles, histories, schema
 
@@ -36,8 +36,8 @@ def history(tmp_path: Path) -> History:
     return History(QuickFiles(tmp_path), KV)
 
 
-def with_steps(shelf: Any, state: State) -> list[tuple[Any, ...]]:
-    found = scan(shelf, state, [*state.schema.names, STEP])
+def with_steps(cache: Any, state: State) -> list[tuple[Any, ...]]:
+    found = scan(cache, state, [*state.schema.names, STEP])
     rows = zip(keys_of(state.schema, found), zip(*found.to_pydict().values(), strict=True), strict=True)
     return [row for _, row in sorted(rows, key=lambda pair: order(pair[0]))]
 
@@ -55,10 +55,10 @@ def test_what_is_written_is_the_state(tmp_path_factory: pytest.TempPathFactory, 
         cut = data.draw(st.sampled_from(keys)) if keys else None
         within = data.draw(st.sampled_from([EVERYWHERE, KeyRange(cut, None), KeyRange(None, cut)]))
         state = State(history.schema, history.chain(), within)
-        made = fold(history.shelf, state, "made", most=data.draw(st.sampled_from([1, PLENTY])))
+        made = fold(history.cache, state, "made", most=data.draw(st.sampled_from([1, PLENTY])))
         after = State(history.schema, Chain(made.segments, history.step))
-        assert with_steps(history.shelf, after) == with_steps(history.shelf, state)
-        assert [made.delta] == digests(history.shelf, state, [history.schema])
+        assert with_steps(history.cache, after) == with_steps(history.cache, state)
+        assert [made.delta] == digests(history.cache, state, [history.schema])
         for segment in made.segments:
             assert examine_segment(history.files, history.schema, segment) == []
         ends = [key for segment in made.segments for key in (segment.min_key, segment.max_key)]
@@ -69,18 +69,18 @@ def test_files_are_of_about_one_size_and_their_groups_are_full(history: History)
     history.write("UPSERT", ["k", "v"], [(i, f"value {i * 7919}") for i in range(30_000)], inline=False)
     history.write("UPSERT", ["k", "v"], [(i, "changed") for i in range(0, 30_000, 100)], inline=False)
     state = State(KV, history.chain())
-    (whole,) = fold(history.shelf, state, "whole", most=PLENTY).segments
+    (whole,) = fold(history.cache, state, "whole", most=PLENTY).segments
     file = pq.ParquetFile(history.files.path(whole.file or ""))
     groups = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
     assert groups == [8192, 8192, 8192, 30_000 - 3 * 8192]
-    made = fold(history.shelf, state, "made", most=1)
+    made = fold(history.cache, state, "made", most=1)
     assert [s.rows for s in made.segments] == [30_000], "a piece is not divided"
     assert made.delta == history.digests[-1]
 
 
 def test_texts_that_do_not_repeat_have_no_dictionary(history: History) -> None:
     history.write("UPSERT", ["k", "v"], [(i, f"value {i}") for i in range(10_000)], inline=False)
-    (made,) = fold(history.shelf, State(KV, history.chain()), "made", most=PLENTY).segments
+    (made,) = fold(history.cache, State(KV, history.chain()), "made", most=PLENTY).segments
     columns = {
         column.path_in_schema: column.has_dictionary_page
         for column in (
@@ -99,7 +99,7 @@ def test_only_what_does_not_meet_others_passes(history: History) -> None:
     history.write("UPSERT", ["k", "v"], [(1, "w"), (7, "w"), (20, "w")], inline=False)
     history.write("INSERT", ["k", "v"], [(60, "x"), (3, "x")], inline=False)
     assert passing(State(KV, history.chain())) == [first, second, last]
-    made = fold(history.shelf, State(KV, history.chain()), "made", most=PLENTY)
+    made = fold(history.cache, State(KV, history.chain()), "made", most=PLENTY)
     assert across not in made.segments and made.delta == history.digests[-1]
 
 
@@ -109,17 +109,17 @@ def test_rows_that_lie_in_another_order_are_damage_and_no_file_is_left(history: 
     odd = unsorted_segment(files, KV, rows, "t/odd.parquet", steps=[1] * 4, role="base", upto=1)
     before = set(files.names())
     with pytest.raises(Corrupted, match="not in the order of their keys"):
-        fold(history.shelf, State(KV, Chain((odd,), 1)), "made", most=1)
+        fold(history.cache, State(KV, Chain((odd,), 1)), "made", most=1)
     assert set(files.names()) == before
 
 
 def test_objects_of_a_repository_are_named_by_their_content(history: History, tmp_path: Path) -> None:
     history.write("UPSERT", ["k", "v"], [(1, "a"), (2, "b")], inline=False)
     state, there = State(KV, history.chain()), QuickFiles(tmp_path / "repository")
-    (here,) = fold(history.shelf, state, "made", most=PLENTY).segments
+    (here,) = fold(history.cache, state, "made", most=PLENTY).segments
     before = set(history.files.names())
-    into = ObjectSink(there, Destination("/there"), Pace(Limits(), SystemClock()))
-    (sent,) = fold(history.shelf, state, "unused", most=PLENTY, into=into).segments
+    into = ObjectSink(there, Destination("/there"), Throttle(Limits(), SystemClock()))
+    (sent,) = fold(history.cache, state, "unused", most=PLENTY, into=into).segments
     assert (sent.file, sent.checksum) == (into.name(here.checksum), here.checksum)
     assert there.checksum(sent.file or "") == sent.checksum
     assert set(history.files.names()) - {f"repository/{sent.file}"} == before

@@ -71,14 +71,14 @@ def test_every_mode_shows_what_happened(
     after = data.draw(st.integers(compacted, history.step))
     upto = data.draw(st.integers(after, history.step))
     feed = feed_of(history, mode, after, upto)
-    found = list(records(history.shelf, feed))
+    found = list(records(history.cache, feed))
 
     def place(record: dict[str, Any]) -> tuple[int, str]:
         return record["step"], repr([record[n] for n in history.schema.key])
 
     assert [r["step"] for r in found] == sorted(r["step"] for r in found)
     assert sorted(found, key=place) == sorted(expected(history, mode, after, upto), key=place)
-    arrow = table(history.shelf, feed)
+    arrow = table(history.cache, feed)
     assert arrow.num_rows == len(found)
     if found:
         assert arrow.column_names == list(found[0])
@@ -92,7 +92,7 @@ def test_no_column_of_the_table_is_hidden(tmp_path: Path) -> None:
         schema("Step Int64", "op Utf8", "old_v Utf8", "_old_v Utf8", "v Utf8", "changed Int8", key="Step"),
     )
     history.write("UPSERT", ["Step", "op", "v", "old_v", "changed"], [(5, "mine", "new", "also mine", 1)])
-    (record,) = records(history.shelf, feed_of(history, "NEW_AND_OLD_IMAGES"))
+    (record,) = records(history.cache, feed_of(history, "NEW_AND_OLD_IMAGES"))
     assert record == {
         **{
             "_step": 1,
@@ -106,7 +106,7 @@ def test_no_column_of_the_table_is_hidden(tmp_path: Path) -> None:
         },
         **{"old_op": None, "old_old_v": None, "old__old_v": None, "__old_v": None, "old_changed": None},
     }
-    (record,) = records(history.shelf, feed_of(history, "UPDATES"))
+    (record,) = records(history.cache, feed_of(history, "UPDATES"))
     assert record["_changed"] == ["op", "old_v", "_old_v", "v", "changed"]
     assert record["changed"] == 1
 
@@ -115,7 +115,7 @@ def test_nan_is_not_a_change_of_nan(tmp_path: Path) -> None:
     history = History(QuickFiles(tmp_path), KV)
     history.write("UPSERT", ["k", "v", "x"], [(1, "a", float("nan"))])
     history.write("UPSERT", ["k", "v"], [(1, "b")])
-    assert [r["changed"] for r in records(history.shelf, feed_of(history, "UPDATES"))] == [["v", "x"], ["v"]]
+    assert [r["changed"] for r in records(history.cache, feed_of(history, "UPDATES"))] == [["v", "x"], ["v"]]
 
 
 def test_a_table_without_value_columns(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_table_without_value_columns(tmp_path: Path) -> None:
     history.write("UPSERT", ["k"], [("a",), (None,)])
     history.write("DELETE ON", ["k"], [("a",)])
     for mode in MODES:
-        found = list(records(history.shelf, feed_of(history, mode)))
+        found = list(records(history.cache, feed_of(history, mode)))
         assert [(r["step"], r["op"], r["k"]) for r in found] == [(1, "U", None), (1, "U", "a"), (2, "E", "a")]
 
 
@@ -138,5 +138,5 @@ def test_an_empty_window(tmp_path: Path) -> None:
             logs=(),
             before=Chain((), 0) if mode in STATEFUL_MODES else None,
         )
-        assert list(records(history.shelf, feed)) == []
-        assert table(history.shelf, feed).num_rows == 0
+        assert list(records(history.cache, feed)) == []
+        assert table(history.cache, feed).num_rows == 0

@@ -31,9 +31,9 @@ def test_a_merge_keeps_every_change(tmp_path_factory: pytest.TempPathFactory, da
     logs = [s for s in history.segments if s.role == "log"]
     if not logs:
         return
-    before = changes(history.shelf, history.schema, logs, after=-1, upto=history.step)
-    merged = merge_logs(history.shelf, history.schema, logs, history.name())
-    after = changes(history.shelf, history.schema, [merged], after=-1, upto=history.step)
+    before = changes(history.cache, history.schema, logs, after=-1, upto=history.step)
+    merged = merge_logs(history.cache, history.schema, logs, history.name())
+    after = changes(history.cache, history.schema, [merged], after=-1, upto=history.step)
     assert after.equals(before)
     assert (merged.after, merged.upto, merged.stepped) == (logs[0].after, logs[-1].upto, True)
     assert merged.rows == sum(s.rows for s in logs)
@@ -42,27 +42,27 @@ def test_a_merge_keeps_every_change(tmp_path_factory: pytest.TempPathFactory, da
 def test_rows_lie_by_key_then_step(history: History) -> None:
     history.write("UPSERT", ["k", "v"], [(2, "a"), (1, "a")])
     history.write("UPSERT", ["k", "v"], [(1, "b")])
-    merged = merge_logs(history.shelf, KV, history.segments, "m")
-    found = read_segment(history.shelf, KV, merged, ["k", "v", STEP]).to_pydict()
+    merged = merge_logs(history.cache, KV, history.segments, "m")
+    found = read_segment(history.cache, KV, merged, ["k", "v", STEP]).to_pydict()
     assert found == {"k": [1, 1, 2], "v": ["a", "b", "a"], STEP: [1, 2, 1]}
 
 
 def test_a_merge_covers_the_steps_of_what_it_was_made_of_and_no_others(history: History) -> None:
     for number in range(4):
         history.write("UPSERT", ["k"], [(number,)])
-    merged = merge_logs(history.shelf, KV, history.segments[1:3], "m")
+    merged = merge_logs(history.cache, KV, history.segments[1:3], "m")
     assert (merged.after, merged.upto, merged.role, merged.stepped) == (1, 3, "log", True)
 
 
 def test_fresh_logs_stay_fresh_when_no_key_repeats(history: History) -> None:
     history.write("INSERT", ["k"], [(1,)])
     history.write("INSERT", ["k"], [(2,)])
-    assert merge_logs(history.shelf, KV, history.segments, "a").fresh
+    assert merge_logs(history.cache, KV, history.segments, "a").fresh
     history.write("UPSERT", ["k"], [(1,)])
-    assert not merge_logs(history.shelf, KV, history.segments, "b").fresh
+    assert not merge_logs(history.cache, KV, history.segments, "b").fresh
     # Both are fresh, but the erase between them is missing here: the repeated key alone makes it not fresh.
     again = replace(history.segments[0], after=1, upto=2)
-    assert not merge_logs(history.shelf, KV, [history.segments[0], again], "c").fresh
+    assert not merge_logs(history.cache, KV, [history.segments[0], again], "c").fresh
 
 
 def test_what_is_merged_can_be_merged_again(history: History) -> None:
@@ -72,7 +72,7 @@ def test_what_is_merged_can_be_merged_again(history: History) -> None:
     history.merge(0, 3)
     history.merge(0, len(history.segments))
     for step in range(7):
-        found = lookup(history.shelf, State(KV, history.chain(step)), [(0,), (1,)])
+        found = lookup(history.cache, State(KV, history.chain(step)), [(0,), (1,)])
         assert found == history.states[step]
 
 
@@ -82,4 +82,4 @@ def test_only_committed_logs_in_order_are_merged(history: History) -> None:
     first, second = history.segments
     for wrong in ([], [replace(first, upto=PENDING)], [second, first], [replace(first, role="base"), second]):
         with pytest.raises(Internal):
-            merge_logs(history.shelf, KV, wrong, "m")
+            merge_logs(history.cache, KV, wrong, "m")

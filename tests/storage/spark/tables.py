@@ -28,7 +28,7 @@ from strandline.model import (
 from strandline.storage.files import LocalFiles
 from strandline.storage.rows import Mode, Outcome, Target
 from strandline.storage.segment import Inline, write_segment
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.spark.columns import spark_type
 from strandline.storage.spark.write import Few, write
 from strandline.types import parse_type
@@ -115,10 +115,10 @@ class Table:
     digest: Digest = field(default_factory=Digest)
     impls: dict[str, Table] = field(default_factory=dict)
     names: int = 0
-    shelf: Shelf = field(init=False)
+    cache: SegmentCache = field(init=False)
 
     def __post_init__(self) -> None:
-        self.shelf = Shelf(self.files)
+        self.cache = SegmentCache(self.files)
 
     @staticmethod
     def new(folder: Path, schema: TableSchema, *indexes: IndexDef) -> Table:
@@ -250,12 +250,14 @@ def log_of(df: DataFrame, schema: TableSchema) -> list[Row]:
     return plain(df, schema, [*schema.names, OP, WAS_HI, WAS_LO, *([STEP] if STEP in df.columns else [])])
 
 
-def write_on_spark(target: Target, shelf: Shelf, mode: Mode, rows: DataFrame, *, here: int = HERE) -> Outcome:
+def write_on_spark(
+    target: Target, cache: SegmentCache, mode: Mode, rows: DataFrame, *, here: int = HERE
+) -> Outcome:
     """Write on Spark without bringing rows into this process, even if there are few.
 
     Files up to ``here`` bytes are described in this process, larger ones by executors, in another job.
     """
-    made = write(shelf, target, mode, rows, Few(-1, here, here))
+    made = write(cache, target, mode, rows, Few(-1, here, here))
     assert isinstance(made, Outcome)
     return made
 

@@ -24,8 +24,8 @@ from tests.values import shard_of
 
 def written(spark: SparkSession, table: Table, window: Window, name: str) -> tuple[Slice, Slice]:
     """Return the slice written in process and the one written by Spark."""
-    here = write_slice_here(table.shelf, table.schema, window, f"{name}-here", Inline(2_000, 1 << 18))
-    there = write_slice(spark, table.shelf, table.schema, window, f"{name}-there", here=0)
+    here = write_slice_here(table.cache, table.schema, window, f"{name}-here", Inline(2_000, 1 << 18))
+    there = write_slice(spark, table.cache, table.schema, window, f"{name}-there", here=0)
     return here, there
 
 
@@ -33,7 +33,7 @@ def rows_of(table: Table, segments: tuple[Segment, ...]) -> list[tuple[Any, ...]
     """Return all rows as values; check the order of keys in each segment."""
     found = []
     for segment in segments:
-        rows = read_segment(table.shelf, table.schema, segment)
+        rows = read_segment(table.cache, table.schema, segment)
         values = [column_to_python(c.type, rows[c.name]) for c in table.schema.columns]
         values += [rows[n].to_pylist() for n in (OP, WAS_HI, WAS_LO, STEP)]
         part = list(zip(*values, strict=True))
@@ -115,7 +115,7 @@ def test_files_of_many_row_groups_end_at_shard_boundaries_and_are_sorted(
     )
     cut = shard_number(schema)
     made = write_sorted(
-        log, table.shelf, schema, "big", role="log", stepped=True, after=0, upto=1, cut=cut, here=HERE
+        log, table.cache, schema, "big", role="log", stepped=True, after=0, upto=1, cut=cut, here=HERE
     )
     segments, delta = made.segments, made.delta
     assert delta.rows == 150_000 == sum(s.rows for s in segments)
@@ -152,5 +152,5 @@ def test_hundreds_of_shards_in_one_job(spark: SparkSession, tmp_path: Path) -> N
 def test_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
     table = Table.new(tmp_path, SMALL)
     for window in (Window(0, 5), Window(0, 5, chain=Chain((), 5))):
-        assert write_slice(spark, table.shelf, SMALL, window, "empty", here=HERE) == Slice((), 0, 0, Digest())
+        assert write_slice(spark, table.cache, SMALL, window, "empty", here=HERE) == Slice((), 0, 0, Digest())
     assert list(table.files.names()) == []

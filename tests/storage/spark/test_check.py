@@ -13,7 +13,7 @@ from strandline.model import Chain, State
 from strandline.storage.arrow.check import examine as examine_here
 from strandline.storage.arrow.check import find_doubled_keys as doubled_here
 from strandline.storage.files import LocalFiles
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.spark.check import compare_index, examine, find_doubled_keys
 from strandline.storage.spark.digest import digests
 from tests.storage.damage import unsorted_segment
@@ -26,12 +26,12 @@ def test_the_digest_of_a_state_is_the_sum_of_its_commits(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     table = random_table(tmp_path, ALL_TYPES, seed)
-    assert digests(spark, table.shelf, State(ALL_TYPES, table.chain), [ALL_TYPES]) == [table.digest]
+    assert digests(spark, table.cache, State(ALL_TYPES, table.chain), [ALL_TYPES]) == [table.digest]
     assert table.digest.rows == len(table.rows)
 
 
 def problems(spark: SparkSession, table: Table, name: str) -> list[tuple[str, int, tuple[object, ...]]]:
-    found = compare_index(spark, table.shelf, table.state, table.impls[name].state, name)
+    found = compare_index(spark, table.cache, table.state, table.impls[name].state, name)
     counts = [int(p.message.split()[0]) for p in found]
     assert all(len(p.keys) == min(count, 5) for p, count in zip(found, counts, strict=True))
     return [(p.kind, count, p.keys) for p, count in zip(found, counts, strict=True)]
@@ -84,8 +84,8 @@ def test_executors_find_nothing_wrong_with_what_is_written(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     table = random_table(tmp_path, ALL_TYPES, seed, inline=False)
-    assert examine(spark, table.shelf, ALL_TYPES, table.segments) == []
-    assert find_doubled_keys(spark, table.shelf, State(ALL_TYPES, table.chain)) == []
+    assert examine(spark, table.cache, ALL_TYPES, table.segments) == []
+    assert find_doubled_keys(spark, table.cache, State(ALL_TYPES, table.chain)) == []
 
 
 def test_executors_find_what_the_process_finds(spark: SparkSession, tmp_path: Path) -> None:
@@ -99,8 +99,8 @@ def test_executors_find_what_the_process_finds(spark: SparkSession, tmp_path: Pa
     segments[3] = replace(segments[3], rows=5)
     segments[4] = replace(segments[4], min_key=(0,))
     segments.insert(1, unsorted_segment(files, SMALL, [(2, "v", 1, 0.5), (1, "v", 1, 0.5)], None))
-    found = examine(spark, Shelf(files), SMALL, segments)
-    assert found == examine_here(Shelf(files), SMALL, segments)
+    found = examine(spark, SegmentCache(files), SMALL, segments)
+    assert found == examine_here(SegmentCache(files), SMALL, segments)
     assert [finding.kind for finding in found] == [
         "unordered_rows",
         "unordered_rows",
@@ -135,8 +135,8 @@ def test_a_doubled_key_is_what_the_segments_say_and_not_what_a_scan_shows(
         ((table.segments[0], again, replace(again, upto=step + 2)), [(None,), (2,), (3,), (5,)]),
     ):
         chain = Chain(tuple(segments), step + 2)
-        found = find_doubled_keys(spark, table.shelf, State(SMALL, chain))
-        assert found == doubled_here(table.shelf, State(SMALL, chain))
+        found = find_doubled_keys(spark, table.cache, State(SMALL, chain))
+        assert found == doubled_here(table.cache, State(SMALL, chain))
         assert [key for finding in found for key in finding.keys] == expected
 
 
@@ -146,4 +146,4 @@ def test_what_an_executor_cannot_do_is_an_error_of_ours(spark: SparkSession, tmp
     (segment,) = table.segments
     long = replace(segment, file="x" * 300 + ".parquet")  # A name too long for any file system.
     with pytest.raises(Unavailable, match="cannot read the file xxx"):
-        examine(spark, table.shelf, SMALL, [long])
+        examine(spark, table.cache, SMALL, [long])

@@ -13,7 +13,7 @@ from strandline.errors import Corrupted
 from strandline.model import STEP, Chain, Segment, State, TableSchema, order
 from strandline.storage.arrow.scan import scan as scan_here
 from strandline.storage.files import LocalFiles
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.spark import rows as reading
 from strandline.storage.spark.compact import compact
 from strandline.storage.spark.digest import digests
@@ -26,7 +26,7 @@ HUGE = 1 << 40
 def compacted(spark: SparkSession, table: Table, target: int) -> tuple[list[Segment], list[Segment], Chain]:
     table.segments = tuple(replace(s, id=i) for i, s in enumerate(table.segments, 1))
     made = compact(
-        spark, table.shelf, State(table.schema, table.chain), table.fresh_name(), target, here=HERE
+        spark, table.cache, State(table.schema, table.chain), table.fresh_name(), target, here=HERE
     )
     assert made.digest == table.digest
     kept = [s for s in table.segments if s not in made.old]
@@ -43,18 +43,18 @@ def test_the_state_and_the_step_of_each_row_stay(
         monkeypatch.setattr(reading, "IN_PROCESS_ROWS", 0)
     table = random_table(tmp_path, schema, 17)
     columns = [*schema.names, STEP]
-    before = plain(scan(spark, table.shelf, State(schema, table.chain), columns), schema)
+    before = plain(scan(spark, table.cache, State(schema, table.chain), columns), schema)
     new, old, after = compacted(spark, table, HUGE)
     assert set(old) == set(table.segments)
     assert len(new) == 1
-    assert plain(scan(spark, table.shelf, State(schema, after), columns), schema) == before
+    assert plain(scan(spark, table.cache, State(schema, after), columns), schema) == before
     assert in_order(rows(table.files, schema, after)) == in_order(table.rows.values())
 
 
 def rows(files: LocalFiles, schema: TableSchema, chain: Chain) -> list[tuple[object, ...]]:
     from strandline.types.arrays import column_to_python
 
-    table = scan_here(Shelf(files), State(schema, chain))
+    table = scan_here(SegmentCache(files), State(schema, chain))
     return list(zip(*(column_to_python(schema[n].type, table[n]) for n in schema.names), strict=True))
 
 
@@ -69,7 +69,7 @@ def test_shards_and_sizes_cut_the_files(spark: SparkSession, tmp_path: Path) -> 
     assert ranges[1] == ((100,), (199,))
     assert len(ranges) >= 3
     assert all(order(a[1]) < order(b[0]) for a, b in zip(ranges, ranges[1:], strict=False))
-    assert plain(scan(spark, table.shelf, State(schema, after)), schema) == in_order(table.rows.values())
+    assert plain(scan(spark, table.cache, State(schema, after)), schema) == in_order(table.rows.values())
 
 
 def test_shards_of_keys_with_nulls_and_prefixes(spark: SparkSession, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_shards_of_keys_with_nulls_and_prefixes(spark: SparkSession, tmp_path: P
     table = random_table(tmp_path, schema, 3)
     new, _, after = compacted(spark, table, HUGE)
     assert len(new) == 4  # No key sorts between ("b",) and ("b", NULL).
-    assert plain(scan(spark, table.shelf, State(schema, after)), schema) == in_order(table.rows.values())
+    assert plain(scan(spark, table.cache, State(schema, after)), schema) == in_order(table.rows.values())
 
 
 def test_good_files_that_no_change_touches_are_kept(spark: SparkSession, tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ def test_good_files_that_no_change_touches_are_kept(spark: SparkSession, tmp_pat
     table.write("UPSERT", [(9000, "small", 1, None)])
     new, old, after = compacted(spark, table, table.segments[0].bytes)
     assert {s.id for s in old} == {1, 3, 4, 5}
-    assert plain(scan(spark, table.shelf, State(SMALL, after)), SMALL) == in_order(table.rows.values())
-    assert digests(spark, table.shelf, State(SMALL, after), [SMALL]) == [table.digest]
+    assert plain(scan(spark, table.cache, State(SMALL, after)), SMALL) == in_order(table.rows.values())
+    assert digests(spark, table.cache, State(SMALL, after), [SMALL]) == [table.digest]
     assert new
 
 
@@ -99,7 +99,7 @@ def test_a_table_that_became_empty(spark: SparkSession, tmp_path: Path) -> None:
     table.write("DELETE ON", list(table.rows), ("k",))
     new, old, after = compacted(spark, table, HUGE)
     assert (new, len(old)) == ([], len(table.segments))
-    assert scan(spark, table.shelf, State(SMALL, after)).count() == 0
+    assert scan(spark, table.cache, State(SMALL, after)).count() == 0
 
 
 def damage(path: Path, column: str) -> None:
@@ -121,5 +121,5 @@ def test_a_failure_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
     damage(Path(table.files.path(str(table.segments[0].file))), "x")
     before = list(table.files.names())
     with pytest.raises(Corrupted, match="Spark cannot read the file"):
-        compact(spark, table.shelf, State(table.schema, table.chain), "x", HUGE, here=0)
+        compact(spark, table.cache, State(table.schema, table.chain), "x", HUGE, here=0)
     assert list(table.files.names()) == before

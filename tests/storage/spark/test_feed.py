@@ -35,8 +35,8 @@ def listed(df: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def same(spark: SparkSession, table: Table, feed: Feed) -> list[tuple[Any, ...]]:
-    on_spark = feed_there(spark, table.shelf, feed)
-    local = spark.createDataFrame(feed_here(table.shelf, feed))
+    on_spark = feed_there(spark, table.cache, feed)
+    local = spark.createDataFrame(feed_here(table.cache, feed))
     assert [(f.name, f.dataType.simpleString()) for f in on_spark.schema] == [
         (f.name, f.dataType.simpleString()) for f in local.schema
     ]

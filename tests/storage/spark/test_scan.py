@@ -40,9 +40,9 @@ def test_state_of_all_types_at_every_step(
     table = random_table(tmp_path, ALL_TYPES, seed)
     for step in (0, 1, table.step // 2, table.step):
         chain = Chain(table.segments, step)
-        rows = scan_here(table.shelf, State(ALL_TYPES, chain)).to_pydict()
+        rows = scan_here(table.cache, State(ALL_TYPES, chain)).to_pydict()
         expected = len(rows["id"])
-        found = plain(scan(spark, table.shelf, State(ALL_TYPES, chain)), ALL_TYPES)
+        found = plain(scan(spark, table.cache, State(ALL_TYPES, chain)), ALL_TYPES)
         assert len(found) == expected
     assert found == in_order(table.rows.values())
 
@@ -52,17 +52,17 @@ def test_merged_logs_and_steps_in_the_middle_of_them(
 ) -> None:
     table = random_table(tmp_path, SMALL, 11, commits=10)
     first, *logs = table.segments
-    merged = replace(merge_logs(table.shelf, SMALL, logs, "merged.parquet"), id=9)
+    merged = replace(merge_logs(table.cache, SMALL, logs, "merged.parquet"), id=9)
     for step in (1, 4, 5, table.step):
-        plainly = scan(spark, table.shelf, State(SMALL, Chain(table.segments, step)))
-        together = scan(spark, table.shelf, State(SMALL, Chain((first, merged), step)))
+        plainly = scan(spark, table.cache, State(SMALL, Chain(table.segments, step)))
+        together = scan(spark, table.cache, State(SMALL, Chain((first, merged), step)))
         assert plain(together, SMALL) == plain(plainly, SMALL)
 
 
 def test_some_columns_without_the_key(spark: SparkSession, tmp_path: Path, folding: str) -> None:
     table = random_table(tmp_path, SMALL, 3)
     expected = in_order((row[1], row[2]) for row in table.rows.values())
-    assert plain(scan(spark, table.shelf, State(SMALL, table.chain), ["v", "n"]), SMALL) == expected
+    assert plain(scan(spark, table.cache, State(SMALL, table.chain), ["v", "n"]), SMALL) == expected
 
 
 def test_the_step_of_each_row(spark: SparkSession, tmp_path: Path, folding: str) -> None:
@@ -72,25 +72,25 @@ def test_the_step_of_each_row(spark: SparkSession, tmp_path: Path, folding: str)
     table.write("UPSERT", [(2, "x", 3, None)])
     table.write("DELETE ON", [(3,)], ["k"], inline=False)
     table.write("UPSERT", [(5, "e", 5, None)])
-    found = plain(scan(spark, table.shelf, State(SMALL, table.chain), ["k", STEP]), SMALL)
+    found = plain(scan(spark, table.cache, State(SMALL, table.chain), ["k", STEP]), SMALL)
     assert found == [(1, 1), (2, 3), (4, 2), (5, 5)]
 
 
 def test_an_empty_chain_and_one_that_was_emptied(spark: SparkSession, tmp_path: Path, folding: str) -> None:
     table = Table.new(tmp_path, ALL_TYPES)
-    empty = scan(spark, table.shelf, State(ALL_TYPES, table.chain))
+    empty = scan(spark, table.cache, State(ALL_TYPES, table.chain))
     assert empty.columns == list(ALL_TYPES.names)
     assert empty.count() == 0
     table = random_table(tmp_path, SMALL, 5)
     table.write("DELETE ON", list(table.rows), ["k"])
-    assert scan(spark, table.shelf, State(SMALL, table.chain)).count() == 0
+    assert scan(spark, table.cache, State(SMALL, table.chain)).count() == 0
 
 
 def test_without_overwriting_logs_it_is_a_plain_scan_of_files(spark: SparkSession, tmp_path: Path) -> None:
     table = Table.new(tmp_path, SMALL)
     table.write("UPSERT", [(i, "a", i, None) for i in range(10)], inline=False)
     table.write("UPSERT", [(i, "b", i, None) for i in range(10, 20)], inline=False)
-    text = explained(scan(spark, table.shelf, State(SMALL, table.chain)))
+    text = explained(scan(spark, table.cache, State(SMALL, table.chain)))
     assert text.count("FileScan parquet") == 1
     assert "Join" not in text
     assert "Union" not in text
@@ -100,7 +100,7 @@ def test_a_filter_reaches_the_files(spark: SparkSession, tmp_path: Path, folding
     table = Table.new(tmp_path, SMALL)
     table.write("UPSERT", [(i, "a", i, None) for i in range(10)], inline=False)
     table.write("UPSERT", [(3, "b", 4, None)], inline=False)
-    text = explained(scan(spark, table.shelf, State(SMALL, table.chain)).where(F.col("n") == 4))
+    text = explained(scan(spark, table.cache, State(SMALL, table.chain)).where(F.col("n") == 4))
     assert "EqualTo(n,4)" in text
 
 
@@ -109,7 +109,7 @@ def test_files_that_no_change_can_touch_are_not_joined(spark: SparkSession, tmp_
     for start in (0, 100, 200):
         table.write("UPSERT", [(i, "a", i, None) for i in range(start, start + 10)], inline=False)
     table.write("UPSERT", [(105, "b", 4, None)])
-    df = scan(spark, table.shelf, State(SMALL, table.chain))
+    df = scan(spark, table.cache, State(SMALL, table.chain))
     assert explained(df).count("FileScan parquet") == 2
     assert plain(df, SMALL) == in_order(table.rows.values())
 
@@ -133,12 +133,12 @@ def test_added_dropped_and_added_again(spark: SparkSession, tmp_path: Path, fold
         .with_column("v", parse_type("Int32"))
         .with_column("dot.`ted", parse_type("Utf8"))
     )
-    found = plain(scan(spark, table.shelf, State(later, table.chain)), later)
+    found = plain(scan(spark, table.cache, State(later, table.chain)), later)
     assert found == [(1, 1, 0.5, None, None), (2, 3, 0.5, None, None)]
     table.schema = later
     table.rows = {(1,): (1, 1, 0.5, None, None), (2,): (2, 3, 0.5, None, None)}
     table.write("UPSERT", [(1, 1, 0.5, 7, "x")], inline=False)
-    assert plain(scan(spark, table.shelf, State(later, table.chain)), later) == [
+    assert plain(scan(spark, table.cache, State(later, table.chain)), later) == [
         (1, 1, 0.5, 7, "x"),
         (2, 3, 0.5, None, None),
     ]
@@ -148,11 +148,11 @@ def test_added_dropped_and_added_again(spark: SparkSession, tmp_path: Path, fold
 def test_changes_and_their_fold(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     table = random_table(tmp_path, ALL_TYPES, seed, commits=10)
     for after, upto in ((0, table.step), (2, table.step - 2), (table.step, table.step)):
-        every = changes(spark, table.shelf, ALL_TYPES, table.segments, after=after, upto=upto)
-        expected = changes_here(table.shelf, ALL_TYPES, table.segments, after=after, upto=upto)
+        every = changes(spark, table.cache, ALL_TYPES, table.segments, after=after, upto=upto)
+        expected = changes_here(table.cache, ALL_TYPES, table.segments, after=after, upto=upto)
         assert log_of(every, ALL_TYPES) == arrow_log(expected)
-        folded = fold(spark, table.shelf, ALL_TYPES, table.segments, after=after, upto=upto)
-        expected = fold_here(table.shelf, ALL_TYPES, table.segments, after=after, upto=upto)
+        folded = fold(spark, table.cache, ALL_TYPES, table.segments, after=after, upto=upto)
+        expected = fold_here(table.cache, ALL_TYPES, table.segments, after=after, upto=upto)
         assert log_of(folded, ALL_TYPES) == arrow_log(expected)
 
 
@@ -173,14 +173,14 @@ def test_a_key_changed_very_often_in_a_window(spark: SparkSession, tmp_path: Pat
     table = Table.new(tmp_path, SMALL)
     for i in range(40):
         table.write("UPSERT", [(1, "a", i, None)], inline=i % 2 == 0)
-    (row,) = log_of(fold(spark, table.shelf, SMALL, table.segments, after=0, upto=table.step), SMALL)
+    (row,) = log_of(fold(spark, table.cache, SMALL, table.segments, after=0, upto=table.step), SMALL)
     assert row == (1, "a", 39, None, "U", None, None, 40)
 
 
 @pytest.mark.parametrize("name", ["we [ir]d{a}*%20#?,x=1", "12:30 äß'"])
 def test_names_of_folders_are_taken_literally(spark: SparkSession, tmp_path: Path, name: str) -> None:
     table = random_table(tmp_path / name, SMALL, 3)
-    assert plain(scan(spark, table.shelf, State(SMALL, table.chain)), SMALL) == in_order(table.rows.values())
+    assert plain(scan(spark, table.cache, State(SMALL, table.chain)), SMALL) == in_order(table.rows.values())
 
 
 def test_a_file_that_was_cut_or_lost_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
@@ -189,10 +189,10 @@ def test_a_file_that_was_cut_or_lost_is_an_error(spark: SparkSession, tmp_path: 
     path = Path(table.files.path(str(table.segments[0].file)))
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(Corrupted, match=r"has \d+ bytes instead of"):
-        scan(spark, table.shelf, State(SMALL, table.chain))
+        scan(spark, table.cache, State(SMALL, table.chain))
     path.unlink()
     with pytest.raises(Corrupted, match="missing"):
-        scan(spark, table.shelf, State(SMALL, table.chain))
+        scan(spark, table.cache, State(SMALL, table.chain))
 
 
 def test_random_windows_agree(spark: SparkSession, tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_random_windows_agree(spark: SparkSession, tmp_path: Path) -> None:
     for _ in range(4):
         after = rng.randrange(table.step)
         upto = rng.randrange(after, table.step) + 1
-        found = changes(spark, table.shelf, SMALL, table.segments, after=after, upto=upto)
+        found = changes(spark, table.cache, SMALL, table.segments, after=after, upto=upto)
         assert (
-            found.count() == changes_here(table.shelf, SMALL, table.segments, after=after, upto=upto).num_rows
+            found.count() == changes_here(table.cache, SMALL, table.segments, after=after, upto=upto).num_rows
         )

@@ -20,17 +20,17 @@ from strandline.errors import Corrupted, StrandlineError
 from strandline.model import Segment
 from strandline.settings import Limits, Settings
 from strandline.storage import arrow
-from strandline.storage.file_router import Everywhere
+from strandline.storage.file_router import FileRouter
 from strandline.storage.files import LocalFiles, Source
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.segment_files import Copies, Form
 from strandline.storage.spark.segment_files import copy, damages, describe, losses
 from strandline.storage.spark.tasks import FEW, on_executors
-from strandline.storage.throttle import Pace
+from strandline.storage.throttle import Throttle
 from tests.processes import environment, finish, start_python
 from tests.storage.spark.tables import SMALL, Table
 
-PACE = Pace(Limits(), SystemClock())
+PACE = Throttle(Limits(), SystemClock())
 
 
 class Elsewhere(LocalFiles):
@@ -79,8 +79,8 @@ def content(files: LocalFiles, segment: Segment) -> bytes | None:
 
 
 def test_copies_are_made_elsewhere(spark: SparkSession, table: Table) -> None:
-    shelf = Shelf(Elsewhere(Path(table.files.root)))
-    (made,) = copy(spark, shelf, [Copies(table.segments, "data/9/s-1")], PACE)
+    cache = SegmentCache(Elsewhere(Path(table.files.root)))
+    (made,) = copy(spark, cache, [Copies(table.segments, "data/9/s-1")], PACE)
     assert isinstance(made, list)
     assert [s.file and s.file.startswith("data/9/s-1/") for s in made] == [True, None, True]
     assert [content(table.files, s) for s in made] == [content(table.files, s) for s in table.segments]
@@ -88,7 +88,7 @@ def test_copies_are_made_elsewhere(spark: SparkSession, table: Table) -> None:
         replace(s, file=None, id=0) for s in table.segments
     ]
     with pytest.raises(AssertionError, match="was read in the process"):
-        arrow.segment_files.copy(shelf, [Copies(table.segments, "data/9/s-2")], PACE)
+        arrow.segment_files.copy(cache, [Copies(table.segments, "data/9/s-2")], PACE)
 
 
 def test_a_copy_that_fails_leaves_no_file(spark: SparkSession, table: Table) -> None:
@@ -98,7 +98,7 @@ def test_a_copy_that_fails_leaves_no_file(spark: SparkSession, table: Table) -> 
     rows = replace(table.segments[1], data=b"")
     good, bad, inline, empty = copy(
         spark,
-        table.shelf,
+        table.cache,
         [
             Copies(table.segments, "data/9/s-1"),
             Copies([*table.segments[:2], wrong], "data/9/s-2"),
@@ -118,22 +118,22 @@ def test_a_copy_that_fails_leaves_no_file(spark: SparkSession, table: Table) -> 
 def test_a_job_that_fails_leaves_no_file(spark: SparkSession, table: Table) -> None:
     before = set(table.files.names())
     with pytest.raises(StrandlineError, match="the executor is lost"):
-        copy(spark, Shelf(Lost(Path(table.files.root))), [Copies(table.segments, "data/9/s-1")], PACE)
+        copy(spark, SegmentCache(Lost(Path(table.files.root))), [Copies(table.segments, "data/9/s-1")], PACE)
     assert set(table.files.names()) == before
 
 
 def test_damage_is_found_elsewhere(spark: SparkSession, table: Table) -> None:
-    shelf = Shelf(Elsewhere(Path(table.files.root)))
+    cache = SegmentCache(Elsewhere(Path(table.files.root)))
     first, inline, last = table.segments
-    assert set(damages(spark, shelf, table.segments)) == {None}
+    assert set(damages(spark, cache, table.segments)) == {None}
     segments = [replace(first, checksum="xxh3-128:0"), replace(inline, data=b""), replace(last, file="gone")]
-    found = damages(spark, shelf, segments)
+    found = damages(spark, cache, segments)
     assert [f and f.kind for f in found] == ["corrupt_file", "corrupt_file", "missing_file"]
-    assert found == arrow.segment_files.damages(table.shelf, segments)
+    assert found == arrow.segment_files.damages(table.cache, segments)
 
 
 def test_losses_are_found_elsewhere(spark: SparkSession, table: Table) -> None:
-    files = Everywhere(Elsewhere(Path(table.files.root)), Settings())
+    files = FileRouter(Elsewhere(Path(table.files.root)), Settings())
     first, inline, last = table.segments
     assert losses(spark, files, table.segments) == [None, None, None]
     segments = [replace(first, bytes=first.bytes + 1), inline, replace(last, file="gone")]
@@ -144,10 +144,10 @@ def test_losses_are_found_elsewhere(spark: SparkSession, table: Table) -> None:
 
 @pytest.mark.parametrize("once", [False, True])
 def test_files_are_described_elsewhere(spark: SparkSession, table: Table, once: bool) -> None:
-    shelf = Shelf(Elsewhere(Path(table.files.root)))
+    cache = SegmentCache(Elsewhere(Path(table.files.root)))
     names = [s.file for s in table.segments if s.file]
     form = Form(schema=SMALL, role="log", stepped=False, after=0, upto=7, once=once)
-    assert describe(spark, shelf, form, names) == arrow.segment_files.describe(table.shelf, form, names)
+    assert describe(spark, cache, form, names) == arrow.segment_files.describe(table.cache, form, names)
 
 
 def test_what_executors_load_is_light() -> None:
@@ -211,9 +211,9 @@ def test_copies_on_executors_keep_to_the_limits(spark: SparkSession, table: Tabl
     """Executors use their machine's clock, so this test takes real time."""
     files = [s for s in table.segments if s.file is not None]
     total = 2 * sum(s.bytes for s in files)
-    pace = Pace(Limits(bytes_per_second=total, copies=1), SystemClock())
-    shelf = Shelf(Timed(Path(table.files.root)))
-    for made in copy(spark, shelf, [Copies(files, "data/9/s-1"), Copies(files, "data/9/s-2")], pace):
+    throttle = Throttle(Limits(bytes_per_second=total, copies=1), SystemClock())
+    cache = SegmentCache(Timed(Path(table.files.root)))
+    for made in copy(spark, cache, [Copies(files, "data/9/s-1"), Copies(files, "data/9/s-2")], throttle):
         assert isinstance(made, list)
     notes = [p.read_text().split() for p in Path(table.files.root).rglob("*.times")]
     spans = sorted((float(began), float(ended)) for began, ended, _ in notes)

@@ -40,26 +40,26 @@ def test_the_shards_of_a_table_add_up_to_it(
     sums = []
     for within in [*ranges(LIMITS), *closed]:
         part = whole.narrow(within)
-        sums += digests_here(table.shelf, part, [ALL_TYPES])
-        assert digests(spark, table.shelf, part, [ALL_TYPES]) == sums[-1:]
+        sums += digests_here(table.cache, part, [ALL_TYPES])
+        assert digests(spark, table.cache, part, [ALL_TYPES]) == sums[-1:]
     shards = sums[: len(LIMITS) + 1]
     assert sum(shards, Digest()) == table.digest
     assert all(0 < found.rows < table.digest.rows for found in shards[:4])
     # The range filters by key even if the key is not among the columns.
-    steps = scan(spark, table.shelf, whole.narrow(closed[0]), [STEP])
+    steps = scan(spark, table.cache, whole.narrow(closed[0]), [STEP])
     assert steps.columns == [STEP]
-    assert steps.count() == sums[-2].rows == scan_here(table.shelf, whole.narrow(closed[0])).num_rows
+    assert steps.count() == sums[-2].rows == scan_here(table.cache, whole.narrow(closed[0])).num_rows
 
 
 def test_the_shards_of_a_slice_add_up_to_it(spark: SparkSession, tmp_path: Path) -> None:
     table = random_table(tmp_path, ALL_TYPES, 6)
     window = Window(1, table.step, tuple(s for s in table.segments if s.upto > 1))
     inline = Inline(2_000, 1 << 18)
-    whole = write_slice_here(table.shelf, ALL_TYPES, window, "whole", inline)
+    whole = write_slice_here(table.cache, ALL_TYPES, window, "whole", inline)
     parts = [
         (
-            write_slice_here(table.shelf, ALL_TYPES, part, f"here-{i}", inline),
-            write_slice(spark, table.shelf, ALL_TYPES, part, f"there-{i}", here=HERE),
+            write_slice_here(table.cache, ALL_TYPES, part, f"here-{i}", inline),
+            write_slice(spark, table.cache, ALL_TYPES, part, f"there-{i}", here=HERE),
         )
         for i, within in enumerate(ranges([("b",)]))
         for part in [replace(window, within=within)]
@@ -75,11 +75,11 @@ def test_the_shards_of_a_slice_add_up_to_it(spark: SparkSession, tmp_path: Path)
 def test_an_index_is_written_in_as_many_pieces_as_are_asked_for(spark: SparkSession, tmp_path: Path) -> None:
     table = random_table(tmp_path, SMALL, 7, BY_V)
     impl = BY_V.impl_schema(SMALL)
-    built = entries(spark, table.shelf, State(SMALL, table.chain), impl, "new", pieces=3, here=HERE)
+    built = entries(spark, table.cache, State(SMALL, table.chain), impl, "new", pieces=3, here=HERE)
     assert len(built.segments) == 3
     assert built.delta == table.impls["by_v"].digest
     index = table.impls["by_v"]
     index.segments = tuple(replace(s, id=i) for i, s in enumerate(index.segments, 1))
-    made = compact(spark, index.shelf, State(impl, index.chain), "packed", 1 << 40, least=3, here=HERE)
+    made = compact(spark, index.cache, State(impl, index.chain), "packed", 1 << 40, least=3, here=HERE)
     assert len(made.new) == 3
     assert made.digest == index.digest

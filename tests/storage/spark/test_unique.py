@@ -42,7 +42,7 @@ def expected(impl: Table, width: int, brought: Sequence[Segment] | None) -> Repe
     if brought is not None:
         new = set()
         for segment in brought:
-            rows = read_segment(impl.shelf, impl.schema, segment, [*impl.schema.key, OP, WAS_HI])
+            rows = read_segment(impl.cache, impl.schema, segment, [*impl.schema.key, OP, WAS_HI])
             ops, was = rows[OP].to_pylist(), rows[WAS_HI].to_pylist()
             keys = zip(keys_of(impl.schema, rows), ops, was, strict=True)
             new |= {key[:width] for key, op, hash_ in keys if op != "E" and hash_ is None}
@@ -67,7 +67,7 @@ def cases(folder: Path, seed: int) -> list[tuple[Table, int, Sequence[Segment] |
 def test_the_process_finds_what_the_rows_say(tmp_path: Path, seed: int) -> None:
     found = []
     for impl, width, brought in cases(tmp_path, seed):
-        found.append(repeated_here(impl.shelf, impl.state, width, brought))
+        found.append(repeated_here(impl.cache, impl.state, width, brought))
         assert found[-1] == expected(impl, width, brought)
     assert any(found)
 
@@ -75,7 +75,7 @@ def test_the_process_finds_what_the_rows_say(tmp_path: Path, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(12 if EVERY else 1))
 def test_spark_finds_the_same(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     for impl, width, brought in cases(tmp_path, seed)[:: 1 if EVERY else 5]:
-        found = find_repeated_keys(spark, impl.shelf, impl.state, width, brought)
+        found = find_repeated_keys(spark, impl.cache, impl.state, width, brought)
         assert found == expected(impl, width, brought)
 
 
@@ -86,5 +86,5 @@ def test_a_key_that_a_commit_does_not_bring_is_not_looked_for(spark: SparkSessio
     table.write("UPSERT", [(1, "a", 5, None)])
     impl = table.impls["by_v"]
     for brought, found in ((None, Repeats(1, ((("a", 1), ("a", 2)),))), (impl.segments[-1:], None)):
-        assert repeated_here(impl.shelf, impl.state, 1, brought) == found
-        assert find_repeated_keys(spark, impl.shelf, impl.state, 1, brought) == found
+        assert repeated_here(impl.cache, impl.state, 1, brought) == found
+        assert find_repeated_keys(spark, impl.cache, impl.state, 1, brought) == found

@@ -49,7 +49,7 @@ def written(table: Table, schema: TableSchema, segments: Sequence[Segment]) -> l
     """Return the rows of log segments, read in process."""
     found = []
     for segment in segments:
-        rows = read_segment(table.shelf, schema, segment)
+        rows = read_segment(table.cache, schema, segment)
         names = [name for name in rows.column_names if name != "__strandline_step"]
         columns = [
             column_to_python(schema[n].type, rows[n]) if n in schema else rows[n].to_pylist() for n in names
@@ -78,7 +78,7 @@ def check(
 ) -> Outcome:
     expected = table.changes(mode, columns, rows)
     incoming = frame(spark, table.schema, columns, rows)
-    result = write_on_spark(table.target(), table.shelf, mode, incoming, here=here)
+    result = write_on_spark(table.target(), table.cache, mode, incoming, here=here)
     assert written(table, table.schema, result.table.segments) == logged(table.schema, expected)
     assert result.table.delta == log_table(table.schema, expected)[1]
     assert all(s.fresh == is_fresh(expected) and s.upto == PENDING for s in result.table.segments)
@@ -167,10 +167,10 @@ def test_files_are_sorted_disjoint_and_few(spark: SparkSession, tmp_path: Path) 
     incoming = spark.range(20_000).select(
         (F.col("id") * 7919 % 20_000).alias("k"), F.col("id").cast("string").alias("v")
     )
-    result = write_on_spark(table.target(name="load"), table.shelf, "UPSERT", incoming)
+    result = write_on_spark(table.target(name="load"), table.cache, "UPSERT", incoming)
     assert len(result.table.segments) == 1
     keys = [
-        k for s in result.table.segments for k in read_segment(table.shelf, SMALL, s, ["k"])["k"].to_pylist()
+        k for s in result.table.segments for k in read_segment(table.cache, SMALL, s, ["k"])["k"].to_pylist()
     ]
     assert keys == list(range(20_000))
     assert (result.table.segments[0].min_key, result.table.segments[0].max_key) == ((0,), (19_999,))
@@ -222,7 +222,7 @@ def test_refusals_leave_nothing(
     ddl = ", ".join(f"c{i} {types.get(name, 'int')}" for i, name in enumerate(columns))
     incoming = spark.createDataFrame(rows, ddl)
     with pytest.raises(kind, match=message):
-        write_on_spark(table.target(), table.shelf, mode, incoming.toDF(*columns))
+        write_on_spark(table.target(), table.cache, mode, incoming.toDF(*columns))
     assert list(table.files.names()) == before
 
 
@@ -231,7 +231,7 @@ def test_insert_refuses_a_key_that_is_there(spark: SparkSession, tmp_path: Path)
     key = next(iter(table.rows))
     incoming = frame(spark, SMALL, ("k", "v"), [(5000, "a"), (key[0], "b")])
     with pytest.raises(PreconditionFailed, match=r"the key \(k = .*\) is already in the table"):
-        write_on_spark(table.target(name="x"), table.shelf, "INSERT", incoming)
+        write_on_spark(table.target(name="x"), table.cache, "INSERT", incoming)
 
 
 def test_update_keeps_a_column_that_must_not_be_null(spark: SparkSession, tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_what_a_users_session_says_does_not_matter(spark: SparkSession, tmp_path
             F.timestamp_micros(F.lit(1711848600000001)).alias("K"),
             F.lit(Decimal("1.50")).alias("d"),
         )
-        result = write_on_spark(table.target(name="x"), table.shelf, "UPSERT", incoming)
+        result = write_on_spark(table.target(name="x"), table.cache, "UPSERT", incoming)
         assert {key: spark.conf.get(key) for key in own} == own
     finally:
         for key, old in before.items():
@@ -279,7 +279,7 @@ def test_what_a_users_session_says_does_not_matter(spark: SparkSession, tmp_path
 def test_build_index(spark: SparkSession, tmp_path: Path) -> None:
     table = random_table(tmp_path, SMALL, 9, BY_V, BY_NK)
     for index, impl in table.index_schemas:
-        built = entries(spark, table.shelf, State(SMALL, table.chain), impl, table.fresh_name(), here=0)
+        built = entries(spark, table.cache, State(SMALL, table.chain), impl, table.fresh_name(), here=0)
         assert all(
             (s.role, s.fresh, s.stepped, s.upto) == ("base", True, True, table.step) for s in built.segments
         )
@@ -288,14 +288,14 @@ def test_build_index(spark: SparkSession, tmp_path: Path) -> None:
         from strandline.model import Chain
 
         assert plain(
-            scan(spark, table.shelf, State(impl, Chain(built.segments, table.step))), impl
+            scan(spark, table.cache, State(impl, Chain(built.segments, table.step))), impl
         ) == in_order(known.rows.values())
 
 
 def test_build_index_of_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
     table = Table.new(tmp_path, SMALL, BY_V)
     ((_, impl),) = table.index_schemas
-    assert entries(spark, table.shelf, State(SMALL, table.chain), impl, "x", here=0).segments == ()
+    assert entries(spark, table.cache, State(SMALL, table.chain), impl, "x", here=0).segments == ()
     assert list(table.files.names()) == []
 
 
@@ -314,18 +314,18 @@ def test_statements_of_a_transaction_are_collapsed(spark: SparkSession, tmp_path
         rows = [row[: len(columns)] for row in rows]
         changes = table.changes(mode, columns, rows)
         incoming = frame(spark, SMALL, columns, rows)
-        result = write_on_spark(table.target(*pending), table.shelf, mode, incoming)
+        result = write_on_spark(table.target(*pending), table.cache, mode, incoming)
         pending += tuple(replace(s, upto=PENDING + n) for s in result.table.segments)
         total += result.table.delta
         table.apply(changes)
-    segments = collapse(spark, table.shelf, SMALL, pending, table.fresh_name(), here=0)
-    rows_now = scan(spark, table.shelf, State(SMALL, table.chain.plus(segments)))
+    segments = collapse(spark, table.cache, SMALL, pending, table.fresh_name(), here=0)
+    rows_now = scan(spark, table.cache, State(SMALL, table.chain.plus(segments)))
     assert plain(rows_now, SMALL) == in_order(table.rows.values())
     keys = [row[0] for row in written(table, SMALL, segments)]
     assert len(keys) == len(set(keys))
     from tests.storage.spark.tables import Digest
 
-    state = scan(spark, table.shelf, State(SMALL, table.chain.plus(segments)))
+    state = scan(spark, table.cache, State(SMALL, table.chain.plus(segments)))
     rows = state.toArrow()
     assert digest_of(*row_hashes(SMALL, {n: rows[n] for n in SMALL.names})) == total
     assert before != table.rows

@@ -15,19 +15,19 @@ from strandline.errors import Corrupted
 from strandline.model import TableSchema
 from strandline.sql.evaluate.ranges import Constraints
 from strandline.sql.references import TableRef
-from strandline.storage.partition import Portion
+from strandline.storage.partition import RowPartition
 from strandline.storage.task_reports import explain_damage
-from strandline.tables.partitions import portions
+from strandline.tables.partitions import partition_rows
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
 
 class Partition(InputPartition):
-    """A portion of the rows. An executor reads it without the catalog."""
+    """A partition of the rows. An executor reads it without the catalog."""
 
-    def __init__(self, portion: Portion) -> None:
-        self.portion = portion
+    def __init__(self, rows: RowPartition) -> None:
+        self.rows = rows
 
 
 class TableReader(DataSourceReader):
@@ -45,13 +45,13 @@ class TableReader(DataSourceReader):
     @plainly
     def partitions(self) -> Sequence[InputPartition]:
         with open_warehouse(self._place) as db:
-            found = portions(db.runtime, self._table, self._schema, self._constraints)
-        return [Partition(portion) for portion in found]
+            found = partition_rows(db.runtime, self._table, self._schema, self._constraints)
+        return [Partition(rows) for rows in found]
 
     # Any: PySpark's type is a union of iterators of tuples and of batches.
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         if isinstance(partition, Partition):
-            yield from rows_of(partition.portion)
+            yield from rows_of(partition.rows)
 
 
 class FilteringReader(TableReader):
@@ -64,13 +64,13 @@ class FilteringReader(TableReader):
         return filters
 
 
-def rows_of(portion: Portion) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a portion on an executor."""
+def rows_of(rows: RowPartition) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a partition on an executor."""
     try:
-        for table in portion.tables():
+        for table in rows.tables():
             yield from batches(table)
     except Corrupted as error:
-        raise explain_damage(portion.files, error).with_traceback(None) from None
+        raise explain_damage(rows.files, error).with_traceback(None) from None
 
 
 def batches(table: pa.Table) -> Iterator[pa.RecordBatch]:

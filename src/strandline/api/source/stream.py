@@ -51,12 +51,12 @@ class FeedReader(DataSourceStreamReader):
         with open_warehouse(self._place) as db:
             keep(db.runtime, db.step)
             window = window_of(db, self._path, start[_STEP], end[_STEP])
-            return [Partition(portion) for portion in db.runtime.store.feed_portions(window)]
+            return [Partition(rows) for rows in db.runtime.store.feed_partitions(window)]
 
     # Any: PySpark's type is a union of iterators of tuples and of batches.
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         if isinstance(partition, Partition):
-            yield from rows_of(partition.portion)
+            yield from rows_of(partition.rows)
 
     @plainly
     def commit(self, end: Mapping[str, int]) -> None:

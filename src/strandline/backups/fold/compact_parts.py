@@ -31,7 +31,7 @@ from strandline.operations.kind import Body, P, Part, Run, RunT
 from strandline.records import Nothing
 from strandline.settings import Limits
 from strandline.storage.shards import lies_in
-from strandline.storage.throttle import Pace
+from strandline.storage.throttle import Throttle
 from strandline.version import VERSION
 
 
@@ -137,8 +137,8 @@ class PacedPart(WritingPart[RunT, P]):
         asked: Limits | None = run.request.limits
         return asked or self.runtime.limits
 
-    def pace(self, run: RunT) -> Pace:
-        return self.runtime.paces.of(run.operation.id, self.limits(run))
+    def throttle(self, run: RunT) -> Throttle:
+        return self.runtime.throttles.of(run.operation.id, self.limits(run))
 
     def time_for(self, run: RunT, size: int) -> float:
         """Return the time limit in seconds for folding ``size`` bytes."""
@@ -164,16 +164,16 @@ class FoldPart(PacedPart[CompactRun, FoldedShard]):
         changed = [segment for segments in found[1:] for segment in segments]
         state = State(schema, Chain((*found[0], *changed), run.body.step), body.within)
         name = self.runtime.session.file_name(body.staging_id)
-        pace = self.pace(run)
+        throttle = self.throttle(run)
         if not changed and all(lies_in(s, body.within) and is_at(s, root) for s in found[0]):
-            (digest,) = store.checks.digests(state, [schema], among=among, name=name, pace=pace)
+            (digest,) = store.checks.digests(state, [schema], among=among, name=name, throttle=throttle)
             return _Made(found[0], (), digest)
         if root is None:
             folded = store.fold(state, name, among=among)
             return _Made((), folded.segments, folded.delta)
         with self.writing(run) as (there, _):
             target = self.destination(there)
-            folded = store.fold_into(target, state, name, pace, among=among)
+            folded = store.fold_into(target, state, name, throttle, among=among)
             self.note_sent(target, (s.file for s in folded.segments))
         use = f"{body.staging_id}.{part.id}"
         new = [ObjectRecord.of(s).segment(root, f"{use}.{n}") for n, s in enumerate(folded.segments)]

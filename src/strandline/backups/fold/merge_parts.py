@@ -165,14 +165,14 @@ class MergePart(PacedPart[MergeRun, MergedShard]):
             window = Window(body.after, step, chain=Chain(segments, step), within=shard.within)
         else:
             window = Window(body.after, step, segments, within=shard.within)
-        pace = self.pace(run)
-        made = store.slice(schema, window, self.runtime.session.file_name(shard.staging_id), pace)
+        throttle = self.throttle(run)
+        made = store.slice(schema, window, self.runtime.session.file_name(shard.staging_id), throttle)
         if root is None:
             return made
         try:
             with self.writing(run) as (there, _):
                 target, among = self.destination(there), run.progress.bytes_total
-                (objects,) = as_objects(store, [(schema, made.segments)], target, pace, among=among)
+                (objects,) = as_objects(store, [(schema, made.segments)], target, throttle, among=among)
                 self.note_sent(target, (o.object for o in objects))
         finally:
             store.discard(s for s in made.segments if s.file is not None)

@@ -42,7 +42,7 @@ from strandline.records import Record
 from strandline.settings import Settings
 from strandline.sql.constants import constant
 from strandline.sql.tokens import word
-from strandline.storage.file_router import OBJECTS, Everywhere, roots
+from strandline.storage.file_router import OBJECTS, FileRouter, roots
 from strandline.storage.files import Files
 from strandline.storage.location import files_at
 from strandline.storage.repository_marker import (
@@ -100,9 +100,9 @@ class Repository:
     @property
     def key(self) -> str | None:
         """The fingerprint of the user's key that opened it; None if it is not encrypted."""
-        from strandline.storage.encrypted_files import SealedFiles
+        from strandline.storage.encrypted_files import EncryptedFiles
 
-        return self.files.ring.opens_with if isinstance(self.files, SealedFiles) else None
+        return self.files.ring.opens_with if isinstance(self.files, EncryptedFiles) else None
 
     @staticmethod
     def make(
@@ -412,7 +412,7 @@ def _around(location: str) -> Iterator[str]:
             yield f"{scheme}{mark}{'/'.join(names[:number]) or '/'}"
 
 
-def check_there(files: Everywhere, segments: Iterable[Segment]) -> None:
+def check_there(files: FileRouter, segments: Iterable[Segment]) -> None:
     """Refuse segments whose repository is missing as a whole.
 
     Without this check each of its files would be reported as missing.

@@ -31,8 +31,8 @@ from strandline.model import object_of
 from strandline.operations.kind import B, G, Handler, Kind, P, Part, Q, RunT, pause_after
 from strandline.records import Record
 from strandline.runtime import Runtime
-from strandline.storage.encrypted_files import SealedFiles
-from strandline.storage.file_router import Destination, Everywhere, absolute, object_key
+from strandline.storage.encrypted_files import EncryptedFiles
+from strandline.storage.file_router import Destination, FileRouter, absolute, object_key
 from strandline.storage.object_names import OBJECTS, ObjectName, is_object_or_part
 from strandline.storage.repository_marker import Expected, from_bytes, to_bytes
 
@@ -92,7 +92,7 @@ class Leases:
                 lease = take(repository.plain, self._runtime.clock, owner, purpose, LEASE_SECONDS)
                 self._held[operation_id] = lease
                 # The master key changes only under the lease, so the key stays valid while we hold it.
-                if isinstance(repository.files, SealedFiles):
+                if isinstance(repository.files, EncryptedFiles):
                     repository.files.renew()
         with lease.renew_in_background():
             yield repository, lease
@@ -161,7 +161,7 @@ class WritingPart(Handler[RunT, P]):
 
 
 def publish(
-    files: Everywhere,
+    files: FileRouter,
     there: Repository,
     lease: RepositoryLease,
     manifest: Manifest,

@@ -60,7 +60,7 @@ from strandline.runtime import Runtime
 from strandline.storage.file_router import Destination
 from strandline.storage.repository_marker import Expected, plain
 from strandline.storage.store import Store
-from strandline.storage.throttle import Pace
+from strandline.storage.throttle import Throttle
 from strandline.version import VERSION
 
 TOGETHER = 256
@@ -336,19 +336,19 @@ def as_objects(
     store: Store,
     held: Sequence[tuple[TableSchema, Sequence[Segment]]],
     target: Destination,
-    pace: Pace,
+    throttle: Throttle,
     *,
     among: int,
 ) -> list[tuple[ObjectRecord, ...]]:
     """Return segments of tables as objects of a repository: files unchanged, inline segments packed."""
     files = [s for _, segments in held for s in segments if s.file is not None]
-    sent = iter(store.send(files, target, pace, among=among))
+    sent = iter(store.send(files, target, throttle, among=among))
     made = []
     for schema, segments in held:
         objects: list[ObjectRecord] = []
         for is_inline, group in groupby(segments, key=lambda s: s.file is None):
             if is_inline:
-                objects.append(ObjectRecord.of(store.pack(schema, list(group), target, pace)))
+                objects.append(ObjectRecord.of(store.pack(schema, list(group), target, throttle)))
             else:
                 objects += [ObjectRecord.of(next(sent)) for _ in group]
         made.append(tuple(objects))
@@ -370,13 +370,13 @@ class ObjectsPart(SendingPart[SentBatch]):
     def _upload(
         self, run: SendRun, slices: Sequence[SentSlice], target: Destination
     ) -> tuple[SentSlice, ...]:
-        store, pace = self.runtime.store, self.runtime.paces.of(run.operation.id, run.request.limits)
+        store, throttle = self.runtime.store, self.runtime.throttles.of(run.operation.id, run.request.limits)
         with self.runtime.catalog.read() as conn:
             found = [chains.segments(conn, s.segments) for s in slices]
             schemas = _schemas(conn, {s.target_id for s in slices})
         held = [(schemas[s.target_id], segments) for s, segments in zip(slices, found, strict=True)]
         try:
-            made = as_objects(store, held, target, pace, among=run.progress.bytes_total)
+            made = as_objects(store, held, target, throttle, among=run.progress.bytes_total)
         except Corrupted:
             note_damage(self.runtime, run.body.collection_id, [s for of in found for s in of])
             raise

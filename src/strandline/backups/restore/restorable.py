@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from strandline.backups.repository.manifest import Manifest, file_of
 from strandline.backups.repository.repository import Repository, away
 from strandline.errors import Conflict, Corrupted
-from strandline.storage.encrypted_files import SealedFiles
-from strandline.storage.file_router import Everywhere
+from strandline.storage.encrypted_files import EncryptedFiles
+from strandline.storage.file_router import FileRouter
 from strandline.storage.files import Files
 from strandline.storage.repository_marker import Expected
 from strandline.threads import in_parallel
@@ -24,12 +24,12 @@ READERS = 8
 """Number of manifests that are read at a time."""
 
 
-def open_as_restorer(files: Everywhere, there: Repository) -> Repository:
+def open_as_restorer(files: FileRouter, there: Repository) -> Repository:
     """Open the repository again, with the user's key as it is configured now.
 
     Refuse a repository that has another id or another master key than ``there``.
     """
-    known = Expected(isinstance(there.files, SealedFiles), there.marker.id)
+    known = Expected(isinstance(there.files, EncryptedFiles), there.marker.id)
     found, is_one = files.open_anew(there.root, known)
     if not is_one:
         raise away(there.root)
@@ -42,7 +42,7 @@ def open_as_restorer(files: Everywhere, there: Repository) -> Repository:
 
 
 def _key_id(files: Files) -> bytes | None:
-    return files.ring.id if isinstance(files, SealedFiles) else None
+    return files.ring.id if isinstance(files, EncryptedFiles) else None
 
 
 def check_restorable(restorer: Repository, manifest: Manifest, ancestors: Sequence[str]) -> None:

@@ -237,9 +237,9 @@ class ShardPart(RestorePart[Shard]):
             targets = {path.id: path for path in paths.by_ids(conn, {shard.table_id for shard in shards})}
             schemas = [targets[shard.table_id].record(TableBody).schema for shard in shards]
         names = [self.runtime.session.file_name(shard.table_id) for shard in shards]
-        pace = self.runtime.paces.of(run.operation.id, run.request.limits)
+        throttle = self.runtime.throttles.of(run.operation.id, run.request.limits)
         wanted = list(map(Copies, found, names, schemas))
-        made = self.runtime.store.copy(wanted, pace, among=run.progress.bytes_total)
+        made = self.runtime.store.copy(wanted, throttle, among=run.progress.bytes_total)
         return [
             self._damage(run, each, segments) if isinstance(each, Corrupted) else each
             for each, segments in zip(made, found, strict=True)

@@ -40,7 +40,7 @@ from strandline.storage.file_router import object_names
 from strandline.storage.files import Files, read_checked
 from strandline.storage.repository_marker import MARKER, Expected, open_repository_files, read_marker
 from strandline.storage.segment_files import damage
-from strandline.storage.throttle import Pace, Paced
+from strandline.storage.throttle import Throttle, ThrottledSource
 from strandline.threads import in_parallel
 
 TOGETHER = 256
@@ -196,7 +196,7 @@ class RepairPart(WritingPart[RepairRun, RepairBatch]):
     record = RepairBatch
 
     def work(self, run: RepairRun, part: Part[RepairBatch]) -> RepairBatch:
-        pace = self.runtime.paces.of(run.operation.id, run.request.limits)
+        throttle = self.runtime.throttles.of(run.operation.id, run.request.limits)
         with self.runtime.catalog.read() as conn:
             segments = chains.segments(conn, [each.segment for each in part.body.objects])
             twins = chains.same_content(conn, {segment.checksum for segment in segments})
@@ -211,11 +211,11 @@ class RepairPart(WritingPart[RepairRun, RepairBatch]):
         def repaired(each: DamagedObject, segment: Segment) -> DamagedObject:
             schema = schemas.get(each.target_id)
             packed = (schema, logs[each.object])
-            contents = self._contents(segment, twins.get(segment.checksum, ()), packed, source, pace)
+            contents = self._contents(segment, twins.get(segment.checksum, ()), packed, source, throttle)
             return self._repair(each, segment, schema, contents)
 
         with self._writing(run):
-            made = in_parallel(repaired, part.body.objects, segments, threads=pace.limits.copies)
+            made = in_parallel(repaired, part.body.objects, segments, threads=throttle.limits.copies)
             return RepairBatch(objects=tuple(made))
 
     def _writing(self, run: RepairRun) -> AbstractContextManager[object]:
@@ -246,7 +246,7 @@ class RepairPart(WritingPart[RepairRun, RepairBatch]):
         twins: Sequence[Segment],
         packed: tuple[TableSchema | None, Sequence[Segment]],
         source: tuple[str, Files] | None,
-        pace: Pace,
+        throttle: Throttle,
     ) -> Iterator[_Content]:
         """Yield candidates for the content of an object, the nearest first."""
         known = {object_of(segment.file or "")}
@@ -255,7 +255,7 @@ class RepairPart(WritingPart[RepairRun, RepairBatch]):
             if name not in known:
                 known.add(name)
                 files, inside = self.runtime.files.locate(name)
-                yield _Content(name, read_checked(Paced(files, pace), inside, segment.checksum))
+                yield _Content(name, read_checked(ThrottledSource(files, throttle), inside, segment.checksum))
         schema, logs = packed
         if schema is not None and logs:
             with suppress(Corrupted):  # They are damaged as well.
@@ -266,7 +266,10 @@ class RepairPart(WritingPart[RepairRun, RepairBatch]):
             root, files = source
             for name in object_names(files, segment.checksum):
                 if files.exists(name):
-                    yield _Content(f"{root}/{name}", read_checked(Paced(files, pace), name, segment.checksum))
+                    yield _Content(
+                        f"{root}/{name}",
+                        read_checked(ThrottledSource(files, throttle), name, segment.checksum),
+                    )
 
     def _repair(
         self, each: DamagedObject, segment: Segment, schema: TableSchema | None, contents: Iterator[_Content]

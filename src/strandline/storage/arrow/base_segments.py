@@ -13,13 +13,13 @@ from strandline.storage.digest import checksum_of
 from strandline.storage.keys import neighbours
 from strandline.storage.parquet import ParquetFile
 from strandline.storage.segment import ROW_GROUP_ROWS, ends_of, write_segment
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 
 __all__ = ["write_base", "write_in_order"]
 
 
 def write_base(
-    shelf: Shelf, schema: TableSchema, pieces: Iterable[pa.Table], name: str, *, upto: int
+    cache: SegmentCache, schema: TableSchema, pieces: Iterable[pa.Table], name: str, *, upto: int
 ) -> tuple[Segment, ...]:
     """Write a base segment for each piece, a range of keys whose rows carry their step.
 
@@ -30,7 +30,7 @@ def write_base(
         for number, rows in enumerate(pieces):
             made.append(
                 write_segment(
-                    shelf.files,
+                    cache.files,
                     schema,
                     rows,
                     name=f"{name}-{number}.parquet",
@@ -41,13 +41,13 @@ def write_base(
                 )
             )
     except BaseException:
-        shelf.discard(made)
+        cache.discard(made)
         raise
     return tuple(made)
 
 
 def write_in_order(
-    shelf: Shelf,
+    cache: SegmentCache,
     schema: TableSchema,
     pieces: Iterable[pa.Table],
     name: str,
@@ -66,7 +66,7 @@ def write_in_order(
         for data, rows, (lowest, highest) in _files(schema, _check_order(schema, pieces), most):
             checksum = checksum_of(data)
             file = f"{name}-{len(made)}.parquet" if into is None else into.name(checksum)
-            (shelf.files if into is None else into).write(file, data)
+            (cache.files if into is None else into).write(file, data)
             made.append(
                 Segment(
                     id=0,
@@ -85,7 +85,7 @@ def write_in_order(
             )
     except BaseException:
         if into is None:
-            shelf.discard(made)
+            cache.discard(made)
         raise
     return tuple(made)
 

@@ -25,13 +25,13 @@ from strandline.storage.chain_slices import Slice, Window
 from strandline.storage.digest import digest_of, row_hashes, to_unsigned
 from strandline.storage.keys import by_shard, firsts_and_lasts, sort_indices
 from strandline.storage.segment import ERASE, Inline, read_segment, write_segment
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 
 __all__ = ["changes", "fold", "write_slice"]
 
 
 def changes(
-    shelf: Shelf,
+    cache: SegmentCache,
     schema: TableSchema,
     segments: Sequence[Segment],
     *,
@@ -43,12 +43,12 @@ def changes(
 
     The columns are those of the schema, OP, WAS_HI, WAS_LO and STEP. ``segments`` must be logs.
     """
-    found = _log(shelf, schema, segments, (after, upto), within)
+    found = _log(cache, schema, segments, (after, upto), within)
     return found.take(sort_indices([found.column(name) for name in (STEP, *schema.key)]))
 
 
 def fold(
-    shelf: Shelf,
+    cache: SegmentCache,
     schema: TableSchema,
     segments: Sequence[Segment],
     *,
@@ -61,7 +61,7 @@ def fold(
     WAS_HI and WAS_LO are the hash of the row before the first of these changes. ``segments`` must be logs,
     oldest first.
     """
-    found = _log(shelf, schema, segments, (after, upto), within)
+    found = _log(cache, schema, segments, (after, upto), within)
     firsts, lasts = firsts_and_lasts([found.column(name) for name in schema.key])
     folded = found.take(lasts)
     for name in (WAS_HI, WAS_LO):
@@ -70,7 +70,7 @@ def fold(
 
 
 def _log(
-    shelf: Shelf,
+    cache: SegmentCache,
     schema: TableSchema,
     segments: Sequence[Segment],
     window: tuple[int, int],
@@ -83,22 +83,22 @@ def _log(
     for segment in segments:
         covered = cover(segment, after, upto)
         if covered == "all" and not within.is_limited:
-            parts.append(read_segment(shelf, schema, segment, columns))
+            parts.append(read_segment(cache, schema, segment, columns))
         elif covered != "none":
-            parts.append(part(shelf, schema, segment, columns, after=after, upto=upto, within=within))
+            parts.append(part(cache, schema, segment, columns, after=after, upto=upto, within=within))
     return pa.concat_tables(parts) if parts else empty(schema, columns)
 
 
-def write_slice(shelf: Shelf, schema: TableSchema, window: Window, name: str, inline: Inline) -> Slice:
+def write_slice(cache: SegmentCache, schema: TableSchema, window: Window, name: str, inline: Inline) -> Slice:
     """Fold the window and write it under the fresh name ``name``. On an error no file stays."""
-    rows = _rows(shelf, schema, window)
+    rows = _rows(cache, schema, window)
     segments: list[Segment] = []
     try:
         for number, part in enumerate(by_shard(schema, rows)):
             fresh = part[WAS_HI].null_count == part.num_rows and not pc.any(pc.equal(part[OP], ERASE)).as_py()
             segments.append(
                 write_segment(
-                    shelf.files,
+                    cache.files,
                     schema,
                     part,
                     name=f"{name}-{number}.parquet",
@@ -111,7 +111,7 @@ def write_slice(shelf: Shelf, schema: TableSchema, window: Window, name: str, in
                 )
             )
     except BaseException:
-        shelf.discard(segments)
+        cache.discard(segments)
         raise
     written = rows.filter(pc.invert(pc.equal(rows[OP], ERASE)))
     now = digest_of(*row_hashes(schema, {n: written[n] for n in schema.names}))
@@ -119,10 +119,10 @@ def write_slice(shelf: Shelf, schema: TableSchema, window: Window, name: str, in
     return Slice(tuple(segments), rows.num_rows, rows.num_rows - written.num_rows, now - was)
 
 
-def _rows(shelf: Shelf, schema: TableSchema, window: Window) -> pa.Table:
+def _rows(cache: SegmentCache, schema: TableSchema, window: Window) -> pa.Table:
     if window.chain is None:
-        return fold(shelf, schema, window.logs, after=window.after, upto=window.upto, within=window.within)
-    rows = scan(shelf, State(schema, window.chain, window.within), [*schema.names, STEP])
+        return fold(cache, schema, window.logs, after=window.after, upto=window.upto, within=window.within)
+    rows = scan(cache, State(schema, window.chain, window.within), [*schema.names, STEP])
     nothing = pa.nulls(rows.num_rows, pa.int64())
     rows = rows.append_column(OP, pa.array(["U"] * rows.num_rows, pa.string()))
     return rows.append_column(WAS_HI, nothing).append_column(WAS_LO, nothing)

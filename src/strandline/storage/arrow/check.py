@@ -13,21 +13,21 @@ from strandline.model import Segment, State, TableSchema, order
 from strandline.storage.arrow.scan import scan
 from strandline.storage.keys import codes, keys_of
 from strandline.storage.order import EXAMPLES, Finding, Kind, examine_segment, more_than_once
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.types.arrays import column_to_python
 
 __all__ = ["compare_index", "examine", "find_doubled_keys"]
 
 
-def examine(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment]) -> list[Finding]:
+def examine(cache: SegmentCache, schema: TableSchema, segments: Sequence[Segment]) -> list[Finding]:
     """Return what is wrong inside segments, in their order."""
-    return [finding for s in segments for finding in examine_segment(shelf.files, schema, s)]
+    return [finding for s in segments for finding in examine_segment(cache.files, schema, s)]
 
 
-def find_doubled_keys(shelf: Shelf, state: State) -> list[Finding]:
+def find_doubled_keys(cache: SegmentCache, state: State) -> list[Finding]:
     """Return a finding if a key occurs in a state more than once."""
     schema = state.schema
-    rows = scan(shelf, state, schema.key)
+    rows = scan(cache, state, schema.key)
     code, count = codes([rows.column(name) for name in schema.key])
     doubled = np.flatnonzero(np.bincount(code, minlength=count) > 1)
     if not len(doubled):
@@ -38,10 +38,10 @@ def find_doubled_keys(shelf: Shelf, state: State) -> list[Finding]:
     return [more_than_once(len(keys), keys)]
 
 
-def compare_index(shelf: Shelf, table: State, impl: State, index: str) -> list[Finding]:
+def compare_index(cache: SegmentCache, table: State, impl: State, index: str) -> list[Finding]:
     """Return what is wrong with an index, given its table and its entries at one step."""
     names = impl.schema.names
-    expected, actual = _entries(shelf, table, names), _entries(shelf, impl, names)
+    expected, actual = _entries(cache, table, names), _entries(cache, impl, names)
     width = len(impl.schema.key)
     sides: tuple[tuple[Kind, Counter[tuple[Any, ...]], str], ...] = (
         ("missing_index_entry", expected - actual, "rows have no entry"),
@@ -58,8 +58,8 @@ def compare_index(shelf: Shelf, table: State, impl: State, index: str) -> list[F
     ]
 
 
-def _entries(shelf: Shelf, state: State, names: Sequence[str]) -> Counter[tuple[Any, ...]]:
-    rows = scan(shelf, state, names)
+def _entries(cache: SegmentCache, state: State, names: Sequence[str]) -> Counter[tuple[Any, ...]]:
+    rows = scan(cache, state, names)
     columns = [[_comparable(v) for v in column_to_python(state.schema[n].type, rows[n])] for n in names]
     return Counter(zip(*columns, strict=True))
 

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from strandline.model import Digest, State, TableSchema
 from strandline.storage.arrow.streaming_scan import pieces
 from strandline.storage.digest import row_digests
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 
 __all__ = ["digests"]
 
 
-def digests(shelf: Shelf, state: State, schemas: Sequence[TableSchema]) -> list[Digest]:
+def digests(cache: SegmentCache, state: State, schemas: Sequence[TableSchema]) -> list[Digest]:
     """Return the row count and digest of the state for each schema, its own or an index's.
 
     Rows are streamed and read once.
     """
     found = [Digest()] * len(schemas)
     names = list(dict.fromkeys(name for schema in schemas for name in schema.names))
-    for rows in pieces(shelf, state, names):
+    for rows in pieces(cache, state, names):
         more = row_digests(schemas, {name: rows[name] for name in names})
         found = [one + other for one, other in zip(found, more, strict=True)]
     return found

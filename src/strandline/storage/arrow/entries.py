@@ -10,21 +10,21 @@ from strandline.storage.arrow.scan import scan
 from strandline.storage.digest import digest_of, row_hashes
 from strandline.storage.keys import evenly
 from strandline.storage.rows import Written
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 
 __all__ = ["entries"]
 
 
-def entries(shelf: Shelf, state: State, impl: TableSchema, name: str) -> Written:
+def entries(cache: SegmentCache, state: State, impl: TableSchema, name: str) -> Written:
     """Return base segments with the entries of an index for a state of its table, and their digest.
 
     The step of each entry is the state's. The index gets as many segments as the table has shards, so that it
     can be cut into as many shards.
     """
-    rows = scan(shelf, state, impl.names)
+    rows = scan(cache, state, impl.names)
     if rows.num_rows == 0:
         return Written()
     digest = digest_of(*row_hashes(impl, {n: rows[n] for n in impl.names}))
     stepped = rows.append_column(STEP, pa.array([state.chain.step] * rows.num_rows, pa.int64()))
     pieces = evenly(impl, stepped, len(state.schema.bounds) + 1)
-    return Written(write_base(shelf, impl, pieces, name, upto=state.chain.step), digest)
+    return Written(write_base(cache, impl, pieces, name, upto=state.chain.step), digest)

@@ -12,17 +12,17 @@ from strandline.storage.arrow.changes import changes
 from strandline.storage.arrow.records import records
 from strandline.storage.feed import STATEFUL_MODES, Feed
 from strandline.storage.segment import ERASE
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.types.arrays import python_to_array
 
 __all__ = ["feed"]
 
 
-def feed(shelf: Shelf, window: Feed, within: KeyRange = EVERYWHERE) -> pa.Table:
+def feed(cache: SegmentCache, window: Feed, within: KeyRange = EVERYWHERE) -> pa.Table:
     """Return the records of keys ``within`` a range as an Arrow table, in the columns' own types."""
     if window.mode not in STATEFUL_MODES:
-        return _as_they_are(shelf, window, within)
-    found = list(records(shelf, window, within))
+        return _as_they_are(cache, window, within)
+    found = list(records(cache, window, within))
     columns: list[tuple[str, Any]] = [
         (window.step, pa.array([r[window.step] for r in found], pa.int64())),
         (window.op, pa.array([r[window.op] for r in found], pa.string())),
@@ -39,9 +39,9 @@ def feed(shelf: Shelf, window: Feed, within: KeyRange = EVERYWHERE) -> pa.Table:
     return pa.table([array for _, array in columns], [name for name, _ in columns])
 
 
-def _as_they_are(shelf: Shelf, window: Feed, within: KeyRange) -> pa.Table:
+def _as_they_are(cache: SegmentCache, window: Feed, within: KeyRange) -> pa.Table:
     """Return the records of a stateless mode, column by column from the log."""
-    found = changes(shelf, window.schema, window.logs, after=window.after, upto=window.upto, within=within)
+    found = changes(cache, window.schema, window.logs, after=window.after, upto=window.upto, within=within)
     columns = {window.step: found[STEP], window.op: found[OP]} | {n: found[n] for n in window.schema.key}
     if window.mode != "KEYS_ONLY":
         gone = pc.equal(found[OP], ERASE)

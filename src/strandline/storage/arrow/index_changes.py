@@ -10,13 +10,13 @@ from strandline.storage.arrow.write import changes_between, index_changes, write
 from strandline.storage.keys import Wanted
 from strandline.storage.rows import Written
 from strandline.storage.segment import Inline
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 
 __all__ = ["follow"]
 
 
 def follow(
-    shelf: Shelf,
+    cache: SegmentCache,
     before: State,
     after: State,
     logs: Sequence[Segment],
@@ -30,8 +30,8 @@ def follow(
     ``logs`` are the table's changes between the states; ``impl`` is the schema of the implementation table.
     """
     schema = after.schema
-    keys = touched_keys(shelf, schema, logs, before.chain.step)
+    keys = touched_keys(cache, schema, logs, before.chain.step)
     old, new = (Wanted.of(schema, keys) for _ in range(2))
-    changes = changes_between(schema, new.arrays, rows_at(shelf, before, old), rows_at(shelf, after, new))
+    changes = changes_between(schema, new.arrays, rows_at(cache, before, old), rows_at(cache, after, new))
     entries = index_changes(changes, impl)
-    return write_log(shelf, entries, name, inline) if len(entries) else Written()
+    return write_log(cache, entries, name, inline) if len(entries) else Written()

@@ -17,7 +17,7 @@ from strandline.storage.footer import Footer
 from strandline.storage.keys import Ints, Wanted, keys_of, match, to_mask
 from strandline.storage.rows import Row
 from strandline.storage.segment import ERASE, footer_of, in_window, is_small, read_segment, row_index
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.types.arrays import column_to_python
 
 __all__ = ["begins_like", "lookup", "overlaps", "rows_at", "rows_beginning", "touched_keys"]
@@ -27,7 +27,7 @@ BATCH_ROWS = 1 << 17
 
 
 def rows_at(
-    shelf: Shelf, state: State, wanted: Wanted, columns: Sequence[str] | None = None
+    cache: SegmentCache, state: State, wanted: Wanted, columns: Sequence[str] | None = None
 ) -> tuple[Ints, pa.Table]:
     """Return the rows of wanted keys, and the position of each among the wanted keys.
 
@@ -37,7 +37,7 @@ def rows_at(
     names = list(schema.names if columns is None else columns)
     found = []
     for segment in reversed(visible(chain)):  # The newest segment that has the key decides.
-        hits = _find(shelf, schema, segment, wanted, [*names, OP], upto=chain.step)
+        hits = _find(cache, schema, segment, wanted, [*names, OP], upto=chain.step)
         if hits is not None:
             wanted.mark_found(hits[0])
             found.append(hits)
@@ -52,7 +52,7 @@ def rows_at(
 
 
 def lookup(
-    shelf: Shelf, state: State, keys: Collection[Key], columns: Sequence[str] | None = None
+    cache: SegmentCache, state: State, keys: Collection[Key], columns: Sequence[str] | None = None
 ) -> dict[Key, Row]:
     """Return those of the keys that the state has, each with its canonical values of ``columns``.
 
@@ -62,33 +62,37 @@ def lookup(
     if not keys or not state.chain.segments:
         return {}
     wanted = Wanted.of(schema, keys)
-    positions, rows = rows_at(shelf, state, wanted, columns)
+    positions, rows = rows_at(cache, state, wanted, columns)
     values = zip(
         *(column_to_python(schema[name].type, rows.column(name)) for name in rows.column_names), strict=True
     )
     return dict(zip((wanted.keys[i] for i in positions.tolist()), values, strict=True))
 
 
-def touched_keys(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], after: int) -> set[Key]:
+def touched_keys(
+    cache: SegmentCache, schema: TableSchema, segments: Sequence[Segment], after: int
+) -> set[Key]:
     """Return the keys that logs change at steps later than ``after``."""
     parts = (
-        part(shelf, schema, s, schema.key, after=after, upto=PENDING)
+        part(cache, schema, s, schema.key, after=after, upto=PENDING)
         for s in segments
         if cover(s, after, PENDING) != "none"
     )
     return {key for found in parts for key in keys_of(schema, found)}
 
 
-def overlaps(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], keys: Collection[Key]) -> bool:
+def overlaps(
+    cache: SegmentCache, schema: TableSchema, segments: Sequence[Segment], keys: Collection[Key]
+) -> bool:
     """Return True if a segment has a row with one of the keys."""
     if not keys:
         return False
     wanted = Wanted.of(schema, keys)
-    return any(_find(shelf, schema, s, wanted, schema.key[:1], upto=PENDING) is not None for s in segments)
+    return any(_find(cache, schema, s, wanted, schema.key[:1], upto=PENDING) is not None for s in segments)
 
 
 def rows_beginning(
-    shelf: Shelf,
+    cache: SegmentCache,
     short: TableSchema,
     segments: Sequence[Segment],
     wanted: Wanted,
@@ -108,15 +112,15 @@ def rows_beginning(
             continue
         window = None if covered == "all" else (BEGINNING, upto)
         if not is_small(segment):
-            found += _search(shelf, short, segment, wanted, columns, window=window)
-        elif not wanted.left.isdisjoint(row_index(shelf, short, segment)):
+            found += _search(cache, short, segment, wanted, columns, window=window)
+        elif not wanted.left.isdisjoint(row_index(cache, short, segment)):
             here = wanted.between(lower or (), upper or ())
-            found.append(_pick(shelf, short, segment, here, columns, window=window, groups=None))
+            found.append(_pick(cache, short, segment, here, columns, window=window, groups=None))
     return pa.concat_tables([empty(short, columns), *(rows for _, rows in found)])
 
 
 def begins_like(
-    shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], keys: Collection[Key], width: int
+    cache: SegmentCache, schema: TableSchema, segments: Sequence[Segment], keys: Collection[Key], width: int
 ) -> bool:
     """Return True if a key in the segments shares its first ``width`` values with one of ``keys``.
 
@@ -127,14 +131,14 @@ def begins_like(
         return False
     short = replace(schema, key=schema.key[:width])
     wanted = Wanted.of(short, heads)
-    return bool(rows_beginning(shelf, short, segments, wanted, short.key, upto=PENDING).num_rows)
+    return bool(rows_beginning(cache, short, segments, wanted, short.key, upto=PENDING).num_rows)
 
 
 # --- in one segment ---------------------------------------------------------------------------------------
 
 
 def _find(
-    shelf: Shelf,
+    cache: SegmentCache,
     schema: TableSchema,
     segment: Segment,
     wanted: Wanted,
@@ -151,20 +155,20 @@ def _find(
     if covered == "none" or not wanted.may_be_in(segment.min_key, segment.max_key):
         return None
     if covered == "all" and is_small(segment):
-        index = row_index(shelf, schema, segment)
+        index = row_index(cache, schema, segment)
         common = list(index.keys() & wanted.left)
         if not common:
             return None
-        rows = read_segment(shelf, schema, segment, columns).take(
+        rows = read_segment(cache, schema, segment, columns).take(
             pa.array([index[key] for key in common], pa.int64())
         )
         return np.array([wanted.position[key] for key in common], np.int64), rows
     if is_small(segment):
         here = wanted.between(segment.min_key or (), segment.max_key or ())
-        parts = [_pick(shelf, schema, segment, here, columns, window=window, groups=None)]
+        parts = [_pick(cache, schema, segment, here, columns, window=window, groups=None)]
     else:
         only = None if covered == "all" else window
-        parts = _search(shelf, schema, segment, wanted, columns, window=only)
+        parts = _search(cache, schema, segment, wanted, columns, window=only)
     positions = np.concatenate([part[0] for part in parts]) if parts else np.zeros(0, np.int64)
     if not len(positions):
         return None
@@ -176,7 +180,7 @@ def _find(
 
 
 def _search(
-    shelf: Shelf,
+    cache: SegmentCache,
     schema: TableSchema,
     segment: Segment,
     wanted: Wanted,
@@ -184,14 +188,14 @@ def _search(
     *,
     window: tuple[int, int] | None,
 ) -> list[tuple[Ints, pa.Table]]:
-    footer = footer_of(shelf, segment)
+    footer = footer_of(cache, segment)
     here = wanted.between(segment.min_key or (), segment.max_key or ())
 
     batches = list(_batches(footer, footer.groups_with(schema, here[1])))
 
     def pick(groups: list[int]) -> tuple[Ints, pa.Table]:
         threads = len(batches) < 2
-        return _pick(shelf, schema, segment, here, columns, window=window, groups=groups, threads=threads)
+        return _pick(cache, schema, segment, here, columns, window=window, groups=groups, threads=threads)
 
     if len(batches) < 2:
         return list(map(pick, batches))
@@ -202,7 +206,7 @@ def _search(
 
 
 def _pick(
-    shelf: Shelf,
+    cache: SegmentCache,
     schema: TableSchema,
     segment: Segment,
     wanted: tuple[Ints, list[pa.Array]],
@@ -219,7 +223,7 @@ def _pick(
     first = [*schema.key, *((STEP,) if window else ())]
     rest = [name for name in dict.fromkeys(columns) if name not in first]
     positions, arrays = wanted
-    table = read_segment(shelf, schema, segment, first, groups, threads=threads)
+    table = read_segment(cache, schema, segment, first, groups, threads=threads)
     rows, hits = match([table.column(name) for name in schema.key], arrays)
     if window and len(rows):
         seen = in_window(table.select([STEP]).take(rows), *window)
@@ -227,13 +231,13 @@ def _pick(
     found = table.take(rows)
     if rest:
         if groups is not None:
-            starts = np.concatenate([[0], np.cumsum(footer_of(shelf, segment).rows[groups])])
+            starts = np.concatenate([[0], np.cumsum(footer_of(cache, segment).rows[groups])])
             where = np.searchsorted(starts, rows, "right") - 1
             needed = np.unique(where)
             lengths = (starts[1:] - starts[:-1])[needed]
             rows = rows - starts[where] + (np.cumsum(lengths) - lengths)[np.searchsorted(needed, where)]
             groups = [groups[i] for i in needed.tolist()]
-        others = read_segment(shelf, schema, segment, rest, groups, threads=threads).take(rows)
+        others = read_segment(cache, schema, segment, rest, groups, threads=threads).take(rows)
         for name in rest:
             found = found.append_column(name, others.column(name))
     return positions[hits], found.select(list(columns))

@@ -15,15 +15,15 @@ from strandline.storage.file_router import Destination, object_name
 from strandline.storage.files import Files
 from strandline.storage.keys import codes
 from strandline.storage.segment import Sink, read_segment, write_segment
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.segment_files import check_healed, has_object
-from strandline.storage.throttle import Pace
+from strandline.storage.throttle import Throttle
 
 __all__ = ["ObjectSink", "merge_logs", "pack", "pack_bytes"]
 
 
 def merge_logs(
-    shelf: Shelf,
+    cache: SegmentCache,
     schema: TableSchema,
     segments: Sequence[Segment],
     name: str,
@@ -39,12 +39,12 @@ def merge_logs(
         raise Internal("only committed log segments can be merged")
     if any(later.upto < earlier.upto for earlier, later in pairwise(segments)):
         raise Internal("the log segments to merge are not in the order of their steps")
-    table = pa.concat_tables([read_segment(shelf, schema, segment) for segment in segments])
+    table = pa.concat_tables([read_segment(cache, schema, segment) for segment in segments])
     fresh = (
         all(s.fresh for s in segments) and codes([table.column(n) for n in schema.key])[1] == table.num_rows
     )
     return write_segment(
-        shelf.files if into is None else into,
+        cache.files if into is None else into,
         schema,
         table,
         name=name,
@@ -63,14 +63,14 @@ class ObjectSink:
 
     files: Files
     target: Destination
-    pace: Pace
+    throttle: Throttle
 
     def name(self, checksum: str) -> str:
         return object_name(self.files, checksum, self.target.avoided)
 
     def write(self, name: str, data: bytes) -> None:
-        with self.pace.room():
-            self.pace.pay(len(data))
+        with self.throttle.room():
+            self.throttle.pay(len(data))
             checksum = checksum_of(data)
             named = self.name(checksum)
             if self.files.write_if_absent(named, data):
@@ -80,9 +80,9 @@ class ObjectSink:
                 check_healed(self.files, self.target, named, checksum)
 
 
-def pack(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], there: ObjectSink) -> Segment:
+def pack(cache: SegmentCache, schema: TableSchema, segments: Sequence[Segment], there: ObjectSink) -> Segment:
     """Merge consecutive inline segments into one object of a repository."""
-    made = merge_logs(shelf, schema, segments, "", into=there)
+    made = merge_logs(cache, schema, segments, "", into=there)
     return replace(made, file=there.name(made.checksum))
 
 
@@ -96,8 +96,10 @@ class _Memory:
         self.data = data
 
 
-def pack_bytes(shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], checksum: str) -> bytes | None:
+def pack_bytes(
+    cache: SegmentCache, schema: TableSchema, segments: Sequence[Segment], checksum: str
+) -> bytes | None:
     """Return the object that ``pack`` would make of these segments, if it has this checksum."""
     memory = _Memory()
-    made = merge_logs(shelf, schema, segments, "", into=memory)
+    made = merge_logs(cache, schema, segments, "", into=memory)
     return memory.data if made.checksum == checksum else None

@@ -19,13 +19,13 @@ from strandline.storage.feed import Feed
 from strandline.storage.files import Files
 from strandline.storage.keys import Wanted
 from strandline.storage.segment import footer_of, is_small
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.shards import cuts, ranges, spread
 from strandline.types.arrays import column_to_python
 
-__all__ = ["FeedPortion", "StatePortion", "between", "by_row_group", "feed_portions", "portions"]
+__all__ = ["FeedPartition", "StatePartition", "between", "by_row_group", "partition_feed", "partition_state"]
 
-PORTION_BYTES = 32 << 20
+PARTITION_BYTES = 32 << 20
 """Approximate size of the files in one partition."""
 PIECE_BYTES = 8 << 20
 """Approximate size of the files that are folded at a time."""
@@ -34,7 +34,7 @@ LOOKED_INTO = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatePortion:
+class StatePartition:
     """A partition of a state's rows, with ``columns``.
 
     ``behind``: the table of the index that the state is, if columns are needed that the index does not have.
@@ -47,12 +47,12 @@ class StatePortion:
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield the rows in blocks, in no particular order."""
-        shelf = Shelf(self.files)
-        for within in between(self.state.within, _limits(shelf, self.state, PIECE_BYTES)):
+        cache = SegmentCache(self.files)
+        for within in between(self.state.within, _limits(cache, self.state, PIECE_BYTES)):
             piece = self.state.narrow(within)
-            found = scan(shelf, piece, self._read) if piece.chain.segments else None
+            found = scan(cache, piece, self._read) if piece.chain.segments else None
             if found is not None and found.num_rows:
-                yield self._whole(shelf, found)
+                yield self._whole(cache, found)
 
     @property
     def _read(self) -> list[str]:
@@ -62,14 +62,14 @@ class StatePortion:
             return list(self.columns)
         return list(dict.fromkeys([*self.behind.schema.key, *(n for n in self.columns if n in schema)]))
 
-    def _whole(self, shelf: Shelf, entries: pa.Table) -> pa.Table:
+    def _whole(self, cache: SegmentCache, entries: pa.Table) -> pa.Table:
         if self.behind is None:
             return entries
         table = self.behind.schema
         rest = [name for name in self.columns if name not in entries.column_names]
         keys = [entries.column(name).combine_chunks() for name in table.key]
         wanted = Wanted(table, keys)
-        positions, rows = rows_at(shelf, self.behind, wanted, rest)
+        positions, rows = rows_at(cache, self.behind, wanted, rest)
         # The index entry's values take precedence: an asynchronous index may be older than its table.
         found = entries.take(pa.array(wanted.places[positions]))
         for name in rest:
@@ -78,7 +78,7 @@ class StatePortion:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeedPortion:
+class FeedPartition:
     """A partition of a stream's records: those with keys in a range."""
 
     files: Files
@@ -87,63 +87,63 @@ class FeedPortion:
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield the records in blocks, those of a key in the order of their steps."""
-        shelf = Shelf(self.files)
-        for within in _cut_feed(shelf, self.window, self.within, PIECE_BYTES):
-            found = feed(shelf, self.window, within)
+        cache = SegmentCache(self.files)
+        for within in _cut_feed(cache, self.window, self.within, PIECE_BYTES):
+            found = feed(cache, self.window, within)
             if found.num_rows:
                 yield found
 
 
-def feed_portions(shelf: Shelf, window: Feed, *, most: int) -> list[FeedPortion]:
+def partition_feed(cache: SegmentCache, window: Feed, *, most: int) -> list[FeedPartition]:
     """Divide a stream's window into partitions of at most about ``most`` bytes."""
     found = []
-    for within in _cut_feed(shelf, window, EVERYWHERE, min(most, PORTION_BYTES)):
+    for within in _cut_feed(cache, window, EVERYWHERE, min(most, PARTITION_BYTES)):
         logs = tuple(s for s in window.logs if s.rows and may_hold(s, within))
         before = None if window.before is None else window.before.narrow(within)
         if logs:
             part = replace(window, logs=logs, before=before)
-            found.append(FeedPortion(files=shelf.files, window=part, within=within))
+            found.append(FeedPartition(files=cache.files, window=part, within=within))
     return found
 
 
-def _cut_feed(shelf: Shelf, window: Feed, within: KeyRange, size: int) -> list[KeyRange]:
+def _cut_feed(cache: SegmentCache, window: Feed, within: KeyRange, size: int) -> list[KeyRange]:
     state = State(window.schema, Chain(window.logs, window.upto), within)
-    return between(within, cuts(window.schema.bounds, by_row_group(shelf, state, _full(state)), size))
+    return between(within, cuts(window.schema.bounds, by_row_group(cache, state, _full(state)), size))
 
 
-def portions(
-    shelf: Shelf, state: State, columns: Sequence[str], *, most: int, behind: State | None = None
-) -> list[StatePortion]:
+def partition_state(
+    cache: SegmentCache, state: State, columns: Sequence[str], *, most: int, behind: State | None = None
+) -> list[StatePartition]:
     """Divide a state into partitions of at most about ``most`` bytes.
 
     Partitions that are empty by the key ranges of the segments are left out.
     """
-    size = min(most, PORTION_BYTES)
+    size = min(most, PARTITION_BYTES)
     narrowed = state.narrow(state.within)
     few = sum(not is_small(s) for s in narrowed.chain.segments) <= LOOKED_INTO
     limits = (
-        _limits(shelf, narrowed, size)
+        _limits(cache, narrowed, size)
         if few
         else cuts(state.schema.bounds, spread(narrowed.chain.segments), size)
     )
     found = [narrowed.narrow(within) for within in between(state.within, limits)]
     return [
-        StatePortion(files=shelf.files, state=part, columns=tuple(columns), behind=behind)
+        StatePartition(files=cache.files, state=part, columns=tuple(columns), behind=behind)
         for part in found
         if any(s.rows for s in part.chain.segments)
     ]
 
 
-def _limits(shelf: Shelf, state: State, size: int) -> list[Key]:
+def _limits(cache: SegmentCache, state: State, size: int) -> list[Key]:
     """Return the keys where a state is cut so that each part has about ``size`` bytes."""
-    return cuts(state.schema.bounds, by_row_group(shelf, state, spread(_full(state))), size)
+    return cuts(state.schema.bounds, by_row_group(cache, state, spread(_full(state))), size)
 
 
 def _full(state: State) -> list[Segment]:
     return [segment for segment in state.chain.segments if segment.rows]
 
 
-def by_row_group(shelf: Shelf, state: State, segments: Iterable[Segment]) -> Iterator[Segment]:
+def by_row_group(cache: SegmentCache, state: State, segments: Iterable[Segment]) -> Iterator[Segment]:
     """Yield large segments as one pseudo-segment per row group, for choosing cuts.
 
     Only their first key, size and number of rows are right. Row groups outside the state's range are left
@@ -154,7 +154,7 @@ def by_row_group(shelf: Shelf, state: State, segments: Iterable[Segment]) -> Ite
         if is_small(segment):
             yield segment
             continue
-        footer = footer_of(shelf, segment)
+        footer = footer_of(cache, segment)
         lows = column_to_python(first.type, footer.lows(first))
         for group in footer.groups_between(state.schema, state.within):
             rows = int(footer.rows[group])

@@ -10,17 +10,17 @@ from strandline.storage.arrow.changes import changes
 from strandline.storage.arrow.lookup import lookup
 from strandline.storage.feed import Feed
 from strandline.storage.rows import Row
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.types.arrays import column_to_python
 
 __all__ = ["records"]
 
 
-def records(shelf: Shelf, feed: Feed, within: KeyRange = EVERYWHERE) -> Iterator[dict[str, Any]]:
+def records(cache: SegmentCache, feed: Feed, within: KeyRange = EVERYWHERE) -> Iterator[dict[str, Any]]:
     """Yield the records of keys ``within`` a range, ordered by step and key, as canonical values."""
     names, key, values = feed.schema.names, feed.schema.key, feed.values
     step_name, op_name, changed_name, old_names = feed.step, feed.op, feed.changed, feed.old
-    for step, op, at, new, old in _changes(shelf, feed, within):
+    for step, op, at, new, old in _changes(cache, feed, within):
         record: dict[str, Any] = {step_name: step, op_name: op, **dict(zip(key, at, strict=True))}
         new_image = dict(zip(names, new, strict=True)) if new is not None else {}
         old_image = dict(zip(names, old, strict=True)) if old is not None else {}
@@ -39,13 +39,13 @@ def records(shelf: Shelf, feed: Feed, within: KeyRange = EVERYWHERE) -> Iterator
 
 
 def _changes(
-    shelf: Shelf, feed: Feed, within: KeyRange
+    cache: SegmentCache, feed: Feed, within: KeyRange
 ) -> Iterator[tuple[int, str, Key, Row | None, Row | None]]:
     """Yield step, operation, key, new row and old row of each change.
 
     The old row is None in modes that do not show it.
     """
-    found = changes(shelf, feed.schema, feed.logs, after=feed.after, upto=feed.upto, within=within)
+    found = changes(cache, feed.schema, feed.logs, after=feed.after, upto=feed.upto, within=within)
     rows: list[Row] = list(
         zip(*(column_to_python(c.type, found[c.name]) for c in feed.schema.columns), strict=True)
     )
@@ -53,7 +53,7 @@ def _changes(
     keys = [tuple(row[i] for i in at) for row in rows]
     state: dict[Key, Row] = {}
     if feed.before is not None and feed.before.segments:
-        state = dict(lookup(shelf, State(feed.schema, feed.before), set(keys)))
+        state = dict(lookup(cache, State(feed.schema, feed.before), set(keys)))
     for step, op, key, row in zip(found[STEP].to_pylist(), found[OP].to_pylist(), keys, rows, strict=True):
         new = None if op == "E" else row
         yield step, op, key, new, state.get(key)

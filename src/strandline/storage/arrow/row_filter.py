@@ -24,13 +24,13 @@ from strandline.model import (
 from strandline.storage.keys import compare, firsts_and_lasts, match
 from strandline.storage.memory import memory_of
 from strandline.storage.segment import ERASE, META, footer_of, in_window, is_small, read_pieces, read_segment
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 
 __all__ = ["empty", "estimate_needed", "latest", "part", "pieces", "without"]
 
 
 def part(
-    shelf: Shelf,
+    cache: SegmentCache,
     schema: TableSchema,
     segment: Segment,
     columns: Sequence[str],
@@ -43,11 +43,11 @@ def part(
     if within.is_limited and not may_hold(segment, within):
         return empty(schema, columns)
     inside = _Inside(schema, segment, columns, (after, upto), within)
-    return inside.of(read_segment(shelf, schema, segment, inside.needed, inside.groups(shelf)))
+    return inside.of(read_segment(cache, schema, segment, inside.needed, inside.groups(cache)))
 
 
 def pieces(
-    shelf: Shelf,
+    cache: SegmentCache,
     schema: TableSchema,
     segment: Segment,
     columns: Sequence[str],
@@ -58,7 +58,7 @@ def pieces(
     """Yield the rows of one segment up to ``upto`` with keys ``within`` a range, in small pieces."""
     if not within.is_limited or may_hold(segment, within):
         inside = _Inside(schema, segment, columns, (BEGINNING, upto), within)
-        for rows in read_pieces(shelf, schema, segment, inside.needed, inside.groups(shelf)):
+        for rows in read_pieces(cache, schema, segment, inside.needed, inside.groups(cache)):
             yield inside.of(rows)
 
 
@@ -81,11 +81,11 @@ class _Inside:
         more = [*(schema.key if self._within.is_limited else ()), *((STEP,) if self._partly else ())]
         self.needed = list(dict.fromkeys([*columns, *more]))
 
-    def groups(self, shelf: Shelf) -> list[int] | None:
+    def groups(self, cache: SegmentCache) -> list[int] | None:
         """Return the row groups that may match; None: all."""
         if not self._within.is_limited or is_small(self._segment):
             return None
-        return footer_of(shelf, self._segment).groups_between(self._schema, self._within)
+        return footer_of(cache, self._segment).groups_between(self._schema, self._within)
 
     def of(self, table: pa.Table) -> pa.Table:
         """Return the rows that match."""
@@ -120,7 +120,7 @@ def empty(schema: TableSchema, columns: Sequence[str]) -> pa.Table:
     )
 
 
-def estimate_needed(shelf: Shelf, state: State, most: int) -> tuple[int, int]:
+def estimate_needed(cache: SegmentCache, state: State, most: int) -> tuple[int, int]:
     """Return how many rows must be decoded, at most, for a state, and approximately their size in bytes.
 
     The size is not counted beyond ``most``.
@@ -130,10 +130,10 @@ def estimate_needed(shelf: Shelf, state: State, most: int) -> tuple[int, int]:
         if is_small(segment):
             rows, size = rows + segment.rows, size + segment.bytes
         elif may_hold(segment, state.within):
-            footer = footer_of(shelf, segment)
+            footer = footer_of(cache, segment)
             groups = footer.groups_between(state.schema, state.within)
             rows += sum(int(footer.rows[g]) for g in groups)
-            size += memory_of(shelf, segment, most - size, groups)
+            size += memory_of(cache, segment, most - size, groups)
     return rows, size
 
 

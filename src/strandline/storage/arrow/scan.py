@@ -8,12 +8,12 @@ import pyarrow as pa
 
 from strandline.model import BEGINNING, OP, Segment, State, split, visible
 from strandline.storage.arrow.row_filter import empty, latest, part, without
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 
 __all__ = ["scan"]
 
 
-def scan(shelf: Shelf, state: State, columns: Sequence[str] | None = None) -> pa.Table:
+def scan(cache: SegmentCache, state: State, columns: Sequence[str] | None = None) -> pa.Table:
     """Return ``columns`` of the rows of a state, in no particular order.
 
     ``columns`` None: all columns of the schema; STEP may be among them.
@@ -25,7 +25,7 @@ def scan(shelf: Shelf, state: State, columns: Sequence[str] | None = None) -> pa
 
     def read(segments: Sequence[Segment], asked: Sequence[str]) -> pa.Table:
         parts = [
-            part(shelf, schema, segment, asked, after=BEGINNING, upto=chain.step, within=state.within)
+            part(cache, schema, segment, asked, after=BEGINNING, upto=chain.step, within=state.within)
             for segment in segments
         ]
         return pa.concat_tables([empty(schema, asked), *parts])

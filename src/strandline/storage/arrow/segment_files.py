@@ -9,11 +9,11 @@ from itertools import count
 from strandline.errors import StrandlineError
 from strandline.model import Segment, TableSchema
 from strandline.storage import segment_files
-from strandline.storage.file_router import Destination, Everywhere
+from strandline.storage.file_router import Destination, FileRouter
 from strandline.storage.order import Finding
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.segment_files import Copies, Described, Form
-from strandline.storage.throttle import Pace
+from strandline.storage.throttle import Throttle
 from strandline.threads import in_parallel
 
 __all__ = ["copy", "damages", "describe", "losses", "send"]
@@ -24,7 +24,9 @@ SENDERS = 8
 """Number of files that are checked concurrently."""
 
 
-def copy(shelf: Shelf, wanted: Sequence[Copies], pace: Pace) -> list[list[Segment] | StrandlineError]:
+def copy(
+    cache: SegmentCache, wanted: Sequence[Copies], throttle: Throttle
+) -> list[list[Segment] | StrandlineError]:
     """Copy segment files within the warehouse and verify their bytes.
 
     Returns for each of ``wanted`` its new segments or the error. Files are durable when this returns; those
@@ -33,22 +35,22 @@ def copy(shelf: Shelf, wanted: Sequence[Copies], pace: Pace) -> list[list[Segmen
     made: list[list[Segment] | StrandlineError] = []
     for each in wanted:
         try:
-            made.append(_copy_segments(shelf, each, pace))
+            made.append(_copy_segments(cache, each, throttle))
         except StrandlineError as error:
             made.append(error)
         except BaseException:
             for done in made:
-                shelf.discard(done if isinstance(done, list) else ())
+                cache.discard(done if isinstance(done, list) else ())
             raise
     return made
 
 
-def _copy_segments(shelf: Shelf, wanted: Copies, pace: Pace) -> list[Segment]:
+def _copy_segments(cache: SegmentCache, wanted: Copies, throttle: Throttle) -> list[Segment]:
     made: list[Segment] = []
 
     def copied(number: int, segment: Segment) -> Segment:
         name = f"{wanted.name}-{number}.parquet"
-        found = segment_files.copy_segment(shelf.files, segment, name, pace, wanted.schema)
+        found = segment_files.copy_segment(cache.files, segment, name, throttle, wanted.schema)
         made.append(found)
         return found
 
@@ -56,22 +58,26 @@ def _copy_segments(shelf: Shelf, wanted: Copies, pace: Pace) -> list[Segment]:
         if sum(s.bytes for s in wanted.segments) <= ONE_BY_ONE:
             return list(map(copied, count(), wanted.segments))
         # Read some files while others wait for the disk.
-        return in_parallel(copied, count(), wanted.segments, threads=pace.limits.copies)
+        return in_parallel(copied, count(), wanted.segments, threads=throttle.limits.copies)
     except BaseException:
-        shelf.discard(made)
+        cache.discard(made)
         raise
 
 
-def send(files: Everywhere, segments: Sequence[Segment], target: Destination, pace: Pace) -> list[Segment]:
+def send(
+    files: FileRouter, segments: Sequence[Segment], target: Destination, throttle: Throttle
+) -> list[Segment]:
     """Upload segment files to a repository; return the uploaded segments."""
     # Most of the time is spent waiting for the server.
     return in_parallel(
-        partial(segment_files.upload_segment, files, target, pace), segments, threads=pace.limits.copies
+        partial(segment_files.upload_segment, files, target, throttle),
+        segments,
+        threads=throttle.limits.copies,
     )
 
 
 def damages(
-    shelf: Shelf, segments: Sequence[Segment], schemas: Sequence[TableSchema] | None = None
+    cache: SegmentCache, segments: Sequence[Segment], schemas: Sequence[TableSchema] | None = None
 ) -> list[Finding | None]:
     """Return for each segment what is wrong with its bytes; None if nothing is.
 
@@ -79,17 +85,17 @@ def damages(
     """
     shapes: Sequence[TableSchema | None] = schemas or [None] * len(segments)
     if sum(s.bytes for s in segments) <= ONE_BY_ONE:
-        return list(map(partial(segment_files.damage, shelf.files), segments, shapes))
-    return in_parallel(partial(segment_files.damage, shelf.files), segments, shapes, threads=SENDERS)
+        return list(map(partial(segment_files.damage, cache.files), segments, shapes))
+    return in_parallel(partial(segment_files.damage, cache.files), segments, shapes, threads=SENDERS)
 
 
-def losses(files: Everywhere, segments: Sequence[Segment]) -> list[Finding | None]:
+def losses(files: FileRouter, segments: Sequence[Segment]) -> list[Finding | None]:
     """Return for each segment whether its file is missing or has the wrong size."""
     return in_parallel(partial(segment_files.loss, files), segments, threads=SENDERS)
 
 
-def describe(shelf: Shelf, form: Form, names: Sequence[str]) -> list[Described]:
+def describe(cache: SegmentCache, form: Form, names: Sequence[str]) -> list[Described]:
     """Make the files that a job wrote durable and describe them, in their order."""
-    shelf.files.seal(names)
+    cache.files.seal(names)
     # Reading releases the interpreter's lock.
-    return in_parallel(partial(segment_files.describe_segment_file, shelf.files, form), names, threads=4)
+    return in_parallel(partial(segment_files.describe_segment_file, cache.files, form), names, threads=4)

@@ -11,12 +11,12 @@ from strandline.model import BEGINNING, OP, Segment, State, TableSchema, order, 
 from strandline.storage.arrow.row_filter import empty, latest, part, without
 from strandline.storage.arrow.row_filter import pieces as part_pieces
 from strandline.storage.keys import Wanted, compare, keys_of, sort_indices
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 
 __all__ = ["in_order", "passing", "pieces"]
 
 
-def pieces(shelf: Shelf, state: State, columns: Sequence[str]) -> Iterator[pa.Table]:
+def pieces(cache: SegmentCache, state: State, columns: Sequence[str]) -> Iterator[pa.Table]:
     """Yield the rows of a state in small tables. Only logs that may change older rows are held in memory."""
     schema, chain, within = state.schema, state.chain, state.within
     old, middle, new = split(visible(chain))
@@ -24,21 +24,21 @@ def pieces(shelf: Shelf, state: State, columns: Sequence[str]) -> Iterator[pa.Ta
     with_key = [*names, *(name for name in schema.key if name not in names and middle)]
     if middle:
         asked, window = [*with_key, OP], {"after": BEGINNING, "upto": chain.step}
-        logs = [part(shelf, schema, segment, asked, **window, within=within) for segment in middle]
+        logs = [part(cache, schema, segment, asked, **window, within=within) for segment in middle]
         touched, log = latest(schema, pa.concat_tables([empty(schema, asked), *logs]))
         wanted = Wanted(schema, touched)
         yield log.select(names)
     for segment in old:
-        for rows in part_pieces(shelf, schema, segment, with_key, upto=chain.step, within=within):
+        for rows in part_pieces(cache, schema, segment, with_key, upto=chain.step, within=within):
             if wanted is not None and rows.num_rows:
                 ends = keys_of(schema, rows.take([0, rows.num_rows - 1]))
                 rows = without(schema, rows, wanted.between(*ends)[1])
             yield rows.select(names)
     for segment in new:
-        yield from part_pieces(shelf, schema, segment, names, upto=chain.step, within=within)
+        yield from part_pieces(cache, schema, segment, names, upto=chain.step, within=within)
 
 
-def in_order(shelf: Shelf, state: State, columns: Sequence[str]) -> Iterator[pa.Table]:
+def in_order(cache: SegmentCache, state: State, columns: Sequence[str]) -> Iterator[pa.Table]:
     """Yield the rows of a state in key order, in small tables; ``columns`` must include the key.
 
     Assumes that each segment is sorted. Segments that are not ``passing`` are held in memory.
@@ -47,14 +47,14 @@ def in_order(shelf: Shelf, state: State, columns: Sequence[str]) -> Iterator[pa.
     names, asked = list(columns), [*columns, OP]
     through = passing(state)
     logs = [
-        part(shelf, schema, segment, asked, after=BEGINNING, upto=chain.step, within=within)
+        part(cache, schema, segment, asked, after=BEGINNING, upto=chain.step, within=within)
         for segment in visible(chain)
         if segment not in through
     ]
     touched, log = latest(schema, pa.concat_tables([empty(schema, asked), *logs]))
     wanted, left = Wanted(schema, touched), _sort(schema, log.select(names))
     for segment in through:
-        for rows in part_pieces(shelf, schema, segment, names, upto=chain.step, within=within):
+        for rows in part_pieces(cache, schema, segment, names, upto=chain.step, within=within):
             if not rows.num_rows:
                 continue
             first, last = keys_of(schema, rows.take([0, rows.num_rows - 1]))

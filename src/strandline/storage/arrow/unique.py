@@ -16,14 +16,14 @@ from strandline.storage.arrow.scan import scan
 from strandline.storage.keys import Wanted, firsts_and_lasts, keys_of, sort_indices
 from strandline.storage.order import EXAMPLES
 from strandline.storage.segment import ERASE, read_segment
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.unique_violations import Repeats
 
 __all__ = ["find_repeated_keys"]
 
 
 def find_repeated_keys(
-    shelf: Shelf, state: State, width: int, brought: Sequence[Segment] | None
+    cache: SegmentCache, state: State, width: int, brought: Sequence[Segment] | None
 ) -> Repeats | None:
     """Return the keys of an index that several entries have; None if there is no such key.
 
@@ -35,9 +35,9 @@ def find_repeated_keys(
     """
     head = state.schema.key[:width]
     entries = (
-        scan(shelf, state, state.schema.key)
+        scan(cache, state, state.schema.key)
         if brought is None
-        else _entries_with_prefix(shelf, state, head, brought)
+        else _entries_with_prefix(cache, state, head, brought)
     )
     entries = entries.filter(reduce(pc.and_, (pc.is_valid(entries.column(name)) for name in head)))
     if entries.num_rows < 2:
@@ -55,12 +55,12 @@ def find_repeated_keys(
 
 
 def _entries_with_prefix(
-    shelf: Shelf, state: State, head: Sequence[str], brought: Sequence[Segment]
+    cache: SegmentCache, state: State, head: Sequence[str], brought: Sequence[Segment]
 ) -> pa.Table:
     """Return the entries whose key starts with a key that is new in ``brought``."""
     schema = state.schema
     short = replace(schema, key=tuple(head))
-    rows = pa.concat_tables(read_segment(shelf, schema, s, [*head, OP, WAS_HI]) for s in brought)
+    rows = pa.concat_tables(read_segment(cache, schema, s, [*head, OP, WAS_HI]) for s in brought)
     # An entry that replaces another one has the same key, which was checked before.
     new = pc.and_(pc.not_equal(rows.column(OP), ERASE), pc.is_null(rows.column(WAS_HI)))
     new = reduce(pc.and_, (pc.is_valid(rows.column(name)) for name in head), new)
@@ -70,7 +70,7 @@ def _entries_with_prefix(
         rows = rows.take(pa.array(firsts))
     wanted = Wanted(short, [column.combine_chunks() for column in rows.columns])
     found = rows_beginning(
-        shelf, short, visible(state.chain), wanted, [*schema.key, OP], upto=state.chain.step
+        cache, short, visible(state.chain), wanted, [*schema.key, OP], upto=state.chain.step
     )
     if found.num_rows:
         _, lasts = firsts_and_lasts([found.column(name) for name in schema.key])

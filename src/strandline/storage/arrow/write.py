@@ -21,7 +21,7 @@ from strandline.storage.digest import digest_of, row_hashes, to_signed
 from strandline.storage.keys import Ints, Mask, Wanted, firsts_and_lasts, key_text, keys_of, to_mask
 from strandline.storage.rows import Mode, Outcome, Target, Written
 from strandline.storage.segment import ERASE, Inline, write_segment
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.types import Type
 
 __all__ = ["collapse", "write"]
@@ -59,7 +59,7 @@ class Changes:
         return _beside(self.old, np.cumsum(self.had) - 1, self.had)
 
 
-def write(shelf: Shelf, target: Target, mode: Mode, given: pa.Table, inline: Inline) -> Outcome:
+def write(cache: SegmentCache, target: Target, mode: Mode, given: pa.Table, inline: Inline) -> Outcome:
     """Apply rows to a table according to ``mode``, and update its indexes.
 
     ``given`` has the types of the table. Files are durable when this returns, and deleted when it raises.
@@ -69,7 +69,7 @@ def write(shelf: Shelf, target: Target, mode: Mode, given: pa.Table, inline: Inl
     keys = given.select(list(schema.key))
     target.reads(keys)
     wanted = Wanted(schema, [column.combine_chunks() for column in keys.columns])
-    positions, old = rows_at(shelf, target.state, wanted)
+    positions, old = rows_at(cache, target.state, wanted)
     changes = apply_write(schema, mode, given, wanted.places[positions], old)
     if not len(changes):
         return Outcome()
@@ -77,24 +77,24 @@ def write(shelf: Shelf, target: Target, mode: Mode, given: pa.Table, inline: Inl
     def named(index: str | None) -> Callable[[], str]:
         return lambda: f"{target.name(index)}.parquet"
 
-    table = write_log(shelf, changes, named(None), inline)
+    table = write_log(cache, changes, named(None), inline)
     indexes: dict[str, Written] = {}
     try:
         for index, impl in target.indexes().items():
             entries = index_changes(changes, impl)
             if len(entries):
-                indexes[index] = write_log(shelf, entries, named(index), inline)
+                indexes[index] = write_log(cache, entries, named(index), inline)
     except BaseException:
-        shelf.discard([s for written in (table, *indexes.values()) for s in written.segments])
+        cache.discard([s for written in (table, *indexes.values()) for s in written.segments])
         raise
     return Outcome(table, indexes)
 
 
-def write_log(shelf: Shelf, changes: Changes, name: Callable[[], str], inline: Inline) -> Written:
+def write_log(cache: SegmentCache, changes: Changes, name: Callable[[], str], inline: Inline) -> Written:
     """Write changes as a log segment."""
     rows, delta = log_table(changes)
     segment = write_segment(
-        shelf.files,
+        cache.files,
         changes.schema,
         rows,
         name=name,
@@ -107,18 +107,22 @@ def write_log(shelf: Shelf, changes: Changes, name: Callable[[], str], inline: I
 
 
 def collapse(
-    shelf: Shelf, schema: TableSchema, segments: Sequence[Segment], name: Callable[[], str], inline: Inline
+    cache: SegmentCache,
+    schema: TableSchema,
+    segments: Sequence[Segment],
+    name: Callable[[], str],
+    inline: Inline,
 ) -> tuple[Segment, ...]:
     """Merge the pending segments of several statements: the last image of each key.
 
     WAS columns are the hash of the row before the first change.
     """
     ordered = sorted(segments, key=lambda s: s.upto)
-    rows = fold(shelf, schema, ordered, after=BEGINNING, upto=ordered[-1].upto)
+    rows = fold(cache, schema, ordered, after=BEGINNING, upto=ordered[-1].upto)
     fresh = not pc.any(pc.equal(rows[OP], ERASE)).as_py() and rows[WAS_HI].null_count == rows.num_rows
     return (
         write_segment(
-            shelf.files,
+            cache.files,
             schema,
             rows.drop_columns([STEP]),
             name=lambda: f"{name()}.parquet",

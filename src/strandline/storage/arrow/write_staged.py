@@ -13,7 +13,7 @@ from strandline.storage.arrow.row_filter import part
 from strandline.storage.arrow.write import write
 from strandline.storage.rows import Mode, Outcome, Target, Written
 from strandline.storage.segment import Inline
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.shards import cuts
 from strandline.storage.staged_files import Staged
 
@@ -38,30 +38,30 @@ class Given:
     def segments(self) -> list[Segment]:
         return [segment for each in self.staged for segment in each.segments]
 
-    def pieces(self, shelf: Shelf) -> Iterator[pa.Table]:
+    def pieces(self, cache: SegmentCache) -> Iterator[pa.Table]:
         """Yield the rows of one range of keys after the other."""
         segments = self.segments
         rows, memory = sum(s.rows for s in segments), sum(each.memory for each in self.staged)
         most = max(1, min(PIECE_ROWS, PIECE_BYTES * rows // max(memory, 1)))
         state = State(self.schema, Chain(tuple(segments), PENDING))
-        weighed = (replace(s, bytes=s.rows) for s in by_row_group(shelf, state, segments))
+        weighed = (replace(s, bytes=s.rows) for s in by_row_group(cache, state, segments))
         for within in between(EVERYWHERE, cuts((), weighed, most)):
             found = [
-                part(shelf, self.schema, s, self.schema.names, after=BEGINNING, upto=PENDING, within=within)
+                part(cache, self.schema, s, self.schema.names, after=BEGINNING, upto=PENDING, within=within)
                 for s in segments
             ]
             yield pa.concat_tables(found)
 
 
-def write_staged(shelf: Shelf, target: Target, mode: Mode, given: Given, inline: Inline) -> Outcome:
+def write_staged(cache: SegmentCache, target: Target, mode: Mode, given: Given, inline: Inline) -> Outcome:
     """Apply all rows according to ``mode``. Files are durable on return, and deleted on an error."""
     made: list[Outcome] = []
     try:
-        for piece in given.pieces(shelf) if given.segments else ():
+        for piece in given.pieces(cache) if given.segments else ():
             if piece.num_rows:
-                made.append(write(shelf, target, mode, piece, inline))
+                made.append(write(cache, target, mode, piece, inline))
     except BaseException:
-        shelf.discard(s for each in made for w in (each.table, *each.indexes.values()) for s in w.segments)
+        cache.discard(s for each in made for w in (each.table, *each.indexes.values()) for s in w.segments)
         raise
     names = dict.fromkeys(name for each in made for name in each.indexes)
     return Outcome(

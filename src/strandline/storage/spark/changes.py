@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from strandline.model import EVERYWHERE, OP, STEP, WAS_HI, WAS_LO, Key, KeyRange, Segment, State, TableSchema
 from strandline.storage.chain_slices import Slice, Window
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.spark.columns import before, col, inside
 from strandline.storage.spark.rows import POSITION, one_commit, rows_of
 from strandline.storage.spark.scan import scan
@@ -24,7 +24,7 @@ _NUMBER = "__strandline_number"
 
 def changes(
     spark: SparkSession,
-    shelf: Shelf,
+    cache: SegmentCache,
     schema: TableSchema,
     segments: Sequence[Segment],
     *,
@@ -38,12 +38,12 @@ def changes(
     logs = [s for s in segments if s.role == "log"]
     with working(spark):
         names = [*schema.names, OP, WAS_HI, WAS_LO, STEP]
-        return rows_of(spark, shelf, schema, logs, names, after=after, upto=upto)
+        return rows_of(spark, cache, schema, logs, names, after=after, upto=upto)
 
 
 def fold(
     spark: SparkSession,
-    shelf: Shelf,
+    cache: SegmentCache,
     schema: TableSchema,
     segments: Sequence[Segment],
     *,
@@ -59,8 +59,8 @@ def fold(
     names = [*schema.names, OP, WAS_HI, WAS_LO, STEP]
     with working(spark):
         if one_commit(logs):
-            return inside(rows_of(spark, shelf, schema, logs, names, after=after, upto=upto), schema, within)
-        rows = rows_of(spark, shelf, schema, logs, names, after=after, upto=upto, position=True)
+            return inside(rows_of(spark, cache, schema, logs, names, after=after, upto=upto), schema, within)
+        rows = rows_of(spark, cache, schema, logs, names, after=after, upto=upto, position=True)
         rows = inside(rows, schema, within)
         newest = Over.partitionBy(*map(col, schema.key)).orderBy(F.desc(POSITION), F.desc(STEP))
         everything = newest.rowsBetween(Over.unboundedPreceding, Over.unboundedFollowing)
@@ -73,15 +73,15 @@ def fold(
 
 
 def write_slice(
-    spark: SparkSession, shelf: Shelf, schema: TableSchema, window: Window, name: str, *, here: int
+    spark: SparkSession, cache: SegmentCache, schema: TableSchema, window: Window, name: str, *, here: int
 ) -> Slice:
     """Fold the window and write it under the fresh name ``name``. On an error no file stays.
 
     Up to ``here`` bytes are described in this process.
     """
     written = write_sorted(
-        _rows(spark, shelf, schema, window),
-        shelf,
+        _rows(spark, cache, schema, window),
+        cache,
         schema,
         name,
         role="log",
@@ -93,17 +93,17 @@ def write_slice(
     )
     segments, tombstones = written.segments, 0
     if window.chain is None and any(not s.fresh for s in segments):
-        log = changes(spark, shelf, schema, segments, after=window.after, upto=window.upto)
+        log = changes(spark, cache, schema, segments, after=window.after, upto=window.upto)
         tombstones = log.where(F.col(OP) == "E").count()
     return Slice(segments, sum(s.rows for s in segments), tombstones, written.delta)
 
 
-def _rows(spark: SparkSession, shelf: Shelf, schema: TableSchema, window: Window) -> DataFrame:
+def _rows(spark: SparkSession, cache: SegmentCache, schema: TableSchema, window: Window) -> DataFrame:
     if window.chain is None:
         return fold(
-            spark, shelf, schema, window.logs, after=window.after, upto=window.upto, within=window.within
+            spark, cache, schema, window.logs, after=window.after, upto=window.upto, within=window.within
         )
-    rows = scan(spark, shelf, State(schema, window.chain, window.within), [*schema.names, STEP])
+    rows = scan(spark, cache, State(schema, window.chain, window.within), [*schema.names, STEP])
     nothing = F.lit(None).cast("bigint")
     return rows.withColumns({OP: F.lit("U"), WAS_HI: nothing, WAS_LO: nothing})
 

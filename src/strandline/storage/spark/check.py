@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from strandline.model import BEGINNING, OP, STEP, Segment, State, TableSchema, split, visible
 from strandline.storage.order import EXAMPLES, Finding, Kind, examine_segment, more_than_once
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.spark.columns import col, keys_in
 from strandline.storage.spark.hashes import digest_of, hash_columns
 from strandline.storage.spark.rows import POSITION, rows_of, union
@@ -26,18 +26,18 @@ _WANTED, _FOUND, _HI, _LO = "__strandline_wanted", "__strandline_found", "__stra
 
 
 def examine(
-    spark: SparkSession, shelf: Shelf, schema: TableSchema, segments: Sequence[Segment]
+    spark: SparkSession, cache: SegmentCache, schema: TableSchema, segments: Sequence[Segment]
 ) -> list[Finding]:
     """Return what is wrong inside segments, in their order. Executors read the files."""
-    examined = partial(examine_segment, shelf.files, schema)
+    examined = partial(examine_segment, cache.files, schema)
     of_files = [s for s in segments if s.file is not None]
     sizes = [sizes_of([s]) for s in of_files]
-    stored = iter(read_on_executors(spark, shelf.files, examined, of_files, sizes))
+    stored = iter(read_on_executors(spark, cache.files, examined, of_files, sizes))
     found = (next(stored) if s.file is not None else examined(s) for s in segments)
     return [finding for findings in found for finding in findings]
 
 
-def find_doubled_keys(spark: SparkSession, shelf: Shelf, state: State) -> list[Finding]:
+def find_doubled_keys(spark: SparkSession, cache: SegmentCache, state: State) -> list[Finding]:
     """Return a finding if a key occurs in the state more than once.
 
     Computed from the definition of a state. A scan would not do, because it may assume that keys are unique.
@@ -46,7 +46,7 @@ def find_doubled_keys(spark: SparkSession, shelf: Shelf, state: State) -> list[F
     old, middle, _ = split(segments := visible(state.chain))
     names = [*schema.key, OP, STEP]
     with working(spark):
-        rows = rows_of(spark, shelf, schema, segments, names, after=BEGINNING, upto=step, position=True)
+        rows = rows_of(spark, cache, schema, segments, names, after=BEGINNING, upto=step, position=True)
         is_old, is_new = col(POSITION) < len(old), col(POSITION) >= len(old) + len(middle)
         decides = ~is_old & ~is_new
         last = F.max_by(F.when(decides, col(OP)), F.when(decides, F.struct(col(POSITION), col(STEP))))
@@ -58,14 +58,14 @@ def find_doubled_keys(spark: SparkSession, shelf: Shelf, state: State) -> list[F
 
 
 def compare_index(
-    spark: SparkSession, shelf: Shelf, table: State, entries: State, index: str
+    spark: SparkSession, cache: SegmentCache, table: State, entries: State, index: str
 ) -> list[Finding]:
     """Return what is wrong with an index, given its table and its entries at one step.
 
     A dangling entry may also be an entry with wrong covered values, or a duplicate entry.
     """
     impl = entries.schema
-    wanted, found = scan(spark, shelf, table, impl.names), scan(spark, shelf, entries, impl.names)
+    wanted, found = scan(spark, cache, table, impl.names), scan(spark, cache, entries, impl.names)
     if digest_of(wanted, impl) == digest_of(found, impl):
         return []
     with working(spark):

@@ -25,7 +25,7 @@ from strandline.storage.arrow.lookup import touched_keys
 from strandline.storage.compaction_result import Compacted, is_good_size
 from strandline.storage.keys import Wanted
 from strandline.storage.rows import Written
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.shards import ranges
 from strandline.storage.spark.hashes import digest_of
 from strandline.storage.spark.ranges import apart_from
@@ -41,7 +41,7 @@ SHARDS_AT_ONCE = 3
 
 def compact(
     spark: SparkSession,
-    shelf: Shelf,
+    cache: SegmentCache,
     state: State,
     name: str,
     target_bytes: int,
@@ -56,7 +56,7 @@ def compact(
     bytes of a shard are described in this process.
     """
     schema, chain = state.schema, state.chain
-    kept, stale = _split_segments(shelf, state, target_bytes)
+    kept, stale = _split_segments(cache, state, target_bytes)
     shards = [
         (within, part)
         for within in ranges(schema.bounds)
@@ -70,7 +70,7 @@ def compact(
                 pool.submit(
                     inheriting(spark, _rewrite),
                     spark,
-                    shelf,
+                    cache,
                     State(schema, Chain(part, chain.step), within),
                     name=prefix,
                     target_bytes=target_bytes,
@@ -83,12 +83,12 @@ def compact(
         digest = Digest()
         if kept:
             with working(spark):
-                left = rows_of(spark, shelf, schema, kept, schema.names, after=BEGINNING, upto=chain.step)
+                left = rows_of(spark, cache, schema, kept, schema.names, after=BEGINNING, upto=chain.step)
                 digest = digest_of(left, schema)
     except BaseException:
         for prefix in prefixes:
             with suppress(StrandlineError):
-                shelf.files.remove_tree(prefix)
+                cache.files.remove_tree(prefix)
         raise
     return Compacted(
         tuple(s for w in written for s in w.segments),
@@ -98,14 +98,14 @@ def compact(
 
 
 def fold(
-    spark: SparkSession, shelf: Shelf, state: State, name: str, target_bytes: int, *, here: int
+    spark: SparkSession, cache: SegmentCache, state: State, name: str, target_bytes: int, *, here: int
 ) -> Written:
     """Write all rows of a state, which may be a part of a table, as base segments."""
-    return _rewrite(spark, shelf, state, name=name, target_bytes=target_bytes, least=1, here=here)
+    return _rewrite(spark, cache, state, name=name, target_bytes=target_bytes, least=1, here=here)
 
 
 def _split_segments(
-    shelf: Shelf, state: State, target_bytes: int
+    cache: SegmentCache, state: State, target_bytes: int
 ) -> tuple[list[Segment], tuple[Segment, ...]]:
     """Return the segments to keep and those to rewrite, in the order of the chain."""
     schema, chain = state.schema, state.chain
@@ -114,7 +114,7 @@ def _split_segments(
     untouched, near = apart_from(old, middle)
     if near and is_brought_along(middle):
         # The key range of a log is not selective if its keys are far apart; the keys themselves are.
-        wanted = Wanted.of(schema, touched_keys(shelf, schema, middle, BEGINNING))
+        wanted = Wanted.of(schema, touched_keys(cache, schema, middle, BEGINNING))
         untouched += [s for s in near if not len(wanted.between(s.min_key or (), s.max_key or ())[0])]
     kept = [
         s
@@ -125,15 +125,22 @@ def _split_segments(
 
 
 def _rewrite(
-    spark: SparkSession, shelf: Shelf, part: State, *, name: str, target_bytes: int, least: int, here: int
+    spark: SparkSession,
+    cache: SegmentCache,
+    part: State,
+    *,
+    name: str,
+    target_bytes: int,
+    least: int,
+    here: int,
 ) -> Written:
     schema, chain = part.schema, part.chain
     with working(spark):
-        rows = scan(spark, shelf, part, [*schema.names, STEP])
+        rows = scan(spark, cache, part, [*schema.names, STEP])
         size = sum(s.bytes // 2 if _crosses(s, part.within) else s.bytes for s in chain.segments)
         return write_sorted(
             rows,
-            shelf,
+            cache,
             schema,
             name,
             role="base",

@@ -7,17 +7,19 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from strandline.model import Digest, State, TableSchema
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.spark.hashes import digests_of
 from strandline.storage.spark.scan import scan
 
 __all__ = ["digests"]
 
 
-def digests(spark: SparkSession, shelf: Shelf, state: State, schemas: Sequence[TableSchema]) -> list[Digest]:
+def digests(
+    spark: SparkSession, cache: SegmentCache, state: State, schemas: Sequence[TableSchema]
+) -> list[Digest]:
     """Return the row count and digest of the state for each schema, its own or an index's.
 
     One job reads the rows once.
     """
     names = list(dict.fromkeys(name for schema in schemas for name in schema.names))
-    return digests_of(scan(spark, shelf, state, names), schemas)
+    return digests_of(scan(spark, cache, state, names), schemas)

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from strandline.model import STEP, State, TableSchema
 from strandline.storage.rows import Written
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.spark.scan import scan
 from strandline.storage.spark.session import working
 from strandline.storage.spark.sort import write_sorted
@@ -17,7 +17,7 @@ __all__ = ["entries"]
 
 def entries(
     spark: SparkSession,
-    shelf: Shelf,
+    cache: SegmentCache,
     state: State,
     impl: TableSchema,
     name: str,
@@ -32,10 +32,10 @@ def entries(
     """
     step = state.chain.step
     with working(spark):
-        rows = scan(spark, shelf, state, impl.names).withColumn(STEP, F.lit(step).cast("bigint"))
+        rows = scan(spark, cache, state, impl.names).withColumn(STEP, F.lit(step).cast("bigint"))
         return write_sorted(
             rows,
-            shelf,
+            cache,
             impl,
             name,
             role="base",

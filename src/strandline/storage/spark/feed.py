@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from strandline.model import OP, STEP, State
 from strandline.storage.feed import Feed
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.spark.changes import changes
 from strandline.storage.spark.columns import col, other_side, same_key
 from strandline.storage.spark.scan import scan
@@ -25,16 +25,16 @@ _THERE = "__strandline_there"
 """A field of every image, so that the image of a row without value columns is not an empty struct."""
 
 
-def feed(spark: SparkSession, shelf: Shelf, window: Feed) -> DataFrame:
+def feed(spark: SparkSession, cache: SegmentCache, window: Feed) -> DataFrame:
     """Return the records, in no particular order. Valid as long as the window's files exist."""
     head = [col(STEP).alias(window.step), col(OP).alias(window.op), *map(col, window.schema.key)]
     with working(spark):
-        found = changes(spark, shelf, window.schema, window.logs, after=window.after, upto=window.upto)
+        found = changes(spark, cache, window.schema, window.logs, after=window.after, upto=window.upto)
         if window.mode == "KEYS_ONLY":
             return found.select(*head)
         if window.before is None:
             return found.select(*head, *map(col, window.values))
-        with_old = _with_old(spark, shelf, window, found, State(window.schema, window.before))
+        with_old = _with_old(spark, cache, window, found, State(window.schema, window.before))
         # By number, because a column's name may contain characters that a field's name cannot.
         old = {n: col(_OLD).getField(_field(i)) for i, n in enumerate(window.values)}
         if window.mode == "OLD_IMAGE":
@@ -54,7 +54,9 @@ def feed(spark: SparkSession, shelf: Shelf, window: Feed) -> DataFrame:
         return with_old.select(*head, *shown, F.array_compact(names).alias(window.changed))
 
 
-def _with_old(spark: SparkSession, shelf: Shelf, window: Feed, found: DataFrame, before: State) -> DataFrame:
+def _with_old(
+    spark: SparkSession, cache: SegmentCache, window: Feed, found: DataFrame, before: State
+) -> DataFrame:
     """Return each change with the row that it replaced.
 
     For the first change of a key that is the row in the state ``before``, otherwise the row after the
@@ -67,7 +69,7 @@ def _with_old(spark: SparkSession, shelf: Shelf, window: Feed, found: DataFrame,
     numbered = found.withColumns({_NEW: F.when(col(OP) != "E", image)}).withColumns(
         {_FIRST: F.row_number().over(by_key) == 1, _OLD: F.lag(_NEW).over(by_key)}
     )
-    state = scan(spark, shelf, before)
+    state = scan(spark, cache, before)
     others = state.select(
         *(col(name).alias(other_side(name)) for name in window.schema.key), image.alias(_BEFORE)
     )

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from strandline.cancellation import phase
 from strandline.errors import StrandlineError
-from strandline.storage.file_router import Everywhere
+from strandline.storage.file_router import FileRouter
 from strandline.storage.files import LocalFiles
 from strandline.storage.probe import answer_question, check_answers, load_package, write_question
 from strandline.storage.spark.failures import spark_errors
@@ -29,7 +29,7 @@ _probed: weakref.WeakKeyDictionary[SparkSession, set[str]] = weakref.WeakKeyDict
 """The warehouses that were checked, by session."""
 
 
-def probe_executors(spark: SparkSession, files: Everywhere) -> None:
+def probe_executors(spark: SparkSession, files: FileRouter) -> None:
     """Raise Unavailable if executors do not share the warehouse's folder or cannot run this package.
 
     Runs once per session and warehouse; free with local executors.
@@ -50,7 +50,7 @@ def _is_local(spark: SparkSession) -> bool:
         return (spark.conf.get("spark.master", None) or "").startswith("local")
 
 
-def _ask(spark: SparkSession, files: Everywhere) -> None:
+def _ask(spark: SparkSession, files: FileRouter) -> None:
     if not isinstance(files.own, LocalFiles):
         on_executors(spark, load_package, range(FEW))  # A bucket is the same for all machines.
         return

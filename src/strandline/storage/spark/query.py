@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from strandline.model import BEGINNING, DELETED, OP, PENDING, Segment, State, TableSchema
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.spark.changes import changes
 from strandline.storage.spark.columns import col, other_side, same_key
 from strandline.storage.spark.failures import spark_errors
@@ -34,26 +34,26 @@ def to_arrow(frame: DataFrame) -> pa.Table:
         return frame.toArrow()
 
 
-def increment(spark: SparkSession, shelf: Shelf, state: State) -> DataFrame:
+def increment(spark: SparkSession, cache: SegmentCache, state: State) -> DataFrame:
     """Return the changes of an incremental backup, with the column that marks tombstones."""
     schema, chain = state.schema, state.chain
-    log = changes(spark, shelf, schema, chain.segments, after=BEGINNING, upto=chain.step)
+    log = changes(spark, cache, schema, chain.segments, after=BEGINNING, upto=chain.step)
     return log.select(*map(col, schema.names), (col(OP) == "E").alias(DELETED))
 
 
 def through_index(
-    spark: SparkSession, shelf: Shelf, table: State, entries: State, *, whole: bool
+    spark: SparkSession, cache: SegmentCache, table: State, entries: State, *, whole: bool
 ) -> DataFrame:
     """Return the entries of an index as rows of its table, in the order of its columns.
 
     ``whole``: also read the columns that the index does not have, from the table.
     """
     schema, impl = table.schema, entries.schema
-    found = scan(spark, shelf, entries)
+    found = scan(spark, cache, entries)
     with working(spark):
         rest = [name for name in schema.names if name not in impl] if whole else []
         if rest:
-            others = scan(spark, shelf, table).select(
+            others = scan(spark, cache, table).select(
                 *map(col, rest), *(col(name).alias(other_side(name)) for name in schema.key)
             )
             found = found.join(others, same_key(schema), "inner")
@@ -62,7 +62,7 @@ def through_index(
 
 def read_written(
     spark: SparkSession,
-    shelf: Shelf,
+    cache: SegmentCache,
     schema: TableSchema,
     segments: Sequence[Segment],
     columns: Sequence[str],
@@ -72,5 +72,5 @@ def read_written(
     The result stays valid after these files are deleted.
     """
     with working(spark):
-        rows = rows_of(spark, shelf, schema, segments, columns, after=BEGINNING, upto=PENDING)
+        rows = rows_of(spark, cache, schema, segments, columns, after=BEGINNING, upto=PENDING)
         return rows.localCheckpoint()

@@ -19,7 +19,7 @@ from strandline.errors import Corrupted, Internal
 from strandline.model import OP, STEP, Segment, TableSchema, cover
 from strandline.storage.files import Files
 from strandline.storage.segment import META, in_window, read_segment
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.spark.columns import col, struct
 from strandline.storage.spark.failures import refuse
 
@@ -76,7 +76,7 @@ def one_commit(segments: Sequence[Segment]) -> bool:
 
 def rows_of(
     spark: SparkSession,
-    shelf: Shelf,
+    cache: SegmentCache,
     schema: TableSchema,
     segments: Sequence[Segment],
     columns: Sequence[str],
@@ -93,7 +93,7 @@ def rows_of(
     numbered = [(i, s) for i, s in enumerate(segments) if s.rows and cover(s, after, upto) != "none"]
     parts: list[DataFrame] = []
     if inline := [(i, s) for i, s in numbered if s.file is None]:
-        found = _inline(spark, shelf, schema, inline, columns, after=after, upto=upto)
+        found = _inline(spark, cache, schema, inline, columns, after=after, upto=upto)
         parts.append(found if position else found.drop(POSITION))
     stored = [(i, s) for i, s in numbered if s.file is not None]
     for whole in (True, False):
@@ -101,7 +101,7 @@ def rows_of(
         window = None if whole else col(STEP).between(after + 1, upto)
         for batch in _distinct(group):
             parts.append(
-                _read_stored(spark, shelf.files, schema, batch, columns, window=window, position=position)
+                _read_stored(spark, cache.files, schema, batch, columns, window=window, position=position)
             )
     return union(parts) if parts else _nothing(spark, schema, columns, position)
 
@@ -122,7 +122,7 @@ def _nothing(spark: SparkSession, schema: TableSchema, columns: Sequence[str], p
 
 def _inline(
     spark: SparkSession,
-    shelf: Shelf,
+    cache: SegmentCache,
     schema: TableSchema,
     segments: Sequence[tuple[int, Segment]],
     columns: Sequence[str],
@@ -134,7 +134,7 @@ def _inline(
     for i, segment in segments:
         partly = cover(segment, after, upto) == "some"
         table = read_segment(
-            shelf, schema, segment, [*columns, *((STEP,) if partly and STEP not in columns else ())]
+            cache, schema, segment, [*columns, *((STEP,) if partly and STEP not in columns else ())]
         )
         if partly:
             table = table.filter(pa.array(in_window(table, after, upto)))

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from strandline.model import BEGINNING, OP, STEP, Segment, State, cover, split, visible
 from strandline.storage.arrow.changes import fold as fold_here
 from strandline.storage.segment import ERASE
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.spark.anti_join import without
 from strandline.storage.spark.columns import col, inside, rename_keys, same_key
 from strandline.storage.spark.ranges import apart_from
@@ -25,7 +25,9 @@ __all__ = ["scan"]
 _NUMBER = "__strandline_number"
 
 
-def scan(spark: SparkSession, shelf: Shelf, state: State, columns: Sequence[str] | None = None) -> DataFrame:
+def scan(
+    spark: SparkSession, cache: SegmentCache, state: State, columns: Sequence[str] | None = None
+) -> DataFrame:
     """Return ``columns`` of the rows of a state under their logical names, in the physical types.
 
     ``columns`` None: all columns of the schema; STEP may be among them. Nothing runs yet, but small logs are
@@ -34,17 +36,17 @@ def scan(spark: SparkSession, shelf: Shelf, state: State, columns: Sequence[str]
     """
     names = list(state.schema.names if columns is None else columns)
     if not state.within.is_limited:
-        return _scan(spark, shelf, state, names)
-    found = _scan(spark, shelf, state, list(dict.fromkeys([*names, *state.schema.key])))
+        return _scan(spark, cache, state, names)
+    found = _scan(spark, cache, state, list(dict.fromkeys([*names, *state.schema.key])))
     return inside(found, state.schema, state.within).select(*map(col, names))
 
 
-def _scan(spark: SparkSession, shelf: Shelf, state: State, names: Sequence[str]) -> DataFrame:
+def _scan(spark: SparkSession, cache: SegmentCache, state: State, names: Sequence[str]) -> DataFrame:
     schema, chain = state.schema, state.chain
     old, middle, new = split(visible(chain))
 
     def rows(segments: Sequence[Segment], asked: Sequence[str]) -> DataFrame:
-        return rows_of(spark, shelf, schema, segments, asked, after=BEGINNING, upto=chain.step)
+        return rows_of(spark, cache, schema, segments, asked, after=BEGINNING, upto=chain.step)
 
     with working(spark):
         if not middle:
@@ -53,11 +55,11 @@ def _scan(spark: SparkSession, shelf: Shelf, state: State, names: Sequence[str])
         far, near = apart_from(old, middle)
         there = rows(near, needed) if near else None
         if is_brought_along(middle):
-            keys, folded = _fold_in_process(shelf, state, middle, needed)
+            keys, folded = _fold_in_process(cache, state, middle, needed)
             changed = local(spark, schema, folded)
             kept = None if there is None else without(there, schema, keys)
         else:
-            touched, changed = _fold_on_spark(spark, shelf, state, middle, needed)
+            touched, changed = _fold_on_spark(spark, cache, state, middle, needed)
             kept = (
                 None
                 if there is None
@@ -70,14 +72,14 @@ def _scan(spark: SparkSession, shelf: Shelf, state: State, names: Sequence[str])
 
 
 def _fold_in_process(
-    shelf: Shelf, state: State, logs: Sequence[Segment], columns: Sequence[str]
+    cache: SegmentCache, state: State, logs: Sequence[Segment], columns: Sequence[str]
 ) -> tuple[pa.Table, pa.Table]:
     """Return the keys that logs touch, and the resulting rows of those that are not erased."""
     schema, step = state.schema, state.chain.step
     part = replace(schema, columns=tuple(c for c in schema.columns if c.name in columns))
 
     def make() -> tuple[pa.Table, pa.Table]:
-        folded = fold_here(shelf, part, logs, after=BEGINNING, upto=step)
+        folded = fold_here(cache, part, logs, after=BEGINNING, upto=step)
         there = folded.filter(pc.not_equal(folded.column(OP), ERASE))
         return folded.select(list(schema.key)), there.select(list(columns))
 
@@ -89,12 +91,12 @@ def _fold_in_process(
         tuple((s.file or s.checksum, s.upto) for s in logs),
         0 if whole else step,
     )
-    return shelf.folds.get(which, make)
+    return cache.folds.get(which, make)
 
 
 def _fold_on_spark(
     spark: SparkSession,
-    shelf: Shelf,
+    cache: SegmentCache,
     state: State,
     logs: Sequence[Segment],
     columns: Sequence[str],
@@ -102,7 +104,7 @@ def _fold_on_spark(
     schema, step = state.schema, state.chain.step
 
     def rows(asked: Sequence[str], *, position: bool = False) -> DataFrame:
-        return rows_of(spark, shelf, schema, logs, asked, after=BEGINNING, upto=step, position=position)
+        return rows_of(spark, cache, schema, logs, asked, after=BEGINNING, upto=step, position=position)
 
     keys = rows(schema.key)
     if one_commit(logs):

@@ -11,14 +11,14 @@ from pyspark.sql import SparkSession
 from strandline.errors import StrandlineError
 from strandline.model import Segment, TableSchema
 from strandline.storage import segment_files
-from strandline.storage.file_router import Destination, Everywhere
+from strandline.storage.file_router import Destination, FileRouter
 from strandline.storage.files import Files
 from strandline.storage.order import Finding
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.segment_files import Copies, Described, Form
 from strandline.storage.spark.tasks import read_on_executors
 from strandline.storage.task_reports import REPOSITORY, check_written, sizes_of
-from strandline.storage.throttle import Pace
+from strandline.storage.throttle import Throttle
 
 __all__ = ["copy", "damages", "describe", "losses", "send"]
 
@@ -28,7 +28,7 @@ PER_TASK = 2
 
 
 def copy(
-    spark: SparkSession, shelf: Shelf, wanted: Sequence[Copies], pace: Pace
+    spark: SparkSession, cache: SegmentCache, wanted: Sequence[Copies], throttle: Throttle
 ) -> list[list[Segment] | StrandlineError]:
     """Copy segments into folders and verify their bytes; return the new segments or the error.
 
@@ -38,60 +38,68 @@ def copy(
     """
     try:
         files = [(w.name, s, w.schema) for w in wanted for s in _files(w.segments)]
-        made = iter(_copy_segments(spark, shelf, files, pace))
+        made = iter(_copy_segments(spark, cache, files, throttle))
     except BaseException:
         for each in wanted:
-            _remove(shelf, each)
+            _remove(cache, each)
         raise
     found = [
-        [next(made) if s.file is not None else _inline(shelf, s, pace) for s in w.segments] for w in wanted
+        [next(made) if s.file is not None else _inline(cache, s, throttle) for s in w.segments]
+        for w in wanted
     ]
-    return [_whole(shelf, each, of) for each, of in zip(wanted, found, strict=True)]
+    return [_whole(cache, each, of) for each, of in zip(wanted, found, strict=True)]
 
 
 def _copy_segments(
-    spark: SparkSession, shelf: Shelf, files: Sequence[tuple[str, Segment, TableSchema | None]], pace: Pace
+    spark: SparkSession,
+    cache: SegmentCache,
+    files: Sequence[tuple[str, Segment, TableSchema | None]],
+    throttle: Throttle,
 ) -> list[Segment | StrandlineError]:
-    with pace.share(len(files), each=PER_TASK) as (at_once, share):
+    with throttle.share(len(files), each=PER_TASK) as (at_once, share):
         tasks = -(-len(files) // share.limits.copies)
         shared = [files[number::tasks] for number in range(tasks)]
-        work = partial(segment_files.all_copied_into, shelf.files, share)
+        work = partial(segment_files.all_copied_into, cache.files, share)
         sizes = [sizes_of([s for _, s, _ in task]) for task in shared]
-        made = read_on_executors(spark, shelf.files, work, shared, sizes, at_once=at_once)
-    check_written(shelf.files, [each for task in made for each in task if isinstance(each, Segment)])
+        made = read_on_executors(spark, cache.files, work, shared, sizes, at_once=at_once)
+    check_written(cache.files, [each for task in made for each in task if isinstance(each, Segment)])
     return [made[number % tasks][number // tasks] for number in range(len(files))]
 
 
-def _inline(shelf: Shelf, segment: Segment, pace: Pace) -> Segment | StrandlineError:
+def _inline(cache: SegmentCache, segment: Segment, throttle: Throttle) -> Segment | StrandlineError:
     try:
-        return segment_files.copy_segment(shelf.files, segment, "", pace)
+        return segment_files.copy_segment(cache.files, segment, "", throttle)
     except StrandlineError as error:
         return error
 
 
 def _whole(
-    shelf: Shelf, wanted: Copies, made: Sequence[Segment | StrandlineError]
+    cache: SegmentCache, wanted: Copies, made: Sequence[Segment | StrandlineError]
 ) -> list[Segment] | StrandlineError:
     failed = next((each for each in made if isinstance(each, StrandlineError)), None)
     if failed is not None:
-        _remove(shelf, wanted)
+        _remove(cache, wanted)
         return failed
     return [each for each in made if isinstance(each, Segment)]
 
 
-def _remove(shelf: Shelf, wanted: Copies) -> None:
+def _remove(cache: SegmentCache, wanted: Copies) -> None:
     with suppress(StrandlineError):
-        shelf.files.remove_tree(wanted.name)
+        cache.files.remove_tree(wanted.name)
 
 
 def send(
-    spark: SparkSession, files: Everywhere, segments: Sequence[Segment], target: Destination, pace: Pace
+    spark: SparkSession,
+    files: FileRouter,
+    segments: Sequence[Segment],
+    target: Destination,
+    throttle: Throttle,
 ) -> list[Segment]:
     """Upload segment files to a repository; return the uploaded segments."""
     # Opened here, so that the pickle for the tasks contains what they need to open it.
     there = files.at(target.root)
     try:
-        with pace.share(len(segments)) as (at_once, share):
+        with throttle.share(len(segments)) as (at_once, share):
             work, sizes = (
                 partial(segment_files.upload_segment, files, target, share),
                 [sizes_of([s]) for s in segments],
@@ -108,7 +116,7 @@ def send(
 
 def damages(
     spark: SparkSession,
-    shelf: Shelf,
+    cache: SegmentCache,
     segments: Sequence[Segment],
     schemas: Sequence[TableSchema] | None = None,
 ) -> list[Finding | None]:
@@ -119,15 +127,15 @@ def damages(
     shapes: Sequence[TableSchema | None] = schemas or [None] * len(segments)
     files = [pair for pair in zip(segments, shapes, strict=True) if pair[0].file is not None]
     sizes = [sizes_of([segment]) for segment, _ in files]
-    read = iter(read_on_executors(spark, shelf.files, partial(_damage, shelf.files), files, sizes))
-    return [next(read) if s.file is not None else segment_files.damage(shelf.files, s) for s in segments]
+    read = iter(read_on_executors(spark, cache.files, partial(_damage, cache.files), files, sizes))
+    return [next(read) if s.file is not None else segment_files.damage(cache.files, s) for s in segments]
 
 
 def _damage(files: Files, of: tuple[Segment, TableSchema | None]) -> Finding | None:
     return segment_files.damage(files, *of)
 
 
-def losses(spark: SparkSession, files: Everywhere, segments: Sequence[Segment]) -> list[Finding | None]:
+def losses(spark: SparkSession, files: FileRouter, segments: Sequence[Segment]) -> list[Finding | None]:
     """Return for each segment whether its file is missing or has the wrong size."""
     asked = _files(segments)
     sizes = [sizes_of([s]) for s in asked]
@@ -135,10 +143,10 @@ def losses(spark: SparkSession, files: Everywhere, segments: Sequence[Segment]) 
     return [next(read) if s.file is not None else None for s in segments]
 
 
-def describe(spark: SparkSession, shelf: Shelf, form: Form, names: Sequence[str]) -> list[Described]:
+def describe(spark: SparkSession, cache: SegmentCache, form: Form, names: Sequence[str]) -> list[Described]:
     """Make the files that a job wrote durable and describe them, in their order."""
-    work = partial(segment_files.finish_file, shelf.files, form)
-    return read_on_executors(spark, shelf.files, work, names, [[(name, None)] for name in names])
+    work = partial(segment_files.finish_file, cache.files, form)
+    return read_on_executors(spark, cache.files, work, names, [[(name, None)] for name in names])
 
 
 def _files(segments: Sequence[Segment]) -> list[Segment]:

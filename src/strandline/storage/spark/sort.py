@@ -27,7 +27,7 @@ from strandline.model import (
 from strandline.storage.arrow.segment_files import describe as describe_here
 from strandline.storage.rows import Written
 from strandline.storage.segment import ROW_GROUP_ROWS
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.segment_files import Form
 from strandline.storage.spark.columns import col
 from strandline.storage.spark.hashes import HASH_HI, HASH_LO, add_row_hash, digest_from_sums, digest_sums
@@ -72,7 +72,7 @@ def _ranges(df: DataFrame, schema: TableSchema, partitions: int | None) -> DataF
 
 def write_sorted(
     df: DataFrame,
-    shelf: Shelf,
+    cache: SegmentCache,
     schema: TableSchema,
     name_prefix: str,
     *,
@@ -105,7 +105,7 @@ def write_sorted(
     meta = [*((OP, WAS_HI, WAS_LO) if role == "log" and not plain else ()), *((STEP,) if stepped else ())]
     names = [*schema.names, *meta]
     by_step = [col(STEP)] if stepped and role == "log" else []
-    files = shelf.files
+    files = cache.files
     with working(df.sparkSession):
         cuts = [] if cut is None else [_CUT]
         if cut is not None:
@@ -126,11 +126,11 @@ def write_sorted(
             writer.partitionBy(*cuts).parquet(spark_path(files.path(name_prefix)))
             sums = _observed_metrics(seen)
             form = Form(schema=schema, role=role, stepped=stepped, after=after, upto=upto, once=once)
-            described = _describe_segments(shelf, form, name_prefix, df.sparkSession, here)
+            described = _describe_segments(cache, form, name_prefix, df.sparkSession, here)
             # If the tasks' own report is missing, their input is counted again.
             check_rows(files, rows.count() if sums is None else sums[_ROWS], described)
             if sums is None:
-                again = rows_of(df.sparkSession, shelf, schema, described, names, after=BEGINNING, upto=upto)
+                again = rows_of(df.sparkSession, cache, schema, described, names, after=BEGINNING, upto=upto)
                 sums = add_row_hash(again, schema, names).agg(*_sums(role, fresh)).collect()[0]
         except BaseException:
             with suppress(StrandlineError):
@@ -168,14 +168,14 @@ def _sums(role: Role, fresh: bool | None) -> list[Column]:
 
 
 def _describe_segments(
-    shelf: Shelf, form: Form, folder: str, spark: SparkSession, here: int
+    cache: SegmentCache, form: Form, folder: str, spark: SparkSession, here: int
 ) -> list[Segment]:
     """Describe the files in a folder of this job as segments; delete other files that Spark left."""
-    files = shelf.files
+    files = cache.files
     names = list(files.names(folder))
     found = [name for name in names if name.endswith(".parquet")]
     few = sum(map(files.size, found)) <= here
-    described = describe_here(shelf, form, found) if few else describe(spark, shelf, form, found)
+    described = describe_here(cache, form, found) if few else describe(spark, cache, form, found)
     empty = [d.segment.file for d in described if d.segment.file and not d.segment.rows]
     for name in [*(name for name in names if name not in found), *empty]:
         files.remove(name)

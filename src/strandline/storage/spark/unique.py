@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from strandline.model import BEGINNING, OP, PENDING, WAS_HI, Segment, State, TableSchema
 from strandline.storage.order import EXAMPLES
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.spark.columns import col, keys_from, other_side, rename_keys
 from strandline.storage.spark.rows import rows_of
 from strandline.storage.spark.scan import scan
@@ -24,7 +24,7 @@ _TIMES, _FIRST, _LAST = "__strandline_times", "__strandline_first", "__strandlin
 
 
 def find_repeated_keys(
-    spark: SparkSession, shelf: Shelf, state: State, width: int, brought: Sequence[Segment] | None
+    spark: SparkSession, cache: SegmentCache, state: State, width: int, brought: Sequence[Segment] | None
 ) -> Repeats | None:
     """Return the keys of an index that several entries have; None if there is no such key.
 
@@ -37,10 +37,10 @@ def find_repeated_keys(
     schema = state.schema
     head, rest = schema.key[:width], schema.key[width:]
     with working(spark):
-        entries = scan(spark, shelf, state, schema.key).where(_whole(head))
+        entries = scan(spark, cache, state, schema.key).where(_whole(head))
         if brought is not None:
             same = reduce(Column.__and__, (col(name) == col(other_side(name)) for name in head))
-            entries = entries.join(_new_keys(spark, shelf, schema, head, brought), same, "left_semi")
+            entries = entries.join(_new_keys(spark, cache, schema, head, brought), same, "left_semi")
         row = F.struct(*map(col, rest))
         several = (
             entries.groupBy(*map(col, head))
@@ -57,10 +57,14 @@ def find_repeated_keys(
 
 
 def _new_keys(
-    spark: SparkSession, shelf: Shelf, schema: TableSchema, head: Sequence[str], brought: Sequence[Segment]
+    spark: SparkSession,
+    cache: SegmentCache,
+    schema: TableSchema,
+    head: Sequence[str],
+    brought: Sequence[Segment],
 ) -> DataFrame:
     """Return the keys that are new in segments, under ``other_side`` names."""
-    rows = rows_of(spark, shelf, schema, brought, [*head, OP, WAS_HI], after=BEGINNING, upto=PENDING)
+    rows = rows_of(spark, cache, schema, brought, [*head, OP, WAS_HI], after=BEGINNING, upto=PENDING)
     # An entry that replaces another one has the same key, which was checked before.
     new = rename_keys(rows.where((col(OP) != "E") & col(WAS_HI).isNull() & _whole(head)), head)
     return F.broadcast(new) if sum(s.rows for s in brought) <= BROADCAST_ROWS else new

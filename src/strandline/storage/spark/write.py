@@ -28,7 +28,7 @@ from strandline.model import (
 from strandline.model import Column as TableColumn
 from strandline.storage.files import Files
 from strandline.storage.rows import Mode, Outcome, Target, Written
-from strandline.storage.segment_cache import Shelf
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.spark.changes import fold
 from strandline.storage.spark.columns import col, keys_from, other_side, rename_keys, same_key, spark_type
 from strandline.storage.spark.hashes import hash_columns
@@ -64,7 +64,9 @@ class Few:
     described: int
 
 
-def write(shelf: Shelf, target: Target, mode: Mode, incoming: DataFrame, few: Few) -> Outcome | pa.Table:
+def write(
+    cache: SegmentCache, target: Target, mode: Mode, incoming: DataFrame, few: Few
+) -> Outcome | pa.Table:
     """Apply the rows of ``incoming`` to a table according to ``mode``, and update its indexes.
 
     If a key occurs more than once, its last row in the order of the DataFrame counts. Files are written below
@@ -78,7 +80,7 @@ def write(shelf: Shelf, target: Target, mode: Mode, incoming: DataFrame, few: Fe
         kinds = kinds_of(incoming, target.state.schema, incoming.columns)
         work = _Work(
             spark=spark,
-            shelf=shelf,
+            cache=cache,
             state=target.state,
             mode=mode,
             kinds=kinds,
@@ -87,14 +89,14 @@ def write(shelf: Shelf, target: Target, mode: Mode, incoming: DataFrame, few: Fe
             name=target.name(None),
             here=few.described,
         )
-        with _undone(shelf.files, [work.name, *(name for name, _, _ in work.indexes)]):
+        with _undone(cache.files, [work.name, *(name for name, _, _ in work.indexes)]):
             return _into_rows(work, few) if visible(target.state.chain) else _into_nothing(work)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Work:
     spark: SparkSession
-    shelf: Shelf
+    cache: SegmentCache
     state: State
     mode: Mode
     kinds: Mapping[str, DataType]
@@ -172,7 +174,7 @@ def _into_nothing(work: _Work) -> Outcome:
             # Read from the files just written: they are columnar, and have each key once.
             entries = rows_of(
                 work.spark,
-                work.shelf,
+                work.cache,
                 work.schema,
                 table.segments,
                 impl.names,
@@ -180,7 +182,7 @@ def _into_nothing(work: _Work) -> Outcome:
                 upto=PENDING,
             )
             indexes[index] = write_sorted(
-                entries, work.shelf, impl, name, role="log", fresh=True, plain=True, here=work.here
+                entries, work.cache, impl, name, role="log", fresh=True, plain=True, here=work.here
             )
     return Outcome(table, indexes)
 
@@ -189,7 +191,7 @@ def _load(work: _Work) -> Written:
     schema = work.schema
     write = partial(
         write_sorted,
-        shelf=work.shelf,
+        cache=work.cache,
         schema=schema,
         name_prefix=work.name,
         role="log",
@@ -241,7 +243,7 @@ def _into_rows(work: _Work, few: Few) -> Outcome | pa.Table:
         lower, upper = keys_from(ends, schema)
         chain = work.state.chain.narrow(KeyRange(lower, upper, closed=True))
         near = replace(work.state, chain=chain)
-        old = scan(work.spark, work.shelf, near)
+        old = scan(work.spark, work.cache, near)
         if count <= BROADCAST_ROWS:
             old = old.join(F.broadcast(rename_keys(now, schema.key)), same_key(schema), "left_semi")
         pairs = now.join(_old_side(work, old), same_key(schema), "inner" if work.only_existing else "left")
@@ -253,9 +255,9 @@ def _into_rows(work: _Work, few: Few) -> Outcome | pa.Table:
             *(col(other_side(name)) for name in work.watched_columns()),
         )
         if not work.indexes:
-            return Outcome(write_sorted(log, work.shelf, schema, work.name, role="log", here=work.here))
+            return Outcome(write_sorted(log, work.cache, schema, work.name, role="log", here=work.here))
         with _persist(log) as kept:
-            write = partial(write_sorted, shelf=work.shelf, role="log", here=work.here)
+            write = partial(write_sorted, cache=work.cache, role="log", here=work.here)
             table = write(kept, schema=schema, name_prefix=work.name)
             indexes = {
                 index: write(index_log(kept, schema, impl), schema=impl, name_prefix=name)
@@ -332,7 +334,7 @@ def index_log(log: DataFrame, schema: TableSchema, impl: TableSchema) -> DataFra
 
 def collapse(
     spark: SparkSession,
-    shelf: Shelf,
+    cache: SegmentCache,
     schema: TableSchema,
     segments: Sequence[Segment],
     name: str,
@@ -346,8 +348,8 @@ def collapse(
     """
     ordered = sorted(segments, key=lambda s: s.upto)
     with working(spark):
-        folded = fold(spark, shelf, schema, ordered, after=BEGINNING, upto=PENDING)
-        return write_sorted(folded, shelf, schema, name, role="log", here=here).segments
+        folded = fold(spark, cache, schema, ordered, after=BEGINNING, upto=PENDING)
+        return write_sorted(folded, cache, schema, name, role="log", here=here).segments
 
 
 def _null(column: TableColumn) -> Column:
