@@ -170,7 +170,7 @@ def run(folder: Path, url: str | None, chosen: argparse.Namespace, *, eager: boo
     ):
         prepare(db)
         if eager:
-            db._running.engine.registry = Eager()
+            db._running.engine.transitions.registry = Eager()
         futures = [pool.submit(use, str(folder / "w"), url, str(folder), seed) for seed in processes]
         try:
             while not all((folder / f"ready{seed}").exists() for seed in processes):

@@ -23,7 +23,7 @@ from strandline.operations.streams import StreamSpec
 from strandline.types import parse_type
 from tests.copies import copy_request
 from tests.plans import planned
-from tests.world import BY_N, BY_V, counted, create, drop, drop_of, execute, kinds, listed
+from tests.world import BY_N, BY_V, counted, create, drop, drop_of, engine_of, execute, listed
 
 TABLES = ("/a", "/b", "/c", "/d")
 ROUNDS = 4
@@ -121,7 +121,7 @@ def run_load(catalog: Catalog, url: str, stop: Path, *, readers: int, seconds: f
     longer, until there were a few rounds of changes beside all of them. ``stop`` is a file that is not there
     yet."""
     session = Session(catalog, 60.0, 60.0)
-    engine = Engine(catalog, session, kinds())
+    engine = engine_of(catalog, lease=session)
     changes = beside = 0
     with ProcessPoolExecutor(readers, mp_context=get_context("spawn")) as pool:
         # Processes take their time to start; what is measured begins when each of them is there.

@@ -34,6 +34,7 @@ from strandline.model import PENDING, Digest, IndexDef, Segment, TableSchema
 from strandline.operations.engine import Engine
 from strandline.operations.kind import Kind
 from strandline.operations.streams import CreateStream, DropStreams, StreamPaths, StreamRequest, StreamSpec
+from strandline.operations.transitions import Transitions
 from strandline.records import Record
 from strandline.types import parse_type
 from tests.copies import Copy
@@ -181,7 +182,10 @@ def kinds() -> list[Kind[Any, Any, Any]]:
 
 
 def engine_of(catalog: Catalog, **options: Any) -> Engine:
-    return Engine(catalog, Process(catalog), options.pop("kinds", None) or kinds(), **options)
+    of_engine = {name: options.pop(name) for name in ("workers", "new_id", "away_seconds") if name in options}
+    lease = options.pop("lease", None) or Process(catalog)
+    transitions = Transitions(catalog, lease, options.pop("kinds", None) or kinds(), **options)
+    return Engine(transitions, **of_engine)
 
 
 def execute(engine: Engine, kind: str, request: Record, workers: int = 1) -> OperationRow:

@@ -315,7 +315,7 @@ def test_which_operations_are_listed(opened: Callable[..., Database]) -> None:
     assert [o.kind for o in db.operations(limit=2, kind="backup")] == ["backup", "backup"]
     assert [o.kind for o in db.operations(limit=1)] == kinds[-1:]
     assert db.operations(state="running") == []
-    assert set(KINDS) == set(db._running.engine.kinds)
+    assert set(KINDS) == set(db._running.engine.transitions.kinds)
     for wrong, message in (
         ({"state": "faild"}, "no state 'faild'"),
         ({"kind": "bakup"}, "no kind 'bakup'"),

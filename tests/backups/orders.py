@@ -22,7 +22,7 @@ class Orders:
         self.engine = branches.process()
         self.engine.start(kind, request)
         self.start = branches.keep()
-        self._planned = [self._name(part) for part in self.engine.runnable("op")[1]]
+        self._planned = [self._name(part) for part in self.engine.transitions.runnable("op")[1]]
         self.nodes: dict[frozenset[str], str] = {}
         self.edges = self.deaths = 0
 
@@ -40,7 +40,7 @@ class Orders:
             dies: Probability that the process dies after a transition.
         """
         self._again(self.start)
-        while runnable := self.engine.runnable("op")[1]:
+        while runnable := self.engine.transitions.runnable("op")[1]:
             part = random_.choice(runnable)
             while True:
                 part = self._transition(part)
@@ -73,7 +73,7 @@ class Orders:
             following: dict[frozenset[str], sqlite3.Connection] = {}
             for done, here in level.items():
                 self._again(here)
-                runnable = self.engine.runnable("op")[1]
+                runnable = self.engine.transitions.runnable("op")[1]
                 for part in self._followed(done, runnable, deaths=deaths) if reduced else runnable:
                     self._again(here)
                     self._carry_out(part, deaths=deaths)
@@ -111,8 +111,8 @@ class Orders:
         """Continue from a saved state, as the process that owns the operation."""
         self.branches.go_back(kept)
         self.engine = self.branches.process()
-        session = self.engine.get("op").session_id
-        self.engine.lease = world.Process(self.branches.catalog, session)
+        owner = self.engine.get("op").session_id
+        self.engine.lease = self.engine.transitions.lease = world.Process(self.branches.catalog, owner)
 
     def _carry_out(self, part: PartRow, *, deaths: bool) -> None:
         self.edges += 1
@@ -122,7 +122,7 @@ class Orders:
                 self._die()
 
     def _transition(self, part: PartRow) -> PartRow:
-        assert self.engine.advance(self.engine.get("op"), part)
+        assert self.engine.transitions.advance(self.engine.get("op"), part)
         with self.branches.catalog.read() as conn:
             return operations.present_parts(conn, "op", [part.id])[part.id]
 

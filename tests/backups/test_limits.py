@@ -212,10 +212,10 @@ def test_a_slow_copy_is_not_taken_for_one_that_hangs(
         started = engine.start(kind, requests[kind])
         with db.runtime.catalog.read() as conn:
             operation, parts = operations.get(conn, started), operations.parts(conn, started)
-        run, slow = engine.run_of(operation), []
+        run, slow = engine.transitions.run_of(operation), []
         for part in parts:
             if part.kind in ("shard", "objects"):
-                handler = engine.handler_of(operation, part)
+                handler = engine.transitions.handler_of(operation, part)
                 slow.append(handler.time_limit(run, read_part(part, handler.record)))
         total = db.operation(started).progress["bytes_total"]
         assert total > 8_000 and len(slow) > 1
@@ -243,9 +243,12 @@ def test_a_slow_fold_is_not_taken_for_one_that_hangs(
             started = engine.start(kind, request)
             with db.runtime.catalog.read() as conn:
                 operation, (part,) = operations.get(conn, started), operations.parts(conn, started)
-            handler, size = engine.handler_of(operation, part), db.operation(started).progress["bytes_total"]
+            handler, size = (
+                engine.transitions.handler_of(operation, part),
+                db.operation(started).progress["bytes_total"],
+            )
             assert size > 1_000
-            limit = handler.time_limit(engine.run_of(operation), read_part(part, handler.record))
+            limit = handler.time_limit(engine.transitions.run_of(operation), read_part(part, handler.record))
             assert limit == 60.0 + 3 * (size / 10.0)
             db.cancel(started)
             assert engine.run(started).state == "cancelled"

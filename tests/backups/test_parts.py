@@ -182,10 +182,10 @@ def check_restore(db: Database, clock: ManualClock) -> None:
     while engine.step(started):
         with db.runtime.catalog.read() as conn:
             operation = operations.get(conn, started)
-            run, waiting = engine.run_of(operation), operations.open_parts(conn, started, 1)
+            run, waiting = engine.transitions.run_of(operation), operations.open_parts(conn, started, 1)
             said.append(out_of_time(conn, run).message.partition(": ")[2])
         for part in waiting:
-            handler = engine.handler_of(operation, part)
+            handler = engine.transitions.handler_of(operation, part)
             limits[part.kind] = partial(handler.time_limit, run, read_part(part, handler.record))
     assert {kind: limit() for kind, limit in limits.items()} == {
         "shard": 100.0,

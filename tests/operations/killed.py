@@ -14,9 +14,8 @@ from pathlib import Path
 
 from strandline.catalog.connection import Catalog
 from strandline.catalog.sessions import Session
-from strandline.operations.engine import Engine
 from tests.copies import copy_request
-from tests.world import STREAM, execute, kinds
+from tests.world import STREAM, engine_of, execute
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUEST = copy_request(("/orders", "/copies/orders"), ("/users", "/copies/users"), stream=STREAM)
@@ -34,7 +33,7 @@ def main(url: str, last: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     catalog.after_commit = die
-    execute(Engine(catalog, Session(catalog, 60.0, 60.0), kinds()), "copy", REQUEST)
+    execute(engine_of(catalog, lease=Session(catalog, 60.0, 60.0)), "copy", REQUEST)
 
 
 if __name__ == "__main__":

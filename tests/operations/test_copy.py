@@ -141,7 +141,7 @@ class Orders:
             branch = self.template.branch(catalog)
             engine = self.engine(branch)
             while (part := parts_of(engine, "op")[part_id - 1]).state != "done":
-                engine.advance(engine.get("op"), part)
+                engine.transitions.advance(engine.get("op"), part)
             self.edges += 1
             rest = todo - {part_id}
             if not self.merged or self.is_new(rest, canonical(branch)):
@@ -158,7 +158,7 @@ class Orders:
         return known is state
 
     def engine(self, catalog: Catalog) -> Engine:
-        return Engine(catalog, world.Process(catalog, self.session), world.kinds())
+        return world.engine_of(catalog, lease=world.Process(catalog, self.session))
 
 
 def canonical(catalog: Catalog) -> str:

@@ -66,7 +66,7 @@ def test_what_begins_with_the_end_is_carried_out_as_well(catalog: Catalog, worke
         claimed = conn.execute(select(sqltables.claimed)).all()
     assert [(c.operation_id, c.part_id) for c in claimed] == [(operation_id, 0), (second.id, 1)]
     assert counted(engine.metrics, "claims_total", result="claimed") == 2
-    assert engine._plans == {}
+    assert engine.transitions._plans == {}
 
 
 def test_what_fails_leads_to_nothing(catalog: Catalog) -> None:

@@ -44,7 +44,6 @@ from tests.world import (
     LEASE_SECONDS,
     STREAM,
     ManualClock,
-    Process,
     counted,
     create,
     drop,
@@ -275,10 +274,10 @@ def test_a_late_report_of_an_earlier_attempt_is_ignored(orders: Catalog) -> None
     handler = Trouble()
     engine = tried(orders, handler)
     operation_id = engine.start("tried", Nothing())
-    operation, (late, *_) = engine.runnable(operation_id)
-    engine.advance(operation, late)
+    operation, (late, *_) = engine.transitions.runnable(operation_id)
+    engine.transitions.advance(operation, late)
     assert parts_of(engine, operation_id)[0].state == "configure"
-    assert engine.advance(operation, late), "the same report once more"
+    assert engine.transitions.advance(operation, late), "the same report once more"
     assert parts_of(engine, operation_id)[0].state == "configure"
     assert handler.log == []
 
@@ -287,9 +286,9 @@ def test_what_a_late_report_brings_is_discarded(orders: Catalog) -> None:
     handler = Sharing()
     engine = tried(orders, handler)
     operation_id = engine.start("tried", Nothing())
-    operation, (late, *_) = engine.runnable(operation_id)
+    operation, (late, *_) = engine.transitions.runnable(operation_id)
     for discarded in ([], [1]):
-        assert engine.advance(operation, late)
+        assert engine.transitions.advance(operation, late)
         assert (handler.made, handler.discarded) == ([1], discarded)
 
 
@@ -311,11 +310,11 @@ def test_what_was_made_stays_if_nobody_knows_whether_the_transaction_took_place(
 def test_the_late_failure_of_an_earlier_attempt_is_ignored(orders: Catalog) -> None:
     engine = tried(orders, Trouble())
     operation_id = engine.start("tried", Nothing())
-    operation, (late, *_) = engine.runnable(operation_id)
-    engine.advance(operation, late)
-    assert engine.part_failed(operation, late, Corrupted("long ago"))
+    operation, (late, *_) = engine.transitions.runnable(operation_id)
+    engine.transitions.advance(operation, late)
+    assert engine.transitions.part_failed(operation, late, Corrupted("long ago"))
     now = parts_of(engine, operation_id)[0]
-    assert not engine.part_failed(operation, now, Corrupted("now")), "it has ended over it"
+    assert not engine.transitions.part_failed(operation, now, Corrupted("now")), "it has ended over it"
     assert engine.get(operation_id).state == FAILED
 
 
@@ -345,10 +344,10 @@ def test_of_parts_that_go_together_those_go_on_that_are_as_they_were_read(orders
     handler = Trouble()
     engine = tried(orders, handler, stages=(0, 0, 1))
     operation_id = engine.start("tried", Nothing())
-    operation, (first, second) = engine.runnable(operation_id)
+    operation, (first, second) = engine.transitions.runnable(operation_id)
     early = parts_of(engine, operation_id)[2]
-    engine.advance(operation, second)
-    assert engine.advance(operation, second, early, first), "one is late, one is too early"
+    engine.transitions.advance(operation, second)
+    assert engine.transitions.advance(operation, second, early, first), "one is late, one is too early"
     assert [p.state for p in parts_of(engine, operation_id)] == ["configure", "configure", "propose"]
     assert counted(engine.metrics, "part_transitions_total", state="configure") == 2
     assert engine.run(operation_id).state == DONE
@@ -357,11 +356,11 @@ def test_of_parts_that_go_together_those_go_on_that_are_as_they_were_read(orders
 def test_parts_that_go_together_belong_to_who_holds_the_lease(orders: Catalog, clock: ManualClock) -> None:
     engine, other = engine_of(orders, together=100), engine_of(orders, together=100)
     operation_id = engine.start("copy", COPY)
-    operation, parts = engine.runnable(operation_id)
+    operation, parts = engine.transitions.runnable(operation_id)
     clock.sleep(LEASE_SECONDS + 1)
     assert other.take_over() == [operation_id]
     before = state(orders)
-    assert not engine.advance(operation, *[p for p in parts if p.kind == "table"])
+    assert not engine.transitions.advance(operation, *[p for p in parts if p.kind == "table"])
     assert state(orders) == before
     assert other.run(operation_id).state == DONE
 
@@ -369,13 +368,13 @@ def test_parts_that_go_together_belong_to_who_holds_the_lease(orders: Catalog, c
 def test_a_report_for_a_forgotten_operation_is_ignored(orders: Catalog) -> None:
     engine = tried(orders, Trouble())
     operation_id = engine.start("tried", Nothing())
-    operation, (late, *_) = engine.runnable(operation_id)
+    operation, (late, *_) = engine.transitions.runnable(operation_id)
     engine.run(operation_id)
     engine.forget(operation_id)
     before = state(orders)
-    assert not engine.advance(operation, late)
+    assert not engine.transitions.advance(operation, late)
     engine.finish(operation)
-    engine.undo(operation, FAILED, Corrupted("long ago"))
+    engine.transitions.undo(operation, FAILED, Corrupted("long ago"))
     assert state(orders) == before
 
 
@@ -465,13 +464,13 @@ def test_a_process_that_comes_back_after_its_lease_changes_nothing(
 ) -> None:
     engine, other = engine_of(orders), engine_of(orders)
     operation_id = engine.start("copy", COPY)
-    operation, (part, *_) = engine.runnable(operation_id)
+    operation, (part, *_) = engine.transitions.runnable(operation_id)
     clock.sleep(LEASE_SECONDS + 1)
     assert other.take_over() == [operation_id]
     before = state(orders)
-    assert not engine.advance(operation, part)
+    assert not engine.transitions.advance(operation, part)
     engine.finish(operation)
-    engine.undo(operation, FAILED, Internal("too late"))
+    engine.transitions.undo(operation, FAILED, Internal("too late"))
     assert not engine.step(operation_id)
     assert state(orders) == before
     assert other.run(operation_id).state == DONE
@@ -483,10 +482,10 @@ def test_a_process_that_comes_back_after_its_lease_writes_down_no_failure(
 ) -> None:
     engine, other = (tried(orders, Trouble(pause=1.0)) for _ in range(2))
     operation_id = engine.start("tried", Nothing())
-    operation, (part, *_) = engine.runnable(operation_id)
+    operation, (part, *_) = engine.transitions.runnable(operation_id)
     clock.sleep(LEASE_SECONDS + 1)
     assert other.take_over() == [operation_id]
-    assert engine.part_failed(operation, part, Unavailable("busy")), "whoever has it now goes on"
+    assert engine.transitions.part_failed(operation, part, Unavailable("busy")), "whoever has it now goes on"
     assert [p.attempt for p in parts_of(other, operation_id)] == [0, 0, 0]
     assert other.run(operation_id).state == DONE
 
@@ -643,7 +642,7 @@ class Slow(Trouble):
 def real_time(tmp_path: Path, kind: Kind) -> Engine:
     catalog = open_catalog(tmp_path)
     create(catalog, "/orders", [BY_V])
-    return Engine(catalog, Process(catalog), [kind, *kinds()])
+    return engine_of(catalog, kinds=[kind, *kinds()])
 
 
 def test_parts_run_on_several_threads(tmp_path: Path) -> None:
@@ -790,9 +789,9 @@ def test_parts_that_share_their_work_share_their_transaction(orders: Catalog) ->
 def test_of_parts_that_share_a_transaction_only_what_came_too_late_is_discarded(orders: Catalog) -> None:
     handler = Sharing()
     engine = sharing(orders, handler, parts=3)
-    operation, found = engine.runnable(engine.start("tried", Nothing()))
-    assert engine.advance(operation, found[1])
-    assert engine.advance(operation, *found)
+    operation, found = engine.transitions.runnable(engine.start("tried", Nothing()))
+    assert engine.transitions.advance(operation, found[1])
+    assert engine.transitions.advance(operation, *found)
     assert (handler.made, handler.discarded) == ([2, 1, 3], [2])
 
 
@@ -968,7 +967,7 @@ def test_a_claim_that_another_operation_holds_is_a_conflict(orders: Catalog) -> 
 def test_an_engine_uses_what_it_is_given(orders: Catalog) -> None:
     registry = VersionRegistry()
     engine = engine_of(orders, scheduler=Explicit((3, 1, 2)), registry=registry)
-    assert engine.registry is registry
+    assert engine.transitions.registry is registry
     operation_id = engine.start("copy", COPY)
     assert engine.step(operation_id)
     assert [p.state for p in parts_of(engine, operation_id)] == ["propose", "propose", "configure"]

@@ -18,6 +18,7 @@ from strandline.errors import Corrupted
 from strandline.operations import callers
 from strandline.operations.engine import Engine
 from strandline.operations.kind import AnyRun
+from strandline.operations.transitions import Transitions
 from strandline.records import Nothing, Record
 from tests.operations.worked import Work, Worked, on_sqlite
 from tests.world import LEASE_SECONDS, ManualClock, Process, engine_of, listed
@@ -92,14 +93,15 @@ def test_who_is_interrupted_waits_for_another_thread_that_undoes_it(catalog: Cat
             assert is_undone.wait(300)
             super()._give_up(operation_id)
 
+    class Watched(Transitions):
         def run_of(self, operation: OperationRow) -> AnyRun:
-            if operation.state == CANCELLING and operation.id in self._driven:
+            if operation.state == CANCELLING and operation.id in engine._driven:
                 is_undone.set()
                 assert is_waited_for.wait(300)
             return super().run_of(operation)
 
     catalog.clock = Waited()
-    engine = Two(catalog, Process(catalog), [Worked(Leaving())])
+    engine = Two(Watched(catalog, Process(catalog), [Worked(Leaving())]))
     with pytest.raises(Interrupted):
         engine.execute("worked", Nothing())
     found = states(catalog)

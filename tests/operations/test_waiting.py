@@ -12,7 +12,7 @@ from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import CANCELLED, DONE, RUNNING, OperationRow, PartRow
 from strandline.errors import TimedOut, Unavailable
 from strandline.operations.engine import Engine
-from strandline.operations.transitions import LOOK_SECONDS, NOTED_SECONDS
+from strandline.operations.transitions import LOOK_SECONDS, NOTED_SECONDS, Transitions
 from strandline.records import Nothing
 from tests.operations.worked import Work, Worked, hanging, on_sqlite, running
 from tests.world import ManualClock, Process, engine_of
@@ -28,8 +28,8 @@ def until(is_so: Callable[[], bool]) -> None:
     raise AssertionError("it never came to be so")
 
 
-class Seen(Engine):
-    """An engine that records what it does while it waits for slow work."""
+class Seen(Transitions):
+    """Transitions that record what happens while they wait for slow work."""
 
     def __init__(self, catalog: Catalog, handler: Work) -> None:
         super().__init__(catalog, Process(catalog), [Worked(handler)])
@@ -64,14 +64,15 @@ def test_slow_work_is_written_down_once_and_asked_after_now_and_then(catalog: Ca
     catalog.clock = clock = Watched()
     handler = Work()
     handler.hangs = {1}
-    engine = Seen(catalog, handler)
+    seen = Seen(catalog, handler)
+    engine = Engine(seen)
     operation_id = engine.start("worked", Nothing())
     with running(engine, operation_id, 1):
         assert handler.reached.wait(300)
         found = []
         for _ in range(8):
             clock.pass_by(LOOK_SECONDS / 2)
-            found.append("".join(each[0] for each in engine.did))
+            found.append("".join(each[0] for each in seen.did))
         handler.let_go.set()
     assert 4 * LOOK_SECONDS / 2 == NOTED_SECONDS
     assert found == ["", "a", "a", "an", "an", "ana", "ana", "anaa"]
@@ -84,7 +85,9 @@ def test_who_cancels_in_the_same_process_is_heard_at_once(catalog: Catalog, work
         engine.cancel(operation_id)
     assert engine.get(operation_id).state == CANCELLED, "no time has gone by"
     assert handler.ended.wait(300)
-    assert (engine._unwanted, engine._plans) == (set(), {}), "nothing of it stays in memory"
+    assert (engine.refusals.cancelled, engine.transitions._plans) == (set(), {}), (
+        "nothing of it stays in memory"
+    )
     handler.let_go.set()
 
 

@@ -15,6 +15,7 @@ from strandline.catalog.transactions import Writer
 from strandline.catalog.versions import Claim, Claimed, HeldClaim, VersionRegistry, Wish
 from strandline.metrics import Metrics
 from strandline.operations.engine import Engine
+from strandline.operations.transitions import Transitions
 from tests import world
 from tests.schedulers import Shuffled
 from tests.world import ManualClock, Process
@@ -85,15 +86,15 @@ class Actor:
         eager: bool,
     ) -> None:
         self.name = name
-        self.engine = Engine(
+        transitions = Transitions(
             catalog,
             Process(catalog, name),
             world.kinds(),
             metrics=metrics,
             scheduler=Shuffled(random_),
             registry=EagerRegistry() if eager else VersionRegistry(),
-            new_id=new_id,
         )
+        self.engine = Engine(transitions, new_id=new_id)
         self.cache = SchemeCache(catalog, delivery=Post(random_), metrics=metrics)
         self.loader = Loader(self.cache, catalog.clock, metrics=metrics)
         self.memory: tuple[OperationRow, PartRow] | None = None

@@ -149,7 +149,7 @@ class Simulation:
         if mine:
             operation = self.random.choice(mine)
             if self.random.random() < 0.2:
-                _, runnable = actor.engine.runnable(operation.id)
+                _, runnable = actor.engine.transitions.runnable(operation.id)
                 actor.memory = (operation, self.random.choice(runnable)) if runnable else None
             for _ in range(self.random.randint(1, 6)):
                 self.counts["steps"] += 1
@@ -306,7 +306,7 @@ class Simulation:
             return
         ghost = self.random.choice(self.ghosts)
         if ghost.memory is not None:
-            ghost.engine.advance(*ghost.memory)
+            ghost.engine.transitions.advance(*ghost.memory)
             if self.random.random() < 0.5:
                 ghost.engine.finish(ghost.memory[0])
         self.counts["haunted"] += 1

@@ -620,7 +620,7 @@ class Database:
 
     def kind(self, name: str) -> Kind[Any, Any, Any]:
         """Return the implementation of a kind of operations."""
-        return self._running.engine.kind_of(name)
+        return self._running.engine.transitions.kind_of(name)
 
     def run_operation(self, kind: str, request: Record) -> str:
         """Run an operation to its end; return its id."""

@@ -24,11 +24,12 @@ from strandline.backups.verify.repair import RepairBackups
 from strandline.cancellation import Interrupted, check
 from strandline.catalog.operations import OperationRow
 from strandline.errors import GOES_ON, StrandlineError, Unavailable
-from strandline.operations.callers import FileMarkers, with_outcome
+from strandline.operations.callers import FileMarkers, Refusals, with_outcome
 from strandline.operations.engine import Engine
 from strandline.operations.failure import cancelled_error
 from strandline.operations.kind import Kind
 from strandline.operations.streams import CreateStream, DropStreams
+from strandline.operations.transitions import Transitions
 from strandline.records import Record
 from strandline.runtime import Runtime
 
@@ -56,15 +57,15 @@ class Operations:
             RestoreBackup(runtime),
             TryRestore(runtime),
         ]
-        self.engine = Engine(
+        transitions = Transitions(
             runtime.catalog,
             runtime.session,
             kinds,
             metrics=runtime.metrics,
             together=runtime.settings.parts_together,
-            markers=FileMarkers(runtime.files),
-            workers=runtime.settings.workers,
+            refusals=Refusals(FileMarkers(runtime.files)),
         )
+        self.engine = Engine(transitions, workers=runtime.settings.workers)
         self._threads: list[threading.Thread] = []
 
     def start(self, kind: str, request: Record) -> str:

@@ -14,12 +14,15 @@ may have taken the operation over already, the error says that the outcome is un
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from strandline.catalog.garbage_collection import marker_of
+from strandline.catalog.operations import CANCELLING, Failure, OperationRow
 from strandline.errors import BEING_UNDONE, GOES_ON, UNKNOWN, OperationNotFound, StrandlineError, Unavailable
 from strandline.storage.files import Files
 
@@ -69,6 +72,38 @@ class NoMarkers:
 
     def remove(self, operation_id: str) -> None:
         pass
+
+
+@dataclass(eq=False)
+class Refusals:
+    """The operations that this process must undo instead of continuing them, and what it knows of their end.
+
+    ``errors``: the error that the caller of each refused operation was given. ``cancelled``: operations that
+    were cancelled or refused here; further work on their parts is useless. ``in_doubt``: operations whose
+    start or end was committed without an answer.
+    """
+
+    markers: Markers = field(default_factory=NoMarkers)
+    errors: dict[str, StrandlineError] = field(default_factory=dict)
+    cancelled: set[str] = field(default_factory=set)
+    in_doubt: set[str] = field(default_factory=set)
+
+    def add(self, operation_id: str, error: StrandlineError) -> None:
+        # A copy, because the caller's error gets more details that are not recorded.
+        self.errors.setdefault(operation_id, Failure.of(error).error())
+        self.cancelled.add(operation_id)
+
+    def is_unwanted(self, operation: OperationRow) -> bool:
+        """Return whether an operation is to be undone: it was cancelled, or its caller was given an error."""
+        return operation.state == CANCELLING or operation.id in self.errors
+
+    def forget(self, operation_id: str) -> None:
+        """Forget an operation that has ended. May be repeated."""
+        self.cancelled.discard(operation_id)
+        self.in_doubt.discard(operation_id)
+        if self.errors.pop(operation_id, None) is not None:
+            with contextlib.suppress(StrandlineError):  # the collector removes leftover markers
+                self.markers.remove(operation_id)
 
 
 class Recovery:

@@ -9,8 +9,8 @@ import contextlib
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection
@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from strandline import records
 from strandline.cancellation import Interrupted, end_with, phase
 from strandline.catalog import operations, part_progress, sessions
-from strandline.catalog.operations import CANCELLING, DONE, FAILED, RUNNING, Failure, OperationRow, PartRow
+from strandline.catalog.operations import CANCELLING, DONE, FAILED, RUNNING, OperationRow, PartRow
 from strandline.catalog.transactions import Writer
 from strandline.errors import (
     BEING_UNDONE,
@@ -36,7 +36,7 @@ from strandline.gc_pause import pause_gc
 from strandline.metrics import event
 from strandline.operations.callers import AWAY_SECONDS, Recovery, refused_by_other, with_outcome
 from strandline.operations.failure import Cancelling, Lost, as_ours, cancelled_error
-from strandline.operations.kind import Kind, Planning, read_part
+from strandline.operations.kind import Planning, read_part
 from strandline.operations.transitions import Transitions
 from strandline.records import Newer, Record
 from strandline.retry import tries
@@ -60,14 +60,16 @@ class _Task:
     parts: Sequence[PartRow]
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class Engine(Transitions):
+@dataclass(eq=False, repr=False)
+class Engine:
     """The operations of one catalog as this process runs them. Safe to use from any thread.
 
-    ``workers``: number of threads for the parts of an operation whose caller waits for it. ``stopping`` is
-    set when the engine stops: it makes no further transitions then.
+    ``transitions`` moves their parts. ``workers``: number of threads for the parts of an operation whose
+    caller waits for it. ``stopping`` is set when the engine stops: it makes no further transitions then.
     """
 
+    transitions: Transitions
+    _: KW_ONLY
     workers: int = 1
     new_id: Callable[[], str] = lambda: uuid.uuid4().hex[:16]
     away_seconds: float = AWAY_SECONDS
@@ -83,8 +85,9 @@ class Engine(Transitions):
     # -- starting and running
     # --------------------------------------------------------------------------------------------------------
 
-    def __post_init__(self, of_kinds: Iterable[Kind[Any, Any, Any]]) -> None:
-        super().__post_init__(of_kinds)
+    def __post_init__(self) -> None:
+        self.catalog, self.lease = self.transitions.catalog, self.transitions.lease
+        self.metrics, self.refusals = self.transitions.metrics, self.transitions.refusals
         self._recovery = Recovery(self._end_left, self.stopping)
 
     def execute(self, kind: str, request: Record) -> str:
@@ -119,7 +122,7 @@ class Engine(Transitions):
         except KeyboardInterrupt as error:
             if not isinstance(error, Interrupted):
                 # It came through in the middle of something, and nothing more is waited for here.
-                self._refuse(operation_id, cancelled_error(operation_id))
+                self.refusals.add(operation_id, cancelled_error(operation_id))
                 self._leave_refused([operation_id])
             raise
         finally:
@@ -160,7 +163,7 @@ class Engine(Transitions):
         try:
             ended = self._undo_refused(ids, error)
         except OperationNotFound:  # It was never begun.
-            self._forget_refused(operation_id)
+            self.refusals.forget(operation_id)
             raise error from None
         except Exception:
             raise with_outcome(error, ids[-1], self._leave_refused(ids)) from error
@@ -170,24 +173,19 @@ class Engine(Transitions):
         raised = error if own is None or own.message == error.message else own
         raise raised.about(ended.id, UNDONE, None if ended.id == operation_id else _stays(operation_id))
 
-    def _refuse(self, operation_id: str, error: StrandlineError) -> None:
-        # A copy, because the caller's error gets more details that are not recorded.
-        self.refused.setdefault(operation_id, Failure.of(error).error())
-        self._unwanted.add(operation_id)
-
     def _undo_refused(self, ids: list[str], error: StrandlineError) -> OperationRow:
         """Undo the last operation of ``ids``, and return the operation that ended last.
 
         If it is done already, its follower is added to ``ids`` and undone instead.
         """
         operation_id = ids[-1]
-        self._refuse(operation_id, error)
+        self.refusals.add(operation_id, error)
         operation = self._look(operation_id)
         if not operation.is_over:
             self._give_up(operation_id)
             operation = self.wait(operation_id)
-        if operation_id in self.refused:  # It has ended otherwise than by being undone here.
-            self.settle(operation)
+        if operation_id in self.refusals.errors:  # It has ended otherwise than by being undone here.
+            self.transitions.settle(operation)
         follower = self.follower(operation) if operation.state == DONE else None
         if follower is None:
             return operation
@@ -217,30 +215,23 @@ class Engine(Transitions):
             self._recovery.add(each)
         last = ids[-1]  # those before it are done
         try:
-            self.markers.write(last)
+            self.refusals.markers.write(last)
         except Exception as error:
             log.warning("operation %s could not be marked as refused: %s", last, error)
             return UNKNOWN
-        is_certain = self.lease.is_held and last not in self.in_doubt
+        is_certain = self.lease.is_held and last not in self.refusals.in_doubt
         return BEING_UNDONE if is_certain else UNKNOWN
-
-    def _forget_refused(self, operation_id: str) -> None:
-        self.refused.pop(operation_id, None)
-        self._unwanted.discard(operation_id)
-        self.in_doubt.discard(operation_id)
-        with contextlib.suppress(StrandlineError):
-            self.markers.remove(operation_id)
 
     def _end_left(self, operation_id: str) -> bool:
         """End an operation that no thread of this process runs; return False if it must be retried.
 
         It is undone if it was refused, else continued.
         """
-        if operation_id in self.refused:
+        if operation_id in self.refusals.errors:
             try:
-                self._undo_refused([operation_id], self.refused[operation_id])
+                self._undo_refused([operation_id], self.refusals.errors[operation_id])
             except OperationNotFound:
-                self._forget_refused(operation_id)
+                self.refusals.forget(operation_id)
             return True
         if operation_id in self._attended:
             return False  # the waiting caller decides
@@ -283,7 +274,7 @@ class Engine(Transitions):
 
     def _add(self, tx: Writer, operation_id: str, kind: str, request: Record, session_id: str) -> int:
         """Plan and store an operation; return the number of its parts."""
-        of = self.kind_of(kind)
+        of = self.transitions.kind_of(kind)
         planning: Planning[Any] = Planning(operation_id, request)
         plan = of.plan(tx, planning)
         operation = OperationRow(
@@ -313,7 +304,7 @@ class Engine(Transitions):
         if ended.state == DONE and (follower := self.follower(ended)) is not None:
             failure = self.run(follower, workers, after_step).failure()
             if failure is not None:
-                self.kinds[ended.kind].follower_failed(self, ended, failure)
+                self.transitions.kinds[ended.kind].follower_failed(self, ended, failure)
         return ended
 
     def _run(self, operation_id: str, workers: int, after_step: Callable[[], None]) -> OperationRow:
@@ -325,8 +316,8 @@ class Engine(Transitions):
                     after_step()
             if is_ours:
                 ended = self._patiently(lambda: self._look(operation_id))
-                if ended.is_over and operation_id in self.in_doubt:
-                    self.settle(ended)
+                if ended.is_over and operation_id in self.refusals.in_doubt:
+                    self.transitions.settle(ended)
                 return ended
         return self.wait(operation_id)
 
@@ -350,7 +341,7 @@ class Engine(Transitions):
         """Run an operation to its end with up to ``most`` tasks at once."""
 
         def work(task: _Task) -> None:
-            self.advance(task.operation, *task.parts)
+            self.transitions.advance(task.operation, *task.parts)
 
         at_work = Workers(work, most, f"strandline-{operation_id}-worker")
         try:
@@ -367,21 +358,21 @@ class Engine(Transitions):
         """Make one transition like ``step``, but give slow work to threads and wait for one of them."""
         if self.stopping.is_set():
             return False
-        operation, runnable = self.runnable(operation_id)
+        operation, runnable = self.transitions.runnable(operation_id)
         if operation.is_over or operation.session_id != self.lease.id:
             return False
-        is_wanted = not self.is_unwanted(operation)
+        is_wanted = not self.refusals.is_unwanted(operation)
         if not at_work.busy and not (runnable and is_wanted):
             return self.step(operation_id)
         taken = {part.id for task in at_work.busy for part in task.parts}
         idle = [part for part in runnable if part.id not in taken] if is_wanted else []
-        slow = [part for part in idle if not self.is_quick(operation, part)]
+        slow = [part for part in idle if not self.transitions.is_quick(operation, part)]
         if idle and not slow:
             # Transactions are serialized anyway, so parts without slow work need no thread.
-            self.advance(operation, *self.bunch(operation, idle))
+            self.transitions.advance(operation, *self.transitions.bunch(operation, idle))
             return True
         while slow and not at_work.is_full:
-            parts = self.bunch(operation, slow)
+            parts = self.transitions.bunch(operation, slow)
             slow = [part for part in slow if part not in parts]
             at_work.give(_Task(operation, parts))
         # Nothing else becomes runnable in between, and querying an operation with many tables is slow.
@@ -395,31 +386,31 @@ class Engine(Transitions):
         """
         if self.stopping.is_set():
             return False
-        operation, runnable = self.runnable(operation_id)
+        operation, runnable = self.transitions.runnable(operation_id)
         if operation.is_over or operation.session_id != self.lease.id:
             return False
-        if self.is_unwanted(operation):
-            self.undo_unwanted(operation)
+        if self.refusals.is_unwanted(operation):
+            self.transitions.undo_unwanted(operation)
         elif runnable:
-            return self.advance(operation, *self.bunch(operation, runnable))
+            return self.transitions.advance(operation, *self.transitions.bunch(operation, runnable))
         else:
             self.finish(operation)
         return False
 
     def finish(self, operation: OperationRow) -> None:
         """Apply all claims and publish all paths in one transaction; an error in it fails the operation."""
-        run, is_decided = self.run_of(operation), False
+        run, is_decided = self.transitions.run_of(operation), False
         try:
             with pause_gc(), self.catalog.write() as tx:
-                run.renew(self.fence(tx.conn, operation.id))
+                run.renew(self.transitions.fence(tx.conn, operation.id))
                 body = run.operation.body
                 if operations.first_open_stage(tx.conn, operation.id) is not None:
                     return
                 last = operations.last_change(tx.conn, operation.id) or tx.now
-                result = self.kinds[operation.kind].finish(tx, run)
-                operations.complete(tx, operation.id, self.registry)
+                result = self.transitions.kinds[operation.kind].finish(tx, run)
+                operations.complete(tx, operation.id, self.transitions.registry)
                 operations.save(tx, operation.id, state=DONE, result=result, ended=tx.now)
-                if (next_ := self.kinds[operation.kind].follow(tx.conn, run)) is not None:
+                if (next_ := self.transitions.kinds[operation.kind].follow(tx.conn, run)) is not None:
                     follower = self.new_id()
                     self._add(tx, follower, *next_, self.lease.id)
                     body = records.to_text(replace(run.body, followed_by=follower))
@@ -428,16 +419,16 @@ class Engine(Transitions):
         except Lost:
             return
         except Cancelling:
-            return self.undo_unwanted(operation)
+            return self.transitions.undo_unwanted(operation)
         except Exception as error:
             if is_decided:
-                self.in_doubt.add(operation.id)  # undoing it finds out whether the commit took place
-            return self.undo(operation, FAILED, as_ours(error))
+                self.refusals.in_doubt.add(operation.id)  # undoing it finds out whether the commit took place
+            return self.transitions.undo(operation, FAILED, as_ours(error))
         self._note_finished(replace(operation, body=body), result)
         run.flush()
         self.metrics.publication_delay.observe(max(0.0, self.catalog.clock.now() - last))
-        self.note_end(operation, DONE)
-        self.kinds[operation.kind].after(self, operation, result)
+        self.transitions.note_end(operation, DONE)
+        self.transitions.kinds[operation.kind].after(self, operation, result)
 
     def _note_finished(self, operation: OperationRow, result: Record) -> None:
         """Remember the end of an operation, and forget the oldest one beyond the maximum."""
@@ -451,7 +442,7 @@ class Engine(Transitions):
 
     def follower(self, operation: OperationRow) -> str | None:
         """Return the id of the operation that began when this one ended, or None."""
-        found: str | None = self.run_of(operation).body.followed_by
+        found: str | None = self.transitions.run_of(operation).body.followed_by
         return found
 
     # -- taking over
@@ -473,7 +464,7 @@ class Engine(Transitions):
         return [
             o
             for o in operations.unfinished_operations(conn)
-            if o.kind in self.kinds
+            if o.kind in self.transitions.kinds
             and only in (None, o.id)
             and (o.id not in busy if o.session_id == mine else o.session_id not in live)
         ]
@@ -487,8 +478,8 @@ class Engine(Transitions):
         if not orphans:
             return []
         for orphan in orphans:
-            if orphan.session_id != self.lease.id and self.markers.exists(orphan.id):
-                self._refuse(orphan.id, refused_by_other(orphan.id))
+            if orphan.session_id != self.lease.id and self.refusals.markers.exists(orphan.id):
+                self.refusals.add(orphan.id, refused_by_other(orphan.id))
         looked_at = {orphan.id for orphan in orphans}
         session_id = self.lease.ensure()
         with self.catalog.write() as tx:
@@ -516,9 +507,9 @@ class Engine(Transitions):
         If ``only`` this operation is wanted, raises the error instead.
         """
         try:
-            self.run_of(operation)
+            self.transitions.run_of(operation)
             for part in operations.parts(conn, operation.id):
-                read_part(part, self.handler_of(operation, part).record)
+                read_part(part, self.transitions.handler_of(operation, part).record)
         except Newer:
             if only is not None:
                 raise
@@ -600,10 +591,10 @@ class Engine(Transitions):
         late = TimedOut(
             f"operation {operation_id} did not end within {timeout:g} seconds",
             "It is being undone; wait for it again."
-            if self.is_unwanted(operation)
+            if self.refusals.is_unwanted(operation)
             else "It goes on; wait for it again, or cancel it with db.cancel().",
         )
-        raise late.about(operation_id, BEING_UNDONE if self.is_unwanted(operation) else GOES_ON)
+        raise late.about(operation_id, BEING_UNDONE if self.refusals.is_unwanted(operation) else GOES_ON)
 
     def outcome(
         self,
@@ -623,7 +614,7 @@ class Engine(Transitions):
                 self.outcome(follower, timeout, on_progress)
             except StrandlineError as error:
                 does_not_matter = isinstance(error, (Unavailable, PreconditionFailed))
-                if self.kinds[ended.kind].needs_follower or not does_not_matter:
+                if self.transitions.kinds[ended.kind].needs_follower or not does_not_matter:
                     error.hint = f"{error.hint} {_stays(operation_id)}"
                     raise
             with contextlib.suppress(Unavailable):
@@ -644,7 +635,7 @@ class Engine(Transitions):
                     "Only an operation that is still running can be cancelled.",
                 )
             operations.save(tx, operation_id, state=CANCELLING)
-        self._unwanted.add(operation_id)
+        self.refusals.cancelled.add(operation_id)
         event("operation cancelling", operation=operation_id, kind=operation.kind)
         if self.take_over(operation_id):
             self.run(operation_id)
@@ -652,13 +643,13 @@ class Engine(Transitions):
 
     def close(self) -> None:
         """Stop at once. Refused operations are undone before, if the catalog is reachable."""
-        self._recovery.end_all(self.refused)
+        self._recovery.end_all(self.refusals.errors)
         self.let_go()
 
     def let_go(self) -> None:
         """Stop at once; another process continues the parts that are interrupted."""
         self.stopping.set()
-        self._is_let_go = True
+        self.transitions.is_let_go = True
 
     def forget(self, operation_id: str) -> None:
         """Delete an operation that has ended."""

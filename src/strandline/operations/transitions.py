@@ -22,12 +22,12 @@ from sqlalchemy import Connection
 
 from strandline.catalog import operations, part_progress, sessions
 from strandline.catalog.connection import Catalog
-from strandline.catalog.operations import CANCELLED, CANCELLING, FAILED, Failure, OperationRow, PartRow
+from strandline.catalog.operations import CANCELLED, FAILED, Failure, OperationRow, PartRow
 from strandline.catalog.versions import VersionRegistry
 from strandline.errors import Cancelled, Corrupted, InvalidArgument, OperationNotFound, StrandlineError
 from strandline.gc_pause import pause_gc
 from strandline.metrics import Metrics, event
-from strandline.operations.callers import Markers, NoMarkers
+from strandline.operations.callers import Refusals
 from strandline.operations.failure import Cancelling, Lost, as_ours, cancelled_error, save_failed
 from strandline.operations.kind import AnyRun, Handler, Kind, Part, Run, read_part
 from strandline.operations.protocols import Lease, Scheduler
@@ -67,14 +67,9 @@ class Transitions:
     kinds: dict[str, Kind[Any, Any, Any]] = field(init=False)
     _turn: threading.Lock = field(default_factory=threading.Lock, init=False)
     _plans: dict[str, tuple[str, Any]] = field(default_factory=dict, init=False)
-    _unwanted: set[str] = field(default_factory=set, init=False)
-    """Operations that were cancelled here; further work on their parts is useless."""
-    refused: dict[str, StrandlineError] = field(default_factory=dict, init=False)
-    """Operations whose caller was given this error: they are undone, and make no other transition here."""
-    in_doubt: set[str] = field(default_factory=set, init=False)
-    """Operations whose start or end was committed without an answer."""
-    markers: Markers = field(default_factory=NoMarkers)
-    _is_let_go: bool = field(default=False, init=False)
+    refusals: Refusals = field(default_factory=Refusals)
+    is_let_go: bool = field(default=False, init=False)
+    """Whether work on parts stops, because the process ends."""
 
     def __post_init__(self, of_kinds: Iterable[Kind[Any, Any, Any]]) -> None:
         self.kinds = {kind.name: kind for kind in of_kinds}
@@ -170,9 +165,9 @@ class Transitions:
 
         def look() -> None:
             nonlocal looked, is_noted
-            if self._is_let_go:
+            if self.is_let_go:
                 raise Lost
-            if first.operation_id in self._unwanted:
+            if first.operation_id in self.refusals.cancelled:
                 raise Cancelling
             now = self.catalog.clock.now()
             if not is_noted and now - began >= NOTED_SECONDS:
@@ -272,13 +267,9 @@ class Transitions:
                 clock.sleep(min(left, LOOK_SECONDS))
                 self.ask_if_wanted(operation_id)
 
-    def is_unwanted(self, operation: OperationRow) -> bool:
-        """Return whether an operation is to be undone: it was cancelled, or its caller was given an error."""
-        return operation.state == CANCELLING or operation.id in self.refused
-
     def undo_unwanted(self, operation: OperationRow) -> None:
         """Undo an operation that was cancelled or refused."""
-        error = self.refused.get(operation.id) or cancelled_error(operation.id)
+        error = self.refusals.errors.get(operation.id) or cancelled_error(operation.id)
         self.undo(operation, CANCELLED if isinstance(error, Cancelled) else FAILED, error)
 
     def undo(
@@ -363,11 +354,7 @@ class Transitions:
     def settle(self, operation: OperationRow) -> None:
         """Release what this process keeps of an operation that has ended. May be repeated."""
         self._plans.pop(operation.id, None)
-        self._unwanted.discard(operation.id)
-        self.in_doubt.discard(operation.id)
-        if self.refused.pop(operation.id, None) is not None:
-            with contextlib.suppress(StrandlineError):  # the collector removes leftover markers
-                self.markers.remove(operation.id)
+        self.refusals.forget(operation.id)
         self.kinds[operation.kind].let_go(operation.id)
 
     def fence(self, conn: Connection, operation_id: str, *, cancelling: bool = False) -> OperationRow:
@@ -381,7 +368,7 @@ class Transitions:
             raise Lost from forgotten
         if operation.is_over or operation.session_id != self.lease.id:
             raise Lost
-        if self.is_unwanted(operation) and not cancelling:
+        if self.refusals.is_unwanted(operation) and not cancelling:
             raise Cancelling
         return operation
 

@@ -18,6 +18,7 @@ from strandline.backups.restore.restore_plan import RestoreRequest
 from strandline.catalog import sqltables
 from strandline.clock import Clock
 from strandline.operations.engine import Engine
+from strandline.operations.transitions import Transitions
 from strandline.settings import Settings
 from strandline.storage.files import Files, LocalFiles
 
@@ -95,12 +96,9 @@ def open_at(
 
 def started(db: Database, request: RestoreRequest, **options: Any) -> tuple[Engine, str]:
     """Plan a restore, and return an engine and the operation that it has not run yet."""
+    kinds = [RestoreBackup(db.runtime)]
     engine = Engine(
-        db.runtime.catalog,
-        db.runtime.session,
-        [RestoreBackup(db.runtime)],
-        metrics=db.runtime.metrics,
-        **options,
+        Transitions(db.runtime.catalog, db.runtime.session, kinds, metrics=db.runtime.metrics, **options)
     )
     return engine, engine.start("restore", request)
 

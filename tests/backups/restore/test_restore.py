@@ -217,7 +217,7 @@ def test_a_shard_of_a_later_increment_is_refused(on_sqlite: tuple[Database, Stor
     early = next(p for p in parts_of(engine, operation) if p.stage == 2)
     with db.runtime.catalog.read() as conn:
         whole = operations.get(conn, operation)
-    assert engine.advance(whole, early)
+    assert engine.transitions.advance(whole, early)
     assert next(p for p in parts_of(engine, operation) if p.id == early.id) == early
     stages = []
     while engine.step(operation):
@@ -237,9 +237,9 @@ def test_late_and_duplicate_reports_are_ignored(on_sqlite: tuple[Database, Story
     first = parts_of(engine, operation)[0]
     with db.runtime.catalog.read() as conn:
         whole = operations.get(conn, operation)
-    assert engine.advance(whole, first)
+    assert engine.transitions.advance(whole, first)
     done = parts_of(engine, operation)
-    assert engine.advance(whole, first), "the same report again"
+    assert engine.transitions.advance(whole, first), "the same report again"
     assert parts_of(engine, operation) == done
     engine.run(operation)
     assert state(db, "/r") == story.states[story.backups[-1]]
@@ -251,7 +251,7 @@ def test_shuffled_shards_give_one_result(on_sqlite: tuple[Database, Story]) -> N
     db, story = on_sqlite
     for seed in range(60 if EVERY else 10):
         engine, operation = started(db, RestoreRequest(collection="c", into=f"s{seed}"))
-        engine.scheduler = Shuffled(random.Random(seed))
+        engine.transitions.scheduler = Shuffled(random.Random(seed))
         assert engine.run(operation).state == "done"
         assert state(db, f"/s{seed}") == story.states[story.backups[-1]]
 

@@ -277,7 +277,7 @@ class SendBackup(WritingKind[SendRequest, SendBody, SendProgress]):
     def after(self, engine: Engine, operation: OperationRow, result: SendResult) -> None:
         """Apply the retention rules of the collection."""
         if result.retention is not None:
-            retain(engine, operation, result, engine.run_of(operation).request.taken_by)
+            retain(engine, operation, result, engine.transitions.run_of(operation).request.taken_by)
 
 
 def _bytes(segments: Sequence[Segment]) -> int:

@@ -33,7 +33,7 @@ def retain(engine: Engine, operation: OperationRow, result: R, taken_by: str | N
         taken_by: Id of the BACKUP operation, if ``operation`` uploaded its backup. Its result gets the same
             outcome.
     """
-    collection = engine.run_of(operation).request.collection
+    collection = engine.transitions.run_of(operation).request.collection
     request = DropRequest(collection=collection, keep=result.retention)
     try:
         removed, failure = _remove(engine, request)
