@@ -260,7 +260,7 @@ def test_ctrl_c_in_a_commit_does_not_tear_it(db: Database) -> None:
         ctrl_c()
         ctrl_c()
 
-    engine = db.runtime.catalog.engine
+    engine = db.runtime.catalog.database.engine
     with pytest.raises(Interrupted) as told, attend_work(), db.runtime.catalog.write() as tx:
         sessions.add_pin(tx, "mine", 0)
         event.listen(engine, "commit", press)

@@ -22,7 +22,8 @@ from sqlalchemy import URL, Connection, event, insert, select
 from strandline import records
 from strandline.catalog import cache, commits, definitions, operations, paths, sqltables
 from strandline.catalog.commits import TableChange
-from strandline.catalog.connection import Catalog, sqlite_url
+from strandline.catalog.connection import Catalog
+from strandline.catalog.engines import sqlite_url
 from strandline.catalog.operations import OperationRow, PartRow
 from strandline.catalog.sessions import HOST
 from strandline.catalog.streams import StreamBody
@@ -121,7 +122,7 @@ def _migrated() -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         file = File(folder) / "catalog.db"
         catalog = Catalog(sqlite_url(file))
-        migrate.upgrade(catalog.engine)
+        migrate.upgrade(catalog.database.engine)
         catalog.close()
         return file.read_bytes()
 
@@ -138,10 +139,12 @@ def open_catalog(folder: File, url: str | URL | None = None, clock: Clock | None
     if url is None:
         place_catalog(folder / "catalog.db")
     catalog = Catalog(url or sqlite_url(folder / "catalog.db"), clock)
-    if catalog.is_sqlite:
+    if catalog.database.is_sqlite:
         # Nothing here has to survive a power cut; a process that is killed loses nothing either way.
         event.listen(
-            catalog.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF")
+            catalog.database.engine,
+            "connect",
+            lambda connection, _: connection.execute("PRAGMA synchronous=OFF"),
         )
     catalog.open()
     return catalog
@@ -167,7 +170,7 @@ class Template:
         copy = self._next()
         with (
             contextlib.closing(sqlite3.connect(copy)) as target,
-            contextlib.closing(catalog.engine.raw_connection()) as source,
+            contextlib.closing(catalog.database.engine.raw_connection()) as source,
         ):
             source.driver_connection.backup(target)  # type: ignore[union-attr]
         return open_catalog(copy.parent, sqlite_url(copy), ManualClock(catalog.clock.now()))

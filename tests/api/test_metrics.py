@@ -226,7 +226,7 @@ def test_a_small_upsert_asks_for_nothing_of_it(opened: Callable[..., Database]) 
         if not is_session():
             statements.append(statement)
 
-    engine = db.runtime.catalog.engine
+    engine = db.runtime.catalog.database.engine
     event.listen(engine, "before_cursor_execute", note)
     db.sql("UPSERT INTO t (k, v) VALUES (3, 'c')")
     event.remove(engine, "before_cursor_execute", note)

@@ -150,7 +150,7 @@ def test_an_unfinished_creation_is_completed(tmp_path: Path) -> None:
     folder = tmp_path / "wh"
     folder.mkdir()
     catalog = Catalog(f"sqlite:///{folder}/catalog.sqlite")
-    with catalog.engine.connect() as conn:
+    with catalog.database.engine.connect() as conn:
         conn.exec_driver_sql("SELECT 1")
     catalog.close()
     (folder / f"strandline.json.{'0' * 32}").write_text("")

@@ -129,7 +129,7 @@ def test_the_collector_leaves_what_is_needed_and_nothing_else(db: Database, s3: 
     s3.client.put_object(Bucket=bucket, Key="w/data/1/nobody-1.parquet", Body=b"an orphan")
     db.compact("/t")
     db.maintain()
-    engine = create_engine(db.runtime.catalog.engine.url)
+    engine = create_engine(db.runtime.catalog.database.engine.url)
     with engine.connect() as conn:
         known = {
             f"w/{row[0]}" for row in conn.execute(text("SELECT file FROM segments WHERE file IS NOT NULL"))

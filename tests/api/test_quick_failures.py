@@ -12,7 +12,7 @@ import pytest
 
 import strandline
 from strandline import Database
-from strandline.catalog import connection
+from strandline.catalog import engines
 from strandline.errors import InvalidArgument, PathNotFound, StrandlineError, SyntaxFault, Unavailable
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def test_a_missing_postgresql_server(tmp_path: Path) -> None:
 
 
 def test_a_postgresql_server_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "CONNECT_SECONDS", 2)
+    monkeypatch.setattr(engines, "CONNECT_SECONDS", 2)
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as silent:
         url = f"postgresql://user@127.0.0.1:{silent.getsockname()[1]}/db"
         with pytest.raises(Unavailable, match="connection timeout expired"):

@@ -14,7 +14,8 @@ from sqlalchemy import select, update
 
 from strandline import Database
 from strandline.catalog import operations, sqltables
-from strandline.catalog.connection import Catalog, sqlite_url
+from strandline.catalog.connection import Catalog
+from strandline.catalog.engines import sqlite_url
 from strandline.catalog.sessions import Session
 from strandline.operations.engine import Engine
 from strandline.runtime import Runtime
@@ -63,7 +64,7 @@ class Branches:
 
     @contextlib.contextmanager
     def _raw(self) -> Iterator[sqlite3.Connection]:
-        with contextlib.closing(self.catalog.engine.raw_connection()) as raw:
+        with contextlib.closing(self.catalog.database.engine.raw_connection()) as raw:
             yield raw.driver_connection
 
     def keep(self) -> sqlite3.Connection:

@@ -58,11 +58,13 @@ def open_at(folder: Path, url: str | None = None, **options: Any) -> Database:
 def hurry(db: Database) -> None:
     """Do not wait for the disk: nothing here has to survive a power cut."""
     catalog = db.runtime.catalog
-    if catalog.is_sqlite:
+    if catalog.database.is_sqlite:
         event.listen(
-            catalog.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF")
+            catalog.database.engine,
+            "connect",
+            lambda connection, _: connection.execute("PRAGMA synchronous=OFF"),
         )
-        catalog.engine.dispose()
+        catalog.database.engine.dispose()
 
 
 def backups(db: Database, collection: str = "c") -> list[str]:

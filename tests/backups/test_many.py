@@ -65,12 +65,12 @@ def counted(db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[s
         counts["records"] += 1
         return from_text(*args)
 
-    event.listen(catalog.engine, "before_cursor_execute", count)
+    event.listen(catalog.database.engine, "before_cursor_execute", count)
     with monkeypatch.context() as patched:
         patched.setattr(catalog, "write", writing)
         patched.setattr(records, "from_text", reading)
         yield counts
-    event.remove(catalog.engine, "before_cursor_execute", count)
+    event.remove(catalog.database.engine, "before_cursor_execute", count)
 
 
 Measure = Callable[[int, Callable[[Database], None], str], Counter[str]]

@@ -56,7 +56,7 @@ def make_tables(catalog: Catalog, count: int) -> list[int]:
         }
         for table, values in rows.items():
             tx.conn.execute(insert(table), [{**values, **keys[table](i)} for i in ids])
-        if not catalog.is_sqlite:  # its sequence did not generate these ids
+        if not catalog.database.is_sqlite:  # its sequence did not generate these ids
             tx.conn.execute(text(f"SELECT setval(pg_get_serial_sequence('paths', 'id'), {ids[-1]})"))
     return list(ids)
 
@@ -66,7 +66,7 @@ def db(tmp_path: Path, catalog_url: str | None) -> Iterator[Database]:
     """A database that fails when a statement binds too many values."""
     with strandline.connect(tmp_path, catalog=catalog_url) as db:
 
-        @event.listens_for(db.runtime.catalog.engine, "before_cursor_execute")
+        @event.listens_for(db.runtime.catalog.database.engine, "before_cursor_execute")
         def check(_: Any, __: Any, statement: str, bound: Any, ___: Any, many: bool) -> None:
             rows = bound if many and isinstance(bound, list) else [bound]
             longest = max((len(one) for one in rows), default=0)

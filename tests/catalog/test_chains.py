@@ -296,7 +296,7 @@ def test_a_segment_is_read_once(catalog: Catalog) -> None:
     def note(conn: object, cursor: object, statement: str, *_: object) -> None:
         asked.append(statement)
 
-    event.listen(catalog.engine, "before_cursor_execute", note)
+    event.listen(catalog.database.engine, "before_cursor_execute", note)
     assert live(catalog, table.id, 2) == first
     assert not any("FROM segments" in statement for statement in asked)
 

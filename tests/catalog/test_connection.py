@@ -12,7 +12,8 @@ import pytest
 from sqlalchemy import Engine, Inspector, create_engine, inspect, select, text, update
 
 from strandline.catalog import migrate, sqltables
-from strandline.catalog.connection import HEAD, LONGEST_PATH, Catalog, sqlite_url
+from strandline.catalog.connection import HEAD, Catalog
+from strandline.catalog.engines import LONGEST_PATH, sqlite_url
 from strandline.catalog.transactions import current_step
 from strandline.catalog.warehouse import Warehouse
 from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed, StrandlineError, Unavailable
@@ -43,7 +44,7 @@ def test_a_missing_catalog_is_not_created_if_it_is_not_admitted(url: str, tmp_pa
         with pytest.raises(PreconditionFailed, match="not here"):
             catalog.open(admit=refuse)
         assert list(tmp_path.iterdir()) == []
-        assert catalog.is_sqlite or inspect(catalog.engine).get_table_names() == []
+        assert catalog.database.is_sqlite or inspect(catalog.database.engine).get_table_names() == []
     finally:
         catalog.close()
 
@@ -68,8 +69,10 @@ def test_who_comes_second_to_a_new_catalog_is_asked_whether_it_is_the_right_one(
 
 def test_migrations_make_what_the_schema_says(catalog: Catalog) -> None:
     """Compare the tables that migrations create with those of ``catalog.sqltables``."""
-    with catalog.engine.connect() as conn:
-        conn.exec_driver_sql("ATTACH ':memory:' AS other" if catalog.is_sqlite else "CREATE SCHEMA other")
+    with catalog.database.engine.connect() as conn:
+        conn.exec_driver_sql(
+            "ATTACH ':memory:' AS other" if catalog.database.is_sqlite else "CREATE SCHEMA other"
+        )
         other = conn.execution_options(schema_translate_map={None: "other"})
         sqltables.metadata.create_all(other, checkfirst=False)
         found = inspect(conn)
@@ -101,11 +104,11 @@ def test_the_last_migration_is_the_one_this_version_works_with(catalog: Catalog)
 
 def test_an_older_catalog_is_migrated_and_keeps_its_rows(url: str) -> None:
     old = Catalog(url)
-    _upgrade(old.engine, "0001")
-    with old.engine.begin() as conn:
+    _upgrade(old.database.engine, "0001")
+    with old.database.engine.begin() as conn:
         conn.execute(text("INSERT INTO warehouse (id, created) VALUES ('old', 1.0)"))
         conn.execute(text("INSERT INTO clock (id, step, generation) VALUES (1, 41, 7)"))
-    assert "operations" not in inspect(old.engine).get_table_names()
+    assert "operations" not in inspect(old.database.engine).get_table_names()
     old.close()
     new = Catalog(url)
     assert new.open("/here") == Warehouse("old", None)
@@ -245,7 +248,7 @@ def test_a_catalog_that_stays_busy_is_unavailable_in_the_end(tmp_path: Path) -> 
     holder.open()
     waiting = Catalog(url, wait_seconds=0.0)
     waiting.open()
-    with waiting.engine.connect() as connection:
+    with waiting.database.engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA busy_timeout=10")  # of the one connection in the pool
     with holder.write(), pytest.raises(Unavailable, match="busy"), waiting.write():
         pass

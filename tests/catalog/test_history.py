@@ -157,8 +157,10 @@ def test_what_was_told_is_not_told_again_and_what_was_not_stays(catalog: Catalog
     def fail() -> None:
         raise ZeroDivisionError
 
-    with catalog.engine.connect():  # the catalog cannot be written: nothing is reported, nothing is lost
-        event.listen(catalog.engine, "commit", lambda _: fail(), once=True)
+    with (
+        catalog.database.engine.connect()
+    ):  # the catalog cannot be written: nothing is reported, nothing is lost
+        event.listen(catalog.database.engine, "commit", lambda _: fail(), once=True)
         with pytest.raises(ZeroDivisionError):
             session.tell()
     for _ in range(2):
@@ -214,9 +216,9 @@ def test_however_many_paths_are_claimed_it_takes_as_many_statements(catalog: Cat
 
         with catalog.write() as tx:
             wishes = [Wish(n, paths.require(tx.conn, f"/t{n}")) for n in range(upto)]
-            event.listen(catalog.engine, "before_cursor_execute", note)
+            event.listen(catalog.database.engine, "before_cursor_execute", note)
             VersionRegistry().claim_all(tx, operation_id, wishes)
-            event.remove(catalog.engine, "before_cursor_execute", note)
+            event.remove(catalog.database.engine, "before_cursor_execute", note)
             VersionRegistry().rollback(tx, operation_id)
         counts.append(len(statements))
     assert counts == [4, 4], "who holds them, who came; the claims, and who came now"

@@ -86,9 +86,9 @@ def test_the_catalog_finds_those_that_are_wanted(catalog: Catalog) -> None:
     assert found(kind="backup", limit=2) == ["op2", "op3"]
     assert found(since=1.0, kind="backup") == ["op2", "op3"]
     assert found(state="failed") == ["op2"]
-    event.listen(catalog.engine, "before_cursor_execute", note)
+    event.listen(catalog.database.engine, "before_cursor_execute", note)
     assert found(state="running", kind="restore", since=0.5, limit=5) == ["op1"]
-    event.remove(catalog.engine, "before_cursor_execute", note)
+    event.remove(catalog.database.engine, "before_cursor_execute", note)
     (query,) = [each for each in statements if "FROM operations" in each]
     for condition in ("operations.state = ", "operations.kind = ", "operations.created >= ", "LIMIT"):
         assert condition in query

@@ -156,7 +156,7 @@ def connect(
     # The time of its look for abandoned operations is not deterministic, but boundaries must be.
     settings = replace(settings, carry_on_seconds=0.0)
     db = strandline.connect(folder, catalog=url, files=files, settings=settings, spark=spark, clock=clock)
-    engine = db.runtime.catalog.engine
+    engine = db.runtime.catalog.database.engine
 
     def refuse_the_dead(_: Any) -> None:
         if fate.dead:

@@ -35,9 +35,9 @@ class Outage:
         self.is_dead = False
         self._lock = threading.Lock()
         catalog = db.runtime.catalog
-        self._is_sqlite = catalog.is_sqlite
-        event.listen(catalog.engine, "begin", self._begin, insert=True)
-        event.listen(catalog.engine, "commit", self._commit)
+        self._is_sqlite = catalog.database.is_sqlite
+        event.listen(catalog.database.engine, "begin", self._begin, insert=True)
+        event.listen(catalog.database.engine, "commit", self._commit)
         catalog.after_commit = self._committed
 
     def end(self) -> None:

@@ -175,7 +175,7 @@ def test_a_commit_that_nobody_answered_may_not_have_taken_place(
                 armed.clear()
                 raise _lost_connection()
 
-        event.listen(db.runtime.catalog.engine, "commit", lose)
+        event.listen(db.runtime.catalog.database.engine, "commit", lose)
         with pytest.raises(Unavailable, match="did not say whether the commit took place"):
             write(db, 1)
         assert state(db) == before

@@ -199,7 +199,7 @@ def test_orders_and_interleavings_of_two_tables(catalog: Catalog) -> None:
     """Complete runs in random orders, with the phases of the parts mixed, checked after each transaction."""
     make_two_tables(catalog)
     random_ = random.Random(1)
-    for number in range(24 if catalog.is_sqlite else 4):
+    for number in range(24 if catalog.database.is_sqlite else 4):
         before = versions(catalog)
         seen = watched(catalog)
         order = random_.sample(range(1, 7), 6)

@@ -75,7 +75,7 @@ class Simulation:
         self.cuts: dict[str, dict[str, Digest]] = {}
         self.known: list[Path] | None = None
         self.open: list[OperationRow] | None = None
-        event.listen(catalog.engine, "commit", self.changed)
+        event.listen(catalog.database.engine, "commit", self.changed)
         self.actions: list[tuple[int, Callable[[Actor], object]]] = [
             (36, self.step), (18, self.read), (8, self.write), (7, self.copy), (4, self.create_stream), (3, self.drop_stream),
             (2, self.create_table), (2, self.drop_table), (3, self.alter_table), (1, self.drop_index), (3, self.cancel),
@@ -94,7 +94,7 @@ class Simulation:
         self.come_to_rest()
 
     def close(self) -> None:
-        event.remove(self.catalog.engine, "commit", self.changed)
+        event.remove(self.catalog.database.engine, "commit", self.changed)
 
     def act(self) -> None:
         weights = [weight for weight, _ in self.actions]

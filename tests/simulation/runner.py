@@ -42,7 +42,7 @@ class Runner:
     def run(self, seed: int) -> str | None:
         """Run a seed, and return its violation or None."""
         self.catalog.clock = SimClock()
-        raw = self.catalog.engine.raw_connection
+        raw = self.catalog.database.engine.raw_connection
         with (
             contextlib.closing(sqlite3.connect(self.template)) as source,
             contextlib.closing(raw()) as target,

@@ -16,7 +16,8 @@ from urllib.parse import unquote
 from strandline.api.database import Database
 from strandline.api.new_warehouse import not_a_warehouse
 from strandline.api.warehouse_identity import join, read_marker
-from strandline.catalog.connection import Catalog, sqlite_url
+from strandline.catalog.connection import Catalog
+from strandline.catalog.engines import sqlite_url
 from strandline.catalog.warehouse_settings import raise_settings, settings_at
 from strandline.clock import Clock, SystemClock
 from strandline.errors import InvalidArgument, PreconditionFailed, StrandlineError, Unavailable

@@ -526,7 +526,7 @@ class Database:
         It continues operations of dead processes, updates asynchronous indexes, merges, compacts and collects
         garbage.
         """
-        with self.guard(), self.runtime.catalog.freeing_space():
+        with self.guard(), self.runtime.catalog.database.freeing_space():
             from strandline.tables import housekeeping
 
             self._running.engine.resume()
@@ -541,7 +541,7 @@ class Database:
 
     def collect(self) -> Report:
         """Collect garbage: unreferenced segments, and files without a commit whose writer has ended."""
-        with self.guard(), self.runtime.catalog.freeing_space():
+        with self.guard(), self.runtime.catalog.database.freeing_space():
             from strandline.tables import housekeeping
 
             return housekeeping.collect_garbage(self.runtime)

@@ -125,7 +125,7 @@ def _run(db: Database, group: list[st.Statement]) -> Result:
         db.note_change()
     run = getattr(importlib.import_module(f"strandline.api.{module}"), name)
     is_freeing = isinstance(statement, _FREE_SPACE)
-    with db.runtime.catalog.freeing_space() if is_freeing else nullcontext():
+    with db.runtime.catalog.database.freeing_space() if is_freeing else nullcontext():
         result: Result = db.attempts.unblock(lambda: run(db, statement))
     return result
 

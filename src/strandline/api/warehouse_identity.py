@@ -38,35 +38,36 @@ def join(
     """
     marked = read_marker(files)
     here = files.location
-    is_embedded = catalog.is_inside(here)
+    is_embedded, address = catalog.database.is_inside(here), catalog.database.address
 
     def admit(found: Warehouse | None) -> None:
         if marked is not None and (found is None or marked != found.id):
             raise PreconditionFailed(
                 f"the folder {folder} belongs to another catalog: it is the warehouse {marked}, and "
-                f"{catalog.address} {_holds(found)}",
+                f"{address} {_holds(found)}",
                 "Open it with the catalog URL that it was created with.",
             )
         if found is None:
             if not create:
                 raise PreconditionFailed(
-                    f"the catalog {catalog.address} holds no warehouse", "Create one with strandline init."
+                    f"the catalog {address} holds no warehouse",
+                    "Create one with strandline init.",
                 )
-            check_place(files, folder, catalog.file_name if is_embedded else None, settings)
+            check_place(files, folder, catalog.database.file_name if is_embedded else None, settings)
             return
         is_recorded = _is_same(found.location, here)
         if is_embedded or (is_recorded and marked is not None):
             return
         if marked is None and not is_recorded and not adopt:
             raise PreconditionFailed(
-                f"the folder {folder} is not a warehouse, and the catalog {catalog.address} {_holds(found)}",
+                f"the folder {folder} is not a warehouse, and the catalog {address} {_holds(found)}",
                 "Open that folder, or give this one its own catalog. If the warehouse's files were moved to "
                 "this folder, use connect(..., adopt=True) or strandline init --adopt.",
             )
         _check_files(catalog, files, folder, found)
 
     joined = catalog.open(here, admit, settings.shared)
-    if not _is_same(joined.location, here) and not catalog.is_read_only:
+    if not _is_same(joined.location, here) and not catalog.database.is_read_only:
         with catalog.write() as tx:
             warehouse.move(tx, here)
     if marked is None:
@@ -104,14 +105,14 @@ def read_marker(files: Files) -> str | None:
 
 
 def _check_files(catalog: Catalog, files: Files, folder: str, found: Warehouse) -> None:
+    address = catalog.database.address
     missing = {name for name in _some_files(catalog) if not files.exists(name)}
     if missing:
         # Check again: the garbage collector removes files from the catalog before it deletes them.
         missing &= _some_files(catalog)
     if missing:
         raise PreconditionFailed(
-            f"the catalog {catalog.address} {_holds(found)}, but {folder} lacks files of it, such as "
-            f"{min(missing)}",
+            f"the catalog {address} {_holds(found)}, but {folder} lacks files of it, such as {min(missing)}",
             "Open the folder with all files, or copy the missing files here first.",
         )
 

@@ -179,7 +179,7 @@ class Session:
                 # Other processes may have changed it since this one connected.
                 self.grace = settings_at(conn, self._catalog.clock.now()).grace_seconds
             if self._is_due():
-                if self._catalog.is_read_only:
+                if self._catalog.database.is_read_only:
                     self.warn_of_silence()
                     return
                 self._extend()
@@ -231,7 +231,7 @@ class Session:
     def tell(self, *, ends: bool = False) -> None:
         """Write waiting counters and notices to the catalog; with ``ends`` also delete the session."""
         untold = self._catalog.ledger
-        if self._catalog.is_read_only:
+        if self._catalog.database.is_read_only:
             return
         if not (any(untold.news()) or ends):
             return

@@ -101,7 +101,7 @@ class Configuration:
         url = self.text("catalog")
         if url is None or "://" not in url or url.startswith("sqlite"):
             return url
-        from strandline.catalog.connection import has_password, with_password
+        from strandline.catalog.engines import has_password, with_password
 
         password = None if has_password(url) else os.environ.get(PASSWORD) or self._password()
         return url if password is None else with_password(url, password)

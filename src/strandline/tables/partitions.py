@@ -85,7 +85,7 @@ def _schema(view: TableView, columns: Sequence[str] | None) -> TableSchema:
 def keep(runtime: Runtime, step: int) -> None:
     """Keep the files of all tables at a step for ``read_seconds``, even if this process ends."""
     seconds = runtime.settings.read_seconds
-    if runtime.catalog.is_read_only:
+    if runtime.catalog.database.is_read_only:
         runtime.session.warn_of_silence()
         return
     with runtime.catalog.read() as conn:

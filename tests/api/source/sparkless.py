@@ -22,7 +22,11 @@ Rows = list[tuple[Any, ...]]
 
 def source(db: Database, **options: str) -> StrandlineSource:
     catalog = db.runtime.catalog
-    url = {} if catalog.is_sqlite else {"catalog": catalog.engine.url.render_as_string(hide_password=False)}
+    url = (
+        {}
+        if catalog.database.is_sqlite
+        else {"catalog": catalog.database.engine.url.render_as_string(hide_password=False)}
+    )
     place = {"warehouse": db.runtime.files.location, **url}
     return StrandlineSource(CaseInsensitiveDict({**place, **options}))
 

@@ -86,10 +86,12 @@ def open_at(
         settings=replace(IN_PROCESS, **settings),
     )
     catalog = db.runtime.catalog
-    if catalog.is_sqlite:
-        catalog.engine.dispose()
+    if catalog.database.is_sqlite:
+        catalog.database.engine.dispose()
         event.listen(
-            catalog.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF")
+            catalog.database.engine,
+            "connect",
+            lambda connection, _: connection.execute("PRAGMA synchronous=OFF"),
         )
     return db
 

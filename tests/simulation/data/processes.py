@@ -14,7 +14,8 @@ from sqlalchemy import Connection, Dialect, event
 
 from strandline.api.connector import CATALOG_FILE
 from strandline.api.database import Database
-from strandline.catalog.connection import Catalog, sqlite_url
+from strandline.catalog.connection import Catalog
+from strandline.catalog.engines import sqlite_url
 from strandline.catalog.sessions import Session
 from strandline.catalog.transactions import Writer
 from strandline.runtime import Runtime
@@ -173,12 +174,14 @@ class SimCatalog(Catalog):
         self._process = process
         self.after_commit = process.after_commit
         if not _dialect:
-            _dialect.append(self.engine.dialect)
-        (self.engine.dialect,) = _dialect
-        self.engine.update_execution_options(compiled_cache=_compiled)
+            _dialect.append(self.database.engine.dialect)
+        (self.database.engine.dialect,) = _dialect
+        self.database.engine.update_execution_options(compiled_cache=_compiled)
         # Nothing here has to survive a power failure.
         event.listen(
-            self.engine, "connect", lambda connection, _: connection.execute("PRAGMA synchronous=OFF")
+            self.database.engine,
+            "connect",
+            lambda connection, _: connection.execute("PRAGMA synchronous=OFF"),
         )
 
     @contextmanager

@@ -54,7 +54,7 @@ class Witness:
     def _collected(self, collector: Process) -> None:
         """Check that segments read within the grace period, or recorded as read, still exist."""
         now = self.baton.clock.now()
-        with collector.db.runtime.catalog.engine.connect() as conn:
+        with collector.db.runtime.catalog.database.engine.connect() as conn:
             said = {row.id: row.reads_from for row in conn.execute(select(sqltables.sessions))}
             for process in self._processes:
                 reads_from = said.get(process.session.id)
