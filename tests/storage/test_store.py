@@ -13,10 +13,11 @@ from strandline.clock import SystemClock
 from strandline.errors import Corrupted, PreconditionFailed, Unavailable
 from strandline.model import Chain, KeyRange, Segment, State
 from strandline.settings import Limits, Settings
+from strandline.storage.budget import COPIED, HASHED
 from strandline.storage.chain_slices import Window
 from strandline.storage.rows import Mode, Outcome, Target
 from strandline.storage.segment_files import Copies
-from strandline.storage.store import COPIED, HASHED, Store
+from strandline.storage.store import Store
 from strandline.storage.throttle import Throttle
 from tests.storage.columns import table_of
 from tests.storage.examples import History, QuickFiles, schema

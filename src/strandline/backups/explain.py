@@ -156,7 +156,7 @@ def _compact(
         schema = require_id(conn, shard.staging_id).record(TableBody).schema
         chain = Chain(tuple(_segments(conn, shard)), body.step)
         state = State(schema, chain, shard.within)
-        return lambda store: store.folds_here(state, among)
+        return lambda store: store.streams(state, among, ordered=True)
 
     yield from _explain_fold(plan.parts, lambda part: folds(part.body))  # type: ignore[arg-type]
     yield from _at(body.root)

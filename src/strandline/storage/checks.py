@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from strandline.model import Digest, Segment, State, TableSchema, visible
 from strandline.storage import arrow
+from strandline.storage.memory import stored_bytes
 from strandline.storage.order import Finding, meeting
 from strandline.storage.throttle import Throttle
 from strandline.storage.unique_violations import Repeats
@@ -49,7 +50,7 @@ class Checks:
             name: fresh name for decrypted copies of encrypted files, if there can be any.
             throttle: throttle for reading encrypted files.
         """
-        if self._store.is_read_here(state, among):
+        if self._store.streams(state, among):
             return arrow.digest.digests(self._store.cache, state, schemas)
         from strandline.storage import spark
 
@@ -92,9 +93,8 @@ class Checks:
         """Return what is wrong with the rows of segments, in their order."""
         stored = [s for s in segments if s.file is not None]
         # Rows are streamed, so the size of the files counts, not the memory.
-        if not stored or (
-            sum(s.rows for s in stored) <= self._store.settings.bulk_rows and self._store.passes(stored)
-        ):
+        rows = sum(s.rows for s in stored)
+        if not stored or self._store.budget.fits(rows=rows, bytes=stored_bytes(stored)):
             return arrow.check.examine(self._store.cache, schema, segments)
         from strandline.storage import spark
 
@@ -108,7 +108,7 @@ class Checks:
         """
         if ordered:
             state = replace(state, chain=replace(state.chain, segments=meeting(visible(state.chain))))
-        if self._store.is_little(state.chain.segments):
+        if self._store.fits_memory(state.chain.segments):
             return arrow.check.find_doubled_keys(self._store.cache, state)
         from strandline.storage import spark
 
@@ -129,9 +129,9 @@ class Checks:
         if brought is not None and len(brought) == len(state.chain.segments):
             brought = None
         few = (
-            self._store.is_little(state.chain.segments)
+            self._store.fits_memory(state.chain.segments)
             if brought is None
-            else self._store.are_few(sum(s.rows for s in brought), state)
+            else self._store.writes_here(state, sum(s.rows for s in brought))
         )
         if few:
             return arrow.unique.find_repeated_keys(self._store.cache, state, width, brought)
@@ -141,7 +141,7 @@ class Checks:
 
     def compare_index(self, table: State, entries: State, index: str) -> list[Finding]:
         """Return what is wrong with an index, given its table and its entries at one step."""
-        if all(self._store.is_little(state.chain.segments) for state in (table, entries)):
+        if all(self._store.fits_memory(state.chain.segments) for state in (table, entries)):
             return arrow.check.compare_index(self._store.cache, table, entries, index)
         from strandline.storage import spark
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -23,7 +23,8 @@ from strandline.cancellation import check, phase
 from strandline.errors import StrandlineError
 from strandline.model import Chain, Key, Segment, State, TableSchema, split, trailing_logs, visible
 from strandline.settings import Settings
-from strandline.storage import arrow, compaction_policy
+from strandline.storage import arrow, compaction_policy, memory
+from strandline.storage.budget import Budget
 from strandline.storage.chain_slices import Slice, Window
 from strandline.storage.checks import Checks
 from strandline.storage.compaction_result import Compacted
@@ -31,7 +32,7 @@ from strandline.storage.feed import Feed
 from strandline.storage.file_plan import FilePlan, plan_files
 from strandline.storage.file_router import Destination, FileRouter
 from strandline.storage.files import Files
-from strandline.storage.memory import memory_of
+from strandline.storage.memory import Estimate
 from strandline.storage.partition import RowPartition
 from strandline.storage.queries import Queries
 from strandline.storage.rows import Mode, Outcome, Row, Target, Written
@@ -49,34 +50,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Store"]
 
-FOLDED = 8
-"""Folding a window in process is allowed up to FOLDED x ``bulk_rows``.
-
-On columns it takes microseconds per row, so a million rows take no longer than Spark needs to plan its jobs.
-"""
-
-HASHED = 100
-"""Computing a digest in process is allowed up to HASHED x ``bulk_rows``.
-
-Rows are streamed, and hashing takes a tenth of a microsecond per row.
-"""
-
-COPIED = 8
-"""Copying or describing files in process is allowed up to COPIED x ``bulk_bytes``.
-
-This takes no longer than a job needs to start, and far less than executors need to start Python for the first
-one.
-"""
-
 SHARED = 4 << 30
 """Maximum number of bytes copied by one job: it takes seconds, and a failed job repeats no more than that."""
-
-
-class Estimate(NamedTuple):
-    """Maximum number of rows that a scan has to read, and whether the scan would run in this process."""
-
-    rows: int
-    is_little: bool
 
 
 class Store:
@@ -88,8 +63,8 @@ class Store:
 
     def __init__(self, files: Files, settings: Settings, spark: SparkSession | None = None) -> None:
         self.files = files if isinstance(files, FileRouter) else FileRouter(files, settings)
-        self.cache = SegmentCache(self.files)
         self.settings = settings
+        self.cache = SegmentCache(self.files, Budget.for_statements(settings))
         self._inline = Inline(settings.inline_rows, settings.inline_bytes)
         self._spark = spark
         self.checks = Checks(self)
@@ -141,61 +116,62 @@ class Store:
         except BaseException as error:
             start.set_exception(error)
 
-    # --- size limits ---------------------------------------------------------------------------------------
-
-    def is_little(self, segments: Sequence[Segment], rows: int | None = None) -> bool:
-        """Return True if the rows of these segments may all be in this process's memory at once.
-
-        At most ``rows`` rows (None: the maximum of a statement that runs in process) and ``bulk_bytes``
-        bytes. The rows of a file count with their size in memory, too, because files are compressed.
-        """
-        return (
-            sum(s.rows for s in segments) <= (self.settings.bulk_rows if rows is None else rows)
-            and self.passes(segments)
-            and sum(map(self._memory, segments)) <= self.settings.bulk_bytes
-        )
+    # --- choice of engine ----------------------------------------------------------------------------------
 
     @property
-    def _passing(self) -> int:
-        """Maximum number of bytes that an operation may copy, fold or describe in this process, streamed."""
-        return COPIED * self.settings.bulk_bytes
+    def budget(self) -> Budget:
+        """The budget of a statement."""
+        return Budget.for_statements(self.settings)
 
-    def passes(self, segments: Iterable[Segment]) -> bool:
-        """Return True if the files of these segments may be streamed through this process."""
-        return sum(s.bytes for s in segments if s.file is not None) <= self.settings.bulk_bytes
+    def fits_memory(self, segments: Sequence[Segment], budget: Budget | None = None) -> bool:
+        """Return True if the rows of these segments may all be in this process's memory at once.
 
-    def _memory(self, segment: Segment) -> int:
-        if segment.file is None:
-            return segment.bytes
-        return memory_of(self.cache, segment, self.settings.bulk_bytes)
+        ``budget`` None: that of a statement.
+        """
+        return memory.fits_memory(self.cache, segments, budget or self.budget)
 
-    def are_few(self, rows: int, state: State) -> bool:
-        """Return True if ``rows`` rows of average size may be looked up in a state in this process."""
-        segments = state.chain.segments
-        long = sum(s.bytes for s in segments) / max(1, sum(s.rows for s in segments))
-        return rows <= self.settings.bulk_rows and rows * long <= self.settings.bulk_bytes
+    def passes(self, segments: Iterable[Segment], among: int | None = None) -> bool:
+        """Return True if the files of these segments may be read once in this process, piece by piece.
 
-    def is_read_here(self, state: State, among: int | None) -> bool:
+        ``among``: the total number of bytes that the caller reads; then it has no other work for Spark.
+        """
+        if among is not None and self.budget.streamed.fits(bytes=among):
+            return True
+        return self.budget.fits(bytes=memory.stored_bytes(segments))
+
+    def streams(self, state: State, among: int | None = None, *, ordered: bool = False) -> bool:
         """Return True if the rows of a state may be streamed through this process.
 
-        Segments that may change older rows are held in memory, limited to the state's range of keys.
-        """
-        segments, rows = visible(state.chain), self.settings.bulk_rows
-        few = self.passes(segments) if among is None else among <= self._passing
-        if not few or sum(s.rows for s in segments) > HASHED * rows:
-            return False
-        changes = replace(state, chain=replace(state.chain, segments=tuple(split(segments)[1])))
-        return self._estimate_needed(changes, FOLDED * rows).is_little
+        Segments that cannot be streamed are held in memory, limited to the state's range of keys.
 
-    def folds_here(self, state: State, among: int) -> bool:
-        """Return True if the rows of a state may be streamed through this process in key order."""
-        through = arrow.streaming_scan.passing(state)
-        kept = [s for s in visible(state.chain) if s not in through]
-        return (
-            among <= self._passing
-            and sum(s.rows for s in through) <= HASHED * self.settings.bulk_rows
-            and self.is_little(kept, FOLDED * self.settings.bulk_rows)
+        Args:
+            among: as in ``passes``.
+            ordered: in the order of their keys; then segments that overlap are held in memory, too.
+        """
+        segments = visible(state.chain)
+        limit, size = (
+            (self.budget, memory.stored_bytes(segments)) if among is None else (self.budget.streamed, among)
         )
+        if not limit.fits(bytes=size) or not self.budget.streamed.fits(rows=sum(s.rows for s in segments)):
+            return False
+        if ordered:
+            through = arrow.streaming_scan.passing(state)
+            return self.fits_memory([s for s in segments if s not in through], self.budget.folded)
+        changes = replace(state, chain=replace(state.chain, segments=tuple(split(segments)[1])))
+        return memory.estimate(self.cache, changes, self.budget.folded).fits
+
+    def writes_here(self, state: State, rows: int, size: int = 0) -> bool:
+        """Return True if ``rows`` rows of ``size`` bytes are looked up in a state, and written, here.
+
+        The rows of the state are taken to be of average size.
+        """
+        segments = state.chain.segments
+        average = sum(s.bytes for s in segments) / max(1, sum(s.rows for s in segments))
+        return self.budget.fits(rows=rows, bytes=max(size, int(rows * average)))
+
+    def slices_here(self, segments: Sequence[Segment]) -> bool:
+        """Return True if ``slice`` folds a window with these segments in this process."""
+        return self.fits_memory(segments, self.budget.folded)
 
     # --- reading -------------------------------------------------------------------------------------------
 
@@ -210,28 +186,17 @@ class Store:
 
     def rows_behind(self, state: State, keys: Collection[Key]) -> dict[Key, Row] | None:
         """Return the table rows of index entries; None if there are too many: then use ``through_index``."""
-        return self.lookup(state, keys) if self.are_few(len(keys), state) else None
+        return self.lookup(state, keys) if self.writes_here(state, len(keys)) else None
 
     def scan(self, state: State, columns: Sequence[str] | None = None) -> pa.Table | None:
         """Return ``columns`` of all rows; None if there are too many for this process: then use ``frame``."""
-        if not self.estimate(state).is_little:
+        if not self.estimate(state).fits:
             return None
         return arrow.scan.scan(self.cache, state, columns)
 
     def estimate(self, state: State) -> Estimate:
         """Return how many rows ``scan`` would have to read at most, and whether it would run in process."""
-        return self._estimate_needed(state, self.settings.scan_rows)
-
-    def _estimate_needed(self, state: State, most: int) -> Estimate:
-        """Return how many rows must be decoded at most, and whether they may be in memory at once.
-
-        ``most``: the limit of rows for that.
-        """
-        if not state.within.is_limited:
-            segments = state.chain.segments
-            return Estimate(sum(s.rows for s in segments), self.is_little(segments, most))
-        rows, size = arrow.row_filter.estimate_needed(self.cache, state, self.settings.bulk_bytes)
-        return Estimate(rows, rows <= most and size <= self.settings.bulk_bytes)
+        return memory.estimate(self.cache, state, Budget.for_queries(self.settings))
 
     def touched_keys(self, schema: TableSchema, logs: Sequence[Segment], after: int) -> set[Key]:
         """Return the keys that ``logs`` change at steps later than ``after``."""
@@ -276,12 +241,10 @@ class Store:
 
     def passes_through(self, state: State) -> bool:
         """Return True if streaming all rows of a state in this process is fast enough to find a few."""
-        rows, size = HASHED * self.settings.scan_rows, self._passing
+        budget, segments = Budget.for_queries(self.settings).streamed, state.chain.segments
         if state.within.is_limited:
-            needed = arrow.row_filter.estimate_needed(self.cache, state, size)
-            return needed[0] <= rows and needed[1] <= size
-        segments = state.chain.segments
-        return sum(s.rows for s in segments) <= rows and sum(s.bytes for s in segments) <= size
+            return memory.estimate(self.cache, state, budget).fits
+        return budget.fits(rows=sum(s.rows for s in segments), bytes=sum(s.bytes for s in segments))
 
     def external_frame(self, incoming: Incoming, types: Mapping[str, Type]) -> DataFrame | None:
         """Return the rows of external files, for a table with columns of these types.
@@ -290,7 +253,7 @@ class Store:
         """
         from strandline.storage.external.typed_files import ParquetFiles  # Imported late: only loads need it.
 
-        if not isinstance(incoming, ParquetFiles) or incoming.size <= self._passing:
+        if not isinstance(incoming, ParquetFiles) or self.budget.streamed.fits(bytes=incoming.size):
             return None
         from strandline.storage import spark
 
@@ -303,7 +266,7 @@ class Store:
         """Return the records of a stream as a DataFrame."""
         from strandline.storage import spark
 
-        if self.is_little(window.logs):
+        if self.fits_memory(window.logs):
             return self.spark.createDataFrame(arrow.feed.feed(self.cache, window))
         return spark.feed.feed(self.spark, self.cache, window)
 
@@ -335,16 +298,16 @@ class Store:
             rows = self.spark.createDataFrame(rows)
         from strandline.storage import spark
 
-        few = spark.write.Few(self.settings.bulk_rows, self.settings.bulk_bytes, self._passing)
         self._probe(rows.sparkSession)
-        made = spark.write.write(self.cache, target, mode, rows, few)
-        if isinstance(made, Outcome):
-            return made
-        return replace(arrow.write.write(self.cache, target, mode, made, self._inline), given=made)
-
-    def writes_here(self, state: State, rows: int, size: int = 0) -> bool:
-        """Return True if ``write`` runs in this process for ``rows`` rows of ``size`` bytes."""
-        return size <= self.settings.bulk_bytes and self.are_few(rows, state)
+        if not visible(target.state.chain):
+            return spark.load.load(self.cache, target, mode, rows)
+        with spark.given.measured(self.cache, target, mode, rows) as given:
+            if not given.rows:
+                return Outcome()
+            if not self.budget.fits(rows=given.rows, bytes=given.bytes):
+                return spark.write.write(given)
+            few = given.to_arrow()  # The old rows of few keys are found here without a scan of the table.
+        return replace(arrow.write.write(self.cache, target, mode, few, self._inline), given=few)
 
     def write_staged(
         self, target: Target, mode: Mode, schema: TableSchema, staged: Sequence[Staged]
@@ -371,23 +334,22 @@ class Store:
         self, schema: TableSchema, segments: Sequence[Segment], name: Callable[[], str]
     ) -> tuple[Segment, ...]:
         """Merge the pending segments of several statements into one change per key."""
-        if self.is_little(segments):
+        if self.fits_memory(segments):
             return arrow.write.collapse(self.cache, schema, segments, name, self._inline)
         from strandline.storage import spark
 
-        here = self._passing
-        return spark.write.collapse(self.spark, self.cache, schema, segments, name(), here=here)
+        return spark.write.collapse(self.spark, self.cache, schema, segments, name())
 
     def entries(self, state: State, impl: TableSchema, name: str) -> Written:
         """Return base segments with all entries of an index for a state of its table, and their digest."""
-        if self.is_little(state.chain.segments):
+        if self.fits_memory(state.chain.segments):
             return arrow.entries.entries(self.cache, state, impl, name)
         from strandline.storage import spark
 
-        here, shards = self._passing, len(state.schema.bounds) + 1
+        shards = len(state.schema.bounds) + 1
         size = sum(s.bytes for s in state.chain.segments)
         pieces = None if shards == 1 else max(shards, round(size / self.settings.target_file_bytes))
-        return spark.entries.entries(self.spark, self.cache, state, impl, name, pieces=pieces, here=here)
+        return spark.entries.entries(self.spark, self.cache, state, impl, name, pieces=pieces)
 
     def follow(
         self,
@@ -404,7 +366,7 @@ class Store:
         ``logs`` are the table's changes between the states. None if deriving all ``entries`` anew is cheaper,
         unless ``at_any_size`` is set.
         """
-        if not at_any_size and not self.is_little(logs):
+        if not at_any_size and not self.fits_memory(logs):
             return None
         return arrow.index_changes.follow(
             self.cache, before, after, logs, impl, name=name, inline=self._inline
@@ -422,17 +384,12 @@ class Store:
             return arrow.changes.write_slice(self.cache, schema, window, name, self._inline)
         from strandline.storage import spark
 
-        here = self._passing
         with self.decrypt_for_spark(segments, name, throttle) as found:
             if window.chain is None:
                 window = replace(window, logs=found)
             else:
                 window = replace(window, chain=replace(window.chain, segments=found))
-            return spark.changes.write_slice(self.spark, self.cache, schema, window, name, here=here)
-
-    def slices_here(self, segments: Sequence[Segment]) -> bool:
-        """Return True if ``slice`` folds a window with these segments in this process."""
-        return self.is_little(segments, FOLDED * self.settings.bulk_rows)
+            return spark.changes.write_slice(self.spark, self.cache, schema, window, name)
 
     @contextmanager
     def decrypt_for_spark(
@@ -461,7 +418,7 @@ class Store:
 
         0: each copy gets its own call.
         """
-        return SHARED if among > self._passing else 0
+        return 0 if self.budget.streamed.fits(bytes=among) else SHARED
 
     def copy(
         self, wanted: Sequence[Copies], throttle: Throttle, *, among: int
@@ -472,7 +429,7 @@ class Store:
         ``among``: the total number of bytes that the caller copies, so that a large copy uses Spark even if
         each call is small.
         """
-        if among <= self._passing or self.passes(s for w in wanted for s in w.segments):
+        if self.passes((s for w in wanted for s in w.segments), among):
             return arrow.segment_files.copy(self.cache, wanted, throttle)
         from strandline.storage import spark
 
@@ -486,7 +443,7 @@ class Store:
 
         ``among``: the total number of bytes that the caller uploads.
         """
-        if self.passes(segments) or among <= self._passing:
+        if self.passes(segments, among):
             return arrow.segment_files.send(self.files, segments, target, throttle)
         from strandline.storage import spark
 
@@ -534,30 +491,30 @@ class Store:
 
     def compact(self, state: State, name: str, *, least: int = 1) -> Compacted:
         """Fold a chain into at least ``least`` base segments under a fresh name."""
-        if self.is_little(state.chain.segments):
+        if self.fits_memory(state.chain.segments):
             return arrow.compact.compact(self.cache, state, name, least=least)
         from strandline.storage import spark
 
-        target, here = self.settings.target_file_bytes, self._passing
-        return spark.compact.compact(self.spark, self.cache, state, name, target, least=least, here=here)
+        target = self.settings.target_file_bytes
+        return spark.compact.compact(self.spark, self.cache, state, name, target, least=least)
 
     def fold(self, state: State, name: str, *, among: int) -> Written:
         """Return all rows of a state as base segments under a fresh name, and their digest.
 
         The state may be a part of a table. ``among``: the total number of bytes that the caller folds.
         """
-        if self.folds_here(state, among):
+        if self.streams(state, among, ordered=True):
             return arrow.compact.fold(self.cache, state, name, most=self.settings.bulk_bytes)
         from strandline.storage import spark
 
-        target, here = self.settings.target_file_bytes, self._passing
-        return spark.compact.fold(self.spark, self.cache, state, name, target, here=here)
+        target = self.settings.target_file_bytes
+        return spark.compact.fold(self.spark, self.cache, state, name, target)
 
     def fold_into(
         self, target: Destination, state: State, name: str, throttle: Throttle, *, among: int
     ) -> Written:
         """Do the same as ``fold``, but write objects of a repository."""
-        if self.folds_here(state, among):
+        if self.streams(state, among, ordered=True):
             there = arrow.merge_logs.ObjectSink(self.files.at(target.root), target, throttle)
             return arrow.compact.fold(self.cache, state, name, most=self.settings.bulk_bytes, into=there)
         with self.decrypt_for_spark(state.chain.segments, name, throttle) as found:

@@ -124,14 +124,14 @@ def find(
         return len(keys), [Step(level, "look up", "1 key" if len(keys) == 1 else f"{len(keys)} keys", most)]
     within = constraints.key_range(key)
     part = view.state.narrow(within)
-    estimate = reader.runtime.store.estimate(part)
-    if not estimate.is_little:
-        return estimate.rows, (
-            f"{estimate.rows:,} rows would have to be read here, of {_name(within)}: more than scan_rows or "
+    rows, fits = reader.runtime.store.estimate(part)
+    if not fits:
+        return rows, (
+            f"{rows:,} rows would have to be read here, of {_name(within)}: more than scan_rows or "
             "bulk_bytes allow"
         )
-    details = f"at most {estimate.rows:,} rows, {segments(view.state, part)}"
-    return estimate.rows, [Step(level, "scan", _name(within), details)]
+    details = f"at most {rows:,} rows, {segments(view.state, part)}"
+    return rows, [Step(level, "scan", _name(within), details)]
 
 
 def _table(ref: TableRef, view: TableView) -> Step:

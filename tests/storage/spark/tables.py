@@ -24,21 +24,22 @@ from strandline.model import (
     Segment,
     State,
     TableSchema,
+    visible,
 )
+from strandline.storage.budget import Budget
 from strandline.storage.files import LocalFiles
 from strandline.storage.rows import Mode, Outcome, Target
 from strandline.storage.segment import Inline, write_segment
 from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.spark.columns import spark_type
-from strandline.storage.spark.write import Few, write
+from strandline.storage.spark.given import measured
+from strandline.storage.spark.load import load
+from strandline.storage.spark.write import write
 from strandline.types import parse_type
 from strandline.types.arrays import column_to_python
 from tests.storage.rowwise import Change, apply_write, index_changes, is_fresh, log_table
 
 Row = tuple[Any, ...]
-
-HERE = 1 << 30
-"""Limit of bytes that are described in process, above everything that tests write."""
 
 VALUES: dict[str, list[Any]] = {
     "Bool": [True, False],
@@ -251,15 +252,22 @@ def log_of(df: DataFrame, schema: TableSchema) -> list[Row]:
 
 
 def write_on_spark(
-    target: Target, cache: SegmentCache, mode: Mode, rows: DataFrame, *, here: int = HERE
+    target: Target, cache: SegmentCache, mode: Mode, rows: DataFrame, *, here: bool = True
 ) -> Outcome:
     """Write on Spark without bringing rows into this process, even if there are few.
 
-    Files up to ``here`` bytes are described in this process, larger ones by executors, in another job.
+    ``here``: describe the files in this process, otherwise by executors, in another job.
     """
-    made = write(cache, target, mode, rows, Few(-1, here, here))
-    assert isinstance(made, Outcome)
-    return made
+    cache = cache if here else by_executors(cache)
+    if not visible(target.state.chain):
+        return load(cache, target, mode, rows)
+    with measured(cache, target, mode, rows) as given:
+        return write(given) if given.rows else Outcome()
+
+
+def by_executors(cache: SegmentCache) -> SegmentCache:
+    """Return a cache of the same files for which executors describe all files."""
+    return SegmentCache(cache.files, Budget(-1, 0))
 
 
 def frame(spark: SparkSession, schema: TableSchema, columns: Sequence[str], rows: Sequence[Row]) -> DataFrame:

@@ -18,14 +18,14 @@ from strandline.storage.spark.changes import shard_number, write_slice
 from strandline.storage.spark.columns import col
 from strandline.storage.spark.sort import write_sorted
 from strandline.types.arrays import column_to_python
-from tests.storage.spark.tables import ALL_TYPES, HERE, SMALL, Table, comparable, frame, random_table
+from tests.storage.spark.tables import ALL_TYPES, SMALL, Table, by_executors, comparable, frame, random_table
 from tests.values import shard_of
 
 
 def written(spark: SparkSession, table: Table, window: Window, name: str) -> tuple[Slice, Slice]:
     """Return the slice written in process and the one written by Spark."""
     here = write_slice_here(table.cache, table.schema, window, f"{name}-here", Inline(2_000, 1 << 18))
-    there = write_slice(spark, table.cache, table.schema, window, f"{name}-there", here=0)
+    there = write_slice(spark, by_executors(table.cache), table.schema, window, f"{name}-there")
     return here, there
 
 
@@ -114,9 +114,7 @@ def test_files_of_many_row_groups_end_at_shard_boundaries_and_are_sorted(
         {OP: F.lit("U"), WAS_HI: nothing, WAS_LO: nothing, STEP: F.lit(1).cast("bigint")}
     )
     cut = shard_number(schema)
-    made = write_sorted(
-        log, table.cache, schema, "big", role="log", stepped=True, after=0, upto=1, cut=cut, here=HERE
-    )
+    made = write_sorted(log, table.cache, schema, "big", role="log", stepped=True, after=0, upto=1, cut=cut)
     segments, delta = made.segments, made.delta
     assert delta.rows == 150_000 == sum(s.rows for s in segments)
     ranges = sorted((s.min_key[0], s.max_key[0]) for s in segments if s.min_key and s.max_key)
@@ -152,5 +150,5 @@ def test_hundreds_of_shards_in_one_job(spark: SparkSession, tmp_path: Path) -> N
 def test_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
     table = Table.new(tmp_path, SMALL)
     for window in (Window(0, 5), Window(0, 5, chain=Chain((), 5))):
-        assert write_slice(spark, table.cache, SMALL, window, "empty", here=HERE) == Slice((), 0, 0, Digest())
+        assert write_slice(spark, table.cache, SMALL, window, "empty") == Slice((), 0, 0, Digest())
     assert list(table.files.names()) == []

@@ -18,16 +18,14 @@ from strandline.storage.spark import rows as reading
 from strandline.storage.spark.compact import compact
 from strandline.storage.spark.digest import digests
 from strandline.storage.spark.scan import scan
-from tests.storage.spark.tables import ALL_TYPES, HERE, SMALL, Table, in_order, plain, random_table
+from tests.storage.spark.tables import ALL_TYPES, SMALL, Table, by_executors, in_order, plain, random_table
 
 HUGE = 1 << 40
 
 
 def compacted(spark: SparkSession, table: Table, target: int) -> tuple[list[Segment], list[Segment], Chain]:
     table.segments = tuple(replace(s, id=i) for i, s in enumerate(table.segments, 1))
-    made = compact(
-        spark, table.cache, State(table.schema, table.chain), table.fresh_name(), target, here=HERE
-    )
+    made = compact(spark, table.cache, State(table.schema, table.chain), table.fresh_name(), target)
     assert made.digest == table.digest
     kept = [s for s in table.segments if s not in made.old]
     assert all((s.role, s.fresh, s.stepped, s.upto) == ("base", True, True, table.step) for s in made.new)
@@ -121,5 +119,5 @@ def test_a_failure_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
     damage(Path(table.files.path(str(table.segments[0].file))), "x")
     before = list(table.files.names())
     with pytest.raises(Corrupted, match="Spark cannot read the file"):
-        compact(spark, table.cache, State(table.schema, table.chain), "x", HUGE, here=0)
+        compact(spark, by_executors(table.cache), State(table.schema, table.chain), "x", HUGE)
     assert list(table.files.names()) == before

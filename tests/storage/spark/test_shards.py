@@ -22,7 +22,7 @@ from strandline.storage.spark.digest import digests
 from strandline.storage.spark.entries import entries
 from strandline.storage.spark.scan import scan
 from tests.effort import EVERY
-from tests.storage.spark.tables import ALL_TYPES, BY_V, HERE, SMALL, random_table
+from tests.storage.spark.tables import ALL_TYPES, BY_V, SMALL, random_table
 
 LIMITS = [("a", 30), ("b",), ("b", 10), ("é", None), ("é", 0)]
 """Prefixes, NULL, and neighbouring keys."""
@@ -59,7 +59,7 @@ def test_the_shards_of_a_slice_add_up_to_it(spark: SparkSession, tmp_path: Path)
     parts = [
         (
             write_slice_here(table.cache, ALL_TYPES, part, f"here-{i}", inline),
-            write_slice(spark, table.cache, ALL_TYPES, part, f"there-{i}", here=HERE),
+            write_slice(spark, table.cache, ALL_TYPES, part, f"there-{i}"),
         )
         for i, within in enumerate(ranges([("b",)]))
         for part in [replace(window, within=within)]
@@ -75,11 +75,11 @@ def test_the_shards_of_a_slice_add_up_to_it(spark: SparkSession, tmp_path: Path)
 def test_an_index_is_written_in_as_many_pieces_as_are_asked_for(spark: SparkSession, tmp_path: Path) -> None:
     table = random_table(tmp_path, SMALL, 7, BY_V)
     impl = BY_V.impl_schema(SMALL)
-    built = entries(spark, table.cache, State(SMALL, table.chain), impl, "new", pieces=3, here=HERE)
+    built = entries(spark, table.cache, State(SMALL, table.chain), impl, "new", pieces=3)
     assert len(built.segments) == 3
     assert built.delta == table.impls["by_v"].digest
     index = table.impls["by_v"]
     index.segments = tuple(replace(s, id=i) for i, s in enumerate(index.segments, 1))
-    made = compact(spark, index.cache, State(impl, index.chain), "packed", 1 << 40, least=3, here=HERE)
+    made = compact(spark, index.cache, State(impl, index.chain), "packed", 1 << 40, least=3)
     assert len(made.new) == 3
     assert made.digest == index.digest

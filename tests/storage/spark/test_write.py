@@ -30,10 +30,10 @@ from tests.storage.spark.tables import (
     ALL_TYPES,
     BY_NK,
     BY_V,
-    HERE,
     SMALL,
     Row,
     Table,
+    by_executors,
     frame,
     in_order,
     plain,
@@ -74,7 +74,7 @@ def check(
     columns: Sequence[str],
     rows: Sequence[Row],
     *,
-    here: int = HERE,
+    here: bool = True,
 ) -> Outcome:
     expected = table.changes(mode, columns, rows)
     incoming = frame(spark, table.schema, columns, rows)
@@ -129,7 +129,7 @@ def test_indexes_follow(
     # Unchanged rows: no index entry changes.
     rows += [row for row in table.rows.values() if rng.random() < 0.2]
     given = [tuple(row[SMALL.names.index(n)] for n in columns) for row in rows]
-    check(spark, table, mode, columns, given, here=HERE if broadcast else 0)
+    check(spark, table, mode, columns, given, here=broadcast)
 
 
 @pytest.mark.parametrize("mode", MODES if EVERY else ["UPSERT", "DELETE ON", "INSERT"])
@@ -140,7 +140,7 @@ def test_into_an_empty_table(spark: SparkSession, tmp_path: Path, mode: Mode) ->
     if mode == "INSERT":
         rows = [(i, *row[1:]) for i, row in enumerate(rows)]
     columns = ("k",) if mode.startswith("DELETE") else ("k", "v")
-    here = 0 if mode == "UPSERT" else HERE  # Executors describe the files of one load.
+    here = mode != "UPSERT"  # Executors describe the files of one load.
     check(spark, table, mode, columns, [row[: len(columns)] for row in rows], here=here)
 
 
@@ -279,7 +279,7 @@ def test_what_a_users_session_says_does_not_matter(spark: SparkSession, tmp_path
 def test_build_index(spark: SparkSession, tmp_path: Path) -> None:
     table = random_table(tmp_path, SMALL, 9, BY_V, BY_NK)
     for index, impl in table.index_schemas:
-        built = entries(spark, table.cache, State(SMALL, table.chain), impl, table.fresh_name(), here=0)
+        built = entries(spark, by_executors(table.cache), State(SMALL, table.chain), impl, table.fresh_name())
         assert all(
             (s.role, s.fresh, s.stepped, s.upto) == ("base", True, True, table.step) for s in built.segments
         )
@@ -295,7 +295,7 @@ def test_build_index(spark: SparkSession, tmp_path: Path) -> None:
 def test_build_index_of_an_empty_table(spark: SparkSession, tmp_path: Path) -> None:
     table = Table.new(tmp_path, SMALL, BY_V)
     ((_, impl),) = table.index_schemas
-    assert entries(spark, table.cache, State(SMALL, table.chain), impl, "x", here=0).segments == ()
+    assert entries(spark, table.cache, State(SMALL, table.chain), impl, "x").segments == ()
     assert list(table.files.names()) == []
 
 
@@ -318,7 +318,7 @@ def test_statements_of_a_transaction_are_collapsed(spark: SparkSession, tmp_path
         pending += tuple(replace(s, upto=PENDING + n) for s in result.table.segments)
         total += result.table.delta
         table.apply(changes)
-    segments = collapse(spark, table.cache, SMALL, pending, table.fresh_name(), here=0)
+    segments = collapse(spark, by_executors(table.cache), SMALL, pending, table.fresh_name())
     rows_now = scan(spark, table.cache, State(SMALL, table.chain.plus(segments)))
     assert plain(rows_now, SMALL) == in_order(table.rows.values())
     keys = [row[0] for row in written(table, SMALL, segments)]

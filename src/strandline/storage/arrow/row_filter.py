@@ -15,18 +15,16 @@ from strandline.model import (
     STEP,
     KeyRange,
     Segment,
-    State,
     TableSchema,
     cover,
     may_hold,
     order,
 )
 from strandline.storage.keys import compare, firsts_and_lasts, match
-from strandline.storage.memory import memory_of
 from strandline.storage.segment import ERASE, META, footer_of, in_window, is_small, read_pieces, read_segment
 from strandline.storage.segment_cache import SegmentCache
 
-__all__ = ["empty", "estimate_needed", "latest", "part", "pieces", "without"]
+__all__ = ["empty", "latest", "part", "pieces", "without"]
 
 
 def part(
@@ -118,23 +116,6 @@ def empty(schema: TableSchema, columns: Sequence[str]) -> pa.Table:
     return pa.table(
         {name: pa.array([], schema[name].type.arrow if name in schema else META[name]) for name in columns}
     )
-
-
-def estimate_needed(cache: SegmentCache, state: State, most: int) -> tuple[int, int]:
-    """Return how many rows must be decoded, at most, for a state, and approximately their size in bytes.
-
-    The size is not counted beyond ``most``.
-    """
-    rows = size = 0
-    for segment in state.chain.segments:
-        if is_small(segment):
-            rows, size = rows + segment.rows, size + segment.bytes
-        elif may_hold(segment, state.within):
-            footer = footer_of(cache, segment)
-            groups = footer.groups_between(state.schema, state.within)
-            rows += sum(int(footer.rows[g]) for g in groups)
-            size += memory_of(cache, segment, most - size, groups)
-    return rows, size
 
 
 def latest(schema: TableSchema, log: pa.Table) -> tuple[list[pa.Array], pa.Table]:

@@ -73,12 +73,9 @@ def fold(
 
 
 def write_slice(
-    spark: SparkSession, cache: SegmentCache, schema: TableSchema, window: Window, name: str, *, here: int
+    spark: SparkSession, cache: SegmentCache, schema: TableSchema, window: Window, name: str
 ) -> Slice:
-    """Fold the window and write it under the fresh name ``name``. On an error no file stays.
-
-    Up to ``here`` bytes are described in this process.
-    """
+    """Fold the window and write it under the fresh name ``name``. On an error no file stays."""
     written = write_sorted(
         _rows(spark, cache, schema, window),
         cache,
@@ -89,7 +86,6 @@ def write_slice(
         after=window.after,
         upto=window.upto,
         cut=shard_number(schema) if schema.bounds else None,
-        here=here,
     )
     segments, tombstones = written.segments, 0
     if window.chain is None and any(not s.fresh for s in segments):

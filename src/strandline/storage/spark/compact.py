@@ -47,13 +47,11 @@ def compact(
     target_bytes: int,
     *,
     least: int = 1,
-    here: int,
 ) -> Compacted:
     """Fold a chain into base segments. Segments that compaction would not change are kept.
 
     Rows keep the step of their last change. Files are written below ``name-<n>``, one folder per shard, at
-    least ``least`` of them. They are durable when this returns, and deleted when it raises. Up to ``here``
-    bytes of a shard are described in this process.
+    least ``least`` of them. They are durable when this returns, and deleted when it raises.
     """
     schema, chain = state.schema, state.chain
     kept, stale = _split_segments(cache, state, target_bytes)
@@ -75,7 +73,6 @@ def compact(
                     name=prefix,
                     target_bytes=target_bytes,
                     least=1 if schema.bounds else least,
-                    here=here,
                 )
                 for (within, part), prefix in zip(shards, prefixes, strict=True)
             ]
@@ -97,11 +94,9 @@ def compact(
     )
 
 
-def fold(
-    spark: SparkSession, cache: SegmentCache, state: State, name: str, target_bytes: int, *, here: int
-) -> Written:
+def fold(spark: SparkSession, cache: SegmentCache, state: State, name: str, target_bytes: int) -> Written:
     """Write all rows of a state, which may be a part of a table, as base segments."""
-    return _rewrite(spark, cache, state, name=name, target_bytes=target_bytes, least=1, here=here)
+    return _rewrite(spark, cache, state, name=name, target_bytes=target_bytes, least=1)
 
 
 def _split_segments(
@@ -132,7 +127,6 @@ def _rewrite(
     name: str,
     target_bytes: int,
     least: int,
-    here: int,
 ) -> Written:
     schema, chain = part.schema, part.chain
     with working(spark):
@@ -148,7 +142,6 @@ def _rewrite(
             stepped=True,
             upto=chain.step,
             partitions=max(least, round(size / target_bytes)),
-            here=here,
         )
 
 

@@ -23,12 +23,10 @@ def entries(
     name: str,
     *,
     pieces: int | None = None,
-    here: int,
 ) -> Written:
     """Return base segments with the entries of an index for a state of its table, and their digest.
 
-    The step of each entry is the state's. ``pieces``: number of files; None: chosen by size. Up to ``here``
-    bytes are described in this process.
+    The step of each entry is the state's. ``pieces``: number of files; None: chosen by size.
     """
     step = state.chain.step
     with working(spark):
@@ -43,5 +41,4 @@ def entries(
             stepped=True,
             upto=step,
             partitions=pieces,
-            here=here,
         )

@@ -86,7 +86,6 @@ def write_sorted(
     cut: Column | None = None,
     once: bool = False,
     plain: bool = False,
-    here: int,
 ) -> Written:
     """Write the rows of ``df`` as sorted segments; return them and what they add to the table's digest.
 
@@ -100,7 +99,6 @@ def write_sorted(
         cut: a number that grows with the key; rows with different numbers go to different files.
         once: raise RepeatedKey if a key occurs more than once.
         plain: for a fresh log: every row is an upsert, so OP and WAS columns are left out.
-        here: files up to this size in bytes are described in this process, larger ones on executors.
     """
     meta = [*((OP, WAS_HI, WAS_LO) if role == "log" and not plain else ()), *((STEP,) if stepped else ())]
     names = [*schema.names, *meta]
@@ -126,7 +124,7 @@ def write_sorted(
             writer.partitionBy(*cuts).parquet(spark_path(files.path(name_prefix)))
             sums = _observed_metrics(seen)
             form = Form(schema=schema, role=role, stepped=stepped, after=after, upto=upto, once=once)
-            described = _describe_segments(cache, form, name_prefix, df.sparkSession, here)
+            described = _describe_segments(cache, form, name_prefix, df.sparkSession)
             # If the tasks' own report is missing, their input is counted again.
             check_rows(files, rows.count() if sums is None else sums[_ROWS], described)
             if sums is None:
@@ -167,14 +165,12 @@ def _sums(role: Role, fresh: bool | None) -> list[Column]:
     return [total, rough, *now, *digest_sums(col(WAS_HI), col(WAS_LO), prefix=_WAS)]
 
 
-def _describe_segments(
-    cache: SegmentCache, form: Form, folder: str, spark: SparkSession, here: int
-) -> list[Segment]:
+def _describe_segments(cache: SegmentCache, form: Form, folder: str, spark: SparkSession) -> list[Segment]:
     """Describe the files in a folder of this job as segments; delete other files that Spark left."""
     files = cache.files
     names = list(files.names(folder))
     found = [name for name in names if name.endswith(".parquet")]
-    few = sum(map(files.size, found)) <= here
+    few = cache.budget.streamed.fits(bytes=sum(map(files.size, found)))
     described = describe_here(cache, form, found) if few else describe(spark, cache, form, found)
     empty = [d.segment.file for d in described if d.segment.file and not d.segment.rows]
     for name in [*(name for name in names if name not in found), *empty]:

@@ -1,0 +1,60 @@
+"""The limits of work in this process. Work above them runs on Spark.
+
+=====================================  ======================  ===========================
+work                                   rows                    bytes
+=====================================  ======================  ===========================
+a statement: rows in memory            ``bulk_rows``           ``bulk_bytes``
+a query: rows in memory                ``scan_rows``           ``bulk_bytes``
+folding: rows in memory, on columns    FOLDED x ``bulk_rows``  ``bulk_bytes``
+streaming: a few rows in memory        HASHED x rows           COPIED x ``bulk_bytes``
+=====================================  ======================  ===========================
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from strandline.settings import Settings
+
+__all__ = ["COPIED", "FOLDED", "HASHED", "Budget"]
+
+FOLDED = 8
+"""Factor for folding: it takes microseconds per row, so a million rows take no longer than planning a job."""
+HASHED = 100
+"""Factor for rows that are streamed: hashing takes a tenth of a microsecond per row."""
+COPIED = 8
+"""Factor for bytes that are streamed.
+
+This takes no longer than a job needs to start, and far less than executors need to start Python for the first
+one.
+"""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Maximum number of rows and bytes of one piece of work in this process."""
+
+    rows: int
+    bytes: int
+
+    @classmethod
+    def for_statements(cls, settings: Settings) -> Budget:
+        return cls(settings.bulk_rows, settings.bulk_bytes)
+
+    @classmethod
+    def for_queries(cls, settings: Settings) -> Budget:
+        return cls(settings.scan_rows, settings.bulk_bytes)
+
+    @property
+    def folded(self) -> Budget:
+        """The budget of rows that are folded on columns."""
+        return Budget(FOLDED * self.rows, self.bytes)
+
+    @property
+    def streamed(self) -> Budget:
+        """The budget of rows and files that are read piece by piece."""
+        return Budget(HASHED * self.rows, COPIED * self.bytes)
+
+    def fits(self, *, rows: int | None = None, bytes: int | None = None) -> bool:
+        """Return True if work of this size runs in this process; None is not limited."""
+        return (rows is None or rows <= self.rows) and (bytes is None or bytes <= self.bytes)
