@@ -33,6 +33,7 @@ from bench.report import Report  # noqa: E402
 from strandline import Database  # noqa: E402
 from strandline.catalog import definitions, sqltables  # noqa: E402
 from strandline.catalog.connection import Catalog  # noqa: E402
+from strandline.catalog.definitions import TableDefinition  # noqa: E402
 from strandline.model import IndexDef, TableSchema  # noqa: E402
 from strandline.types import parse_type  # noqa: E402
 from tests.catalog.test_bulk_paths import make_tables  # noqa: E402
@@ -80,11 +81,11 @@ def create(db: Database, names: list[str]) -> None:
     Waiting for the disk after each one would hide the cost of their number.
     """
     schema = TableSchema.of(SCHEMA, ("k",))
-    indexes = [IndexDef(name="by_v", kind="GLOBAL SYNC", columns=("v",))]
+    indexes = (IndexDef(name="by_v", kind="GLOBAL SYNC", columns=("v",)),)
     for start in range(0, len(names), 500):
         with db.runtime.catalog.write() as tx:
             for name in names[start : start + 500]:
-                definitions.create(tx, f"/{name}", schema, indexes=indexes)
+                definitions.create(tx, TableDefinition(f"/{name}", schema, indexes))
 
 
 def all_of_them(db: Database, count: int) -> dict[str, Took]:

@@ -23,6 +23,7 @@ from strandline import records
 from strandline.catalog import cache, commits, definitions, operations, paths, sqltables
 from strandline.catalog.commits import TableChange
 from strandline.catalog.connection import Catalog
+from strandline.catalog.definitions import TableDefinition
 from strandline.catalog.engines import sqlite_url
 from strandline.catalog.operations import OperationRow, PartRow
 from strandline.catalog.sessions import HOST
@@ -248,7 +249,7 @@ def counted(metrics: Metrics, name: str, **labels: str) -> float:
 
 def create(catalog: Catalog, path: str, indexes: Sequence[IndexDef] = (BY_V,)) -> TableInfo:
     with catalog.write() as tx:
-        return definitions.create(tx, path, SCHEMA, indexes=indexes)
+        return definitions.create(tx, TableDefinition(path, SCHEMA, tuple(indexes)))
 
 
 def drop(catalog: Catalog, path: str) -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         RestorePlan,
     )
     from strandline.api.collection import Collection
+    from strandline.api.create_table import Index
     from strandline.api.open_backup import BackupTable, OpenBackup
     from strandline.api.progress import Operation, OperationInfo
     from strandline.api.result import Result
@@ -77,6 +78,7 @@ _HOMES = {
         "RestorePlan",
     ),
     "api.collection": ("Collection",),
+    "api.create_table": ("Index",),
     "api.open_backup": ("BackupTable", "OpenBackup"),
     "api.progress": ("Operation", "OperationInfo"),
     "api.result": ("Result",),
@@ -130,6 +132,7 @@ __all__ = [
     "Entry",
     "FilePlan",
     "FilePlanPart",
+    "Index",
     "Keep",
     "LastBackup",
     "LastVerification",

@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 from strandline.catalog import chains, commits, definitions
 from strandline.catalog.commits import TableChange
 from strandline.catalog.connection import Catalog
+from strandline.catalog.definitions import TableDefinition
 from strandline.catalog.tables import TableInfo
 from strandline.catalog.transactions import current_step
 from strandline.model import PENDING, Digest, IndexDef, Role, Segment, TableSchema
@@ -57,7 +58,7 @@ def segment(
 
 def create(catalog: Catalog, path: str = "/t", indexes: Sequence[IndexDef] = ()) -> TableInfo:
     with catalog.write() as tx:
-        return definitions.create(tx, path, SCHEMA, indexes=indexes)
+        return definitions.create(tx, TableDefinition(path, SCHEMA, tuple(indexes)))
 
 
 def commit(

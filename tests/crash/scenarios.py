@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 import strandline
-from strandline import Database
+from strandline import Database, Index
 from strandline.api.source.options import Application, Place
 from strandline.api.source.writer import Job
 from strandline.catalog import paths
@@ -196,6 +196,20 @@ def ddl(db: Database, i: int) -> None:
     )
 
 
+def check_and_drop_new_table(db: Database, i: int) -> None:
+    """Check that an earlier try has created the table with all rows and entries, or not at all; drop it."""
+    if any(entry.name == "w" for entry in db.ls("/")):
+        assert rows(db, "SELECT k, a FROM w") == [(1, "x"), (2, "y")]
+        assert rows(db, "SELECT a, k FROM w VIEW by_a") == [("x", 1), ("y", 2)]
+        assert db.check("/w").problems == []
+        db.sql("DROP TABLE w")
+
+
+def create_with_rows(db: Database, i: int) -> None:
+    indexes = [Index("by_a", ["a"]), Index("later", ["a"], asynchronous=True)]
+    db.create_table("w", [{"k": 1, "a": "x"}, {"k": 2, "a": "y"}], key=["k"], indexes=indexes)
+
+
 def _maintain(db: Database, i: int) -> None:
     db.maintain()
 
@@ -212,6 +226,7 @@ HERE = [
     Scenario("compaction", FILES, compact, litter, again=lambda db: True),
     Scenario("index build", FILES, build_index, without_extra, again=lacks_extra),
     Scenario("description", FILES, ddl, without_extra_table),
+    Scenario("table with rows", FILES, create_with_rows, check_and_drop_new_table),
     Scenario("collection", FILES, _collect, litter_and_compact, again=lambda db: True),
     Scenario(
         "maintenance",

@@ -16,6 +16,7 @@ from strandline.catalog import chains, commits, definitions, garbage_collection,
 from strandline.catalog.cache import Loader, SchemeCache
 from strandline.catalog.commits import TableChange
 from strandline.catalog.connection import Catalog
+from strandline.catalog.definitions import TableDefinition
 from strandline.catalog.operations import DONE
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableBody, TableInfo
@@ -435,7 +436,7 @@ def test_what_is_large_is_copied_shard_by_shard(tmp_path: Path, clock: ManualClo
     catalog = open_catalog(tmp_path, clock=clock)
     cut = replace(world.SCHEMA, bounds=((10,),))
     with catalog.write() as tx:
-        info = definitions.create(tx, "/orders", cut, indexes=[BY_V])
+        info = definitions.create(tx, TableDefinition("/orders", cut, (BY_V,)))
     for key in (1, 20):
         ids = [(info.id, info.version), (info.indexes[0].impl_id, info.indexes[0].version)]
         with catalog.write() as tx:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from strandline.api.collection import Collection
+    from strandline.api.create_table import Index
     from strandline.api.operations import Operations
     from strandline.api.progress import OperationInfo
     from strandline.api.recovery import Carrier
@@ -115,6 +116,34 @@ class Database:
         from strandline.api.table import Table
 
         return Table(self, names.normalize(path))
+
+    def create_table(
+        self,
+        path: str,
+        data: Any,
+        *,
+        key: Sequence[str],
+        indexes: Sequence[Index] = (),
+        types: Mapping[str, str] | None = None,
+        if_not_exists: bool = False,
+    ) -> Table:
+        """Create a table with the columns and rows of ``data``, in one commit; return it.
+
+        Args:
+            path: the table.
+            data: what ``Table.upsert`` takes, or an Arrow schema for a table without rows.
+            key: the columns of the primary key. A repeated key is an error.
+            indexes: its global indexes.
+            types: types of columns that should differ from those of the data, such as ``{"id": "Uint64"}``.
+            if_not_exists: leave an existing table as it is.
+        """
+        with self.guard():
+            from strandline.api.create_table import create_table
+
+            create_table(
+                self, path, data, key=key, indexes=indexes, types=types or {}, if_not_exists=if_not_exists
+            )
+            return self.table(path)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Database]:

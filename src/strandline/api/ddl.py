@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 
 def create_table(db: Database, statement: st.CreateTable) -> Result:
+    if statement.source is not None:
+        from strandline.api.create_table import create_with_rows  # Imported late: only rows need Arrow.
+
+        return create_with_rows(db, statement, statement.source)
     return Result(step=ddl.create_table(db.runtime, statement))
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from strandline.api.caller_rows import CallerFrame, read_caller_rows
 from strandline.catalog.snapshots import Named
-from strandline.errors import InvalidArgument
-from strandline.model import TableSchema
+from strandline.errors import InvalidArgument, PathNotFound, StrandlineError
 from strandline.sql.at import parse_at
 from strandline.sql.references import TableRef
-from strandline.storage.rows import Mode, Outcome
+from strandline.storage.rows import Mode
 from strandline.tables import read, write
 from strandline.tables.snapshot import Reader, Snapshot, TableView
 from strandline.tables.transaction import Transaction
@@ -124,11 +125,11 @@ class Table:
 
     def _write(self, mode: Mode, data: Any) -> int | None:
         with self._database.guard():
-            rows = _rows(mode, data)
+            rows = read_caller_rows(mode, data)
 
             def run(tx: Transaction) -> None:
                 view = tx.writable(self.path)
-                if isinstance(rows, _Frame):
+                if isinstance(rows, CallerFrame):
                     rows.write(tx, view, mode)
                 elif isinstance(rows, pa.Table):
                     write.write_arrow(tx, view, mode, rows)
@@ -136,71 +137,25 @@ class Table:
                     write.write_dicts(tx, view, mode, _dicts(view, mode, rows))
 
             named = [Named(self.path, writes=True)]
-            return (
-                self._database.transact(run, named, rows.keep)
-                if isinstance(rows, _Frame)
-                else self._database.transact(run, named)
-            )[0]
+            keep = rows.keep if isinstance(rows, CallerFrame) else lambda tx: None
+            try:
+                return self._database.transact(run, named, keep)[0]
+            except PathNotFound as error:
+                raise _missing_table(self.path, mode, rows, error) from None
 
 
-class _Frame:
-    """A DataFrame that is evaluated only once, because its source may change.
+def _missing_table(
+    path: str, mode: Mode, rows: CallerFrame | pa.Table | list[Any], error: PathNotFound
+) -> PathNotFound:
+    """Return the error of a write to a missing table, with the statement that creates it."""
+    from strandline.api.create_table import suggest_create_table
 
-    If the commit is retried, the rows are read from the files of the first try.
-    """
-
-    def __init__(self, frame: DataFrame) -> None:
-        self._rows: DataFrame | pa.Table = frame
-        self._written: tuple[TableSchema, tuple[str, ...], Outcome] | None = None
-
-    def write(self, tx: Transaction, view: TableView, mode: Mode) -> None:
-        if isinstance(self._rows, pa.Table):
-            write.write_arrow(tx, view, mode, self._rows)
-            return
-        columns = write.frame_columns(view, mode, tuple(self._rows.columns))
-        self._written = view.info.schema, columns, tx.write(view, mode, self._rows.toDF(*columns))
-
-    def keep(self, tx: Transaction) -> None:
-        """Take over the written rows, before the files of a failed try are removed."""
-        if self._written is None:
-            return
-        self._rows = tx.runtime.store.read_given(*self._written)
-        self._written = None
-
-
-def _rows(mode: Mode, data: Any) -> _Frame | pa.Table | list[Any]:
-    """Return the data of a caller. Read iterators only once: a retry of the commit needs the same rows."""
-    if type(data).__module__.startswith("pyspark.sql") and hasattr(data, "sparkSession"):
-        return _Frame(data)
-    if isinstance(data, pa.RecordBatch):
-        return pa.Table.from_batches([data])
-    if isinstance(data, pa.Table):
-        return data
-    if type(data).__module__.startswith("pandas") and hasattr(data, "columns"):
-        return pa.Table.from_pandas(data, preserve_index=False)
-    if hasattr(data, "__arrow_c_stream__"):
-        return _read_arrow_stream(data)
-    if isinstance(data, Mapping):
-        return [data]
-    if isinstance(data, Iterable) and not isinstance(data, str | bytes):
-        return list(data)
     if mode == "DELETE ON":
-        return [data]
-    raise InvalidArgument(
-        f"a {type(data).__name__} cannot be converted to rows",
-        "Pass a DataFrame of Spark, pandas or polars, Arrow data, a relation of DuckDB, or a list of dicts.",
-    )
-
-
-def _read_arrow_stream(data: Any) -> pa.Table:
-    """Read an Arrow stream: of a polars frame, a DuckDB relation, an Arrow reader, or a ``Result``."""
-    try:
-        return pa.RecordBatchReader.from_stream(data).read_all()
-    except pa.ArrowInvalid as error:
-        raise InvalidArgument(
-            f"the Arrow stream of a {type(data).__name__} has no rows: {error}",
-            "Pass a frame or a table, whose columns have names.",
-        ) from None
+        return error
+    with suppress(StrandlineError):
+        hint = f"{error.hint} {suggest_create_table(path, rows)}".strip()
+        return PathNotFound(error.message, hint)
+    return error
 
 
 def _dicts(view: TableView, mode: Mode, data: list[Any]) -> Sequence[Mapping[str, Any]]:

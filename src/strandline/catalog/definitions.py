@@ -6,8 +6,9 @@ implementation table. The functions run inside the caller's write transaction an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import Connection, update
@@ -23,6 +24,15 @@ from strandline.model import Digest, IndexDef, TableSchema
 from strandline.records import Record
 
 
+@dataclass(frozen=True)
+class TableDefinition:
+    """A table to create: its path, its columns and key, and its indexes."""
+
+    path: str
+    schema: TableSchema
+    indexes: tuple[IndexDef, ...] = ()
+
+
 def check_free(conn: Connection, path: str) -> None:
     """Refuse a path for a new table if it already exists."""
     if (found := paths.find(conn, path)) is not None:
@@ -31,13 +41,22 @@ def check_free(conn: Connection, path: str) -> None:
         raise AlreadyExists(f"{path} already exists")
 
 
-def create(tx: Writer, path: str, table: TableSchema, *, indexes: Sequence[IndexDef] = ()) -> TableInfo:
-    """Create an empty table with its indexes, and the missing directories above it."""
-    check_free(tx.conn, path)
-    parent = bulk_paths.make_parent(tx, path)
-    row = bulk_paths.add_one(tx, NewPath(parent, path.rsplit("/", 1)[1], "table", TableBody(schema=table)))
-    tables.add_state(tx, row.id, tx.step, Digest())
-    refs = tuple(add_index_paths(tx, row, index, table=table, digest=Digest()) for index in indexes)
+def create(
+    tx: Writer, new: TableDefinition, digests: Mapping[str | None, Digest] = MappingProxyType({})
+) -> TableInfo:
+    """Create a table with its indexes, and the missing directories above it.
+
+    ``digests``: the rows that the caller attaches to the table (None) and to its indexes, by name.
+    """
+    check_free(tx.conn, new.path)
+    parent = bulk_paths.make_parent(tx, new.path)
+    body = TableBody(schema=new.schema)
+    row = bulk_paths.add_one(tx, NewPath(parent, new.path.rsplit("/", 1)[1], "table", body))
+    tables.add_state(tx, row.id, tx.step, digests.get(None, Digest()))
+    refs = tuple(
+        add_index_paths(tx, row, index, table=new.schema, digest=digests.get(index.name, Digest()))
+        for index in new.indexes
+    )
     info = replace(TableInfo.of(row), indexes=refs)
     paths.set_body(tx, row.id, info.body())
     tables.publish(tx, [row.id, *(i for ref in refs for i in (ref.index_id, ref.impl_id))])

@@ -10,7 +10,7 @@ from strandline.sql.statements import Delete, DeleteOn, Update, Values, Write
 from strandline.sql.syntax import Expression
 from strandline.sql.tokens import NAME, WORD
 
-__all__ = ["read_delete", "read_update", "read_write"]
+__all__ = ["read_delete", "read_query", "read_update", "read_write"]
 
 WRITE_FORM = "UPSERT | INSERT | REPLACE INTO table [(columns)] VALUES (values), ... | SELECT ..."
 UPDATE_FORM = "UPDATE table SET column = expression, ... [WHERE condition]"
@@ -51,8 +51,13 @@ def _read_columns(cursor: TokenCursor) -> tuple[str, ...] | None:
 def _read_source(cursor: TokenCursor, columns: tuple[str, ...] | None) -> Values | Query:
     if cursor.accept("VALUES"):
         return _read_values(cursor, columns)
+    return read_query(cursor, "VALUES or SELECT" if columns else "(columns), VALUES or SELECT")
+
+
+def read_query(cursor: TokenCursor, expected: str = "SELECT") -> Query:
+    """Read a query up to the end of the statement."""
     if cursor.peek().key not in (*_QUERY_WORDS, "("):
-        raise cursor.fault("expected VALUES or SELECT" if columns else "expected (columns), VALUES or SELECT")
+        raise cursor.fault(f"expected {expected}")
     return query_of(cursor.source, cursor.rest())
 
 

@@ -118,7 +118,8 @@ class CreateTable(Statement):
     """CREATE TABLE.
 
     ``partition_at_keys`` has one tuple per split point: a prefix of the key as Python values. ``settings``
-    are all settings except the two for partitions.
+    are all settings except the two for partitions. ``source``: the query of CREATE TABLE ... AS; ``columns``
+    then give only the types of columns that should not get those of the query.
     """
 
     path: str
@@ -130,6 +131,7 @@ class CreateTable(Statement):
     uniform_partitions: int | None = None
     if_not_exists: bool = False
     settings: tuple[Setting, ...] = ()
+    source: Query | None = None
 
 
 @dataclass(frozen=True)

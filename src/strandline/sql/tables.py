@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from strandline.model import IndexDef, IndexKind
+from strandline.sql.changes import read_query
 from strandline.sql.cursor import TokenCursor
 from strandline.sql.evaluate.literals import NotConstant, literal
 from strandline.sql.settings import read_setting_value, read_settings
@@ -34,7 +35,7 @@ _INDEX_FORM = "INDEX name GLOBAL [UNIQUE] [SYNC | ASYNC] ON (columns) [COVER (co
 CREATE_FORM = (
     "CREATE TABLE [IF NOT EXISTS] table (column type [NOT NULL], ..., PRIMARY KEY (columns), "
     f"{_INDEX_FORM}, ...) "
-    "[WITH (PARTITION_AT_KEYS = (key, ...), UNIFORM_PARTITIONS = n)]"
+    "[WITH (PARTITION_AT_KEYS = (key, ...), UNIFORM_PARTITIONS = n)] [AS SELECT ...]"
 )
 ALTER_FORM = (
     "ALTER TABLE table ADD COLUMN column type | DROP COLUMN column "
@@ -52,8 +53,9 @@ def read_create_table(cursor: TokenCursor) -> CreateTable:
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     path = cursor.path()
     if cursor.sees("AS"):
-        raise cursor.unsupported(
-            "CREATE TABLE ... AS SELECT", "Create the table with its key first, then UPSERT INTO it."
+        raise cursor.fault(
+            "expected ( with the PRIMARY KEY",
+            f"Name the key before AS: CREATE TABLE {path.lstrip('/')} (PRIMARY KEY (column)) AS SELECT ...",
         )
     cursor.expect("(")
     columns: list[ColumnDef] = []
@@ -79,7 +81,9 @@ def read_create_table(cursor: TokenCursor) -> CreateTable:
             "expected PRIMARY KEY (columns) in the list of columns", token=cursor.tokens[cursor.at - 1]
         )
     keys, uniform, settings = _read_table_settings(cursor)
-    cursor.expect_end()
+    source = read_query(cursor) if cursor.accept("AS") else None
+    if source is None:
+        cursor.expect_end()
     return CreateTable(
         path,
         tuple(columns),
@@ -89,6 +93,7 @@ def read_create_table(cursor: TokenCursor) -> CreateTable:
         uniform_partitions=uniform,
         if_not_exists=if_not_exists,
         settings=settings,
+        source=source,
     )
 
 

@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 from strandline import names
 from strandline.catalog import bulk_paths, commits, definitions, paths, tables
 from strandline.catalog.commits import Basis
+from strandline.catalog.definitions import TableDefinition
 from strandline.catalog.tables import TableBody, TableInfo
 from strandline.catalog.transactions import Writer
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed, Unsupported
@@ -32,22 +33,32 @@ MAX_PARTITIONS = 10_000
 
 def create_table(runtime: Runtime, statement: st.CreateTable) -> int | None:
     """Create the table; return its step, or None if it exists and IF NOT EXISTS is given."""
+    new = define_table(statement)
+    with runtime.catalog.write() as tx:
+        if statement.if_not_exists and table_exists(tx.conn, statement.path):
+            return None
+        definitions.create(tx, new)
+        return tx.step
+
+
+def define_table(statement: st.CreateTable) -> TableDefinition:
+    """Return the table that a statement creates; refuse a definition that no table can have."""
     names.check_place(statement.path)
     for component in names.split(statement.path):
         paths.check_own_name(component, "table")
     table = _schema(statement)
-    indexes = [_resolve_index(table, index, statement.path) for index in statement.indexes]
+    indexes = tuple(_resolve_index(table, index, statement.path) for index in statement.indexes)
     for place, index in enumerate(indexes):
         _check_index(table, index, [i.name for i in indexes[:place]])
-    with runtime.catalog.write() as tx:
-        if statement.if_not_exists and (found := paths.find(tx.conn, statement.path)) is not None:
-            if found.type != "table":
-                raise AlreadyExists(
-                    f"{statement.path} already exists and is {names.with_article(found.type)}"
-                )
-            return None
-        definitions.create(tx, statement.path, table, indexes=indexes)
-        return tx.step
+    return TableDefinition(statement.path, table, indexes)
+
+
+def table_exists(conn: Connection, path: str) -> bool:
+    """Return whether there is a table; refuse a path of another kind."""
+    found = paths.find(conn, path)
+    if found is not None and found.type != "table":
+        raise AlreadyExists(f"{path} already exists and is {names.with_article(found.type)}")
+    return found is not None
 
 
 def drop_table(runtime: Runtime, statement: st.DropTable) -> int | None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from strandline.catalog import commits
-from strandline.catalog.snapshots import Moment, Named, TableAt
+from strandline.catalog.definitions import TableDefinition
+from strandline.catalog.paths import READY
+from strandline.catalog.snapshots import Moment, Named, TableAt, impl_path
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.errors import InvalidArgument
-from strandline.model import Chain, Key, Segment, State
+from strandline.model import Chain, Key, Segment, State, TableSchema
 from strandline.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -61,6 +64,7 @@ class Snapshot:
         self._at = step
         self._named = tuple(named)
         self._taken: Moment | None = None
+        self._planned_ids = itertools.count(-1, -1)
 
     def take(self) -> Moment:
         """Fix the step and read the named tables, if that has not happened yet."""
@@ -80,6 +84,33 @@ class Snapshot:
     def index(self, table: TableView, ref: IndexRef) -> TableView:
         """Return the implementation table of an index of a table, found by its id instead of its path."""
         return _view(self._runtime.moments.index(self.take(), table.info, ref))
+
+    def plan(self, new: TableDefinition) -> TableView:
+        """Add an empty table that will be created. Its ids, and those of its indexes, are negative."""
+        moment, ids = self.take(), self._planned_ids
+        refs = tuple(
+            IndexRef.of(index, index_id=next(ids), impl_id=next(ids), version=1) for index in new.indexes
+        )
+
+        def add(id_: int, path: str, schema: TableSchema, indexes: tuple[IndexRef, ...] = ()) -> TableAt:
+            info = TableInfo(
+                id=id_,
+                path=path,
+                version=1,
+                state=READY,
+                operation_id=None,
+                created_step=moment.step,
+                schema=schema,
+                indexes=indexes,
+            )
+            moment.refused.pop(path, None)
+            moment.tables[path] = TableAt(info, Chain((), moment.step))
+            return moment.tables[path]
+
+        table = add(next(ids), new.path, new.schema, refs)
+        for ref in refs:
+            add(ref.impl_id, impl_path(table.info, ref), ref.definition.impl_schema(new.schema))
+        return _view(table)
 
     def note(self, segments: Iterable[Segment]) -> None:
         """Protect further segments, which were found in another way, from garbage collection."""

@@ -20,11 +20,13 @@ import pyarrow as pa
 
 from strandline import names
 from strandline.cancellation import phase, shield
-from strandline.catalog import chains, commits, paths, write_dedup
+from strandline.catalog import chains, commits, definitions, paths, write_dedup
 from strandline.catalog.commits import Basis, TableChange
 from strandline.catalog.conflicts import RowsChanged
+from strandline.catalog.definitions import TableDefinition
 from strandline.catalog.snapshots import Named
 from strandline.catalog.tables import IndexRef, TableInfo
+from strandline.catalog.transactions import Writer
 from strandline.catalog.write_dedup import AlreadyApplied
 from strandline.errors import InvalidArgument, StrandlineError, Unavailable
 from strandline.model import PENDING, Digest, Segment, TableSchema
@@ -60,14 +62,19 @@ class _Pending:
     """The whole table was read, so any commit to it is a conflict."""
 
     @property
+    def is_new(self) -> bool:
+        """Whether the commit creates the table, so that others cannot have changed it."""
+        return self.info.id < 0
+
+    @property
     def depends_on(self) -> int | None:
         """The step of the rows on which the changes depend; None if the index has no own check."""
-        return None if self.follows and self.unique is None else self.read_step
+        return None if self.is_new or (self.follows and self.unique is None) else self.read_step
 
     @property
     def is_proved(self) -> bool:
         """Whether the commit checks this table for changes by others."""
-        return self.depends_on is not None or self.whole or bool(self.keys)
+        return not self.is_new and (self.depends_on is not None or self.whole or bool(self.keys))
 
 
 def check_writable(path: str, view: TableView) -> None:
@@ -98,6 +105,7 @@ class Transaction(Reader):
     def __init__(self, runtime: Runtime, named: Iterable[Named] = ()) -> None:
         super().__init__(runtime, Snapshot(runtime, named=named))
         self._pending: dict[int, _Pending] = {}
+        self._new: list[tuple[TableInfo, TableDefinition]] = []
         self._statement = 0
         self._application: tuple[str, int, int] | None = None
         self.rows_changed = 0
@@ -119,6 +127,14 @@ class Transaction(Reader):
     def writable(self, path: str) -> TableView:
         view = self.view(path)
         check_writable(path, view)
+        return view
+
+    def create(self, table: TableDefinition) -> TableView:
+        """Return a new, empty table. The commit creates it, with the rows that were written to it."""
+        with self.runtime.catalog.read() as conn:
+            definitions.check_free(conn, table.path)
+        view = self.snapshot.plan(table)
+        self._new.append((view.info, table))
         return view
 
     def read_keys(self, view: TableView, keys: Keys) -> None:
@@ -162,14 +178,15 @@ class Transaction(Reader):
 
         def indexes() -> dict[str, TableSchema]:
             for ref in view.info.indexes:
-                if ref.definition.is_sync:
+                # An asynchronous index of a new table follows from the step of its creation on.
+                if ref.definition.is_sync or view.info.id < 0:
                     impls[ref.definition.name] = self.snapshot.index(view, ref)
             return {name: impl.info.schema for name, impl in impls.items()}
 
         target = Target(
             state=view.state,
             indexes=indexes,
-            name=lambda index: self.runtime.session.file_name((impls[index] if index else view).info.id),
+            name=lambda index: self._file_name((impls[index] if index else view).info),
             reads=lambda keys: self.read_keys(view, keys),
         )
         with phase(f"writing {view.info.path}"):
@@ -223,7 +240,7 @@ class Transaction(Reader):
         """
         self.is_over = True
         changed = [p for p in self._pending.values() if p.segments]
-        if not changed:
+        if not changed and not self._new:
             return None
         for pending in changed:
             if len({s.upto for s in pending.segments}) > 1:
@@ -237,7 +254,9 @@ class Transaction(Reader):
             ]
             # Tables that were only read are checked, too: the written rows may depend on them.
             only_read = [
-                p for p in self._pending.values() if (p.follows or not p.segments) and (p.whole or p.keys)
+                p
+                for p in self._pending.values()
+                if not p.is_new and (p.follows or not p.segments) and (p.whole or p.keys)
             ]
             reads = [Basis(p.info.id, p.info.version, p.read_step) for p in only_read]
             try:
@@ -256,9 +275,10 @@ class Transaction(Reader):
         decided = False
         try:
             with self.runtime.catalog.write() as tx:
+                self._create_tables(tx, parts)
                 if self._application is not None:
                     write_dedup.note(tx, *self._application)
-                step = commits.commit(tx, parts, reads)
+                step = commits.commit(tx, [part for part in parts if part.table_id > 0], reads)
                 decided = True
         except StrandlineError as error:
             if not decided:
@@ -269,6 +289,20 @@ class Transaction(Reader):
                 "Check whether the rows are there before you repeat the statement.",
             ) from error
         return step
+
+    def _create_tables(self, tx: Writer, parts: Iterable[TableChange]) -> None:
+        """Create the new tables with their rows."""
+        rows = {part.table_id: part for part in parts}
+        for info, table in self._new:
+            planned: dict[str | None, int] = {
+                None: info.id,
+                **{ref.name: ref.impl_id for ref in info.indexes},
+            }
+            found = {name: rows[id_] for name, id_ in planned.items() if id_ in rows}
+            made = definitions.create(tx, table, {name: part.delta for name, part in found.items()})
+            ids: dict[str | None, int] = {None: made.id, **{ref.name: ref.impl_id for ref in made.indexes}}
+            for name, part in found.items():
+                chains.attach(tx, ids[name], chains.insert_segments(tx, part.segments, tx.step), tx.step)
 
     def abort(self) -> None:
         """Discard the changes and remove their files. The garbage collector removes files left behind."""
@@ -287,8 +321,10 @@ class Transaction(Reader):
         self.runtime.store.discard(replaced)
 
     def _merge_small(self, info: TableInfo, segments: Sequence[Segment]) -> list[Segment]:
-        session = self.runtime.session
-        return list(self.runtime.store.collapse(info.schema, segments, lambda: session.file_name(info.id)))
+        return list(self.runtime.store.collapse(info.schema, segments, lambda: self._file_name(info)))
+
+    def _file_name(self, info: TableInfo) -> str:
+        return self.runtime.session.file_name(max(info.id, 0))  # A new table has no id before its commit.
 
     def _let_pass(self) -> None:
         """Advance ``read_step`` of all tables if later commits touch nothing that was read or written.

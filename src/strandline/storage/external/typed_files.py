@@ -15,6 +15,7 @@ from strandline.errors import InvalidArgument, StrandlineError, Unsupported
 from strandline.storage.external.locations import File
 from strandline.types import Type, parse_type
 from strandline.types.arrays import array_from_user, check_source
+from strandline.types.inference import plain_type, type_of_arrow
 
 __all__ = ["ArrowFiles", "ParquetFiles", "Typed", "TypedBatches"]
 
@@ -84,7 +85,7 @@ class Typed(ABC):
                 kind = each.schema.field(name).type
                 if not (type_.kind == "json" and _is_nested(kind)):
                     with _told(each.name):
-                        check_source(type_, _plain(kind), name)
+                        check_source(type_, plain_type(kind), name)
             for batch in _read(each):
                 arrays = [
                     _column(each.name, before, (name, type_, batch.column(name)), name in not_null)
@@ -211,58 +212,15 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return a type without wrappers (extension, dictionary, run-end encoding)."""
-    while True:
-        if isinstance(kind, pa.BaseExtensionType):
-            kind = kind.storage_type
-        elif pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
-            kind = kind.value_type
-        else:
-            return kind
-
-
 def _is_nested(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_nested(_plain(kind)))
+    return bool(pa.types.is_nested(plain_type(kind)))
 
 
 def _type_of(given: pa.DataType, file: str, column: str) -> Type:
-    kind = _plain(given)
-    if pa.types.is_nested(kind):
-        return parse_type("Json")
-    if pa.types.is_decimal(kind) and kind.precision <= 38 and kind.scale >= 0:
-        return parse_type(f"Decimal({kind.precision},{kind.scale})")
-    for test, name in _NAMES:
-        if test(kind):
-            return parse_type(name)
-    raise Unsupported(
-        f"{file}: column {column} is {given}, which no type can hold",
-        "Convert or omit the column.",
-    )
-
-
-_T = pa.types
-_NAMES: tuple[tuple[Any, str], ...] = (
-    (_T.is_boolean, "Bool"),
-    (_T.is_int8, "Int8"),
-    (_T.is_int16, "Int16"),
-    (_T.is_int32, "Int32"),
-    (_T.is_int64, "Int64"),
-    (_T.is_uint8, "Uint8"),
-    (_T.is_uint16, "Uint16"),
-    (_T.is_uint32, "Uint32"),
-    (_T.is_uint64, "Uint64"),
-    (_T.is_float16, "Float"),
-    (_T.is_float32, "Float"),
-    (_T.is_float64, "Double"),
-    (_T.is_date, "Date"),
-    (_T.is_timestamp, "Timestamp"),
-    (_T.is_string, "Utf8"),
-    (_T.is_large_string, "Utf8"),
-    (_T.is_string_view, "Utf8"),
-    (_T.is_null, "Utf8"),
-    (_T.is_binary, "String"),
-    (_T.is_large_binary, "String"),
-    (_T.is_binary_view, "String"),
-    (_T.is_fixed_size_binary, "String"),
-)
+    found = type_of_arrow(given)
+    if found is None:
+        raise Unsupported(
+            f"{file}: column {column} is {given}, which no type can hold",
+            "Convert or omit the column.",
+        )
+    return found

@@ -1,0 +1,232 @@
+"""Create a table with rows in one commit: ``db.create_table`` and CREATE TABLE ... AS SELECT."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from strandline import names
+from strandline.api.caller_rows import CallerFrame, read_caller_rows
+from strandline.api.result import Result
+from strandline.errors import InvalidArgument, PreconditionFailed, Unsupported
+from strandline.model import IndexDef
+from strandline.sql import statements as st
+from strandline.sql.query import Query
+from strandline.sql.tokens import quote
+from strandline.tables import ddl, read, write
+from strandline.tables.transaction import Transaction
+from strandline.types import Type
+from strandline.types.arrays import outgoing, python_to_array
+from strandline.types.inference import type_of_arrow
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from strandline.api.database import Database
+
+__all__ = ["Index", "create_table", "create_with_rows", "suggest_create_table"]
+
+
+@dataclass(frozen=True)
+class Index:
+    """A global index of a new table.
+
+    Args:
+        name: its name in the table.
+        columns: the indexed columns.
+        cover: columns that queries can read from the index alone.
+        unique: refuse a row whose indexed columns another row has.
+        asynchronous: follow the table later, instead of in the same commit.
+    """
+
+    name: str
+    columns: Sequence[str]
+    _: KW_ONLY
+    cover: Sequence[str] = ()
+    unique: bool = False
+    asynchronous: bool = False
+
+    def definition(self) -> IndexDef:
+        """Return the definition for the catalog."""
+        for given, what in ((self.columns, "columns"), (self.cover, "cover")):
+            if isinstance(given, str):
+                raise InvalidArgument(
+                    f"{what} of the index {self.name!r} is a text", f"Pass a list: {what}=[{given!r}]."
+                )
+        if self.unique and self.asynchronous:
+            raise Unsupported(
+                f"the index {self.name!r} is unique and asynchronous",
+                "Leave asynchronous out: an index that follows later cannot refuse a row.",
+            )
+        return IndexDef(
+            name=self.name,
+            kind="GLOBAL ASYNC" if self.asynchronous else "GLOBAL SYNC",
+            columns=tuple(self.columns),
+            cover=tuple(self.cover),
+            unique=self.unique,
+        )
+
+
+def create_table(
+    db: Database,
+    path: str,
+    data: Any,
+    *,
+    key: Sequence[str],
+    indexes: Sequence[Index],
+    types: Mapping[str, str],
+    if_not_exists: bool,
+) -> bool:
+    """Create a table with the columns and rows of ``data``; return whether it was created."""
+    if isinstance(key, str):
+        raise InvalidArgument("key is a text, not a list of columns", f"Pass a list: key=[{key!r}].")
+    statement = st.CreateTable(
+        names.normalize(path),
+        tuple(st.ColumnDef(name, type_) for name, type_ in types.items()),
+        tuple(key),
+        indexes=tuple(index.definition() for index in indexes),
+        if_not_exists=if_not_exists,
+    )
+    rows = data.empty_table() if isinstance(data, pa.Schema) else read_caller_rows("INSERT", data)
+    if isinstance(rows, list):
+        rows = _table_of_dicts(rows)
+    return create_with_rows(db, statement, rows).step is not None
+
+
+def create_with_rows(
+    db: Database, statement: st.CreateTable, source: CallerFrame | pa.Table | Query
+) -> Result:
+    """Create a table with rows of a caller or of a query, in one commit.
+
+    Columns of ``statement`` give types; every other column gets the type that holds the values of the source.
+    """
+    _refuse_in_transaction(db)
+    db.note_change()
+
+    def run(tx: Transaction) -> None:
+        if statement.if_not_exists:
+            with db.runtime.catalog.read() as conn:
+                if ddl.table_exists(conn, statement.path):
+                    return
+        if isinstance(source, Query):
+            rows, types = _select(tx, source)
+        else:
+            rows, types = source, _types_in(source.schema)
+        view = tx.create(ddl.define_table(replace(statement, columns=_columns(statement, types))))
+        if isinstance(rows, CallerFrame):
+            rows.write(tx, view, "INSERT")
+        elif isinstance(rows, pa.Table):
+            write.write_arrow(tx, view, "INSERT", rows)
+        else:
+            tx.write(view, "INSERT", rows)
+
+    keep = source.keep if isinstance(source, CallerFrame) else lambda tx: None
+    step, changed = db.transact(run, before_abort=keep)
+    return Result(step=step, rows_changed=changed)
+
+
+def _refuse_in_transaction(db: Database) -> None:
+    """Refuse to create a table inside an open transaction, which cannot be undone for the catalog."""
+    if db.current_transaction() is not None:
+        raise PreconditionFailed(
+            "a table cannot be created inside a transaction", "Create it before or after the transaction."
+        )
+
+
+def suggest_create_table(path: str, data: CallerFrame | pa.Table | Sequence[Any]) -> str:
+    """Return a hint with the statement that creates a missing table for these rows."""
+    rows = data if isinstance(data, CallerFrame | pa.Table) else _table_of_dicts(data)
+    types = _types_in(rows.schema)
+    key = next(iter(types))
+    columns = ", ".join(
+        f"{quote(name)} {type_.name}{' NOT NULL' if name == key else ''}" for name, type_ in types.items()
+    )
+    table = quote(path.lstrip("/"))
+    return (
+        f"Create it with the key that fits: CREATE TABLE {table} ({columns}, PRIMARY KEY ({quote(key)})); or "
+        f"create it with its rows: db.create_table({path!r}, data, key=[{key!r}])."
+    )
+
+
+def _columns(statement: st.CreateTable, types: Mapping[str, Type]) -> tuple[st.ColumnDef, ...]:
+    """Return the columns of the new table: those of the rows, with the types that the statement gives."""
+    given = {names.column(column.name, list(types), "the data"): column for column in statement.columns}
+    key = {names.column(name, list(types), "the data") for name in statement.key}
+    return tuple(
+        st.ColumnDef(
+            name,
+            given[name].type if name in given else type_.name,
+            name in key or (name in given and given[name].not_null),
+        )
+        for name, type_ in types.items()
+    )
+
+
+def _types_in(schema: pa.Schema) -> dict[str, Type]:
+    doubled = [name for name in schema.names if schema.names.count(name) > 1]
+    if doubled:
+        raise InvalidArgument(f"two columns are named {doubled[0]}", "Give each column its own name.")
+    return {field.name: _type_of(field) for field in schema}
+
+
+def _type_of(field: pa.Field) -> Type:
+    found = type_of_arrow(field.type)
+    if found is None:
+        raise Unsupported(
+            f"column {field.name} is {field.type}, which no type can hold", "Convert or omit the column."
+        )
+    return found
+
+
+def _select(tx: Transaction, query: Query) -> tuple[pa.Table | DataFrame, dict[str, Type]]:
+    """Return the rows of a query in a transaction, and the types of its columns.
+
+    A column that has the name and the Spark type of a column of a queried table gets the type of that column:
+    Spark has no unsigned types.
+    """
+    found = read.select(tx, query)
+    if found.rows is not None and found.types is not None:
+        types = dict(zip(found.columns, found.types, strict=True))
+        arrays = [
+            outgoing(type_, python_to_array(type_, [row[i] for row in found.rows]))
+            for i, type_ in enumerate(types.values())
+        ]
+        return pa.table(arrays, list(types)), types
+    frame = found.frame()
+    inferred = _types_in(CallerFrame(frame).schema)
+    own = {
+        column.name: column.type
+        for ref in query.tables
+        if ref.is_now
+        for column in tx.view(ref.path).info.schema.columns
+    }
+    return frame, {
+        name: own[name] if name in own and own[name].spark == type_.spark else type_
+        for name, type_ in inferred.items()
+    }
+
+
+def _table_of_dicts(rows: Sequence[Any]) -> pa.Table:
+    found = [row.asDict() if hasattr(row, "asDict") else row for row in rows]
+    for number, row in enumerate(found):
+        if not isinstance(row, Mapping):
+            raise InvalidArgument(
+                f"row {number} is a {type(row).__name__}, not a dict",
+                "Pass dicts that map column names to values.",
+            )
+    columns = list(dict.fromkeys(name for row in found for name in row))
+    if not columns:
+        raise InvalidArgument(
+            "there are no rows to take columns from",
+            "Pass an Arrow schema, or create the table with CREATE TABLE.",
+        )
+    try:
+        return pa.table([pa.array([row.get(name) for row in found]) for name in columns], columns)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        raise InvalidArgument(
+            f"the values of a column have different types: {error}",
+            "Pass an Arrow table, or create the table with CREATE TABLE first.",
+        ) from None
