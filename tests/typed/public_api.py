@@ -28,6 +28,7 @@ from strandline import (
     Entry,
     FilePlan,
     FilePlanPart,
+    Index,
     Keep,
     LastBackup,
     LastVerification,
@@ -83,6 +84,16 @@ def write_rows(db: Database) -> None:
     with db.transaction() as transaction:
         assert_type(transaction, Database)
         db.sql("UPSERT INTO customers (id, name) VALUES (:id, :name)", {"id": 1, "name": "Ada"})
+    made = db.create_table(
+        "made",
+        [{"id": 1, "v": "a"}],
+        key=["id"],
+        indexes=[Index("by_v", ["v"], cover=[], unique=True, asynchronous=False)],
+        types={"id": "Uint64"},
+        if_not_exists=True,
+    )
+    assert_type(made, Table)
+    db.sql("DROP TABLE made")
     scan = table.scan(["id"], "total > :least", params={"least": 10}, view="by_total", at=db.step)
     assert_type(scan, Scan)
     assert scan.rows(10) == [(2,)]

@@ -13,11 +13,13 @@ from strandline.storage.rows import Mode, Outcome
 from strandline.tables import write
 from strandline.tables.snapshot import TableView
 from strandline.tables.transaction import Transaction
+from strandline.types import Type
+from strandline.types.inference import type_of_arrow, type_of_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["CallerFrame", "read_caller_rows"]
+__all__ = ["CallerFrame", "columns_of_table", "read_caller_rows"]
 
 
 class CallerFrame:
@@ -31,13 +33,11 @@ class CallerFrame:
         self._written: tuple[TableSchema, tuple[str, ...], Outcome] | None = None
 
     @property
-    def schema(self) -> pa.Schema:
-        """The columns with their Arrow types."""
+    def columns(self) -> list[tuple[str, Type | None]]:
+        """The columns, with the types that hold their values, if there are any."""
         if isinstance(self._rows, pa.Table):
-            return self._rows.schema
-        from pyspark.sql.pandas.types import to_arrow_schema  # Imported late: it loads PySpark.
-
-        return to_arrow_schema(self._rows.schema)
+            return columns_of_table(self._rows)
+        return [(name, type_of_spark(kind)) for name, kind in self._rows.dtypes]
 
     def write(self, tx: Transaction, view: TableView, mode: Mode) -> None:
         if isinstance(self._rows, pa.Table):
@@ -52,6 +52,11 @@ class CallerFrame:
             return
         self._rows = tx.runtime.store.read_given(*self._written)
         self._written = None
+
+
+def columns_of_table(rows: pa.Table) -> list[tuple[str, Type | None]]:
+    """Return the columns of Arrow data, with the types that hold their values, if there are any."""
+    return [(field.name, type_of_arrow(field.type)) for field in rows.schema]
 
 
 def read_caller_rows(mode: Mode, data: Any) -> CallerFrame | pa.Table | list[Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strandline import names
-from strandline.api.caller_rows import CallerFrame, read_caller_rows
+from strandline.api.caller_rows import CallerFrame, columns_of_table, read_caller_rows
 from strandline.api.result import Result
 from strandline.errors import InvalidArgument, PreconditionFailed, Unsupported
 from strandline.model import IndexDef
@@ -20,7 +20,6 @@ from strandline.tables import ddl, read, write
 from strandline.tables.transaction import Transaction
 from strandline.types import Type
 from strandline.types.arrays import outgoing, python_to_array
-from strandline.types.inference import type_of_arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -114,7 +113,7 @@ def create_with_rows(
         if isinstance(source, Query):
             rows, types = _select(tx, source)
         else:
-            rows, types = source, _types_in(source.schema)
+            rows, types = source, _types_of(source)
         view = tx.create(ddl.define_table(replace(statement, columns=_columns(statement, types))))
         if isinstance(rows, CallerFrame):
             rows.write(tx, view, "INSERT")
@@ -139,7 +138,7 @@ def _refuse_in_transaction(db: Database) -> None:
 def suggest_create_table(path: str, data: CallerFrame | pa.Table | Sequence[Any]) -> str:
     """Return a hint with the statement that creates a missing table for these rows."""
     rows = data if isinstance(data, CallerFrame | pa.Table) else _table_of_dicts(data)
-    types = _types_in(rows.schema)
+    types = _types_of(rows)
     key = next(iter(types))
     columns = ", ".join(
         f"{quote(name)} {type_.name}{' NOT NULL' if name == key else ''}" for name, type_ in types.items()
@@ -165,19 +164,17 @@ def _columns(statement: st.CreateTable, types: Mapping[str, Type]) -> tuple[st.C
     )
 
 
-def _types_in(schema: pa.Schema) -> dict[str, Type]:
-    doubled = [name for name in schema.names if schema.names.count(name) > 1]
-    if doubled:
-        raise InvalidArgument(f"two columns are named {doubled[0]}", "Give each column its own name.")
-    return {field.name: _type_of(field) for field in schema}
-
-
-def _type_of(field: pa.Field) -> Type:
-    found = type_of_arrow(field.type)
-    if found is None:
-        raise Unsupported(
-            f"column {field.name} is {field.type}, which no type can hold", "Convert or omit the column."
-        )
+def _types_of(source: CallerFrame | pa.Table) -> dict[str, Type]:
+    """Return the types of the columns; refuse columns that no table can have."""
+    found: dict[str, Type] = {}
+    for name, type_ in source.columns if isinstance(source, CallerFrame) else columns_of_table(source):
+        if type_ is None:
+            raise Unsupported(
+                f"column {name} has values that no column type can hold", "Convert or omit the column."
+            )
+        if name in found:
+            raise InvalidArgument(f"two columns are named {name}", "Give each column its own name.")
+        found[name] = type_
     return found
 
 
@@ -196,7 +193,7 @@ def _select(tx: Transaction, query: Query) -> tuple[pa.Table | DataFrame, dict[s
         ]
         return pa.table(arrays, list(types)), types
     frame = found.frame()
-    inferred = _types_in(CallerFrame(frame).schema)
+    inferred = _types_of(CallerFrame(frame))
     own = {
         column.name: column.type
         for ref in query.tables

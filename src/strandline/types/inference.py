@@ -1,4 +1,4 @@
-"""The column type that holds the values of an Arrow type."""
+"""The column type that holds the values of a type of Arrow or Spark."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from strandline.errors import InvalidArgument
 from strandline.types.names import Type, parse_type
 
-__all__ = ["plain_type", "type_of_arrow"]
+__all__ = ["plain_type", "type_of_arrow", "type_of_spark"]
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
@@ -32,6 +33,15 @@ def type_of_arrow(given: pa.DataType) -> Type | None:
     return next((parse_type(name) for test, name in _NAMES if test(kind)), None)
 
 
+def type_of_spark(kind: str) -> Type | None:
+    """Return the type of a column with values of a Spark type, such as ``bigint``; None if there is none."""
+    try:
+        return parse_type(_SPARK.get(kind, kind))
+    except InvalidArgument:
+        return None
+
+
+_SPARK = {"timestamp_ntz": "Timestamp", "void": "Utf8"}
 _T = pa.types
 _NAMES: tuple[tuple[Any, str], ...] = (
     (_T.is_boolean, "Bool"),
