@@ -1,16 +1,27 @@
-"""Write Parquet files in memory, with encodings chosen from the first rows."""
+"""Write Parquet files in memory, with encodings chosen from the first rows.
+
+Every column of a segment file has a field id, so that other programs can follow a renamed column.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from strandline.model import STEP
+from strandline.model import OP, STEP, WAS_HI, WAS_LO, TableSchema
 
-__all__ = ["ParquetFile"]
+__all__ = ["META_IDS", "ParquetFile", "field_ids"]
+
+META_IDS: Mapping[str, int] = {
+    OP: 2_000_000_001,
+    WAS_HI: 2_000_000_002,
+    WAS_LO: 2_000_000_003,
+    STEP: 2_000_000_004,
+}
+"""Field ids of the meta columns: above any column id, and below the ids that Iceberg reserves."""
 
 GROUP_BYTES = 2 << 20
 """Target size of a row group: wide rows make groups with fewer rows."""
@@ -23,20 +34,20 @@ class ParquetFile:
 
     Args:
         first: sample of the rows, under physical names.
-        values: names of the columns that are not part of the key.
+        schema: the schema of the table.
         most: maximum number of rows per group.
     """
 
-    def __init__(self, first: pa.Table, values: Sequence[str], most: int) -> None:
+    def __init__(self, first: pa.Table, schema: TableSchema, most: int) -> None:
         fitting = GROUP_BYTES * first.num_rows // max(first.nbytes, 1)
         self.group_rows: int = min(max(fitting, 256), most)
         self._sink = pa.BufferOutputStream()
         self._writer = pq.ParquetWriter(
             self._sink,
-            first.schema,
+            _add_field_ids(schema, first.schema),
             compression="zstd",
             # Not for keys: they are distinct or sorted, so a dictionary saves nothing and costs decoding.
-            use_dictionary=[name for name in (*values, STEP) if _repeats(first, name)] or False,
+            use_dictionary=[name for name in _value_names(schema) if _repeats(first, name)] or False,
             write_page_checksum=True,
         )
 
@@ -54,6 +65,20 @@ class ParquetFile:
         self.write(rows)
         self._writer.close()
         return bytes(self._sink.getvalue())
+
+
+def field_ids(schema: TableSchema) -> dict[str, int]:
+    """Return the field id of each column that a segment of a table may have, by physical name."""
+    return {**META_IDS, **{c.physical: c.id for c in schema.columns}}
+
+
+def _add_field_ids(schema: TableSchema, stored: pa.Schema) -> pa.Schema:
+    ids = field_ids(schema)
+    return pa.schema([f.with_metadata({"PARQUET:field_id": str(ids[f.name])}) for f in stored])
+
+
+def _value_names(schema: TableSchema) -> list[str]:
+    return [*(c.physical for c in schema.value_columns), STEP]
 
 
 def _repeats(rows: pa.Table, name: str) -> bool:

@@ -126,7 +126,7 @@ def write_segment(
         file, data = None, _to_stream(table)
     else:
         file = name if isinstance(name, str) else name()
-        data = ParquetFile(table, [c.physical for c in schema.value_columns], ROW_GROUP_ROWS).closed(table)
+        data = ParquetFile(table, schema, ROW_GROUP_ROWS).closed(table)
         files.write(file, data)
     return Segment(
         id=0,

@@ -94,13 +94,12 @@ def _files(
     schema: TableSchema, pieces: Iterable[pa.Table], most: int
 ) -> Iterator[tuple[bytes, int, tuple[Key | None, Key | None]]]:
     """Yield each file's content, its number of rows, and its first and last key."""
-    values = [c.physical for c in schema.value_columns]
     file, rows = None, 0
     lowest = highest = None
     for piece in pieces:
         stored = piece.rename_columns([schema[n].physical if n in schema else n for n in piece.column_names])
         if file is None:
-            file, waiting, rows = ParquetFile(stored, values, ROW_GROUP_ROWS), stored.slice(0, 0), 0
+            file, waiting, rows = ParquetFile(stored, schema, ROW_GROUP_ROWS), stored.slice(0, 0), 0
             lowest = ends_of(schema, piece)[0]
         highest = ends_of(schema, piece)[1]
         rows += piece.num_rows

@@ -50,7 +50,7 @@ NEEDED: Mapping[str, str] = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.writeLegacyFormat": "false",
-    "spark.sql.parquet.fieldId.write.enabled": "false",
+    "spark.sql.parquet.fieldId.write.enabled": "true",
     # Sorted output is split into many ranges first; adaptive execution then coalesces them to files of a good
     # size.
     "spark.sql.adaptive.enabled": "true",

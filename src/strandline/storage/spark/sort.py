@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -25,6 +26,7 @@ from strandline.model import (
     order,
 )
 from strandline.storage.arrow.segment_files import describe as describe_here
+from strandline.storage.parquet import field_ids
 from strandline.storage.rows import Written
 from strandline.storage.segment import ROW_GROUP_ROWS
 from strandline.storage.segment_cache import SegmentCache
@@ -118,9 +120,8 @@ def write_sorted(
             # Sorted last, so that Spark sees the order that partitionBy needs. Otherwise it would sort again,
             # by the partition alone.
             observed = observed.sortWithinPartitions(col(_CUT), *map(col, schema.key), *by_step)
-        chosen = [col(c.name).alias(c.physical) for c in schema.columns]
         try:
-            writer = observed.select(*chosen, *map(col, [*meta, *cuts])).write.options(**WRITING)
+            writer = observed.select(*_stored(schema, meta), *map(col, cuts)).write.options(**WRITING)
             writer.partitionBy(*cuts).parquet(spark_path(files.path(name_prefix)))
             sums = _observed_metrics(seen)
             form = Form(schema=schema, role=role, stepped=stepped, after=after, upto=upto, once=once)
@@ -139,6 +140,15 @@ def write_sorted(
         digest_from_sums(sums, _WAS) if _has_order(role, fresh) else Digest()
     )
     return Written(tuple(replace(s, fresh=fresh) for s in described), delta)
+
+
+def _stored(schema: TableSchema, meta: Sequence[str]) -> list[Column]:
+    """Return the columns of a segment file under their physical names, with their field ids."""
+    names = {c.name: c.physical for c in schema.columns} | {name: name for name in meta}
+    ids = field_ids(schema)
+    return [
+        col(name).alias(stored, metadata={"parquet.field.id": ids[stored]}) for name, stored in names.items()
+    ]
 
 
 def _observed_metrics(observation: Observation) -> Row | None:
