@@ -14,8 +14,7 @@ import pytest
 
 from strandline import Database
 from strandline.backups.collection import CollectionRecord, MergeRequest
-from strandline.backups.fold.compact_plan import sources
-from strandline.backups.fold.merge_plan import holder, runs
+from strandline.backups.fold.fold_plan import runs, sources
 from strandline.backups.record import chain_to, require_collection
 from strandline.backups.repository.repository import Repository
 from strandline.backups.retention.retention import kept_by_name
@@ -337,9 +336,11 @@ def test_which_increments_become_one(here: Story) -> None:
     assert kept_by_name(chain, parse_keep("KEEP WITHIN 9d"), here.db.runtime.clock.now()) == set(here.names)
     with here.db.runtime.catalog.read() as conn:
         found = {s.name: s for s in sources(conn, chain_to(chain, chain[-1].name), 1)}
-    assert holder(found["/t"], None) is None
-    assert holder(found["/t"], "/elsewhere") is None
-    assert holder(found["/dir/u"], None) == found["/dir/u"].held[0]
+    assert {name: s.is_shared(None) for name, s in found.items()} == {
+        "/t": False,
+        "/t/by_v": False,
+        "/dir/u": True,
+    }
 
 
 # --- what can go wrong --------------------------------------------------------------------------------------
@@ -353,7 +354,7 @@ def test_damage_is_found_and_nothing_is_changed(here: Story, connect: Callable[.
     db.sql("UPSERT INTO t (k, v) VALUES (32, 'two'); BACKUP c INCREMENTAL")
     db.collect()
     before, tree = records(db), picture(db)
-    with pytest.raises(Corrupted, match=r"lead /t to .* was recorded") as caught:
+    with pytest.raises(Corrupted, match=r"folds /t to .* was recorded") as caught:
         db.sql("COMPACT c INCREMENTS")
     assert "Nothing was changed" in caught.value.hint
     db.collect()

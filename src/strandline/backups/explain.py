@@ -11,10 +11,8 @@ from strandline.backups.backup.full import BackupBody
 from strandline.backups.backup.increment_plan import CutShard, Unchanged
 from strandline.backups.backup.incremental import IncrementBody
 from strandline.backups.collection import CLUSTER, CollectionRecord
-from strandline.backups.fold.compact_parts import CompactBody
-from strandline.backups.fold.compact_plan import FoldedShard
-from strandline.backups.fold.merge_parts import MergeBody
-from strandline.backups.fold.merge_plan import MergedShard
+from strandline.backups.fold.fold_parts import CompactBody, MergeBody
+from strandline.backups.fold.fold_plan import FoldedShard, MergedShard
 from strandline.backups.record import require_collection
 from strandline.backups.repository.upload import SendBody
 from strandline.catalog import chains, sizes
@@ -25,6 +23,7 @@ from strandline.names import count
 from strandline.operations.copy import CopiedTable
 from strandline.operations.dry_run import rehearse
 from strandline.operations.kind import Kind, PartPlan, Plan
+from strandline.records import Record
 from strandline.runtime import Runtime
 from strandline.storage.store import Store
 
@@ -150,16 +149,7 @@ def _compact(
         return
     folded = count(body.increments, "increment")
     yield _Told("compact", body.backup, f"becomes a full backup: {folded} folded into what they build on")
-    among = sum(part.bytes or 0 for part in plan.parts)
-
-    def folds(shard: FoldedShard) -> Here:
-        schema = require_id(conn, shard.staging_id).record(TableBody).schema
-        chain = Chain(tuple(_segments(conn, shard)), body.step)
-        state = State(schema, chain, shard.within)
-        return lambda store: store.streams(state, among, ordered=True)
-
-    yield from _explain_fold(plan.parts, lambda part: folds(part.body))  # type: ignore[arg-type]
-    yield from _at(body.root)
+    yield from _explain_fold(conn, plan)
 
 
 def _merge(
@@ -170,13 +160,7 @@ def _merge(
     if not plan.body.runs:
         yield _Told("nothing", request.collection, "no two increments can become one")
         return
-
-    def merges(part: PartPlan) -> Here:
-        assert isinstance(part.body, MergedShard)
-        return _explain_slices(list(_segments(conn, part.body.shard)))
-
-    yield from _explain_fold(plan.parts, merges)
-    yield from _at(plan.body.root)
+    yield from _explain_fold(conn, plan)
 
 
 def _send(
@@ -199,19 +183,23 @@ _LOOKS: Mapping[type, Callable[[Connection, Plan[Any, Any], Any, CollectionRecor
 }
 
 
-def _explain_fold(parts: Iterable[PartPlan], here: Callable[[PartPlan], Here]) -> Iterator[_Told]:
-    for path, found in _by_path(p for p in parts if p.shard is not None).items():
-        yield _Told("fold", path, _shards(found), [here(part) for part in found])
+def _explain_fold(conn: Connection, plan: Plan[CompactBody, Any] | Plan[MergeBody, Any]) -> Iterator[_Told]:
+    among = sum(part.bytes or 0 for part in plan.parts)
 
+    def folds(body: Record) -> Here:
+        assert isinstance(body, FoldedShard | MergedShard)
+        shard = body.shard
+        found = [s for each in shard.slices for s in chains.load(conn, *each).narrow(shard.within).segments]
+        if isinstance(body, MergedShard):
+            return _explain_slices(found)
+        schema = require_id(conn, shard.staging_id).record(TableBody).schema
+        state = State(schema, Chain(tuple(found), shard.slices[-1][1]), shard.within)
+        return lambda store: store.streams(state, among, ordered=True)
 
-def _at(root: str | None) -> Iterator[_Told]:
-    if root is not None:
-        yield _Told("write", root, "only what was folded is sent")
-
-
-def _segments(conn: Connection, shard: FoldedShard) -> Iterator[Segment]:
-    for each in shard.slices:
-        yield from chains.load(conn, *each).narrow(shard.within).segments
+    for path, parts in _by_path(p for p in plan.parts if p.shard is not None).items():
+        yield _Told("fold", path, _shards(parts), [folds(part.body) for part in parts])
+    if plan.body.root is not None:
+        yield _Told("write", plan.body.root, "only what was folded is sent")
 
 
 def _explain_slices(segments: Sequence[Segment]) -> Here:

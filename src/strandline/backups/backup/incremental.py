@@ -25,7 +25,7 @@ from strandline.backups.backup.increment_plan import (
     plan_increment,
 )
 from strandline.backups.collection import BackupResult, CollectionRecord, CollectionRequest
-from strandline.backups.fold.compact_plan import compaction
+from strandline.backups.fold.fold_plan import compaction
 from strandline.backups.record import (
     BackupRecord,
     IndexRecord,

@@ -22,33 +22,20 @@ from strandline import records
 from strandline.backups.backup.full import check_ours
 from strandline.backups.chain import find_chain
 from strandline.backups.collection import CollectionRecord, CollectionRequest, MergeRequest
-from strandline.backups.fold.compact import STAGING, refuse_unsent
-from strandline.backups.fold.compact_parts import CompactProgress
-from strandline.backups.fold.compact_plan import FoldedSource, sources
-from strandline.backups.fold.merge_parts import (
-    MergeBody,
-    Merged,
-    MergedManifestPart,
-    MergePart,
-    MergeRun,
-    place,
-)
-from strandline.backups.fold.merge_plan import MergedManifest, holder, merge_shards, runs
+from strandline.backups.fold.fold_kind import FoldKind
+from strandline.backups.fold.fold_parts import CompactProgress, Folded, MergeBody, MergeRun
+from strandline.backups.fold.fold_plan import runs
 from strandline.backups.record import BackupRecord, backup_heads, require_backup, require_collection
-from strandline.backups.repository.repository_writer import Leases, WritingKind
 from strandline.backups.retention.retention import kept_by_name
-from strandline.catalog import bulk_paths, definitions, operations, paths, tables
-from strandline.catalog.bulk_paths import NewPath
+from strandline.catalog import definitions, operations, paths
 from strandline.catalog.operations import OperationRow
 from strandline.catalog.paths import Path, require_id
-from strandline.catalog.tables import TableBody
 from strandline.catalog.transactions import Writer
 from strandline.errors import InvalidArgument, StrandlineError
 from strandline.metrics import event
 from strandline.operations.engine import Engine
 from strandline.operations.kind import PartPlan, Plan, Planning
 from strandline.records import Record, later
-from strandline.runtime import Runtime
 from strandline.sql.retention_rules import parse_keep
 
 
@@ -67,92 +54,43 @@ class MergeResult(Record):
     warning: str | None = later()
 
 
-class MergeIncrements(WritingKind[MergeRequest, MergeBody, CompactProgress]):
+class MergeIncrements(FoldKind[MergeRequest, MergeBody]):
     """Operation that merges neighbouring increments."""
 
     name = "merge increments"
     needs_follower = False
-    request, body, progress = MergeRequest, MergeBody, CompactProgress
-
-    def __init__(self, runtime: Runtime, leases: Leases) -> None:
-        super().__init__(leases)
-        self.handlers = {
-            "merge": MergePart(runtime, leases),
-            "merged manifest": MergedManifestPart(runtime, leases),
-        }
-        self._shard_bytes = runtime.settings.shard_bytes
+    request, body = MergeRequest, MergeBody
+    manifest = "merged manifest"
 
     def plan(self, tx: Writer, run: Planning[MergeRequest]) -> Plan[MergeBody, CompactProgress]:
         path = require_collection(tx.conn, run.request.collection)
-        collection = path.record(CollectionRecord)
-        check_ours(path, collection)
+        check_ours(path, path.record(CollectionRecord))
         run.lock(tx, [path], "altering")
         chain = find_chain(tx.conn, path, run.request.backup)
         found = _runs(tx, path, chain, run.request.first)
-        root = chain[-1].stored
-        if found:
-            refuse_unsent(path, collection, chain[-1])
-        there = {backup.name: backup for backup in paths.backups(tx.conn, path)}
         parts: list[PartPlan] = []
-        for chained in found:
-            last = there[chained[-1].name]
-            run.lock(tx, [last], "altering")
-            run.lock(tx, [there[record.name] for record in chained[:-1]], "copying")
-            parts += self._shards(tx, run, chain, chained)
-            if root is not None:
-                parts.append(PartPlan("merged manifest", MergedManifest(backup=last.name), 1, path=last.path))
+        for first, *_, last in ([record.name for record in each] for each in found):
+            names = [record.name for record in chain]
+            parts += self.plan_run(tx, run, path, chain[: names.index(last) + 1], names.index(first))
         body = MergeBody(
             collection_id=path.id,
-            root=root,
-            runs=tuple(tuple(record.name for record in chained) for chained in found),
+            root=chain[-1].stored,
+            runs=tuple(tuple(record.name for record in each) for each in found),
         )
         total = sum(part.bytes or 0 for part in parts)
         return Plan(parts, body, CompactProgress(bytes=0, bytes_total=total))
 
-    def _shards(
-        self,
-        tx: Writer,
-        run: Planning[MergeRequest],
-        chain: Sequence[BackupRecord],
-        records: Sequence[BackupRecord],
-    ) -> list[PartPlan]:
-        """Create a staging path for each table and index that is folded, and return the parts."""
-        names, first, last = [record.name for record in chain], records[0], records[-1]
-        held = sources(tx.conn, chain[: names.index(last.name) + 1], names.index(first.name))
-        folded = [source for source in held if holder(source, last.stored) is None]
-        staging = self._staging(tx, run, last, folded)
-        return [
-            PartPlan("merge", shard, path=source.name, shard=number, bytes=shard.shard.bytes)
-            for source, path in zip(folded, staging, strict=True)
-            for number, shard in enumerate(merge_shards(source, path.id, self._shard_bytes, first.after_step))
-        ]
-
-    def _staging(
-        self, tx: Writer, run: Planning[MergeRequest], last: BackupRecord, folded: Sequence[FoldedSource]
-    ) -> list[Path]:
-        collection = require_collection(tx.conn, run.request.collection)
-        backup = next(p for p in paths.backups(tx.conn, collection) if p.name == last.name)
-        new = [
-            NewPath(backup, f"{STAGING}{source.target_id}", "table", TableBody(schema=source.schema))
-            for source in folded
-        ]
-        return bulk_paths.add(tx, new, step=last.step, state="creating", operation_id=run.id)
-
     def finish(self, tx: Writer, run: MergeRun) -> MergeResult:
-        """Attach the merged segments to the last increment of each run, and delete the other increments."""
+        """Make the merged segments the content of the last increment of each run, and delete the others."""
         body, size = run.body, 0
-        for names in body.runs:
-            found = Merged(tx.conn, run, names)
-            found.check()
-            size += found.record.bytes
-            place(tx, found)
-            digests = found.digests()
-            tables.set_first_digests(tx, digests)
-            bodies: dict[int, Record] = {p.id: p.record(TableBody) for p in paths.by_ids(tx.conn, digests)}
-            definitions.alter_all(tx, {**bodies, found.backup.id: found.record})
-            gone = [p.id for backup in found.swallowed for p in paths.subtree(tx.conn, backup)]
-            paths.set_state(tx, [*found.staging.values(), *gone], "dropping", run.operation.id)
         collection = require_id(tx.conn, body.collection_id)
+        there = {path.name: path for path in paths.backups(tx.conn, collection)}
+        for *others, last in body.runs:
+            found = Folded(tx.conn, run, last)
+            found.place(tx, run)
+            size += found.record.bytes
+            gone = [p.id for name in others for p in paths.subtree(tx.conn, there[name])]
+            paths.set_state(tx, gone, "dropping", run.operation.id)
         if body.runs and body.root is not None:
             record = collection.record(CollectionRecord)
             leaving = {name for names in body.runs for name in names[:-1]}

@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 from strandline.backups.chain import find_chain
 from strandline.backups.collection import CLUSTER, CollectionRecord, Retained, SendRequest
 from strandline.backups.collection_ddl import check_apart, writer_of
-from strandline.backups.fold.compact_plan import compaction
+from strandline.backups.fold.fold_plan import compaction
 from strandline.backups.record import (
     BackupRecord,
     SliceRecord,
