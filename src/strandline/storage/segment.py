@@ -301,7 +301,8 @@ def read_pieces(
     rows = 0 if vague else PIECE_BYTES * int(footer.rows[groups].sum()) // max(size, 1)
     names = [schema[n].physical if n in schema else n for n in columns]
     present = [name for name in names if name in footer.names]
-    for batch in columns_of(cache, segment, present, groups, max(FEW_ROWS, min(rows, BATCH_ROWS))):
+    at_once = max(FEW_ROWS, min(rows, BATCH_ROWS))
+    for batch in columns_of(cache, segment, present, groups, at_once, threads=True):
         stored = pa.Table.from_batches([batch])
         yield _logical(schema, stored, columns, label(segment), {STEP: segment.upto, OP: "U"})
 
@@ -312,6 +313,8 @@ def columns_of(
     physical: Sequence[str],
     groups: Sequence[int],
     rows: int = FEW_ROWS,
+    *,
+    threads: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield columns of a file in batches of ``rows`` rows.
 
@@ -321,7 +324,7 @@ def columns_of(
         raise Internal("an inline segment was taken for a file")
     footer = footer_of(cache, segment)
     with _reading(label(segment)), _open(cache.files.readable(segment.file), footer) as file:
-        yield from file.iter_batches(rows, list(groups), list(physical), use_threads=False)
+        yield from file.iter_batches(rows, list(groups), list(physical), use_threads=threads)
 
 
 def is_small(segment: Segment) -> bool:

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from strandline.cancellation import check, phase
 from strandline.errors import StrandlineError
-from strandline.model import Chain, Key, Segment, State, TableSchema, split, trailing_logs, visible
+from strandline.model import Chain, Key, Segment, State, TableSchema, trailing_logs, visible
 from strandline.settings import Settings
 from strandline.storage import arrow, compaction_policy, memory
 from strandline.storage.budget import Budget
@@ -154,10 +154,8 @@ class Store:
         )
         if not limit.fits(bytes=size) or not self.budget.streamed.fits(rows=sum(s.rows for s in segments)):
             return False
-        if ordered:
-            through = arrow.streaming_scan.passing(state)
-            return self.fits_memory([s for s in segments if s not in through], self.budget.folded)
-        changes = replace(state, chain=replace(state.chain, segments=tuple(split(segments)[1])))
+        held = tuple(arrow.stream.held_in_memory(state, ordered=ordered))
+        changes = replace(state, chain=replace(state.chain, segments=held))
         return memory.estimate(self.cache, changes, self.budget.folded).fits
 
     def writes_here(self, state: State, rows: int, size: int = 0) -> bool:

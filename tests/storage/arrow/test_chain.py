@@ -30,9 +30,11 @@ from strandline.model import (
     visible,
 )
 from strandline.storage import segment as segments
+from strandline.storage.arrow import stream as streams
 from strandline.storage.arrow.changes import changes, fold
 from strandline.storage.arrow.digest import digests
 from strandline.storage.arrow.lookup import lookup, overlaps, touched_keys
+from strandline.storage.arrow.row_filter import without
 from strandline.storage.arrow.scan import scan
 from strandline.storage.digest import digest_of, row_hashes, to_signed
 from strandline.storage.keys import keys_of
@@ -445,3 +447,19 @@ def test_segments_beyond_the_step_are_not_visible(history: History) -> None:
     assert scan(history.cache, State(KV, history.chain(2))).num_rows == 2
     later = replace(history.segments[0], after=2)
     assert visible(Chain((later,), 2)) == []
+
+
+def test_small_segments_are_searched_together(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    for k in range(100):
+        history.write("INSERT", ["k", "v"], [(k, "new")])
+    history.write("UPSERT", ["k", "v"], [(7, "changed")])
+    searched: list[int] = []
+
+    def spy(table: TableSchema, rows: pa.Table, keys: list[pa.Array]) -> pa.Table:
+        searched.append(rows.num_rows)
+        return without(table, rows, keys)
+
+    monkeypatch.setattr(streams, "without", spy)
+    found = scan(history.cache, State(KV, history.chain()), ["k", "v"])
+    assert dict(zip(*found.to_pydict().values(), strict=True))[7] == "changed"
+    assert (found.num_rows, searched) == (100, [100])

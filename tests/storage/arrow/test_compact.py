@@ -15,11 +15,12 @@ from strandline.errors import Corrupted
 from strandline.model import EVERYWHERE, STEP, Chain, KeyRange, State, order
 from strandline.settings import Limits
 from strandline.storage import segment as segments
+from strandline.storage.arrow import stream as streams
 from strandline.storage.arrow.compact import fold
 from strandline.storage.arrow.digest import digests
 from strandline.storage.arrow.merge_logs import ObjectSink
 from strandline.storage.arrow.scan import scan
-from strandline.storage.arrow.streaming_scan import passing
+from strandline.storage.arrow.stream import held_in_memory
 from strandline.storage.file_router import Destination
 from strandline.storage.keys import keys_of
 from strandline.storage.order import examine_segment
@@ -50,6 +51,7 @@ def test_what_is_written_is_the_state(tmp_path_factory: pytest.TempPathFactory, 
         patch.setattr(segments, "ROW_GROUP_ROWS", data.draw(st.sampled_from([2, 8192])))
         patch.setattr(segments, "FEW_ROWS", 1)
         patch.setattr(segments, "BATCH_ROWS", data.draw(st.integers(1, 5)))
+        patch.setattr(streams, "BLOCK_ROWS", data.draw(st.integers(1, 9)))
         history = data.draw(histories(tmp_path_factory.mktemp("h")))
         keys = sorted((change.key for _, change in history.log), key=order)
         cut = data.draw(st.sampled_from(keys)) if keys else None
@@ -94,11 +96,13 @@ def test_texts_that_do_not_repeat_have_no_dictionary(history: History) -> None:
 def test_only_what_does_not_meet_others_passes(history: History) -> None:
     for keys in (range(0, 10, 2), range(20, 30, 2), range(5, 25, 2), range(40, 50)):
         history.write("INSERT", ["k", "v"], [(k, "v") for k in keys], inline=False)
-    first, second, across, last = history.segments
-    assert passing(State(KV, history.chain())) == [first, second, last]
+    across = history.segments[2]
+    assert held_in_memory(State(KV, history.chain()), ordered=True) == [across]
+    assert held_in_memory(State(KV, history.chain())) == []
     history.write("UPSERT", ["k", "v"], [(1, "w"), (7, "w"), (20, "w")], inline=False)
     history.write("INSERT", ["k", "v"], [(60, "x"), (3, "x")], inline=False)
-    assert passing(State(KV, history.chain())) == [first, second, last]
+    assert held_in_memory(State(KV, history.chain()), ordered=True) == [across, *history.segments[4:]]
+    assert held_in_memory(State(KV, history.chain())) == history.segments[4:5]
     made = fold(history.cache, State(KV, history.chain()), "made", most=PLENTY)
     assert across not in made.segments and made.delta == history.digests[-1]
 

@@ -17,14 +17,13 @@ from strandline.model import (
     Segment,
     State,
     TableSchema,
-    cover,
 )
-from strandline.storage.arrow.row_filter import empty, part
+from strandline.storage.arrow.row_filter import empty, rows_in
 from strandline.storage.arrow.scan import scan
 from strandline.storage.chain_slices import Slice, Window
 from strandline.storage.digest import digest_of, row_hashes, to_unsigned
 from strandline.storage.keys import by_shard, firsts_and_lasts, sort_indices
-from strandline.storage.segment import ERASE, Inline, read_segment, write_segment
+from strandline.storage.segment import ERASE, Inline, write_segment
 from strandline.storage.segment_cache import SegmentCache
 
 __all__ = ["changes", "fold", "write_slice"]
@@ -79,14 +78,10 @@ def _log(
     """Return every change in a window ``(after, upto]`` of the logs, with all meta columns."""
     after, upto = window
     columns = [*schema.names, OP, WAS_HI, WAS_LO, STEP]
-    parts = []
+    parts = [empty(schema, columns)]
     for segment in segments:
-        covered = cover(segment, after, upto)
-        if covered == "all" and not within.is_limited:
-            parts.append(read_segment(cache, schema, segment, columns))
-        elif covered != "none":
-            parts.append(part(cache, schema, segment, columns, after=after, upto=upto, within=within))
-    return pa.concat_tables(parts) if parts else empty(schema, columns)
+        parts += rows_in(cache, schema, segment, columns, after=after, upto=upto, within=within)
+    return pa.concat_tables(parts)
 
 
 def write_slice(cache: SegmentCache, schema: TableSchema, window: Window, name: str, inline: Inline) -> Slice:

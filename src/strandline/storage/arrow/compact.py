@@ -10,7 +10,7 @@ from strandline.model import STEP, Digest, State
 from strandline.storage.arrow.base_segments import write_base, write_in_order
 from strandline.storage.arrow.merge_logs import ObjectSink
 from strandline.storage.arrow.scan import scan
-from strandline.storage.arrow.streaming_scan import in_order
+from strandline.storage.arrow.stream import stream
 from strandline.storage.compaction_result import Compacted
 from strandline.storage.digest import digest_of, row_digests, row_hashes
 from strandline.storage.keys import by_shard, evenly
@@ -38,13 +38,13 @@ def fold(
 ) -> Written:
     """Write all rows of a state as base segments of about ``most`` bytes each.
 
-    The state may be a part of a table. Rows of ``passing`` segments are streamed, all others are held in
-    memory. ``into``: write objects of a repository instead of files of the warehouse.
+    The state may be a part of a table. Rows of segments that do not overlap are streamed, all others are
+    held in memory. ``into``: write objects of a repository instead of files of the warehouse.
     """
     schema, total = state.schema, [Digest()]
 
     def hashed() -> Iterator[pa.Table]:
-        for rows in in_order(cache, state, [*schema.names, STEP]):
+        for rows in stream(cache, state, [*schema.names, STEP], ordered=True):
             total.extend(row_digests([schema], {n: rows[n] for n in schema.names}))
             yield rows
 

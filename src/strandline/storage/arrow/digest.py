@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from strandline.model import Digest, State, TableSchema
-from strandline.storage.arrow.streaming_scan import pieces
+from strandline.storage.arrow.stream import stream
 from strandline.storage.digest import row_digests
 from strandline.storage.segment_cache import SegmentCache
 
@@ -19,7 +19,7 @@ def digests(cache: SegmentCache, state: State, schemas: Sequence[TableSchema]) -
     """
     found = [Digest()] * len(schemas)
     names = list(dict.fromkeys(name for schema in schemas for name in schema.names))
-    for rows in pieces(cache, state, names):
+    for rows in stream(cache, state, names):
         more = row_digests(schemas, {name: rows[name] for name in names})
         found = [one + other for one, other in zip(found, more, strict=True)]
     return found

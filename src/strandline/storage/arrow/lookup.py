@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.model import BEGINNING, OP, PENDING, STEP, Key, Segment, State, TableSchema, cover, visible
-from strandline.storage.arrow.row_filter import empty, part
+from strandline.storage.arrow.row_filter import empty, rows_in
 from strandline.storage.footer import Footer
 from strandline.storage.keys import Ints, Wanted, keys_of, match, to_mask
 from strandline.storage.rows import Row
@@ -73,12 +73,12 @@ def touched_keys(
     cache: SegmentCache, schema: TableSchema, segments: Sequence[Segment], after: int
 ) -> set[Key]:
     """Return the keys that logs change at steps later than ``after``."""
-    parts = (
-        part(cache, schema, s, schema.key, after=after, upto=PENDING)
-        for s in segments
-        if cover(s, after, PENDING) != "none"
-    )
-    return {key for found in parts for key in keys_of(schema, found)}
+    return {
+        key
+        for segment in segments
+        for rows in rows_in(cache, schema, segment, schema.key, after=after, upto=PENDING)
+        for key in keys_of(schema, rows)
+    }
 
 
 def overlaps(

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from strandline.model import (
-    BEGINNING,
     EVERYWHERE,
     OP,
     STEP,
@@ -21,13 +20,13 @@ from strandline.model import (
     order,
 )
 from strandline.storage.keys import compare, firsts_and_lasts, match
-from strandline.storage.segment import ERASE, META, footer_of, in_window, is_small, read_pieces, read_segment
+from strandline.storage.segment import ERASE, META, footer_of, in_window, is_small, read_pieces
 from strandline.storage.segment_cache import SegmentCache
 
-__all__ = ["empty", "latest", "part", "pieces", "without"]
+__all__ = ["empty", "latest", "rows_in", "without"]
 
 
-def part(
+def rows_in(
     cache: SegmentCache,
     schema: TableSchema,
     segment: Segment,
@@ -36,28 +35,13 @@ def part(
     after: int,
     upto: int,
     within: KeyRange = EVERYWHERE,
-) -> pa.Table:
-    """Return the rows of one segment that are in ``(after, upto]`` with keys ``within`` a range."""
-    if within.is_limited and not may_hold(segment, within):
-        return empty(schema, columns)
-    inside = _Inside(schema, segment, columns, (after, upto), within)
-    return inside.of(read_segment(cache, schema, segment, inside.needed, inside.groups(cache)))
-
-
-def pieces(
-    cache: SegmentCache,
-    schema: TableSchema,
-    segment: Segment,
-    columns: Sequence[str],
-    *,
-    upto: int,
-    within: KeyRange = EVERYWHERE,
 ) -> Iterator[pa.Table]:
-    """Yield the rows of one segment up to ``upto`` with keys ``within`` a range, in small pieces."""
-    if not within.is_limited or may_hold(segment, within):
-        inside = _Inside(schema, segment, columns, (BEGINNING, upto), within)
-        for rows in read_pieces(cache, schema, segment, inside.needed, inside.groups(cache)):
-            yield inside.of(rows)
+    """Yield the rows of one segment in ``(after, upto]`` with keys ``within`` a range, in small tables."""
+    if cover(segment, after, upto) == "none" or (within.is_limited and not may_hold(segment, within)):
+        return
+    inside = _Inside(schema, segment, columns, (after, upto), within)
+    for rows in read_pieces(cache, schema, segment, inside.needed, inside.groups(cache)):
+        yield inside.of(rows)
 
 
 class _Inside:
@@ -88,6 +72,8 @@ class _Inside:
     def of(self, table: pa.Table) -> pa.Table:
         """Return the rows that match."""
         schema, within = self._schema, self._within
+        if not within.is_limited and not self._partly:
+            return table
         keep = np.full(table.num_rows, True)
         key_columns = [table.column(name) for name in schema.key] if within.is_limited else []
         if within.lower is not None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from strandline.model import BEGINNING, EVERYWHERE, PENDING, Chain, Digest, Segment, State, TableSchema
 from strandline.storage.arrow.partitions import between, by_row_group
-from strandline.storage.arrow.row_filter import part
+from strandline.storage.arrow.row_filter import empty, rows_in
 from strandline.storage.arrow.write import write
 from strandline.storage.rows import Mode, Outcome, Target, Written
 from strandline.storage.segment import Inline
@@ -46,10 +46,11 @@ class Given:
         state = State(self.schema, Chain(tuple(segments), PENDING))
         weighed = (replace(s, bytes=s.rows) for s in by_row_group(cache, state, segments))
         for within in between(EVERYWHERE, cuts((), weighed, most)):
-            found = [
-                part(cache, self.schema, s, self.schema.names, after=BEGINNING, upto=PENDING, within=within)
-                for s in segments
-            ]
+            names, found = self.schema.names, [empty(self.schema, self.schema.names)]
+            for segment in segments:
+                found += rows_in(
+                    cache, self.schema, segment, names, after=BEGINNING, upto=PENDING, within=within
+                )
             yield pa.concat_tables(found)
 
 
