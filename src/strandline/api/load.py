@@ -62,13 +62,15 @@ def load(
         path, wanted = names.normalize(path), wanted or NewTable()
         incoming = open_source(source)
         before = _rows(db, path)
+        is_spread = db.runtime.store.spread(incoming)
         created = before is None
         if created:
             _create(db, path, incoming, wanted)
         else:
             _compare(path, _target(db, path)[1], wanted)
         try:
-            read, step = _write(db, path, mode, incoming)
+            write = _write_spread if is_spread else _write
+            read, step = write(db, path, mode, incoming)
             return Loaded(
                 table=path, created=created, files=incoming.files, read=read, before=before or 0, step=step
             )
@@ -147,23 +149,34 @@ def _of_key(name: str, type_: Type) -> Type:
     return parse_type("Uint64" if type_.name.startswith("U") else "Int64")
 
 
-def _write(db: Database, path: str, mode: Mode, incoming: Incoming) -> tuple[int | None, int | None]:
-    """Return the number of rows read (None if unknown) and the step of the commit."""
+def _write_spread(db: Database, path: str, mode: Mode, incoming: Incoming) -> tuple[None, int | None]:
+    """Write the rows that executors read; return the step of the commit."""
+    _, schema = _target(db, path)
+    columns = _match_columns(incoming.names(schema.names), schema, path)
+    types, not_null = _needed(columns, schema)
+    frame = db.runtime.store.external_frame(incoming, types, not_null)
+    table = db.table(path)
+    write = {"UPSERT": table.upsert, "INSERT": table.insert, "REPLACE": table.replace}[mode]
+    return None, write(frame.toDF(*columns.values()))
+
+
+def _needed(columns: Mapping[str, str], schema: TableSchema) -> tuple[dict[str, Type], frozenset[str]]:
+    """Return the types of the columns of the files, and those columns that may not be NULL."""
+    types = {given: schema[name].type for given, name in columns.items()}
+    return types, frozenset(given for given, name in columns.items() if schema[name].not_null)
+
+
+def _write(db: Database, path: str, mode: Mode, incoming: Incoming) -> tuple[int, int | None]:
+    """Write the rows that this process reads; return their number and the step of the commit."""
     table_id, schema = _target(db, path)
     columns = _match_columns(incoming.names(schema.names), schema, path)
-    types = {given: schema[name].type for given, name in columns.items()}
-    frame = db.runtime.store.external_frame(incoming, types)
-    if frame is not None:
-        table = db.table(path)
-        write = {"UPSERT": table.upsert, "INSERT": table.insert, "REPLACE": table.replace}[mode]
-        return None, write(frame.toDF(*columns.values()))
+    types, not_null = _needed(columns, schema)
     staging = Staging(
         files=db.runtime.files.own,
         folder=fresh_folder(db.runtime.clock.now()),
         schema=TableSchema(tuple(schema[name] for name in columns.values()), schema.key),
         mode=mode,
     )
-    not_null = frozenset(given for given, name in columns.items() if schema[name].not_null)
     count = 0
 
     def batches() -> Iterator[pa.RecordBatch]:

@@ -244,19 +244,21 @@ class Store:
             return memory.estimate(self.cache, state, budget).fits
         return budget.fits(rows=sum(s.rows for s in segments), bytes=sum(s.bytes for s in segments))
 
-    def external_frame(self, incoming: Incoming, types: Mapping[str, Type]) -> DataFrame | None:
-        """Return the rows of external files, for a table with columns of these types.
-
-        None if they are better streamed through this process.
-        """
-        from strandline.storage.external.typed_files import ParquetFiles  # Imported late: only loads need it.
-
-        if not isinstance(incoming, ParquetFiles) or self.budget.streamed.fits(bytes=incoming.size):
-            return None
+    def spread(self, incoming: Incoming) -> bool:
+        """Let executors read external files that are too large for this process; return True if they do."""
+        if self.budget.streamed.fits(bytes=incoming.size):
+            return False
         from strandline.storage import spark
 
-        paths = [file.files.path(file.at) for file in incoming.paths]
-        return spark.external.rows_of(self.spark, paths, types)
+        return spark.external.spread(self.spark, incoming, self.settings.shard_bytes)
+
+    def external_frame(
+        self, incoming: Incoming, types: Mapping[str, Type], not_null: frozenset[str]
+    ) -> DataFrame:
+        """Return the rows of external files that executors read, with columns of these types."""
+        from strandline.storage import spark
+
+        return spark.external.rows_of(self.spark, incoming, types, not_null)
 
     # --- streams -------------------------------------------------------------------------------------------
 

@@ -11,14 +11,17 @@ import csv
 import io
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
 from strandline.errors import InvalidArgument
 from strandline.storage.external.locations import File, endings, read_failures
+from strandline.storage.external.parts import Over, Spreadable, split_parts
 from strandline.storage.external.source import External
 from strandline.types import Type
 from strandline.types.arrays import python_to_array
@@ -28,6 +31,7 @@ __all__ = ["CsvFiles"]
 
 BLOCK_BYTES = 8 << 20
 """Maximum size of the part of a file in memory, and of a row."""
+_Looks: TypeAlias = dict[str, tuple[Type, ...] | None]
 
 
 class _Framed(io.RawIOBase):
@@ -36,10 +40,10 @@ class _Framed(io.RawIOBase):
     Arrow would take an empty first line for the header.
     """
 
-    def __init__(self, stream: pa.NativeFile) -> None:
+    def __init__(self, stream: pa.NativeFile, *, is_first: bool) -> None:
         self._stream = stream
         self._waiting = b""
-        while not self._waiting and (data := stream.read(BLOCK_BYTES)):
+        while is_first and not self._waiting and (data := stream.read(BLOCK_BYTES)):
             self._waiting = data.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
         self._is_ended = False
 
@@ -58,14 +62,152 @@ class _Framed(io.RawIOBase):
         return len(found)
 
 
-class CsvFiles:
+@dataclass(frozen=True)
+class _CsvPart:
+    """A CSV file, or a part of one between rows. ``header``: the first row of the file has names."""
+
+    file: File
+    delimiter: str
+    null: str
+    header: bool
+
+    @property
+    def _skipped(self) -> int:
+        return 1 if self.header and not self.file.start else 0
+
+    def look(self, names: Sequence[str], asked: Sequence[str]) -> _Looks:
+        """Return for each column that is asked for which types can hold its values; None if it has none."""
+        found: _Looks = dict.fromkeys(asked)
+        for batch in self._batches(names):
+            for name in asked:
+                texts = batch.column(name)
+                if texts.null_count < len(texts):
+                    before = found[name]
+                    found[name] = still_fit(GUESSES if before is None else before, texts)
+        return found
+
+    def tables(self, types: Mapping[str, Type], not_null: frozenset[str]) -> Iterator[pa.Table]:
+        before = 0
+        for batch in self._batches(list(types)):
+            arrays = []
+            for name, type_ in types.items():
+                texts = batch.column(name)
+                if name in not_null and texts.null_count:
+                    row = before + texts.is_null().index(True).as_py()
+                    raise InvalidArgument(
+                        f"{self.file.name}, line {self._line(row)}: column {name} has no value, and it "
+                        "may not be NULL",
+                        "Give it a value in every row.",
+                    )
+                found = array_from_text(type_, texts)
+                arrays.append(self._one_by_one(before, (name, type_, texts)) if found is None else found)
+            yield pa.table(arrays, list(types))
+            before += batch.num_rows
+
+    def _one_by_one(self, before: int, column: tuple[str, Type, pa.Array]) -> pa.Array:
+        name, type_, texts = column
+        values = []
+        for number, text in enumerate(texts.to_pylist()):
+            try:
+                values.append(None if text is None else from_text(type_, text, name))
+            except InvalidArgument as error:
+                line = self._line(before + number)
+                raise InvalidArgument(f"{self.file.name}, line {line}: {error.message}", error.hint) from None
+        return python_to_array(type_, values)
+
+    # --- with Arrow ----------------------------------------------------------------------------------------
+
+    def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        file = self.file
+        try:
+            with file.open() as stream:
+                last = ""
+                for batch in arrow_csv.open_csv(
+                    pa.PythonFile(_Framed(stream, is_first=not file.start), mode="r"),
+                    read_options=arrow_csv.ReadOptions(
+                        column_names=list(names),
+                        skip_rows=0,
+                        skip_rows_after_names=self._skipped,
+                        block_size=BLOCK_BYTES,
+                    ),
+                    parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+                    convert_options=arrow_csv.ConvertOptions(
+                        column_types={name: pa.string() for name in names},
+                        null_values=[self.null],
+                        strings_can_be_null=True,
+                        quoted_strings_can_be_null=False,
+                    ),
+                ):
+                    yield batch
+                    if batch.num_rows:
+                        last = batch.column(batch.num_columns - 1)[-1].as_py() or ""
+            if last.endswith("\n"):
+                # A quote may be unclosed: then Arrow takes all following text for one value.
+                for _ in self._rows(strict=True):
+                    pass
+        except pa.ArrowInvalid as error:
+            if "Empty CSV file" in str(error):
+                return
+            raise self._fault(len(names), error) from None
+        except (OSError, pa.ArrowException) as error:
+            with read_failures(file.name):
+                raise OSError(str(error)) from None
+
+    def _fault(self, width: int, error: Exception) -> InvalidArgument:
+        """Find what is wrong with a file that Arrow cannot read."""
+        file = self.file
+        for line, row in self._rows():
+            if len(row) != width:
+                return InvalidArgument(
+                    f"{file.name}, line {line}: there are {len(row)} values for {width} columns",
+                    f"Check the quotes in it, and that {self.delimiter!r} is the delimiter.",
+                )
+            for place, text in enumerate(row, 1):
+                if _is_broken(text):
+                    return _not_utf8(file, line, place)
+        return InvalidArgument(
+            f"{file.name} cannot be read as CSV: {str(error).splitlines()[0]}",
+            f"A row has at most {BLOCK_BYTES >> 20} MiB.",
+        )
+
+    # --- row by row ----------------------------------------------------------------------------------------
+
+    def first_row(self) -> tuple[int, list[str]]:
+        """Return the first row with the number of its line."""
+        return next(self._rows(), (1, []))
+
+    def _rows(self, *, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
+        """Yield the rows, each with the number of its first line. Empty lines are skipped."""
+        file = self.file
+        csv.field_size_limit(sys.maxsize)
+        with file.open() as stream:
+            text = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="")
+            reader = csv.reader(text, delimiter=self.delimiter, strict=strict)
+            line = file.lines + 1
+            try:
+                for row in reader:
+                    if row:
+                        yield line, row
+                    line = file.lines + reader.line_num + 1
+            except csv.Error as error:
+                raise InvalidArgument(
+                    f"{file.name}, line {line}: it cannot be read as CSV: {error}", "Check the quotes in it."
+                ) from None
+            except OSError as error:
+                with read_failures(file.name):
+                    raise error
+
+    def _line(self, row: int) -> int:
+        """Return the number of a row's first line."""
+        return next(islice(self._rows(), row + self._skipped, None))[0]
+
+
+class CsvFiles(Spreadable[_CsvPart]):
     """CSV files with the same columns."""
 
     key = None
 
     def __init__(self, files: Sequence[File], source: External) -> None:
-        self._files = files
-        self._source = source
         given = source.delimiter
         tabs = given is None and all(endings(file.name) == ".tsv" for file in files)
         self._delimiter = "\t" if tabs or given == "\\t" else given or ","
@@ -73,28 +215,30 @@ class CsvFiles:
             raise InvalidArgument(
                 f"{given!r} is not a valid delimiter", "Give one character, or \\t for a tab."
             )
+        super().__init__([_CsvPart(file, self._delimiter, source.null, source.header) for file in files])
+        self._source = source
         self._known: list[str] | None = None
 
-    @property
-    def files(self) -> int:
-        return len(self._files)
+    def split(self, over: Over, most: int) -> Sequence[_CsvPart]:
+        return split_parts(self.parts, over, most, self._delimiter)
 
     def names(self, table: Sequence[str] | None) -> list[str]:
         if self._known is None:
-            first, *others = self._files
-            self._known = self._header(first, table)
-            for other in others:
-                if (found := self._header(other, table)) != self._known:
+            files = [part for part in self.parts if not part.file.start]
+            first, *others = zip(files, self._over(_CsvPart.first_row, files), strict=True)
+            self._known = self._header(*first, table)
+            for other, row in others:
+                if (found := self._header(other, row, table)) != self._known:
                     raise InvalidArgument(
-                        f"{other.name} has the columns {', '.join(found)}, and {first.name} has "
+                        f"{other.file.name} has the columns {', '.join(found)}, and {first[0].file.name} has "
                         f"{', '.join(self._known)}",
                         "Load files with the same columns together, and others by themselves.",
                     )
         return self._known
 
-    def _header(self, file: File, table: Sequence[str] | None) -> list[str]:
-        source = self._source
-        line, first = next(iter(self._rows(file)), (1, []))
+    def _header(self, part: _CsvPart, row: tuple[int, list[str]], table: Sequence[str] | None) -> list[str]:
+        source, file = self._source, part.file
+        line, first = row
         if source.columns is not None:
             names = list(source.columns)
         elif source.header:
@@ -124,131 +268,21 @@ class CsvFiles:
 
     def types(self, given: Mapping[str, Type]) -> dict[str, Type]:
         names = self.names(None)
-        fitting = {name: GUESSES for name in names if name not in given}
-        empty = set(fitting)
-        for file in self._files:
-            for batch in self._batches(file, names):
-                for name, types in fitting.items():
-                    texts = batch.column(name)
-                    if texts.null_count < len(texts):
-                        empty.discard(name)
-                        fitting[name] = still_fit(types, texts)
+        asked = [name for name in names if name not in given]
+        fitting: _Looks = dict.fromkeys(asked)
+        for look in self._over(partial(_look, names, asked), self.parts) if asked else ():
+            for name, types in look.items():
+                before = fitting[name]
+                both = types if before is None else [t for t in before if types is None or t in types]
+                fitting[name] = None if both is None else tuple(both)
         return {
-            name: given[name] if name in given else guess(fitting[name], is_empty=name in empty)
+            name: given[name] if name in given else guess(fitting[name] or (), is_empty=fitting[name] is None)
             for name in names
         }
 
-    def tables(self, types: Mapping[str, Type], not_null: frozenset[str]) -> Iterator[pa.Table]:
-        for file in self._files:
-            before = 0
-            for batch in self._batches(file, list(types)):
-                arrays = []
-                for name, type_ in types.items():
-                    texts = batch.column(name)
-                    if name in not_null and texts.null_count:
-                        row = before + texts.is_null().index(True).as_py()
-                        raise InvalidArgument(
-                            f"{file.name}, line {self._line(file, row)}: column {name} has no value, and it "
-                            "may not be NULL",
-                            "Give it a value in every row.",
-                        )
-                    found = array_from_text(type_, texts)
-                    arrays.append(
-                        self._one_by_one(file, before, (name, type_, texts)) if found is None else found
-                    )
-                yield pa.table(arrays, list(types))
-                before += batch.num_rows
 
-    def _one_by_one(self, file: File, before: int, column: tuple[str, Type, pa.Array]) -> pa.Array:
-        name, type_, texts = column
-        values = []
-        for number, text in enumerate(texts.to_pylist()):
-            try:
-                values.append(None if text is None else from_text(type_, text, name))
-            except InvalidArgument as error:
-                line = self._line(file, before + number)
-                raise InvalidArgument(f"{file.name}, line {line}: {error.message}", error.hint) from None
-        return python_to_array(type_, values)
-
-    # --- with Arrow ----------------------------------------------------------------------------------------
-
-    def _batches(self, file: File, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        try:
-            with file.open() as stream:
-                last = ""
-                for batch in arrow_csv.open_csv(
-                    pa.PythonFile(_Framed(stream), mode="r"),
-                    read_options=arrow_csv.ReadOptions(
-                        column_names=list(names),
-                        skip_rows=0,
-                        skip_rows_after_names=1 if self._source.header else 0,
-                        block_size=BLOCK_BYTES,
-                    ),
-                    parse_options=arrow_csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
-                    convert_options=arrow_csv.ConvertOptions(
-                        column_types={name: pa.string() for name in names},
-                        null_values=[self._source.null],
-                        strings_can_be_null=True,
-                        quoted_strings_can_be_null=False,
-                    ),
-                ):
-                    yield batch
-                    if batch.num_rows:
-                        last = batch.column(batch.num_columns - 1)[-1].as_py() or ""
-            if last.endswith("\n"):
-                # A quote may be unclosed: then Arrow takes all following text for one value.
-                for _ in self._rows(file, strict=True):
-                    pass
-        except pa.ArrowInvalid as error:
-            if "Empty CSV file" in str(error):
-                return
-            raise self._fault(file, len(names), error) from None
-        except (OSError, pa.ArrowException) as error:
-            with read_failures(file.name):
-                raise OSError(str(error)) from None
-
-    def _fault(self, file: File, width: int, error: Exception) -> InvalidArgument:
-        """Find what is wrong with a file that Arrow cannot read."""
-        for line, row in self._rows(file):
-            if len(row) != width:
-                return InvalidArgument(
-                    f"{file.name}, line {line}: there are {len(row)} values for {width} columns",
-                    f"Check the quotes in it, and that {self._delimiter!r} is the delimiter.",
-                )
-            for place, text in enumerate(row, 1):
-                if _is_broken(text):
-                    return _not_utf8(file, line, place)
-        return InvalidArgument(
-            f"{file.name} cannot be read as CSV: {str(error).splitlines()[0]}",
-            f"A row has at most {BLOCK_BYTES >> 20} MiB.",
-        )
-
-    # --- row by row ----------------------------------------------------------------------------------------
-
-    def _rows(self, file: File, *, strict: bool = False) -> Iterator[tuple[int, list[str]]]:
-        """Yield the rows, each with the number of its first line. Empty lines are skipped."""
-        csv.field_size_limit(sys.maxsize)
-        with file.open() as stream:
-            text = io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="")
-            reader = csv.reader(text, delimiter=self._delimiter, strict=strict)
-            line = 1
-            try:
-                for row in reader:
-                    if row:
-                        yield line, row
-                    line = reader.line_num + 1
-            except csv.Error as error:
-                raise InvalidArgument(
-                    f"{file.name}, line {line}: it cannot be read as CSV: {error}", "Check the quotes in it."
-                ) from None
-            except OSError as error:
-                with read_failures(file.name):
-                    raise error
-
-    def _line(self, file: File, row: int) -> int:
-        """Return the number of a row's first line."""
-        skipped = row + (1 if self._source.header else 0)
-        return next(islice(self._rows(file), skipped, None))[0]
+def _look(names: Sequence[str], asked: Sequence[str], part: _CsvPart) -> _Looks:
+    return part.look(names, asked)
 
 
 def _is_broken(text: str) -> bool:

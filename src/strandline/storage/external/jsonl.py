@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 
 from strandline.errors import InvalidArgument
 from strandline.storage.external.locations import File, read_failures
+from strandline.storage.external.parts import Over, Spreadable, split_parts
 from strandline.types import Type, coerce, find_json_fault, parse_type
 from strandline.types.arrays import python_to_array
 from strandline.types.texts import GUESSES, from_text, guess, still_fit
@@ -25,52 +28,63 @@ _TEXTS = tuple(type_ for type_ in GUESSES if type_.kind in ("date", "time"))
 _Row = tuple[int, dict[str, Any]]
 
 
-class JsonFiles:
+@dataclass(frozen=True)
+class _JsonPart:
+    """A JSON-lines file, or a part of one."""
+
+    file: File
+
+    def look(self) -> dict[str, _Column]:
+        """Return for each name what kinds of values it has."""
+        kinds: dict[str, _Column] = {}
+        for rows in _batches(self.file):
+            columns: dict[str, list[Any]] = {}
+            for _, row in rows:
+                for name, value in row.items():
+                    columns.setdefault(name, []).append(value)
+            for name, values in columns.items():
+                kinds.setdefault(name, _Column()).add(values)
+        return kinds
+
+    def tables(self, types: Mapping[str, Type], not_null: frozenset[str]) -> Iterator[pa.Table]:
+        for rows in _batches(self.file):
+            arrays = []
+            for name, type_ in types.items():
+                values = [_value(self.file, row, name, type_) for row in rows]
+                if name in not_null and None in values:
+                    raise InvalidArgument(
+                        f"{self.file.name}, line {rows[values.index(None)][0]}: column {name} has no value, "
+                        "and it may not be NULL",
+                        "Give it a value in every row.",
+                    )
+                arrays.append(python_to_array(type_, values))
+            yield pa.table(arrays, list(types))
+
+
+class JsonFiles(Spreadable[_JsonPart]):
     """JSON-lines files. A name that is missing in a line is NULL."""
 
     key = None
 
     def __init__(self, files: Sequence[File]) -> None:
-        self._files = files
-        self._kinds: dict[str, _Column] | None = None
+        super().__init__([_JsonPart(file) for file in files])
 
-    @property
-    def files(self) -> int:
-        return len(self._files)
+    def split(self, over: Over, most: int) -> Sequence[_JsonPart]:
+        return split_parts(self.parts, over, most, None)
 
     def names(self, table: Sequence[str] | None) -> list[str]:
-        return list(self._seen())
+        return list(self._seen)
 
     def types(self, given: Mapping[str, Type]) -> dict[str, Type]:
-        return {name: given.get(name) or kinds.type for name, kinds in self._seen().items()}
+        return {name: given.get(name) or kinds.type for name, kinds in self._seen.items()}
 
+    @cached_property
     def _seen(self) -> dict[str, _Column]:
-        if self._kinds is None:
-            self._kinds = {}
-            for file in self._files:
-                for rows in _batches(file):
-                    columns: dict[str, list[Any]] = {}
-                    for _, row in rows:
-                        for name, value in row.items():
-                            columns.setdefault(name, []).append(value)
-                    for name, values in columns.items():
-                        self._kinds.setdefault(name, _Column()).add(values)
-        return self._kinds
-
-    def tables(self, types: Mapping[str, Type], not_null: frozenset[str]) -> Iterator[pa.Table]:
-        for file in self._files:
-            for rows in _batches(file):
-                arrays = []
-                for name, type_ in types.items():
-                    values = [_value(file, row, name, type_) for row in rows]
-                    if name in not_null and None in values:
-                        raise InvalidArgument(
-                            f"{file.name}, line {rows[values.index(None)][0]}: column {name} has no value, "
-                            "and it may not be NULL",
-                            "Give it a value in every row.",
-                        )
-                    arrays.append(python_to_array(type_, values))
-                yield pa.table(arrays, list(types))
+        kinds: dict[str, _Column] = {}
+        for look in self._over(_JsonPart.look, self.parts):
+            for name, column in look.items():
+                kinds.setdefault(name, _Column()).join(column)
+        return kinds
 
 
 class _Column:
@@ -89,6 +103,12 @@ class _Column:
         if self._texts and str in self._kinds:
             texts = pa.array([value for value in values if type(value) is str], pa.string())
             self._texts = still_fit(self._texts, texts)
+
+    def join(self, other: _Column) -> None:
+        """Add the values that another one has seen."""
+        self._kinds |= other._kinds
+        self._low, self._high = min(self._low, other._low), max(self._high, other._high)
+        self._texts = tuple(type_ for type_ in self._texts if type_ in other._texts)
 
     @property
     def type(self) -> Type:
@@ -137,7 +157,7 @@ def _batches(file: File) -> Iterator[list[_Row]]:
     size = 0
     decoder = json.JSONDecoder(parse_float=Decimal, parse_constant=_constant)
     with file.open() as stream:
-        for line, data in enumerate(_lines(file, stream), 1):
+        for line, data in enumerate(_lines(file, stream), file.lines + 1):
             if not data.strip():
                 continue
             rows.append((line, _object(file, line, decoder, data)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import io
 import json
 import os
 import re
@@ -53,19 +54,36 @@ class File:
     Args:
         name: the name that the user gave.
         keeps: an object that must live as long as the file is read.
+        start: position of the first byte to read, of a file that is read in parts.
+        end: position after the last byte; None: the end of the file.
+        lines: number of lines before ``start``.
     """
 
     name: str
     files: Files
     at: str
     keeps: object = None
+    start: int = 0
+    end: int | None = None
+    lines: int = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "keeps": None}
+
+    @property
+    def codec(self) -> str | None:
+        """The compression that the extension of the name tells."""
+        return PACKED.get(os.path.splitext(self.name)[1].lower())
 
     def open(self) -> pa.NativeFile:
         """Open the content as a stream, decompressed if the name has the extension of a compressed file."""
         with read_failures(self.name):
-            codec = PACKED.get(os.path.splitext(self.name)[1].lower())
             raw = self.whole()
-            return raw if codec is None else pa.CompressedInputStream(raw, codec)
+            if self.codec is not None:
+                return pa.CompressedInputStream(raw, self.codec)
+            if self.end is None:
+                return raw
+            return pa.PythonFile(_Between(raw, self.start, self.end), mode="r")
 
     def whole(self) -> pa.NativeFile:
         """Open the content as it is, for random access."""
@@ -79,6 +97,28 @@ class File:
     def size(self) -> int:
         with read_failures(self.name):
             return self.files.size(self.at)
+
+
+class _Between(io.RawIOBase):
+    """The bytes of a stream between two positions."""
+
+    def __init__(self, stream: pa.NativeFile, start: int, end: int) -> None:
+        self._stream = stream
+        self._left = end - start
+        stream.seek(start)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(min(len(buffer), self._left))
+        self._left -= len(data)
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import pyarrow as pa
 from strandline.errors import InvalidArgument
 from strandline.settings import Settings
 from strandline.storage.external.locations import bare, endings, find, is_folder, is_web
+from strandline.storage.external.parts import Over, Part
 from strandline.types import Type
 
 __all__ = ["External", "Format", "Incoming", "open_source"]
@@ -64,6 +65,29 @@ class Incoming(Protocol):
         ...
 
     @property
+    def size(self) -> int:
+        """Total size of the files in bytes."""
+        ...
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """Parts that can be read independently."""
+        ...
+
+    @property
+    def package(self) -> str | None:
+        """The package that a process needs to read parts."""
+        ...
+
+    def split(self, over: Over, most: int) -> Sequence[Part]:
+        """Return parts of about ``most`` bytes, if the files can be split. ``over`` does the work."""
+        ...
+
+    def spread(self, over: Over, parts: Sequence[Part]) -> None:
+        """Read these parts with ``over`` from now on."""
+        ...
+
+    @property
     def key(self) -> tuple[str, ...] | None:
         """The key columns, if the source declares them."""
         ...
@@ -85,9 +109,9 @@ def open_source(source: External) -> Incoming:
     """Return a reader for the files of a source."""
     kind = source.kind or _kind_of(source)
     if kind in ("delta", "iceberg"):
-        from strandline.storage.external.lakes import DeltaTables, IcebergTables
+        from strandline.storage.external.lakes import delta_tables, iceberg_tables
 
-        return DeltaTables(source) if kind == "delta" else IcebergTables(source)
+        return delta_tables(source) if kind == "delta" else iceberg_tables(source)
     files = find(source.places, source.settings)
     if kind == "csv":
         from strandline.storage.external.csv import CsvFiles

@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.errors import InvalidArgument, StrandlineError, Unsupported
 from strandline.storage.external.locations import File
+from strandline.storage.external.parts import Spreadable
 from strandline.types import Type, parse_type
 from strandline.types.arrays import array_from_user, check_source
 from strandline.types.inference import plain_type, type_of_arrow
 
-__all__ = ["ArrowFiles", "ParquetFiles", "Typed", "TypedBatches"]
+__all__ = ["ArrowFiles", "Look", "ParquetFiles", "Typed", "TypedBatches", "TypedPart"]
+
+P = TypeVar("P", bound="TypedPart")
 
 BATCH_ROWS = 1 << 16
 KEY = b"strandline.key"
@@ -35,106 +40,132 @@ class TypedBatches:
         self.batches = batches
 
 
-class Typed(ABC):
-    """Source with typed columns. A subclass opens its files. ``files``: number of files or tables."""
+@dataclass(frozen=True)
+class Look:
+    """What a file or table tells about its columns."""
 
-    key: tuple[str, ...] | None = None
+    name: str
+    schema: pa.Schema
+    key: tuple[str, ...] | None
 
-    def __init__(self, files: int) -> None:
-        self.files = files
+
+@dataclass(frozen=True)
+class TypedPart(ABC):
+    """A file, a table, or a part of one, with typed columns. A subclass opens it."""
 
     @abstractmethod
-    def open_each(self) -> Iterator[TypedBatches]:
-        """Yield each file or table. It is closed when the next one is requested."""
+    def open(self) -> AbstractContextManager[TypedBatches]:
+        """Open the part, until the end of the block."""
 
-    @cached_property
-    def _schemas(self) -> list[tuple[str, pa.Schema]]:
-        found = [(each.name, each.schema) for each in self.open_each()]
-        for name, schema in found:
-            if doubled := [n for n in schema.names if schema.names.count(n) > 1]:
-                raise InvalidArgument(f"{name} has two columns {doubled[0]}", "Give each a name of its own.")
-        (first, schema), *others = found
-        for name, other in others:
-            for one, has, two, columns in ((name, other, first, schema), (first, schema, name, other)):
-                if missing := [column for column in columns.names if column not in has.names]:
-                    raise InvalidArgument(
-                        f"{one} has no column {missing[0]}, which {two} has",
-                        "Load files with the same columns together, and others by themselves.",
-                    )
-        return found
-
-    def names(self, table: Sequence[str] | None) -> list[str]:
-        return list(dict.fromkeys(name for _, schema in self._schemas for name in schema.names))
-
-    def types(self, given: Mapping[str, Type]) -> dict[str, Type]:
-        found: dict[str, Type] = {}
-        for file, schema in self._schemas:
-            for column in schema:
-                type_ = given.get(column.name) or _type_in(schema, column, file)
-                if found.setdefault(column.name, type_) != type_:
-                    raise InvalidArgument(
-                        f"{file}: column {column.name} is {type_.name}, but {found[column.name].name} before",
-                        f"Say what it should be, for example --type {column.name}=Utf8.",
-                    )
-        return found
+    def look(self) -> Look:
+        with self.open() as found:
+            return Look(found.name, found.schema, _key_in(found.schema))
 
     def tables(self, types: Mapping[str, Type], not_null: frozenset[str]) -> Iterator[pa.Table]:
-        for each in self.open_each():
+        with self.open() as found:
             before = 0
             for name, type_ in types.items():
-                kind = each.schema.field(name).type
+                kind = found.schema.field(name).type
                 if not (type_.kind == "json" and _is_nested(kind)):
-                    with _told(each.name):
+                    with _told(found.name):
                         check_source(type_, plain_type(kind), name)
-            for batch in _read(each):
+            for batch in _read(found):
                 arrays = [
-                    _column(each.name, before, (name, type_, batch.column(name)), name in not_null)
+                    _column(found.name, before, (name, type_, batch.column(name)), name in not_null)
                     for name, type_ in types.items()
                 ]
                 yield pa.table(arrays, list(types))
                 before += batch.num_rows
 
 
-class ParquetFiles(Typed):
-    def __init__(self, files: Sequence[File]) -> None:
-        super().__init__(len(files))
-        self.paths = files
+class Typed(Spreadable[P]):
+    """Source with typed columns."""
+
+    @cached_property
+    def _looks(self) -> list[Look]:
+        found = self._over(TypedPart.look, self.parts)
+        for look in found:
+            names = look.schema.names
+            if doubled := [n for n in names if names.count(n) > 1]:
+                raise InvalidArgument(
+                    f"{look.name} has two columns {doubled[0]}", "Give each a name of its own."
+                )
+        first, *others = found
+        for other in others:
+            for one, two in ((other, first), (first, other)):
+                known = set(one.schema.names)
+                if missing := [column for column in two.schema.names if column not in known]:
+                    raise InvalidArgument(
+                        f"{one.name} has no column {missing[0]}, which {two.name} has",
+                        "Load files with the same columns together, and others by themselves.",
+                    )
+        return found
 
     @property
-    def size(self) -> int:
-        """Total size in bytes."""
-        return sum(file.size for file in self.paths)
+    def key(self) -> tuple[str, ...] | None:
+        return next((look.key for look in reversed(self._looks) if look.key is not None), None)
 
-    def open_each(self) -> Iterator[TypedBatches]:
-        for file in self.paths:
-            with file.whole() as stream, _failures(file.name, "Parquet"):
-                parquet = pq.ParquetFile(stream)
-                schema = parquet.schema_arrow
-                self.key = _key_in(schema) or self.key
-                yield TypedBatches(file.name, "Parquet", schema, parquet.iter_batches(BATCH_ROWS))
+    def names(self, table: Sequence[str] | None) -> list[str]:
+        return list(dict.fromkeys(name for look in self._looks for name in look.schema.names))
+
+    def types(self, given: Mapping[str, Type]) -> dict[str, Type]:
+        found: dict[str, Type] = {}
+        for look in self._looks:
+            for column in look.schema:
+                type_ = given.get(column.name) or _type_in(look.schema, column, look.name)
+                if found.setdefault(column.name, type_) != type_:
+                    raise InvalidArgument(
+                        f"{look.name}: column {column.name} is {type_.name}, but {found[column.name].name} "
+                        "before",
+                        f"Say what it should be, for example --type {column.name}=Utf8.",
+                    )
+        return found
 
 
-class ArrowFiles(Typed):
+@dataclass(frozen=True)
+class _ParquetPart(TypedPart):
+    file: File
+
+    @contextmanager
+    def open(self) -> Iterator[TypedBatches]:
+        with self.file.whole() as stream, _failures(self.file.name, "Parquet"):
+            parquet = pq.ParquetFile(stream)
+            batches = parquet.iter_batches(BATCH_ROWS)
+            yield TypedBatches(self.file.name, "Parquet", parquet.schema_arrow, batches)
+
+
+class ParquetFiles(Typed[_ParquetPart]):
+    """Parquet files."""
+
+    def __init__(self, files: Sequence[File]) -> None:
+        super().__init__([_ParquetPart(file) for file in files])
+
+
+@dataclass(frozen=True)
+class _ArrowPart(TypedPart):
+    """An Arrow IPC file (Feather) or stream."""
+
+    file: File
+
+    @contextmanager
+    def open(self) -> Iterator[TypedBatches]:
+        with self.file.open() as stream, _failures(self.file.name, "Arrow"):
+            try:
+                found = pa.ipc.open_file(stream)
+                batches: Any = (found.get_batch(i) for i in range(found.num_record_batches))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError):
+                with self.file.open() as again:
+                    batches = found = pa.ipc.open_stream(again)
+                    yield TypedBatches(self.file.name, "Arrow", found.schema, batches)
+                return
+            yield TypedBatches(self.file.name, "Arrow", found.schema, batches)
+
+
+class ArrowFiles(Typed[_ArrowPart]):
     """Arrow IPC files (Feather) and streams."""
 
     def __init__(self, files: Sequence[File]) -> None:
-        super().__init__(len(files))
-        self._files = files
-
-    def open_each(self) -> Iterator[TypedBatches]:
-        for file in self._files:
-            with file.open() as stream, _failures(file.name, "Arrow"):
-                try:
-                    found = pa.ipc.open_file(stream)
-                    batches: Any = (found.get_batch(i) for i in range(found.num_record_batches))
-                except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError):
-                    with file.open() as again:
-                        batches = found = pa.ipc.open_stream(again)
-                        self.key = _key_in(found.schema) or self.key
-                        yield TypedBatches(file.name, "Arrow", found.schema, batches)
-                    continue
-                self.key = _key_in(found.schema) or self.key
-                yield TypedBatches(file.name, "Arrow", found.schema, batches)
+        super().__init__([_ArrowPart(file) for file in files])
 
 
 def _type_in(schema: pa.Schema, column: pa.Field, file: str) -> Type:

@@ -23,7 +23,7 @@ from strandline.storage.spark.jobs import is_remote
 from strandline.storage.spark.tasks import FEW, on_executors
 from strandline.storage.staged_files import fresh_folder
 
-__all__ = ["probe_executors"]
+__all__ = ["is_local", "probe_executors"]
 
 _probed: weakref.WeakKeyDictionary[SparkSession, set[str]] = weakref.WeakKeyDictionary()
 """The warehouses that were checked, by session."""
@@ -37,13 +37,14 @@ def probe_executors(spark: SparkSession, files: FileRouter) -> None:
     known = _probed.setdefault(spark, set())
     if files.location in known:
         return
-    if not _is_local(spark):
+    if not is_local(spark):
         with phase("checking the executors"):
             _ask(spark, files)
     known.add(files.location)
 
 
-def _is_local(spark: SparkSession) -> bool:
+def is_local(spark: SparkSession) -> bool:
+    """Return True if the executors of a session run in this machine's own Spark."""
     if is_remote(spark):
         return False
     with spark_errors():

@@ -21,7 +21,7 @@ from strandline.storage.spark.failures import CARRIED
 from strandline.storage.spark.session import ship, working
 from strandline.storage.task_reports import Sizes, check_reports, report
 
-__all__ = ["on_executors", "read_on_executors"]
+__all__ = ["on_executors", "read_on_executors", "reuse_archives"]
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -49,12 +49,7 @@ def on_executors(
     """
 
     def worked(packed: bytes) -> bytes:
-        # Before each task PySpark makes every archive importer read its archive again, including Spark's own
-        # with thousands of entries, which takes a tenth of a second. New importers use a cache, and the
-        # archives of an executor never change.
-        for place, importer in list(sys.path_importer_cache.items()):
-            if isinstance(importer, zipimporter):
-                del sys.path_importer_cache[place]
+        reuse_archives()
         try:
             return pickle.dumps(work(pickle.loads(packed)))
         except StrandlineError as error:
@@ -75,6 +70,18 @@ def on_executors(
             tasks = tasks.coalesce(at_once)
         rows = tasks.select(col(_PLACE), function(col(_THING)).alias(_THING)).collect()
     return [pickle.loads(row[_THING]) for row in sorted(rows, key=lambda row: int(row[_PLACE]))]
+
+
+def reuse_archives() -> None:
+    """Let a Python worker keep the directories of archives that it has read.
+
+    Before each task PySpark makes every archive importer read its archive again, including Spark's own with
+    thousands of entries, which takes a tenth of a second. New importers use a cache, and the archives of an
+    executor never change.
+    """
+    for place, importer in list(sys.path_importer_cache.items()):
+        if isinstance(importer, zipimporter):
+            del sys.path_importer_cache[place]
 
 
 def read_on_executors(

@@ -1,0 +1,105 @@
+"""Parts of external files that any process can read independently: files, and byte ranges of files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+import pyarrow as pa
+
+from strandline.storage.external.locations import File
+from strandline.storage.external.splits import cut_range, divide, split_at
+from strandline.types import Type
+
+__all__ = ["HasFile", "Over", "Part", "Spreadable", "files_of", "split_parts"]
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+class Over(Protocol):
+    """Runs a picklable function for each item and returns the results: in this process or on executors."""
+
+    def __call__(self, work: Callable[[A], R], things: Sequence[A], /) -> list[R]: ...
+
+
+class Part(Protocol):
+    """A picklable part of external files."""
+
+    def tables(self, types: Mapping[str, Type], not_null: frozenset[str]) -> Iterator[pa.Table]:
+        """Yield the rows in order and in blocks, as physical columns of these types."""
+        ...
+
+
+P = TypeVar("P", bound=Part)
+
+
+@runtime_checkable
+class HasFile(Protocol):
+    """A part of one file."""
+
+    @property
+    def file(self) -> File: ...
+
+
+class Spreadable(Generic[P]):
+    """Files that are read part by part, in this process or on executors.
+
+    ``package``: the package that a process needs to read parts.
+    """
+
+    package: str | None = None
+
+    def __init__(self, parts: Sequence[P]) -> None:
+        self.parts = list(parts)
+        self.files = len(parts)
+        self._over: Over = _over_here
+
+    @cached_property
+    def size(self) -> int:
+        """Total size of the files in bytes."""
+        return sum(file.size for file in self.paths)
+
+    @property
+    def paths(self) -> list[File]:
+        """The files of the parts."""
+        return files_of(self.parts)
+
+    def split(self, over: Over, most: int) -> Sequence[P]:
+        """Return parts of about ``most`` bytes, if the files can be split. ``over`` does the work."""
+        return self.parts
+
+    def spread(self, over: Over, parts: Sequence[Any]) -> None:
+        """Read these parts with ``over`` from now on."""
+        self._over = over
+        self.parts = list(parts)
+
+    def tables(self, types: Mapping[str, Type], not_null: frozenset[str]) -> Iterator[pa.Table]:
+        """Yield the rows in order and in blocks, as physical columns of these types."""
+        for part in self.parts:
+            yield from part.tables(types, not_null)
+
+
+def files_of(parts: Sequence[Part]) -> list[File]:
+    """Return the files of those parts that are a part of one file."""
+    return [part.file for part in parts if isinstance(part, HasFile)]
+
+
+def _over_here(work: Callable[[A], R], things: Sequence[A], /) -> list[R]:
+    return [work(thing) for thing in things]
+
+
+def split_parts(parts: Sequence[Any], over: Over, most: int, delimiter: str | None) -> list[Any]:
+    """Return parts of about ``most`` bytes that begin and end with a row.
+
+    ``delimiter``: that of CSV files; None for JSON lines.
+    """
+    ranges = [divide(part.file, most, delimiter) for part in parts]
+    cuts = iter(over(cut_range, [range_ for each in ranges for range_ in each]))
+    found = []
+    for part, own in zip(parts, ranges, strict=True):
+        files = split_at(own, [next(cuts) for _ in own]) if own else [part.file]
+        found += [replace(part, file=file) for file in files]
+    return found

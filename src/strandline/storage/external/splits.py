@@ -1,0 +1,146 @@
+"""Byte ranges of CSV and JSON-lines files that begin and end with a row.
+
+The ranges of a file are found in two steps. First the file is cut into ranges of equal size, and each is
+looked at independently: where its first row would begin if the range began outside or inside quotes, and
+whether all its quotes are where CSV has them (``Cut``). Then these answers are joined in order, which tells
+how each range really begins. A CSV file with quotes elsewhere, which readers understand differently, is not
+split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from strandline.storage.external.locations import File, read_failures
+
+__all__ = ["Cut", "Range", "cut_range", "divide", "split_at"]
+
+MAX_RANGES = 8192
+"""Maximum number of ranges of a file: those of a larger file are larger."""
+BLOCK_BYTES = 8 << 20
+"""Size of the part of a range in memory."""
+_LF, _CR, _QUOTE = b'\n\r"'
+
+
+@dataclass(frozen=True)
+class Range:
+    """A byte range to look at. ``delimiter``: that of a CSV file; None for JSON lines."""
+
+    file: File
+    start: int
+    end: int
+    size: int
+    """Size of the file."""
+    delimiter: str | None
+
+
+@dataclass(frozen=True)
+class _Begin:
+    """What holds of a range if it begins outside, or inside, quotes.
+
+    ``row``: position after the first line break outside quotes. ``lines``: number of line breaks up to it.
+    """
+
+    is_regular: bool = True
+    row: int | None = None
+    lines: int = 0
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What a range tells. ``begins``: by the number of quotes before it, even or odd."""
+
+    begins: tuple[_Begin, _Begin]
+    quotes: int
+    lines: int
+
+
+def divide(file: File, most: int, delimiter: str | None) -> list[Range]:
+    """Return ranges of a file of about ``most`` bytes; none if the file can only be read as a whole."""
+    if file.codec is not None:
+        return []
+    size = file.size
+    step = max(most, -(-size // MAX_RANGES), 1)
+    starts = range(0, size, step)
+    return (
+        [Range(file, at, min(at + step, size), size, delimiter) for at in starts] if len(starts) > 1 else []
+    )
+
+
+def cut_range(range_: Range) -> Cut:
+    """Look at a range."""
+    made = Cut((_Begin(), _Begin()), 0, 0)
+    with read_failures(range_.file.name), range_.file.whole() as stream:
+        for at in range(range_.start, range_.end, BLOCK_BYTES):
+            end = min(at + BLOCK_BYTES, range_.end)
+            first, last = max(at - 1, 0), min(end + 1, range_.size)
+            stream.seek(first)
+            data = np.frombuffer(stream.read(last - first), np.uint8)
+            # The block, with the byte before it and the byte after it. Beyond the file are line breaks.
+            padded = np.full(end - at + 2, _LF, np.uint8)
+            padded[first - at + 1 : first - at + 1 + len(data)] = data
+            made = _join(made, _cut_block(padded, at, range_.delimiter))
+    return made
+
+
+def _cut_block(padded: npt.NDArray[np.uint8], at: int, delimiter: str | None) -> Cut:
+    block = padded[1:-1]
+    breaks = np.flatnonzero(block == _LF)
+    if delimiter is None:
+        first = _Begin(row=None if not len(breaks) else at + int(breaks[0]) + 1, lines=min(len(breaks), 1))
+        return Cut((first, first), 0, len(breaks))
+    quotes = np.flatnonzero(block == _QUOTE)
+    ends = block == _LF
+    ends |= (block == _CR) & (padded[2:] != _LF)
+    before = np.searchsorted(quotes, breaks) if len(quotes) else np.zeros(len(breaks), np.int64)
+    at_edge = np.array([_LF, _CR, _QUOTE, *delimiter.encode()], np.uint8)
+    starts, stops = np.isin(padded[quotes], at_edge), np.isin(padded[quotes + 2], at_edge)
+    begins = []
+    for inside in (0, 1):
+        opens = np.arange(len(quotes)) % 2 == inside
+        # An opening quote is at the start of a value, or follows the closing one that it escapes.
+        is_regular = bool(np.all(np.where(opens, starts, stops)))
+        outside = breaks[before % 2 == inside]
+        row = int(outside[0]) + 1 if len(outside) else None
+        lines = 0 if row is None else int(np.count_nonzero(ends[:row]))
+        begins.append(_Begin(is_regular, None if row is None else at + row, lines))
+    return Cut((begins[0], begins[1]), len(quotes), int(np.count_nonzero(ends)))
+
+
+def _join(one: Cut, two: Cut) -> Cut:
+    def begin(inside: int) -> _Begin:
+        first, then = one.begins[inside], two.begins[(inside + one.quotes) % 2]
+        is_regular = first.is_regular and then.is_regular
+        if first.row is not None:
+            return replace(first, is_regular=is_regular)
+        return _Begin(is_regular, then.row, one.lines + then.lines)
+
+    return Cut((begin(0), begin(1)), one.quotes + two.quotes, one.lines + two.lines)
+
+
+def split_at(ranges: Sequence[Range], cuts: Sequence[Cut]) -> list[File]:
+    """Return the parts of a file between rows; the whole file if its quotes are not regular."""
+    file = ranges[0].file
+    found = list(_begins(cuts))
+    if sum(cut.quotes for cut in cuts) % 2 or not all(begin.is_regular for begin, _ in found):
+        return [file]
+    rows = [(0, 0), *((b.row, before + b.lines) for b, before in found[1:] if b.row is not None)]
+    rows = [row for row in dict(rows).items() if row[0] < ranges[0].size]
+    ends = [start for start, _ in rows[1:]] + [ranges[0].size]
+    return [
+        replace(file, start=start, end=end, lines=lines)
+        for (start, lines), end in zip(rows, ends, strict=True)
+    ]
+
+
+def _begins(cuts: Sequence[Cut]) -> Iterator[tuple[_Begin, int]]:
+    """Yield how each range begins, and the number of line breaks before it."""
+    quotes = lines = 0
+    for cut in cuts:
+        yield cut.begins[quotes % 2], lines
+        quotes += cut.quotes
+        lines += cut.lines
