@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from strandline.errors import InvalidArgument, PreconditionFailed, StrandlineError, Unavailable, Unsupported
 from strandline.settings import Settings
 from strandline.storage.external.locations import File, bare, is_folder, is_web, place_of, read_failures
-from strandline.storage.external.parts import Over, Part
+from strandline.storage.external.parts import FilePart, Over
 from strandline.storage.external.source import External
-from strandline.storage.external.typed_files import BATCH_ROWS, Look, Typed, TypedBatches, TypedPart
+from strandline.storage.external.typed_files import BATCH_ROWS, FoundColumns, Typed, TypedBatches, TypedPart
 from strandline.storage.location import is_url
 
 __all__ = [
@@ -118,7 +118,7 @@ class Lakes(Typed[TypedPart]):
     def split(self, over: Over, most: int) -> Sequence[TypedPart]:
         return [part for each in self._ask(lambda table: table.split()) for part in each]
 
-    def spread(self, over: Over, parts: Sequence[Part]) -> None:
+    def spread(self, over: Over, parts: Sequence[FilePart]) -> None:
         _ = self._looks  # Of the tables, not of their files.
         super().spread(over, parts)
 
@@ -226,7 +226,7 @@ class _IcebergTable(LakeTable):
         metadata = _metadata(locate(self.place), self.settings)
         return StaticTable.from_metadata(metadata, iceberg_properties(self.settings))
 
-    def look(self) -> Look:
+    def look(self) -> FoundColumns:
         found, schema = super().look(), self.table.schema()
         names = [schema.find_column_name(i) for i in schema.identifier_field_ids]
         return replace(found, key=tuple(name for name in names if name is not None) or None)

@@ -13,7 +13,7 @@ from strandline.storage.external.locations import File
 from strandline.storage.external.splits import cut_range, divide, split_at
 from strandline.types import Type
 
-__all__ = ["HasFile", "Over", "Part", "Spreadable", "files_of", "split_parts"]
+__all__ = ["FilePart", "HasFile", "Over", "Spreadable", "files_of", "split_parts"]
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -25,7 +25,7 @@ class Over(Protocol):
     def __call__(self, work: Callable[[A], R], things: Sequence[A], /) -> list[R]: ...
 
 
-class Part(Protocol):
+class FilePart(Protocol):
     """A picklable part of external files."""
 
     def tables(self, types: Mapping[str, Type], not_null: frozenset[str]) -> Iterator[pa.Table]:
@@ -33,7 +33,7 @@ class Part(Protocol):
         ...
 
 
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=FilePart)
 
 
 @runtime_checkable
@@ -82,7 +82,7 @@ class Spreadable(Generic[P]):
             yield from part.tables(types, not_null)
 
 
-def files_of(parts: Sequence[Part]) -> list[File]:
+def files_of(parts: Sequence[FilePart]) -> list[File]:
     """Return the files of those parts that are a part of one file."""
     return [part.file for part in parts if isinstance(part, HasFile)]
 

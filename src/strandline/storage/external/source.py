@@ -11,7 +11,7 @@ import pyarrow as pa
 from strandline.errors import InvalidArgument
 from strandline.settings import Settings
 from strandline.storage.external.locations import bare, endings, find, is_folder, is_web
-from strandline.storage.external.parts import Over, Part
+from strandline.storage.external.parts import FilePart, Over
 from strandline.types import Type
 
 __all__ = ["External", "Format", "Incoming", "open_source"]
@@ -70,7 +70,7 @@ class Incoming(Protocol):
         ...
 
     @property
-    def parts(self) -> Sequence[Part]:
+    def parts(self) -> Sequence[FilePart]:
         """Parts that can be read independently."""
         ...
 
@@ -79,11 +79,11 @@ class Incoming(Protocol):
         """The package that a process needs to read parts."""
         ...
 
-    def split(self, over: Over, most: int) -> Sequence[Part]:
+    def split(self, over: Over, most: int) -> Sequence[FilePart]:
         """Return parts of about ``most`` bytes, if the files can be split. ``over`` does the work."""
         ...
 
-    def spread(self, over: Over, parts: Sequence[Part]) -> None:
+    def spread(self, over: Over, parts: Sequence[FilePart]) -> None:
         """Read these parts with ``over`` from now on."""
         ...
 

@@ -2,9 +2,9 @@
 
 The ranges of a file are found in two steps. First the file is cut into ranges of equal size, and each is
 looked at independently: where its first row would begin if the range began outside or inside quotes, and
-whether all its quotes are where CSV has them (``Cut``). Then these answers are joined in order, which tells
-how each range really begins. A CSV file with quotes elsewhere, which readers understand differently, is not
-split.
+whether all its quotes are where CSV has them (``RangeCut``). Then these answers are joined in order, which
+tells how each range really begins. A CSV file with quotes elsewhere, which readers understand differently,
+is not split.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from strandline.storage.external.locations import File, read_failures
 
-__all__ = ["Cut", "Range", "cut_range", "divide", "split_at"]
+__all__ = ["ByteRange", "RangeCut", "cut_range", "divide", "split_at"]
 
 MAX_RANGES = 8192
 """Maximum number of ranges of a file: those of a larger file are larger."""
@@ -27,7 +27,7 @@ _LF, _CR, _QUOTE = b'\n\r"'
 
 
 @dataclass(frozen=True)
-class Range:
+class ByteRange:
     """A byte range to look at. ``delimiter``: that of a CSV file; None for JSON lines."""
 
     file: File
@@ -51,7 +51,7 @@ class _Begin:
 
 
 @dataclass(frozen=True)
-class Cut:
+class RangeCut:
     """What a range tells. ``begins``: by the number of quotes before it, even or odd."""
 
     begins: tuple[_Begin, _Begin]
@@ -59,7 +59,7 @@ class Cut:
     lines: int
 
 
-def divide(file: File, most: int, delimiter: str | None) -> list[Range]:
+def divide(file: File, most: int, delimiter: str | None) -> list[ByteRange]:
     """Return ranges of a file of about ``most`` bytes; none if the file can only be read as a whole."""
     if file.codec is not None:
         return []
@@ -67,13 +67,15 @@ def divide(file: File, most: int, delimiter: str | None) -> list[Range]:
     step = max(most, -(-size // MAX_RANGES), 1)
     starts = range(0, size, step)
     return (
-        [Range(file, at, min(at + step, size), size, delimiter) for at in starts] if len(starts) > 1 else []
+        [ByteRange(file, at, min(at + step, size), size, delimiter) for at in starts]
+        if len(starts) > 1
+        else []
     )
 
 
-def cut_range(range_: Range) -> Cut:
+def cut_range(range_: ByteRange) -> RangeCut:
     """Look at a range."""
-    made = Cut((_Begin(), _Begin()), 0, 0)
+    made = RangeCut((_Begin(), _Begin()), 0, 0)
     with read_failures(range_.file.name), range_.file.whole() as stream:
         for at in range(range_.start, range_.end, BLOCK_BYTES):
             end = min(at + BLOCK_BYTES, range_.end)
@@ -87,12 +89,12 @@ def cut_range(range_: Range) -> Cut:
     return made
 
 
-def _cut_block(padded: npt.NDArray[np.uint8], at: int, delimiter: str | None) -> Cut:
+def _cut_block(padded: npt.NDArray[np.uint8], at: int, delimiter: str | None) -> RangeCut:
     block = padded[1:-1]
     breaks = np.flatnonzero(block == _LF)
     if delimiter is None:
         first = _Begin(row=None if not len(breaks) else at + int(breaks[0]) + 1, lines=min(len(breaks), 1))
-        return Cut((first, first), 0, len(breaks))
+        return RangeCut((first, first), 0, len(breaks))
     quotes = np.flatnonzero(block == _QUOTE)
     ends = block == _LF
     ends |= (block == _CR) & (padded[2:] != _LF)
@@ -108,10 +110,10 @@ def _cut_block(padded: npt.NDArray[np.uint8], at: int, delimiter: str | None) ->
         row = int(outside[0]) + 1 if len(outside) else None
         lines = 0 if row is None else int(np.count_nonzero(ends[:row]))
         begins.append(_Begin(is_regular, None if row is None else at + row, lines))
-    return Cut((begins[0], begins[1]), len(quotes), int(np.count_nonzero(ends)))
+    return RangeCut((begins[0], begins[1]), len(quotes), int(np.count_nonzero(ends)))
 
 
-def _join(one: Cut, two: Cut) -> Cut:
+def _join(one: RangeCut, two: RangeCut) -> RangeCut:
     def begin(inside: int) -> _Begin:
         first, then = one.begins[inside], two.begins[(inside + one.quotes) % 2]
         is_regular = first.is_regular and then.is_regular
@@ -119,10 +121,10 @@ def _join(one: Cut, two: Cut) -> Cut:
             return replace(first, is_regular=is_regular)
         return _Begin(is_regular, then.row, one.lines + then.lines)
 
-    return Cut((begin(0), begin(1)), one.quotes + two.quotes, one.lines + two.lines)
+    return RangeCut((begin(0), begin(1)), one.quotes + two.quotes, one.lines + two.lines)
 
 
-def split_at(ranges: Sequence[Range], cuts: Sequence[Cut]) -> list[File]:
+def split_at(ranges: Sequence[ByteRange], cuts: Sequence[RangeCut]) -> list[File]:
     """Return the parts of a file between rows; the whole file if its quotes are not regular."""
     file = ranges[0].file
     found = list(_begins(cuts))
@@ -137,7 +139,7 @@ def split_at(ranges: Sequence[Range], cuts: Sequence[Cut]) -> list[File]:
     ]
 
 
-def _begins(cuts: Sequence[Cut]) -> Iterator[tuple[_Begin, int]]:
+def _begins(cuts: Sequence[RangeCut]) -> Iterator[tuple[_Begin, int]]:
     """Yield how each range begins, and the number of line breaks before it."""
     quotes = lines = 0
     for cut in cuts:

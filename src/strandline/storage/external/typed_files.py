@@ -20,7 +20,7 @@ from strandline.types import Type, parse_type
 from strandline.types.arrays import array_from_user, check_source
 from strandline.types.inference import plain_type, type_of_arrow
 
-__all__ = ["ArrowFiles", "Look", "ParquetFiles", "Typed", "TypedBatches", "TypedPart"]
+__all__ = ["ArrowFiles", "FoundColumns", "ParquetFiles", "Typed", "TypedBatches", "TypedPart"]
 
 P = TypeVar("P", bound="TypedPart")
 
@@ -41,7 +41,7 @@ class TypedBatches:
 
 
 @dataclass(frozen=True)
-class Look:
+class FoundColumns:
     """What a file or table tells about its columns."""
 
     name: str
@@ -57,9 +57,9 @@ class TypedPart(ABC):
     def open(self) -> AbstractContextManager[TypedBatches]:
         """Open the part, until the end of the block."""
 
-    def look(self) -> Look:
+    def look(self) -> FoundColumns:
         with self.open() as found:
-            return Look(found.name, found.schema, _key_in(found.schema))
+            return FoundColumns(found.name, found.schema, _key_in(found.schema))
 
     def tables(self, types: Mapping[str, Type], not_null: frozenset[str]) -> Iterator[pa.Table]:
         with self.open() as found:
@@ -82,7 +82,7 @@ class Typed(Spreadable[P]):
     """Source with typed columns."""
 
     @cached_property
-    def _looks(self) -> list[Look]:
+    def _looks(self) -> list[FoundColumns]:
         found = self._over(TypedPart.look, self.parts)
         for look in found:
             names = look.schema.names

@@ -16,7 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from strandline.errors import StrandlineError
 from strandline.storage.external.locations import File
-from strandline.storage.external.parts import HasFile, Part, files_of
+from strandline.storage.external.parts import FilePart, HasFile, files_of
 from strandline.storage.external.source import Incoming
 from strandline.storage.external.typed_files import ParquetFiles
 from strandline.storage.files import LocalFiles
@@ -46,7 +46,7 @@ def spread(spark: SparkSession, incoming: Incoming, most: int) -> bool:
     def over(work: Callable[[A], R], things: Sequence[A], /) -> list[R]:
         return on_executors(spark, work, things)
 
-    def can_read(parts: Sequence[Part]) -> bool:
+    def can_read(parts: Sequence[FilePart]) -> bool:
         asked: list[File | None] = [*files_of(parts)] or [None] * FEW
         return is_local(spark) or all(over(partial(_can_read, incoming.package), asked))
 
@@ -93,7 +93,7 @@ def _parquet(spark: SparkSession, paths: Sequence[str], types: Mapping[str, Type
 
 
 def _reader(
-    parts: Sequence[Part], types: Mapping[str, Type], not_null: frozenset[str], schema: pa.Schema
+    parts: Sequence[FilePart], types: Mapping[str, Type], not_null: frozenset[str], schema: pa.Schema
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a function that reads the parts with the numbers in its batches."""
     packed = pickle.dumps((parts, dict(types), not_null))
@@ -112,7 +112,7 @@ def _reader(
 
 
 def _read_part(
-    part: Part, types: Mapping[str, Type], not_null: frozenset[str], schema: pa.Schema
+    part: FilePart, types: Mapping[str, Type], not_null: frozenset[str], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     if isinstance(part, HasFile) and isinstance(part.file.files, LocalFiles):
         path = part.file.files.path(part.file.at)
