@@ -6,17 +6,20 @@ from typing import Literal
 
 from strandline.sql.cursor import TokenCursor
 from strandline.sql.query import Query, query_of
-from strandline.sql.statements import Delete, DeleteOn, Update, Values, Write
+from strandline.sql.references import TableRef, read_time
+from strandline.sql.statements import Delete, DeleteOn, RollBackTable, Update, Values, Write
 from strandline.sql.syntax import Expression
 from strandline.sql.tokens import NAME, WORD
 
-__all__ = ["read_delete", "read_query", "read_update", "read_write"]
+__all__ = ["read_delete", "read_query", "read_roll_back", "read_update", "read_write"]
 
 WRITE_FORM = "UPSERT | INSERT | REPLACE INTO table [(columns)] VALUES (values), ... | SELECT ..."
 UPDATE_FORM = "UPDATE table SET column = expression, ... [WHERE condition]"
 DELETE_FORM = (
     "DELETE FROM table [WHERE condition] | DELETE FROM table ON (columns) VALUES (values), ... | SELECT ..."
 )
+
+ROLL_BACK_FORM = "RESTORE TABLE table TO VERSION AS OF step | TIMESTAMP AS OF 'time'"
 
 _QUERY_WORDS = ("SELECT", "WITH", "FROM")
 
@@ -137,3 +140,15 @@ def read_delete(cursor: TokenCursor) -> Delete | DeleteOn:
     where = _read_where(cursor)
     cursor.expect_end()
     return Delete(path, where, written)
+
+
+def read_roll_back(cursor: TokenCursor) -> RollBackTable:
+    cursor.form = ROLL_BACK_FORM
+    cursor.expect("RESTORE", "TABLE")
+    name, path = cursor.name_and_path("a table name")
+    cursor.accept("TO")
+    source = read_time(cursor, TableRef(path, name))
+    if source is None or source.backup is not None:
+        raise cursor.fault("expected VERSION AS OF step or TIMESTAMP AS OF 'time'")
+    cursor.expect_end()
+    return RollBackTable(path, source)

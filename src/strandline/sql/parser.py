@@ -24,7 +24,7 @@ from strandline.sql.backups import (
     read_verify,
 )
 from strandline.sql.binding import Params, bind
-from strandline.sql.changes import read_delete, read_update, read_write
+from strandline.sql.changes import read_delete, read_roll_back, read_update, read_write
 from strandline.sql.cursor import TokenCursor
 from strandline.sql.export import read_export
 from strandline.sql.keywords import OTHER_OBJECTS
@@ -37,7 +37,9 @@ from strandline.sql.statements import (
     DropBackupCollection,
     Explain,
     ExplainStatement,
+    Restore,
     Rollback,
+    RollBackTable,
     Select,
     ShowBackupCollections,
     ShowBackups,
@@ -113,6 +115,14 @@ def _read(text: str, tokens: Sequence[Token]) -> Statement:
             cursor.at = place
             raise _refusal(cursor)
     return read(cursor)
+
+
+def _read_restore(cursor: TokenCursor) -> RollBackTable | Restore:
+    # A backup collection may be named TABLE, too.
+    is_table = cursor.sees("RESTORE", "TABLE") and cursor.sees_name(2)
+    if is_table and cursor.peek(2).key not in ("AT", "TABLE", "INTO", "WITH", "NOWAIT"):
+        return read_roll_back(cursor)
+    return read_restore(cursor)
 
 
 def _read_select(cursor: TokenCursor) -> Select:
@@ -238,7 +248,7 @@ _READERS: dict[str, Callable[[TokenCursor], Statement]] = {
     "COPY BACKUP": read_copy_backup,
     "COMPACT": read_compact,
     "BACKUP": read_backup,
-    "RESTORE": read_restore,
+    "RESTORE": _read_restore,
     "VERIFY": read_verify,
     "REPAIR": read_repair,
     "PRUNE": read_prune,

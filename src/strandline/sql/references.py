@@ -15,7 +15,7 @@ from strandline.sql.cursor import TokenCursor
 from strandline.sql.keywords import CLAUSES
 from strandline.sql.tokens import BOUND, NAME, NUMBER, STRING, WORD, Token, quote, value
 
-__all__ = ["TableRef", "has_extras", "read_at", "read_moment", "read_reference"]
+__all__ = ["TableRef", "has_extras", "read_at", "read_moment", "read_reference", "read_time"]
 
 _FORM = (
     "FROM table [VIEW index] [VERSION AS OF step | TIMESTAMP AS OF 'time'] [IN BACKUP collection [AT "
@@ -86,7 +86,7 @@ def read_reference(cursor: TokenCursor) -> TableRef:
                 raise cursor.fault("VIEW is given twice", token=token)
             ref = replace(ref, index=index or None)
             continue
-        changed = _read_time(cursor, ref)
+        changed = read_time(cursor, ref)
         if changed is None:
             break
         if not ref.is_now:
@@ -109,7 +109,8 @@ def _read_view(cursor: TokenCursor) -> str | None:
     return cursor.name("the name of an index")
 
 
-def _read_time(cursor: TokenCursor, ref: TableRef) -> TableRef | None:
+def read_time(cursor: TokenCursor, ref: TableRef) -> TableRef | None:
+    """Read IN BACKUP, VERSION AS OF or TIMESTAMP AS OF; return None if there is no such clause."""
     if cursor.accept("IN", "BACKUP"):
         collection = cursor.collection()
         backup: str | None = None

@@ -60,6 +60,7 @@ __all__ = [
     "ResetSettings",
     "Restore",
     "RestoreTable",
+    "RollBackTable",
     "Rollback",
     "Select",
     "SetSettings",
@@ -228,6 +229,14 @@ class Write(Change):
     path: str
     columns: tuple[str, ...] | None
     source: Values | Query
+
+
+@dataclass(frozen=True)
+class RollBackTable(Change):
+    """RESTORE TABLE; ``source`` is the table as of the step or time to go back to."""
+
+    path: str
+    source: TableRef
 
 
 @dataclass(frozen=True)

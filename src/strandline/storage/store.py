@@ -200,6 +200,16 @@ class Store:
         """Return the keys that ``logs`` change at steps later than ``after``."""
         return arrow.lookup.touched_keys(self.cache, schema, logs, after)
 
+    def rows_before(
+        self, old: State, logs: Sequence[Segment]
+    ) -> tuple[pa.Table | DataFrame, pa.Table | DataFrame]:
+        """Return the rows that the keys of later ``logs`` had in an old state, and the keys that had none."""
+        if self.fits_memory(logs):
+            return arrow.changes.rows_before(self.cache, old, logs)
+        from strandline.storage import spark
+
+        return spark.changes.rows_before(self.spark, self.cache, old, logs)
+
     def overlaps(self, schema: TableSchema, segments: Sequence[Segment], keys: Collection[Key]) -> bool:
         """Return True if a segment has a row with one of the keys."""
         return arrow.lookup.overlaps(self.cache, schema, segments, keys)

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from strandline import names
 from strandline.cancellation import phase, shield
-from strandline.catalog import chains, commits, definitions, paths, write_dedup
+from strandline.catalog import chains, commits, definitions, paths, tables, write_dedup
 from strandline.catalog.commits import Basis, TableChange
 from strandline.catalog.conflicts import RowsChanged
 from strandline.catalog.definitions import TableDefinition
@@ -161,6 +161,13 @@ class Transaction(Reader):
             return self.runtime.store.write_staged(told, mode, schema, staged)
 
         return self._write(view, made)
+
+    def digest(self, view: TableView) -> Digest:
+        """Return the digest of a table with the changes of this transaction."""
+        with self.runtime.catalog.read() as conn:
+            before = tables.digest_at(conn, view.info.id, self.snapshot.step)
+        pending = self._pending.get(view.info.id)
+        return before if pending is None else before + pending.delta
 
     def once(self, writer: str, view: TableView, version: int) -> None:
         """Make the commit idempotent: ``version`` numbers the writes of ``writer`` to the table.

@@ -20,6 +20,7 @@ from strandline.sql.syntax import Expression
 from strandline.sql.tokens import quote
 from strandline.storage.rows import Mode, Row
 from strandline.tables import read
+from strandline.tables.roll_back import roll_back
 from strandline.tables.snapshot import TableView
 from strandline.tables.transaction import Transaction
 from strandline.types import coerce
@@ -44,6 +45,8 @@ def execute(tx: Transaction, statement: st.Change) -> None:
             _update(tx, statement)
         case st.Delete():
             _delete(tx, statement)
+        case st.RollBackTable():
+            roll_back(tx, statement)
         case _:
             raise InvalidArgument(f"{type(statement).__name__} does not change rows")
 
@@ -56,7 +59,7 @@ def tables_of_statement(statement: st.Change) -> list[Named]:
                 Named(path, writes=True),
                 *(read.tables_of_query(source) if isinstance(source, Query) else ()),
             ]
-        case st.Update(path=path) | st.Delete(path=path):
+        case st.Update(path=path) | st.Delete(path=path) | st.RollBackTable(path=path):
             return [Named(path, writes=True)]
     return []
 

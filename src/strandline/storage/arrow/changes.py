@@ -18,15 +18,17 @@ from strandline.model import (
     State,
     TableSchema,
 )
+from strandline.storage.arrow.lookup import rows_at, touched_keys
 from strandline.storage.arrow.row_filter import empty, rows_in
 from strandline.storage.arrow.scan import scan
 from strandline.storage.chain_slices import Slice, Window
 from strandline.storage.digest import digest_of, row_hashes, to_unsigned
-from strandline.storage.keys import by_shard, firsts_and_lasts, sort_indices
+from strandline.storage.keys import Wanted, by_shard, firsts_and_lasts, sort_indices
 from strandline.storage.segment import ERASE, Inline, write_segment
 from strandline.storage.segment_cache import SegmentCache
+from strandline.types.arrays import python_to_array
 
-__all__ = ["changes", "fold", "write_slice"]
+__all__ = ["changes", "fold", "rows_before", "write_slice"]
 
 
 def changes(
@@ -121,3 +123,17 @@ def _rows(cache: SegmentCache, schema: TableSchema, window: Window) -> pa.Table:
     nothing = pa.nulls(rows.num_rows, pa.int64())
     rows = rows.append_column(OP, pa.array(["U"] * rows.num_rows, pa.string()))
     return rows.append_column(WAS_HI, nothing).append_column(WAS_LO, nothing)
+
+
+def rows_before(cache: SegmentCache, old: State, logs: Sequence[Segment]) -> tuple[pa.Table, pa.Table]:
+    """Return the rows that the keys of later ``logs`` had in an old state, and the keys that had none."""
+    schema = old.schema
+    wanted = Wanted.of(schema, touched_keys(cache, schema, logs, old.chain.step))
+    positions, rows = rows_at(cache, old, wanted)
+    there = set(positions.tolist())
+    gone = [key for i, key in enumerate(wanted.keys) if i not in there]
+    columns = {
+        column.name: python_to_array(column.type, [key[i] for key in gone])
+        for i, column in enumerate(schema.key_columns)
+    }
+    return rows, pa.table(columns)

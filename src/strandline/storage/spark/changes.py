@@ -8,16 +8,28 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
-from strandline.model import EVERYWHERE, OP, STEP, WAS_HI, WAS_LO, Key, KeyRange, Segment, State, TableSchema
+from strandline.model import (
+    EVERYWHERE,
+    OP,
+    PENDING,
+    STEP,
+    WAS_HI,
+    WAS_LO,
+    Key,
+    KeyRange,
+    Segment,
+    State,
+    TableSchema,
+)
 from strandline.storage.chain_slices import Slice, Window
 from strandline.storage.segment_cache import SegmentCache
-from strandline.storage.spark.columns import before, col, inside
+from strandline.storage.spark.columns import before, col, inside, rename_keys, same_key
 from strandline.storage.spark.rows import POSITION, one_commit, rows_of
 from strandline.storage.spark.scan import scan
 from strandline.storage.spark.session import working
 from strandline.storage.spark.sort import write_sorted
 
-__all__ = ["changes", "fold", "write_slice"]
+__all__ = ["changes", "fold", "rows_before", "write_slice"]
 
 _NUMBER = "__strandline_number"
 
@@ -70,6 +82,18 @@ def fold(
             F.row_number().over(newest).alias(_NUMBER),
         )
         return numbered.where(col(_NUMBER) == 1).select(*map(col, names))
+
+
+def rows_before(
+    spark: SparkSession, cache: SegmentCache, old: State, logs: Sequence[Segment]
+) -> tuple[DataFrame, DataFrame]:
+    """Return the rows that the keys of later ``logs`` had in an old state, and the keys that had none."""
+    schema = old.schema
+    with working(spark):
+        keys = rows_of(spark, cache, schema, logs, schema.key, after=old.chain.step, upto=PENDING).distinct()
+        rows = scan(spark, cache, old)
+        there = rows.join(rename_keys(keys, schema.key), same_key(schema), "left_semi")
+        return there, keys.join(rename_keys(rows, schema.key), same_key(schema), "left_anti")
 
 
 def write_slice(
