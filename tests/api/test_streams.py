@@ -220,8 +220,12 @@ def test_positions_that_are_refused(db: Database) -> None:
     ):
         with refused(db, "INVALID_ARGUMENT"):
             db.stream(path).records(after, upto)  # type: ignore[arg-type]
-    with pytest.raises(PreconditionFailed, match="no longer has changes before"):
+    with pytest.raises(PreconditionFailed, match="no longer has changes before") as gone:
         db.stream(path).records(after=steps[0])
+    assert "begins" not in gone.value.hint
+    with pytest.raises(PreconditionFailed, match="no longer has changes before") as never:
+        db.stream(path).records(after=created - 1)
+    assert f"The changefeed begins at step {created}." in never.value.hint
     db.stream(path).commit(steps[1])
     db.stream(path).commit(db.step)
     assert db.stream(path).records() == []

@@ -138,7 +138,7 @@ def test_any_failure_fails_the_whole_and_leaves_nothing(
     make(db)
     db.sql("BACKUP c")
     calls: list[int] = []
-    healthy = TablePart.wait_all
+    healthy = TablePart.begin
 
     def sick(
         self: TablePart, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedTable]], made: Any
@@ -148,7 +148,7 @@ def test_any_failure_fails_the_whole_and_leaves_nothing(
             raise Unavailable("the disk is gone", "Plug it in.")
         return healthy(self, tx, run, parts, made)
 
-    monkeypatch.setattr(TablePart, "wait_all", sick)
+    monkeypatch.setattr(TablePart, "begin", sick)
     with refused(db, "UNAVAILABLE", "the disk is gone"):
         db.sql("BACKUP c")
     assert calls[0] > 4

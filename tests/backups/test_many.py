@@ -227,7 +227,7 @@ def test_a_part_that_cannot_go_on_takes_no_other_with_it(
     """Parts that fail together are retried one by one."""
     with open_at(tmp_path) as db:
         make(db, 4)
-        healthy, sizes = StreamPart.propose_all, list[int]()
+        healthy, sizes = StreamPart.propose, list[int]()
 
         def sick(self: Any, tx: Any, run: Any, parts: Any, made: Any) -> Any:
             sizes.append(len(parts))
@@ -235,7 +235,7 @@ def test_a_part_that_cannot_go_on_takes_no_other_with_it(
                 raise ValueError("too many")
             return healthy(self, tx, run, parts, made)
 
-        monkeypatch.setattr(StreamPart, "propose_all", sick)
+        monkeypatch.setattr(StreamPart, "propose", sick)
         db.sql("BACKUP c")
         assert sizes == [8, *[1] * 8]
         assert db.operations()[-1].state == "done"

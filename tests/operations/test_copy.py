@@ -12,7 +12,17 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, insert, select
 
-from strandline.catalog import chains, commits, definitions, garbage_collection, paths, sqltables, tables
+from strandline import records
+from strandline.catalog import (
+    chains,
+    commits,
+    definitions,
+    garbage_collection,
+    operations,
+    paths,
+    sqltables,
+    tables,
+)
 from strandline.catalog.cache import Loader, SchemeCache
 from strandline.catalog.commits import TableChange
 from strandline.catalog.connection import Catalog
@@ -22,6 +32,7 @@ from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableBody, TableInfo
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, UnderOperation
 from strandline.model import Digest, Segment, TableSchema
+from strandline.operations.copy import CopiedIndex
 from strandline.operations.engine import Engine
 from strandline.operations.streams import StreamSpec
 from strandline.records import Record
@@ -521,3 +532,22 @@ def test_a_target_is_not_there_before_the_end(catalog: Catalog) -> None:
             break
     engine.run(operation_id)
     assert planned(loader, ["/copies/orders"])[0].table.version == 1
+
+
+def test_an_index_that_an_earlier_version_left_between_two_phases_is_listed(catalog: Catalog) -> None:
+    """Earlier versions claimed its table in a phase of its own."""
+    create(catalog, "/orders", [BY_V])
+    engine = engine_of(catalog)
+    operation_id = engine.start("copy", ONE)
+    while any(part.state != DONE for part in parts_of(engine, operation_id)):
+        assert engine.step(operation_id)
+    (index,) = (part for part in parts_of(engine, operation_id) if part.kind == "index")
+    with catalog.write() as tx:
+        target = paths.by_ids(tx.conn, [records.from_text(CopiedIndex, index.body, "it").target_id])[0]
+        paths.set_body(tx, target.id, replace(target.record(TableBody), indexes=()))
+        operations.save_parts(tx, [replace(index, state="configure")])
+    assert engine.run(operation_id).state == DONE
+    with catalog.read() as conn:
+        listed_ = TableInfo.of(paths.require(conn, "/copies/orders", "table")).indexes
+        assert [ref.name for ref in listed_] == ["by_v"]
+        assert leaks(conn) == []

@@ -193,7 +193,7 @@ def test_a_death_while_undoing(tmp_path: Path) -> None:
         assert state(catalog) == before
 
 
-@pytest.mark.parametrize("number", [2, 9, 18])
+@pytest.mark.parametrize("number", [2, 9, 16])
 def test_kill_9_and_another_process_finishes(tmp_path: Path, catalog_url: str | None, number: int) -> None:
     url = catalog_url or f"sqlite:///{tmp_path / 'catalog.db'}"
     catalog = open_catalog(tmp_path, url)

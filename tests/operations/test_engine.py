@@ -173,6 +173,10 @@ class Trouble(Handler[AnyRun, Told]):
         run.report(tx, Seen(seen=part.id))
         return replace(part.body, proposed=True)
 
+    def store(self, tx: Writer, run: AnyRun, part: Part[Told], made: Any) -> Told:
+        phases = {"propose": self.propose, "configure": self.configure}
+        return phases[part.state](tx, run, part, made)
+
     def configure(self, tx: Writer, run: AnyRun, part: Part[Told], made: Any) -> Told:
         self.log.append(part.id)
         if self.errors and part.id == 2:
@@ -393,7 +397,9 @@ def test_a_catalog_that_cannot_be_reached_leaves_the_operation_to_be_resumed(
     engine = engine_of(orders)
     operation_id = engine.start("copy", COPY)
     with monkeypatch.context() as broken:
-        broken.setattr(orders, "_open_write", lambda: (_ for _ in ()).throw(Unavailable("no catalog")))
+        broken.setattr(
+            orders.database, "open_write", lambda: (_ for _ in ()).throw(Unavailable("no catalog"))
+        )
         with pytest.raises(Unavailable):
             engine.run(operation_id)
     assert engine.get(operation_id).state == RUNNING
@@ -775,11 +781,11 @@ def test_those_that_can_go_on_do_so_before_one_of_them_fails_for_good(orders: Ca
 
 def test_parts_that_share_their_work_share_their_transaction(orders: Catalog) -> None:
     class Counted(Sharing):
-        def configure_all(
+        def store_all(
             self, tx: Writer, run: AnyRun, parts: Sequence[Part[Told]], made: Sequence[Any]
         ) -> list[Told]:
             transactions.append(list(made))
-            return super().configure_all(tx, run, parts, made)
+            return super().store_all(tx, run, parts, made)
 
     transactions: list[list[Any]] = []
     execute(sharing(orders, Counted(fails=[2]), parts=5), "tried", Nothing())
@@ -921,7 +927,7 @@ def test_every_claim_publication_and_transition_is_counted_and_logged(
     assert {line["version"] for line in claims} == {2}
     transitions = [(line["part"], line["state"]) for line in lines if line["event"] == "part"]
     assert transitions[:3] == [(1, "configure"), (1, "wait"), (1, "done")]
-    assert len(transitions) == 8
+    assert len(transitions) == 7
     (publication,) = [line for line in lines if line["event"] == "publication"]
     assert publication["paths"]["/orders"] == publication["paths"]["/orders/by_v/indexImplTable"] == 2
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from sqlalchemy import select
 
 from strandline.catalog import paths, publication_log, sqltables, tables
 from strandline.catalog.connection import Catalog
+from strandline.catalog.operations import FAILED
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import Hold
 from strandline.catalog.transactions import Writer, current_step
@@ -200,9 +201,8 @@ class Beginning(Handler[AnyRun, Nothing]):
     """Creates streams on two tables, all phases at once."""
 
     record = Nothing
-    phases: ClassVar[tuple[str, ...]] = ("configure",)
 
-    def configure(self, tx: Writer, run: AnyRun, part: Part[Nothing], made: Any) -> Nothing:
+    def store(self, tx: Writer, run: AnyRun, part: Part[Nothing], made: Any) -> Nothing:
         on = [paths.require(tx.conn, path) for path in ("/orders", IMPL)]
         begin_streams(tx, run, part, on, StreamSpec(name="feed"), step=2)
         return part.body
@@ -277,3 +277,17 @@ def test_a_stream_that_is_to_show_what_was_needs_it(orders: Catalog) -> None:
         tx.conn.execute(sqltables.holds.delete())
     with pytest.raises(Internal, match="has no position"):
         alter("NEW_IMAGE")
+
+
+def test_a_stream_begins_only_if_its_changes_are_held(orders: Catalog) -> None:
+    engine = engine_of(orders)
+    operation_id = engine.start("create stream", request("/orders"))
+    assert engine.step(operation_id) and engine.step(operation_id)
+    with orders.write() as tx:
+        stream = paths.require(tx.conn, "/orders/feed", "stream")
+        assert stream.record(StreamBody).cursor is None
+        tables.move_hold(tx, stream.id, 1)
+    assert engine.run(operation_id).state == FAILED
+    with orders.read() as conn:
+        assert paths.find(conn, "/orders/feed") is None
+        assert leaks(conn) == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -27,7 +27,6 @@ class Work(Handler[AnyRun, Nothing]):
     """A handler whose slow work does what a test tells it."""
 
     record = Nothing
-    phases: ClassVar[tuple[str, ...]] = ("configure",)
 
     def __init__(self, pauses: int = 2) -> None:
         self.errors: dict[int, list[Exception]] = {}
@@ -54,7 +53,6 @@ class Work(Handler[AnyRun, Nothing]):
 
 class Quick(Handler[AnyRun, Nothing]):
     record = Nothing
-    phases: ClassVar[tuple[str, ...]] = ("configure",)
 
 
 class Worked(Kind[Nothing, Body, Nothing]):

@@ -148,24 +148,26 @@ def window_of(database: Database, path: str, after: int | None, upto: int | None
     """Return the changes in ``(after, upto]`` of a stream, for the store."""
     with database.runtime.catalog.read() as conn:
         stream = _open_stream(conn, path)
+        record = stream.record(StreamBody)
         held, now = position(conn, stream), current_step(conn)
         begin = held if after is None else after
         end = now if upto is None else upto
         _check_step(begin)
         _check_step(end)
         if begin < held:
+            begun = record.cursor
+            why = "" if begun is None or begin >= begun else f" The changefeed begins at step {begun}."
             raise PreconditionFailed(
                 f"{path} no longer has changes before step {held}",
-                f"Read from step {held} on, or add another changefeed.",
+                f"Read from step {held} on, or add another changefeed.{why}",
             )
         if end > now or end < begin:
             raise InvalidArgument(f"cannot read from step {begin} to step {end}", f"The last step is {now}.")
         table = TableInfo.of(require_id(conn, stream.parent_id))
-        mode = stream.record(StreamBody).mode
-        before = chains.load(conn, table.id, begin) if mode in STATEFUL_MODES else None
+        before = chains.load(conn, table.id, begin) if record.mode in STATEFUL_MODES else None
         return Feed(
             schema=table.schema,
-            mode=mode,
+            mode=record.mode,
             after=begin,
             upto=end,
             logs=chains.log_between(conn, table.id, begin, end),

@@ -12,8 +12,8 @@ class StreamBody(Record):
     """The record of a stream.
 
     ``owner``: the id of the backup collection that the stream belongs to, None for a user's stream.
-    ``cursor``: the step at which the stream begins, None while it is being created. How far it has been read
-    is stored in its hold.
+    ``cursor``: the step at which the stream begins, None while it is being created: it never had earlier
+    changes. How far it has been read is stored in its hold.
     """
 
     mode: str

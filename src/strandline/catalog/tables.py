@@ -325,6 +325,15 @@ def find_hold(conn: Connection, owner_id: int) -> Hold | None:
     return None if row is None else Hold(row.owner_id, row.table_id, row.step, row.keeps_state)
 
 
+def held_steps(conn: Connection, owner_ids: Iterable[int]) -> dict[int, int]:
+    """Return the steps of the holds of owners, by owner id."""
+    at, found = sqltables.holds.c, dict[int, int]()
+    for chunk in chunks(owner_ids):
+        rows = conn.execute(select(at.owner_id, at.step).where(at.owner_id.in_(chunk)))
+        found |= {row.owner_id: row.step for row in rows}
+    return found
+
+
 def move_hold(tx: Writer, owner_id: int, step: int) -> None:
     tx.conn.execute(update(sqltables.holds).where(sqltables.holds.c.owner_id == owner_id).values(step=step))
 

@@ -274,9 +274,8 @@ class TableShardPart(Handler[AnyRun, CopiedShard]):
     """Copies shards of tables."""
 
     record = CopiedShard
-    phases: ClassVar[tuple[str, ...]] = ("configure",)
 
-    def configure_all(
+    def store_all(
         self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedShard]], made: Sequence[Any]
     ) -> list[CopiedShard]:
         attached: dict[int, list[int]] = {}
@@ -289,7 +288,7 @@ class TableShardPart(Handler[AnyRun, CopiedShard]):
 class TablePart(StreamPart[CopiedTable]):
     """Copies tables or implementation tables, and creates the streams on their sources."""
 
-    def configure_all(
+    def configure(
         self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedTable]], made: Sequence[Any]
     ) -> list[CopiedTable]:
         step = parts[0].body.step  # one cut for all
@@ -300,7 +299,7 @@ class TablePart(StreamPart[CopiedTable]):
         found = chains.chain_ids(tx.conn, missing.values(), step)
         chains.attach_all(tx, {target: found.get(source, ()) for target, source in missing.items()}, step)
         self._omit(tx, {p.body.target_id: p.body.table_id for p in parts if p.body.omitted}, step)
-        return super().configure_all(tx, run, parts, made)
+        return super().configure(tx, run, parts, made)
 
     def _omit(self, tx: Writer, omitted: Mapping[int, int], step: int) -> None:
         """Give the omitted copies empty states.
@@ -311,7 +310,7 @@ class TablePart(StreamPart[CopiedTable]):
         followed = {t: 0 for t, source in omitted.items() if heads[source].followed_step is not None}
         tables.add_states(tx, dict.fromkeys(omitted, Digest()), step, followed)
 
-    def wait_all(
+    def begin(
         self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedTable]], made: Sequence[Any]
     ) -> list[CopiedTable]:
         step = parts[0].body.step
@@ -320,7 +319,7 @@ class TablePart(StreamPart[CopiedTable]):
         for target, source in copied.items():
             if set(found.get(source, ())) != set(found.get(target, ())):
                 raise Internal(f"the copy of table {source} at step {step} does not hold the same segments")
-        return super().wait_all(tx, run, parts, made)
+        return super().begin(tx, run, parts, made)
 
 
 class IndexPart(Handler[AnyRun, CopiedIndex]):
@@ -330,19 +329,14 @@ class IndexPart(Handler[AnyRun, CopiedIndex]):
     """
 
     record = CopiedIndex
-    phases: ClassVar[tuple[str, ...]] = ("propose", "configure")
+    phases: ClassVar[tuple[str, ...]] = ("propose",)
 
-    def propose_all(
+    def store_all(
         self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedIndex]], made: Sequence[Any]
     ) -> list[CopiedIndex]:
         moving = [part for part in parts if part.body.moves]
         impls = {p.id: p for p in paths.by_ids(tx.conn, [part.body.table_id for part in moving])}
         run.move_all(tx, [(part, impls[part.body.table_id]) for part in moving])
-        return [part.body for part in parts]
-
-    def configure_all(
-        self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedIndex]], made: Sequence[Any]
-    ) -> list[CopiedIndex]:
         targets = paths.by_ids(tx.conn, [part.body.target_id for part in parts])
         bodies = {target.id: target.record(TableBody) for target in targets}
         for part in parts:

@@ -9,6 +9,7 @@ may run more than once and must tolerate that.
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -256,72 +257,61 @@ def read_part(row: PartRow, record: type[P]) -> Part[P]:
 
 
 class Handler(Generic[RunT, P]):
-    """A handler for one kind of part: a small state machine with one transaction per phase.
+    """A handler for one kind of part: its slow work, and the transaction that stores the result.
 
-    Subclasses may shorten ``phases``. ``record`` is the class of the parts' records.
+    ``record`` is the class of the parts' records. A part has one phase, ``phases[0]``, unless a handler has
+    more; each phase has a transaction of its own. A part that an earlier version of Strandline left in
+    another phase does the same as one in the last phase.
+
+    ``work`` and ``store`` are for one part. Handlers that save time by handling many parts together override
+    ``work_all`` and ``store_all``.
     """
 
     record: type[P]
-    phases: ClassVar[tuple[str, ...]] = ("propose", "configure", "wait")
-    is_bulky: ClassVar[bool] = False
-    """Whether only one such part should be in a transaction."""
+    phases: ClassVar[tuple[str, ...]] = ("configure",)
 
     def work(self, run: RunT, part: Part[P]) -> Any:
-        """Do slow work before the phase's transaction, outside any; its result is passed to the phase.
+        """Do slow work before the phase's transaction, outside any; its result is passed to ``store``.
 
         It may be repeated, and its result may be unused if the operation is cancelled or the part times out.
         """
         return None
 
-    def share(self, run: RunT, parts: Iterator[Part[P]]) -> int:
-        """Return how many of these parts, from the first on, ``work_all`` handles together."""
-        return 1
-
     def work_all(self, run: RunT, parts: Sequence[Part[P]]) -> Sequence[Any]:
         """Do the slow work of several parts; for each return what ``work`` would return or raise."""
         return [self.work(run, part) for part in parts]
 
-    def discard(self, made: Any) -> None:
-        """Remove what ``work`` has made when its phase does not take place, being too late or refused."""
+    def store(self, tx: Writer, run: RunT, part: Part[P], made: Any) -> P:
+        """Store the result of the slow work in the phase's transaction; return the part's new record."""
+        return part.body
+
+    def store_all(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Sequence[Any]) -> list[P]:
+        """Store the results of many parts, all in the same phase, in one transaction."""
+        return [self.store(tx, run, part, each) for part, each in zip(parts, made, strict=True)]
+
+    def share(self, run: RunT, parts: Iterator[Part[P]]) -> int:
+        """Return how many of these parts, from the first on, advance together.
+
+        They share their slow work and their transaction.
+        """
+        return sys.maxsize if self.is_quick(next(parts).state) else 1
 
     def is_quick(self, state: str) -> bool:
-        """Return whether the phase has no slow work, so that many parts may run it in one transaction."""
+        """Return whether the phase has no slow work."""
         return type(self).work is Handler.work
 
-    def propose(self, tx: Writer, run: RunT, part: Part[P], made: Any) -> P:
-        return part.body
-
-    def configure(self, tx: Writer, run: RunT, part: Part[P], made: Any) -> P:
-        return part.body
-
-    def wait(self, tx: Writer, run: RunT, part: Part[P], made: Any) -> P:
-        return part.body
-
-    def propose_all(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Sequence[Any]) -> list[P]:
-        """Run the phase of many parts in one transaction.
-
-        ``made``: the result of each part's slow work, or None. Handlers with possibly thousands of parts
-        override this method.
-        """
-        return [self.propose(tx, run, part, each) for part, each in zip(parts, made, strict=True)]
-
-    def configure_all(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Sequence[Any]) -> list[P]:
-        return [self.configure(tx, run, part, each) for part, each in zip(parts, made, strict=True)]
-
-    def wait_all(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Sequence[Any]) -> list[P]:
-        return [self.wait(tx, run, part, each) for part, each in zip(parts, made, strict=True)]
+    def discard(self, made: Any) -> None:
+        """Remove what ``work`` has made when its phase does not take place, being too late or refused."""
 
     def advance(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Sequence[Any]) -> list[PartRow]:
         """Run the present phase of parts that are all in the same phase; return their new rows."""
         present = parts[0].state
-        phases = {"propose": self.propose_all, "configure": self.configure_all, "wait": self.wait_all}
-        bodies = phases[present](tx, run, parts, made)
-        rest = self.phases[self.phases.index(present) + 1 :]
-        state = rest[0] if rest else DONE
+        later = self.phases[self.phases.index(present) + 1 :] if present in self.phases else ()
+        bodies = self.store_all(tx, run, parts, made)
         return [
             replace(
                 part.row,
-                state=state,
+                state=later[0] if later else DONE,
                 changed=tx.now,
                 body=part.row.body if body is part.body else records.to_text(body),
             )

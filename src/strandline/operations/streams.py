@@ -1,8 +1,9 @@
 """Streams: named cursors on a table's changes, with holds that protect these changes from collection.
 
 A stream is created in three phases: its description (a path that is not visible yet), its hold on the table
-at the exact step, and its cursor. Creating or dropping a stream changes the description of its table, so the
-table's version grows with it. On an implementation table, the index and the table above it move, too.
+at the exact step, and its beginning: the hold is proved, and the description gets the step. Creating or
+dropping a stream changes the description of its table, so the table's version grows with it. On an
+implementation table, the index and the table above it move, too.
 """
 
 from __future__ import annotations
@@ -102,12 +103,21 @@ S = TypeVar("S", bound=NewStream)
 
 
 class StreamPart(Handler[AnyRun, S]):
-    """Creates a stream. Base class of handlers whose parts do more."""
+    """Creates a stream in three phases. Base class of handlers whose parts do more.
+
+    The phases have a transaction each, because earlier versions of Strandline stored them.
+    """
+
+    phases: ClassVar[tuple[str, ...]] = ("propose", "configure", "wait")
 
     def __init__(self, record: type[S]) -> None:
         self.record = record
 
-    def propose_all(self, tx: Writer, run: AnyRun, parts: Sequence[Part[S]], made: Sequence[Any]) -> list[S]:
+    def store_all(self, tx: Writer, run: AnyRun, parts: Sequence[Part[S]], made: Sequence[Any]) -> list[S]:
+        phases = {"propose": self.propose, "configure": self.configure, "wait": self.begin}
+        return phases[parts[0].state](tx, run, parts, made)
+
+    def propose(self, tx: Writer, run: AnyRun, parts: Sequence[Part[S]], made: Sequence[Any]) -> list[S]:
         asked = [part for part in parts if part.body.stream is not None]
         tables = {p.id: p for p in paths.by_ids(tx.conn, [part.body.table_id for part in asked])}
         new = [
@@ -121,9 +131,7 @@ class StreamPart(Handler[AnyRun, S]):
         created = {part.id: stream.id for part, stream in zip(asked, streams, strict=True)}
         return [replace(p.body, stream_id=created[p.id]) if p.id in created else p.body for p in parts]
 
-    def configure_all(
-        self, tx: Writer, run: AnyRun, parts: Sequence[Part[S]], made: Sequence[Any]
-    ) -> list[S]:
+    def configure(self, tx: Writer, run: AnyRun, parts: Sequence[Part[S]], made: Sequence[Any]) -> list[S]:
         bodies = [part.body for part in parts]
         tables.add_holds(
             tx,
@@ -135,8 +143,10 @@ class StreamPart(Handler[AnyRun, S]):
         )
         return bodies
 
-    def wait_all(self, tx: Writer, run: AnyRun, parts: Sequence[Part[S]], made: Sequence[Any]) -> list[S]:
+    def begin(self, tx: Writer, run: AnyRun, parts: Sequence[Part[S]], made: Sequence[Any]) -> list[S]:
         steps = {_create_streams(part.body): part.body.step for part in parts if part.body.stream is not None}
+        if tables.held_steps(tx.conn, steps) != steps:
+            raise Internal("a new stream does not hold the changes after its step")
         begun = {
             stream.id: replace(stream.record(StreamBody), cursor=steps[stream.id])
             for stream in paths.by_ids(tx.conn, steps)
@@ -253,7 +263,7 @@ class DropStreamPart(Handler[AnyRun, DroppedStream]):
     record = DroppedStream
     phases: ClassVar[tuple[str, ...]] = ("propose",)
 
-    def propose_all(
+    def store_all(
         self, tx: Writer, run: AnyRun, parts: Sequence[Part[DroppedStream]], made: Sequence[Any]
     ) -> list[DroppedStream]:
         tables = {p.id: p for p in paths.by_ids(tx.conn, [part.body.table_id for part in parts])}

@@ -91,22 +91,23 @@ class Transitions:
             return [self.scheduler.choose(runnable)]
         slow = [p for p in runnable if p.attempt or not self.is_quick(operation, p)]
         first = self.scheduler.choose(slow or runnable)
-        if first.attempt or self.handler_of(operation, first).is_bulky:
+        if first.attempt:
             return [first]
         others = (p for p in runnable if p is not first and not p.attempt)
         alike = [first, *(p for p in others if (p.kind, p.state) == (first.kind, first.state))]
-        return alike[: self._sharing(operation, alike[: self.together]) if slow else self.together]
+        return alike[: self._sharing(operation, alike[: self.together])]
 
     def _sharing(self, operation: OperationRow, parts: Sequence[PartRow]) -> int:
-        """Return how many of the parts share their slow work and their transaction.
+        """Return how many of the parts advance together.
 
         A part that cannot be read advances alone, and fails there.
         """
         handler = self.handler_of(operation, parts[0])
         try:
-            return handler.share(self.run_of(operation), (read_part(part, handler.record) for part in parts))
+            shared = handler.share(self.run_of(operation), (read_part(p, handler.record) for p in parts))
         except Corrupted:
             return 1
+        return min(shared, len(parts))
 
     def is_quick(self, operation: OperationRow, part: PartRow) -> bool:
         """Return whether the present phase of a part has no slow work."""

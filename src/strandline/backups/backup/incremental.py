@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -260,7 +260,6 @@ class SliceShardPart(Handler[IncrementRun, CutShard]):
     """Part that folds one shard of a source, but not the first."""
 
     record = CutShard
-    phases: ClassVar[tuple[str, ...]] = ("configure",)
 
     def __init__(self, runtime: Runtime) -> None:
         self._cutter = _Cutter(runtime)
@@ -268,7 +267,7 @@ class SliceShardPart(Handler[IncrementRun, CutShard]):
     def work(self, run: IncrementRun, part: Part[CutShard]) -> _Folded:
         return self._cutter.cut(run, part.body)
 
-    def configure(self, tx: Writer, run: IncrementRun, part: Part[CutShard], made: _Folded) -> CutShard:
+    def store(self, tx: Writer, run: IncrementRun, part: Part[CutShard], made: _Folded) -> CutShard:
         self._cutter.attach(tx, run, part.body, made)
         return part.body.finish(made.made)
 
@@ -295,11 +294,11 @@ class SlicePart(StreamPart[CutSlice]):
     def work(self, run: IncrementRun, part: Part[CutSlice]) -> _Folded | None:
         return None if self.is_quick(part.state) else self._cutter.cut(run, part.body)
 
-    def configure_all(
+    def configure(
         self, tx: Writer, run: IncrementRun, parts: Sequence[Part[CutSlice]], made: Sequence[_Folded]
     ) -> list[CutSlice]:
         cut = [self._attach(tx, run, part, folded) for part, folded in zip(parts, made, strict=True)]
-        return super().configure_all(tx, run, cut, made)
+        return super().configure(tx, run, cut, made)
 
     def _attach(self, tx: Writer, run: IncrementRun, part: Part[CutSlice], folded: _Folded) -> Part[CutSlice]:
         body = part.body
@@ -323,9 +322,11 @@ class UnchangedPart(Handler[IncrementRun, Unchanged]):
 
     record = Unchanged
     phases: ClassVar[tuple[str, ...]] = ("propose",)
-    is_bulky = True
 
-    def propose(self, tx: Writer, run: IncrementRun, part: Part[Unchanged], made: Any) -> Unchanged:
+    def share(self, run: IncrementRun, parts: Iterator[Part[Unchanged]]) -> int:
+        return 1  # It has many tables already.
+
+    def store(self, tx: Writer, run: IncrementRun, part: Part[Unchanged], made: Any) -> Unchanged:
         body = part.body
         # The slice has no rows, and the digest of the source.
         states = {slice_.target_id: Digest(0, slice_.digest.value) for slice_ in body.slices}

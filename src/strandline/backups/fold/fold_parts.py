@@ -281,7 +281,7 @@ class FoldPart(WritingPart[FoldRun, S]):
             self.discard(made)
         return replace(made, segments=_segments(objects, root, use))
 
-    def configure(self, tx: Writer, run: FoldRun, part: Part[S], made: Slice) -> S:
+    def store(self, tx: Writer, run: FoldRun, part: Part[S], made: Slice) -> S:
         shard = part.body.shard
         step = shard.slices[-1][1]
         shared: list[int] = [s.id for s in made.segments if s.id]
@@ -352,7 +352,7 @@ class FoldedManifestPart(WritingPart[FoldRun, FoldedManifest]):
             raise Internal(f"the segment {segment.id} of a repository is inline")
         return ObjectRecord.of(replace(segment, file=self.runtime.files.locate(segment.file)[1]))
 
-    def configure(
+    def store(
         self, tx: Writer, run: FoldRun, part: Part[FoldedManifest], standing: Manifest | None
     ) -> FoldedManifest:
         if standing is None:

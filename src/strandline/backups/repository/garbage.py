@@ -172,7 +172,5 @@ class SweepPart(WritingPart[SweepRun, SweptObjects]):
             found = sweep(there, now, grace, lease.check)
             return SweptObjects(objects=len(found.removed), waiting=len(found.waiting))
 
-    def configure(
-        self, tx: Writer, run: SweepRun, part: Part[SweptObjects], made: SweptObjects
-    ) -> SweptObjects:
+    def store(self, tx: Writer, run: SweepRun, part: Part[SweptObjects], made: SweptObjects) -> SweptObjects:
         return made

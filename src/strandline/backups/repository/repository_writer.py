@@ -16,7 +16,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import ClassVar
 
 from strandline.backups.collection import CollectionRecord
 from strandline.backups.repository.lease import Fenced, RepositoryLease, take
@@ -118,10 +117,8 @@ class WritingKind(Kind[Q, B, G]):
 class WritingPart(Handler[RunT, P]):
     """A part that writes to the repository of its operation, under the lease.
 
-    It has one phase, and is retried when storage fails.
+    It is retried when storage fails.
     """
-
-    phases: ClassVar[tuple[str, ...]] = ("configure",)
 
     def __init__(self, runtime: Runtime, leases: Leases) -> None:
         self.runtime = runtime

@@ -326,7 +326,7 @@ class RepositoryPart(SendingPart[PresentBackups]):
             [head.name for head in heads], [*sent, *([dropped] if dropped else [])], self.leases.here()
         )
 
-    def configure(
+    def store(
         self, tx: Writer, run: SendRun, part: Part[PresentBackups], made: PresentBackups
     ) -> PresentBackups:
         return made
@@ -382,7 +382,7 @@ class ObjectsPart(SendingPart[SentBatch]):
             raise
         return tuple(replace(s, objects=objects) for s, objects in zip(slices, made, strict=True))
 
-    def configure(self, tx: Writer, run: SendRun, part: Part[SentBatch], made: SentBatch) -> SentBatch:
+    def store(self, tx: Writer, run: SendRun, part: Part[SentBatch], made: SentBatch) -> SentBatch:
         size, workers = part.body.bytes, self.runtime.settings.workers
         run.report(tx, run.progress.report(size, began=run.operation.created, now=tx.now, workers=workers))
         return made

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, takewhile
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from sqlalchemy import Connection
 
@@ -119,9 +119,7 @@ class OutOfTime(TimedOut):
 
 
 class QuickPart(Handler[RestoreRun, P]):
-    """Base of all parts of a restore: one phase, and the retry policy."""
-
-    phases: ClassVar[tuple[str, ...]] = ("configure",)
+    """Base of all parts of a restore: the retry policy."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -270,7 +268,7 @@ class ShardPart(RestorePart[Shard]):
             return error
         return []
 
-    def configure_all(
+    def store_all(
         self, tx: Writer, run: RestoreRun, parts: Sequence[Part[Shard]], made: Sequence[list[Segment]]
     ) -> list[Shard]:
         step, bodies = run.body.step, [part.body for part in parts]
@@ -306,7 +304,7 @@ class InlineShardPart(QuickPart[Shard]):
 
     record = Shard
 
-    def configure_all(
+    def store_all(
         self, tx: Writer, run: RestoreRun, parts: Sequence[Part[Shard]], made: Sequence[Any]
     ) -> list[Shard]:
         check_time(tx, run)
@@ -329,7 +327,7 @@ class RebuildPart(RestorePart[Rebuilt]):
         impl = ref.definition.impl_schema(table.schema)
         return self.runtime.store.entries(State(table.schema, chain), impl, name)
 
-    def configure(self, tx: Writer, run: RestoreRun, part: Part[Rebuilt], made: Written) -> Rebuilt:
+    def store(self, tx: Writer, run: RestoreRun, part: Part[Rebuilt], made: Written) -> Rebuilt:
         step, impl_id = run.body.step, part.body.impl_id
         chains.attach(tx, impl_id, chains.insert_segments(tx, made.segments, step), step)
         tables.set_first_digest(tx, impl_id, made.delta)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -78,12 +78,11 @@ class VerifyPart(Handler[RestoreRun, Checked]):
     """Part that splits restored tables and their indexes into shards, after all data has arrived."""
 
     record = Checked
-    phases: ClassVar[tuple[str, ...]] = ("configure",)
 
     def __init__(self, runtime: Runtime) -> None:
         self._shard_bytes = runtime.settings.shard_bytes
 
-    def configure_all(
+    def store_all(
         self, tx: Writer, run: RestoreRun, parts: Sequence[Part[Checked]], made: Sequence[Any]
     ) -> list[Checked]:
         check_time(tx, run)
@@ -152,7 +151,7 @@ class VerifyShardPart(RestorePart[CheckedShard]):
         )
         return replace(piece, digest=digest, entries=dict(zip(derived, others, strict=True)))
 
-    def configure(
+    def store(
         self, tx: Writer, run: RestoreRun, part: Part[CheckedShard], made: tuple[Piece, ...]
     ) -> CheckedShard:
         return replace(part.body, pieces=made)

@@ -301,9 +301,7 @@ class RepairPart(WritingPart[RepairRun, RepairBatch]):
                 return replace(each, healed_from=content.told)
         return replace(each, problem="no known file has the same content")
 
-    def configure(
-        self, tx: Writer, run: RepairRun, part: Part[RepairBatch], made: RepairBatch
-    ) -> RepairBatch:
+    def store(self, tx: Writer, run: RepairRun, part: Part[RepairBatch], made: RepairBatch) -> RepairBatch:
         segments = chains.segments(tx.conn, [each.segment for each in made.objects])
         pairs = zip(made.objects, segments, strict=True)
         keep_healed(tx, [key_of(segment) for each, segment in pairs if each.healed_from is not None])
