@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from strandline import Database
+from strandline import Database, Settings
 from strandline.backups.repository.repository import Repository
 from tests.backups.reading import State, backups, contents, last, leaks
 from tests.backups.test_death import ALONE, End, Places, assert_right, assert_streams, finish, living, undo
@@ -53,6 +54,7 @@ def die_everywhere(
     *,
     encrypted: bool = False,
     statement: str = COMPACT,
+    settings: Settings = ALONE,
 ) -> list[str]:
     """Let one process after the other die, each ``stride`` places later; the ends alternate.
 
@@ -70,7 +72,7 @@ def die_everywhere(
                 db.sql("BACKUP c INCREMENTAL")
             held = {name: contents(db, name) for name in backups(db)}
         fate = Places(1 + number * stride)
-        mortal = connect(folder, None, fate, ALONE)
+        mortal = connect(folder, None, fate, settings)
         if storage != "cluster":
             mortal.runtime.files.opener = lambda root, fate=fate: MortalFiles(root, fate)
         try:
@@ -149,6 +151,20 @@ def test_death_at_every_write(
     place = storage if storage == "cluster" else str(tmp_path / storage)
     stride = 1 if EVERY else 23 if storage == "cluster" else 53
     trail = die_everywhere(tmp_path / "w", place, ends, stride, encrypted=storage == "encrypted")
+    assert trail.count("after the catalog committed") > 6
+    assert "middle of append" in trail
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", BOTH_ENDS if EVERY else BOTH_ENDS[1:])
+@pytest.mark.parametrize("storage", ["cluster", "repository"] if EVERY else ["repository"])
+def test_death_at_every_write_of_a_log_behind_the_full_backup(
+    tmp_path: Path, storage: str, ends: tuple[End, End]
+) -> None:
+    place = storage if storage == "cluster" else str(tmp_path / storage)
+    stride = 1 if EVERY else 23 if storage == "cluster" else 53
+    few = replace(ALONE, bulk_rows=2, compact_log_rows=100.0)
+    trail = die_everywhere(tmp_path / "w", place, ends, stride, settings=few)
     assert trail.count("after the catalog committed") > 6
     assert "middle of append" in trail
 

@@ -43,7 +43,9 @@ def bulk(
     connect: Callable[..., Database], quick: Database, spark: SparkSession, key: dict[str, str]
 ) -> Database:
     """Open a database that does on Spark all that it can."""
-    db = connect(spark=spark, settings={"bulk_rows": 0, "workers": 2, **key})
+    # A chain with any change is rewritten.
+    whole = {"inline_rows": 0, "compact_log_rows": 0.0}
+    db = connect(spark=spark, settings={"bulk_rows": 0, "workers": 2, **whole, **key})
     db.sql("BACKUP c")
     return db
 
@@ -234,6 +236,37 @@ def test_a_chain_is_folded_on_spark_to_the_same(quick: Database, bulk: Database,
     assert leaks(quick) == []
 
 
+def test_a_log_behind_a_full_backup_is_folded_on_spark(
+    quick: Database,
+    connect: Callable[..., Database],
+    spark: SparkSession,
+    key: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    quick.sql(
+        f"""CREATE BACKUP COLLECTION e (TABLE t) WITH (STORAGE = '{tmp_path / "e"}',
+                INCREMENTAL_BACKUP_ENABLED = 'true', ENCRYPTION = 'true');
+            BACKUP e"""
+    )
+    held = objects(quick, "e")
+    for i in range(2):
+        quick.sql(f"UPSERT INTO t (k, v) VALUES ({i}, 'w'), (25, 'x{i}'); DELETE FROM t WHERE k = {15 + i}")
+        quick.sql("BACKUP e INCREMENTAL")
+    expected = contents(quick, collection="e")
+    connect(spark=spark, settings={"bulk_rows": 0, **key}).sql("COMPACT e")
+    assert last(quick, "e").kind == "full"
+    assert objects(quick, "e")[: len(held)] == held
+    assert contents(quick, collection="e") == expected
+    assert quick.verify("e", level="restore") == []
+
+
+def objects(db: Database, collection: str) -> list[str | None]:
+    made = last(db, collection)
+    with db.runtime.catalog.read() as conn:
+        found = chains.load(conn, made.tables["/t"].slice.target_id, made.step).segments
+    return [None if s.file is None else s.file.rpartition("#")[0] for s in found]
+
+
 def test_a_shard_without_a_change_is_read_from_where_spark_cannot_read(
     connect: Callable[..., Database], spark: SparkSession, key: dict[str, str], tmp_path: Path
 ) -> None:
@@ -247,6 +280,7 @@ def test_a_shard_without_a_change_is_read_from_where_spark_cannot_read(
                 INCREMENTAL_BACKUP_ENABLED = 'true', ENCRYPTION = 'true');
             BACKUP e; UPSERT INTO u (k) VALUES (3); BACKUP e INCREMENTAL"""
     )
-    connect(spark=spark, settings={"bulk_rows": 0, **key}).sql("COMPACT e")
+    whole = {"inline_rows": 0, "compact_log_rows": 0.0}
+    connect(spark=spark, settings={"bulk_rows": 0, **whole, **key}).sql("COMPACT e")
     assert last(quick, "e").tables["/u"].slice.rows == 5
     assert quick.verify("e") == []

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from strandline.model import Chain
+from collections.abc import Sequence
+from dataclasses import replace
+
+from strandline.model import Chain, Segment
 from strandline.settings import Settings
 from strandline.storage.compaction_result import is_good_size
 
-__all__ = ["MEDIUM_ROWS", "MEDIUM_SEGMENTS", "wants_compaction"]
+__all__ = ["MEDIUM_ROWS", "MEDIUM_SEGMENTS", "keeps_base", "wants_compaction"]
 
 MEDIUM_ROWS = 200_000
 """Merged logs up to this size are merged again, MEDIUM_SEGMENTS at a time.
@@ -31,3 +34,15 @@ def wants_compaction(chain: Chain, settings: Settings) -> bool:
     return len(crumbs) > settings.compact_log_segments or changes > max(
         fresh * settings.compact_log_rows, settings.inline_rows
     )
+
+
+def keeps_base(base: Sequence[Segment], changes: Sequence[Segment], settings: Settings) -> bool:
+    """Return True if one log of the changes behind base segments is better than rewriting these.
+
+    What a process can rewrite itself is rewritten. So is a chain that would then be due for compaction.
+    """
+    rows, size = sum(s.rows for s in changes), sum(s.bytes for s in changes)
+    is_fresh = all(s.fresh for s in changes)
+    log = [replace(s, rows=rows, bytes=size, fresh=is_fresh) for s in changes[:1]]
+    chain = Chain((*base, *log), max((s.upto for s in changes), default=0))
+    return sum(s.rows for s in base) > settings.bulk_rows and not wants_compaction(chain, settings)

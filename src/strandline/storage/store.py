@@ -499,6 +499,10 @@ class Store:
         """Return True if readers must fold too many rows or open too many segments."""
         return compaction_policy.wants_compaction(chain, self.settings)
 
+    def keeps_base(self, base: Sequence[Segment], changes: Sequence[Segment]) -> bool:
+        """Return True if one log of the changes behind base segments is better than rewriting these."""
+        return compaction_policy.keeps_base(base, changes, self.settings)
+
     def compact(self, state: State, name: str, *, least: int = 1) -> Compacted:
         """Fold a chain into at least ``least`` base segments under a fresh name."""
         if self.fits_memory(state.chain.segments):

@@ -1,7 +1,8 @@
 """Compaction of a chain: an increment becomes a synthetic full backup, without reading the tables.
 
 1. For each table and index of the chain, fold base segments and increments into new base segments, shard by
-   shard. This happens where the backup is stored: in the warehouse, or in its repository. The new segments
+   shard. If the increments change few of many rows, fold them to a log behind the base segments, which are
+   shared. This happens where the backup is stored: in the warehouse, or in its repository. The new segments
    wait in hidden paths.
 2. Compare their digests with those that were recorded when the backup was taken.
 3. In one transaction, attach the new segments to the backup. From then on it needs no earlier backup.

@@ -40,6 +40,7 @@ class FoldKind(WritingKind[Q, B, CompactProgress]):
             self.manifest: FoldedManifestPart(runtime, leases),
         }
         self._shard_bytes = runtime.settings.shard_bytes
+        self._keeps = runtime.store.keeps_base
 
     def plan_run(
         self, tx: Writer, run: Planning[Q], collection: Path, chain: Sequence[BackupRecord], since: int
@@ -57,7 +58,8 @@ class FoldKind(WritingKind[Q, B, CompactProgress]):
         backup = there[last.name]
         run.lock(tx, [backup], "altering")
         run.lock(tx, [there[record.name] for record in chain[since:-1]], "copying")
-        folded = [s for s in sources(tx.conn, chain, since) if not s.is_shared(last.stored)]
+        found = sources(tx.conn, chain, since)
+        folded = [f for s in found if (f := s.to_fold(last.stored, self._keeps)) is not None]
         new = [
             NewPath(backup, f"{STAGING}{source.target_id}", "table", TableBody(schema=source.schema))
             for source in folded

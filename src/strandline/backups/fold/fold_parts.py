@@ -6,9 +6,9 @@ hidden path. ``Folded`` is the result of all shards; ``place`` makes it the cont
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias, TypeVar
+from typing import ClassVar, TypeAlias, TypeVar
 
 from sqlalchemy import Connection
 
@@ -18,6 +18,7 @@ from strandline.backups.fold.fold_plan import (
     FoldedManifest,
     FoldedShard,
     FoldedSource,
+    HeldSlice,
     MergedShard,
     StandingSlice,
     fold_records,
@@ -55,6 +56,9 @@ class CompactBody(Body):
         root: Repository of the backup. None: it is in the warehouse.
         increments: Number of increments that are folded. 0 if the backup is already a full one.
     """
+
+    FORMAT: ClassVar[int] = 2
+    """Versions that know format 1 cannot fold only what is behind the full backup."""
 
     collection_id: int
     backup: str
@@ -96,6 +100,7 @@ class Folded:
         others: Names of the other backups.
         held: The segments that its paths will hold, by path id.
         placed: Those of them that its paths do not hold yet.
+        replaced: Paths that will not hold their present segments any more.
         staging: Ids of the staging paths, by the id of the path that will hold the segments.
     """
 
@@ -124,6 +129,7 @@ class Folded:
         waiting = chains.segments_of_backups(conn, self.staging.values(), chain[-1].step)
         self.held: dict[int, Sequence[Segment]] = {}
         self.placed: dict[int, Sequence[Segment]] = {}
+        self.replaced: set[int] = set()
         slices = {}
         for source in self.sources:
             i, found = source.target_id, standing.get(source.target_id)
@@ -133,13 +139,28 @@ class Folded:
                 held: Sequence[Segment] = [o.segment(root, f"{use}.{n}") for n, o in enumerate(found.objects)]
                 rows, tombstones = found.rows, found.tombstones
             else:
-                held = waiting.get(self.staging[i], ()) if i in self.staging else source.segments
+                held = self._held(source, waiting)
                 rows, tombstones = self._count(source)
             self.held[i] = held
             slices[i] = source.fold(rows, tombstones, sum(s.bytes for s in held))
-            if found is not None or [s.id for s in held] != [s.id for s in source.held[-1].segments]:
-                self.placed[i] = held
+            own = {s.id for s in source.held[-1].segments}
+            if not own <= {s.id for s in held}:
+                self.replaced.add(i)
+            if i in self.replaced or len(held) > len(own):
+                self.placed[i] = [s for s in held if s.id not in own]
         self.record = fold_records(chain[since:], slices)
+
+    def _held(self, source: FoldedSource, waiting: Mapping[int, Sequence[Segment]]) -> Sequence[Segment]:
+        if source.target_id not in self.staging:
+            return source.segments
+        base, made = self._base(source), waiting.get(self.staging[source.target_id], ())
+        return made if base is None else (*base.segments, *made)
+
+    def _base(self, source: FoldedSource) -> HeldSlice | None:
+        """Return the slice that stays as it is, if only the changes behind it are folded."""
+        shards = self._shards.get(source.target_id, ())
+        is_kept = source.is_whole and any(isinstance(s, MergedShard) and not s.whole for s in shards)
+        return source.held[0] if is_kept else None
 
     def _count(self, source: FoldedSource) -> tuple[int, int]:
         """Return the number of changes of a source, and of tombstones among them."""
@@ -156,7 +177,8 @@ class Folded:
             shards = self._shards.get(source.target_id)
             if shards is None:
                 continue  # Shared segments were checked when the chain was read.
-            found = source.before
+            base = self._base(source)
+            found = source.before if base is None else base.slice.after
             for each in shards:
                 if each.shard.digest is None:
                     raise Internal(f"a shard of {source.name} is not folded yet")
@@ -176,7 +198,7 @@ class Folded:
         """
         self.check()
         step, is_full = self.record.step, self.record.kind == "full"
-        chains.supersede(tx, self.placed)
+        chains.supersede(tx, self.replaced)
         ids = {
             i: [s.id for s in held] if all(s.id for s in held) else chains.insert_segments(tx, held, step)
             for i, held in self.placed.items()

@@ -4,14 +4,18 @@ A run that begins with a full backup is folded to all rows, and its last backup 
 increments is folded to the last change of each key, and its last backup stays an increment: its tombstones
 stay, because earlier backups may have the keys.
 
-If at most one backup of the run holds rows of a table or an index, its segments are shared. All others are
-folded shard by shard.
+Each table and index is folded shard by shard, with two exceptions:
+
+1. If at most one backup of the run holds rows of it, its segments are shared.
+2. If the full backup holds many rows and the increments few, its segments are shared as well. Only the
+   increments are folded, to a log behind them: a full backup is a chain, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from sqlalchemy import Connection
 
@@ -110,6 +114,10 @@ class FoldedManifest(Record):
     standing: tuple[StandingSlice, ...] = later(())
 
 
+Keeps: TypeAlias = Callable[[Sequence[Segment], Sequence[Segment]], bool]
+"""Whether base segments are kept, with a log of these changes behind them (``Store.keeps_base``)."""
+
+
 @dataclass(frozen=True)
 class HeldSlice:
     """What one backup of the run holds of a table or an index."""
@@ -182,6 +190,28 @@ class FoldedSource:
             and all(each.slice.delta is not None for each in others)
             and all(is_at(segment, root) for segment in self.segments)
         )
+
+    def to_fold(self, root: str | None, keeps: Keeps) -> FoldedSource | None:
+        """Return what of it must be folded: all of it, or what is behind its base. None: nothing."""
+        folded = self.behind_base if self.keeps_base(root, keeps) else self
+        return None if folded.is_shared(root) else folded
+
+    def keeps_base(self, root: str | None, keeps: Keeps) -> bool:
+        """Return True if a log of all changes is put behind the segments of the full backup."""
+        first, *others = self.held
+        return (
+            self.is_full
+            and len(others) > 0
+            and all(each.slice.delta is not None for each in others)
+            and all(is_at(segment, root) for segment in first.segments)
+            and keeps(first.segments, self.behind_base.segments)
+        )
+
+    @property
+    def behind_base(self) -> FoldedSource:
+        """The increments of the run."""
+        first, *others = self.held
+        return replace(self, is_full=False, after=first.step, held=others)
 
     def shards(self, staging_id: int, shard_bytes: int) -> Iterator[tuple[str, FoldedShard | MergedShard]]:
         """Yield kind and body of the parts in which it is folded."""
