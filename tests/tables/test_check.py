@@ -15,6 +15,7 @@ from sqlalchemy import update
 from strandline import Database, Settings
 from strandline.catalog import sqltables
 from strandline.errors import StrandlineError
+from strandline.storage.checks import Checks
 from strandline.tables.check import CheckReport
 from tests.tables.examples import data_files, rows
 
@@ -72,6 +73,24 @@ def test_a_sound_table_has_no_problems(filled: Database) -> None:
     assert (report.path, report.step, report.rows) == ("/t", filled.step, 10)
     assert report.digest == filled.describe("/t")["digest"]
     assert report.problems == []
+
+
+def test_each_table_and_index_is_read_once_if_nothing_is_wrong(
+    filled: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pass over the table gives the digests of its indexes, too."""
+    passes: list[int] = []
+    digests = Checks.digests
+
+    def count(self: Checks, state: Any, schemas: Any, **options: Any) -> Any:
+        passes.append(len(schemas))
+        return digests(self, state, schemas, **options)
+
+    monkeypatch.setattr(Checks, "digests", count)
+    monkeypatch.delattr(Checks, "compare_index")
+    filled.sql("ALTER TABLE t ADD INDEX j GLOBAL ASYNC ON (v)")
+    assert filled.check("t").ok
+    assert passes == [2, 1, 1]
 
 
 def test_a_missing_file(filled: Database, connect: Callable[..., Database]) -> None:

@@ -15,7 +15,7 @@ from strandline.cancellation import Phase, phase
 from strandline.catalog import tables
 from strandline.catalog.conflicts import Ended
 from strandline.errors import StrandlineError
-from strandline.model import Digest, Segment
+from strandline.model import Digest, Segment, TableSchema
 from strandline.runtime import Runtime
 from strandline.storage.order import Finding
 from strandline.tables.attempts import StatementAttempts
@@ -73,15 +73,19 @@ def _check(runtime: Runtime, reader: Reader, path: str) -> CheckReport:
 def _compare_table(runtime: Runtime, reader: Reader, view: TableView, checking: Phase) -> CheckReport:
     problems: list[Problem] = []
     recorded = _recorded_digest(runtime, view, reader.snapshot.step)
-    readable = _check_state(runtime, view, recorded, problems)
+    impls = {ref.name: reader.index(view, ref) for ref in view.info.indexes}
+    derived = [ref.name for ref in view.info.indexes if ref.definition.is_sync]
+    # One pass over the table gives what its indexes must hold, too.
+    found = _check_state(runtime, view, recorded, problems, [impls[name].info.schema for name in derived])
+    expected = dict(zip(derived, found[1:], strict=False))
     checking.advance()
     for ref in view.info.indexes:
-        impl = reader.index(view, ref)
-        impl_recorded = _recorded_digest(runtime, impl, reader.snapshot.step)
-        impl_readable = _check_state(runtime, impl, impl_recorded, problems)
-        if ref.definition.is_sync and readable and impl_readable:
-            found = runtime.store.checks.compare_index(view.state, impl.state, ref.definition.name)
-            problems += _problems(impl.info.path, found)
+        impl = impls[ref.name]
+        held = _check_state(runtime, impl, _recorded_digest(runtime, impl, reader.snapshot.step), problems)
+        if ref.name in expected and held:
+            if held != [expected[ref.name]]:
+                differing = runtime.store.checks.compare_index(view.state, impl.state, ref.definition.name)
+                problems += _problems(impl.info.path, differing)
             if ref.unique:
                 unique = UniqueIndex(view.info, ref.definition, impl.state)
                 problems += _problems(impl.info.path, unique.findings(runtime.store))
@@ -96,27 +100,37 @@ def _recorded_digest(runtime: Runtime, view: TableView, step: int) -> Digest:
         return tables.digest_at(conn, view.info.id, step)
 
 
-def _check_state(runtime: Runtime, view: TableView, recorded: Digest, problems: list[Problem]) -> bool:
-    """Check files and rows; add to ``problems``. Return whether the rows can be read."""
+def _check_state(
+    runtime: Runtime,
+    view: TableView,
+    recorded: Digest,
+    problems: list[Problem],
+    impls: Sequence[TableSchema] = (),
+) -> list[Digest]:
+    """Check files and rows; add to ``problems``.
+
+    Returns the digest of the rows, and those of their projections to index schemas; nothing if the rows
+    cannot be read.
+    """
     damaged = list(find_damaged_files(runtime, view.info.path, view.chain.segments))
     problems += damaged
     if any(p.kind == "missing_file" for p in damaged):
-        return False
+        return []
     store, path = runtime.store, view.info.path
     inside: list[Finding] = []
     if not damaged:
         inside = store.checks.examine(view.info.schema, view.chain.segments)
         problems += _problems(path, inside)
         if any(finding.kind == "corrupt_file" for finding in inside):
-            return False
+            return []
     try:
         doubled = store.checks.find_doubled_keys(view.state, ordered=not damaged and not inside)
         problems += _problems(path, doubled)
-        actual = store.checks.digest(view.state)
+        actual, *derived = store.checks.digests(view.state, [view.info.schema, *impls])
     except StrandlineError as error:
         if not damaged:
             problems.append(Problem("corrupt_file", path, error.message))
-        return False
+        return []
     if actual.rows != recorded.rows:
         problems.append(
             Problem(
@@ -133,7 +147,7 @@ def _check_state(runtime: Runtime, view: TableView, recorded: Digest, problems: 
                 f"the rows have the digest {actual.hex}, {recorded.hex} was recorded",
             )
         )
-    return True
+    return [actual, *derived]
 
 
 def find_damaged_files(runtime: Runtime, path: str, segments: Sequence[Segment]) -> Iterator[Problem]:
