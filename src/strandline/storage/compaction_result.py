@@ -16,12 +16,13 @@ GOOD_SIZE = 4
 class Compacted:
     """New base segments and the segments that they replace.
 
-    ``digest`` is that of the state afterwards, computed from the rows in the files.
+    ``digest`` is that of the state afterwards, computed from the rows in the files. None: the replaced rows
+    add up to the new ones, and other files were not read.
     """
 
     new: tuple[Segment, ...]
     old: tuple[Segment, ...]
-    digest: Digest
+    digest: Digest | None
 
 
 def is_good_size(segment: Segment, target_bytes: int) -> bool:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from strandline.errors import StrandlineError
 from strandline.model import (
     BEGINNING,
+    OP,
     STEP,
+    WAS_HI,
+    WAS_LO,
     Chain,
     Digest,
     KeyRange,
     Segment,
     State,
+    TableSchema,
     may_hold,
     order,
     split,
@@ -27,7 +32,7 @@ from strandline.storage.keys import Wanted
 from strandline.storage.rows import Written
 from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.shards import ranges
-from strandline.storage.spark.hashes import digest_of
+from strandline.storage.spark.hashes import digest_of, digest_of_changes
 from strandline.storage.spark.ranges import apart_from
 from strandline.storage.spark.rows import is_brought_along, rows_of
 from strandline.storage.spark.scan import scan
@@ -77,11 +82,7 @@ def compact(
                 for (within, part), prefix in zip(shards, prefixes, strict=True)
             ]
             written = [job.result() for job in jobs]
-        digest = Digest()
-        if kept:
-            with working(spark):
-                left = rows_of(spark, cache, schema, kept, schema.names, after=BEGINNING, upto=chain.step)
-                digest = digest_of(left, schema)
+        digest = _digest(spark, cache, schema, chain.step, written, kept=kept, stale=stale)
     except BaseException:
         for prefix in prefixes:
             with suppress(StrandlineError):
@@ -90,8 +91,39 @@ def compact(
     return Compacted(
         tuple(s for w in written for s in w.segments),
         tuple(s for s in chain.segments if s not in kept),
-        sum((w.delta for w in written), digest),
+        digest,
     )
+
+
+def _digest(
+    spark: SparkSession,
+    cache: SegmentCache,
+    schema: TableSchema,
+    step: int,
+    written: Sequence[Written],
+    *,
+    kept: Sequence[Segment],
+    stale: Sequence[Segment],
+) -> Digest | None:
+    """Return the digest of the new state; None if it is that of the old one, although not all was read.
+
+    Reads the smaller part: the kept segments, or those that were rewritten. The rows of the latter, and the
+    changes of logs with the rows that they replaced, must add up to the new rows. After a column was dropped
+    they do not, because logs have the hashes of rows with it; then the kept segments are read.
+    """
+    made = sum((w.delta for w in written), Digest())
+    if not kept:
+        return made
+
+    def rows(segments: Sequence[Segment], *meta: str) -> DataFrame:
+        names = [*schema.names, *meta]
+        return rows_of(spark, cache, schema, segments, names, after=BEGINNING, upto=step)
+
+    with working(spark):
+        is_less = sum(s.bytes for s in stale) < sum(s.bytes for s in kept)
+        if is_less and digest_of_changes(rows(stale, OP, WAS_HI, WAS_LO), schema) == made:
+            return None
+        return made + digest_of(rows(kept), schema)
 
 
 def fold(spark: SparkSession, cache: SegmentCache, state: State, name: str, target_bytes: int) -> Written:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from strandline.model import Digest, TableSchema
+from strandline.model import OP, WAS_HI, WAS_LO, Digest, TableSchema
 from strandline.storage.digest import HIGH, LOW, tag_columns
 from strandline.storage.spark.columns import col
 from strandline.storage.spark.session import working
@@ -18,6 +18,7 @@ __all__ = [
     "add_row_hash",
     "digest_from_sums",
     "digest_of",
+    "digest_of_changes",
     "digest_sums",
     "digests_of",
     "hash_columns",
@@ -78,6 +79,18 @@ def add_row_hash(df: DataFrame, schema: TableSchema, names: Sequence[str]) -> Da
 def digest_of(df: DataFrame, schema: TableSchema) -> Digest:
     """Return the digest of rows that have the schema's columns under their logical names."""
     return digests_of(df, [schema])[0]
+
+
+def digest_of_changes(df: DataFrame, schema: TableSchema) -> Digest:
+    """Return what rows of segments add to a digest: their hashes, without those of rows that they replaced.
+
+    ``df`` has the schema's columns, OP and the WAS columns.
+    """
+    with working(df.sparkSession):
+        hashes = add_row_hash(df, schema, [OP, WAS_HI, WAS_LO])
+        now = digest_sums(col(HASH_HI), col(HASH_LO), col(OP) != "E", "now")
+        row = hashes.agg(*now, *digest_sums(col(WAS_HI), col(WAS_LO), prefix="was")).collect()[0]
+        return digest_from_sums(row, "now") - digest_from_sums(row, "was")
 
 
 def digests_of(df: DataFrame, schemas: Sequence[TableSchema]) -> list[Digest]:
