@@ -102,7 +102,7 @@ class Settings:
     Default: 30 days. Stored in the warehouse.
     """
     bin_seconds: float | None = None
-    """Time for which UNDROP can bring back a dropped backup collection; 0: delete it at once.
+    """Time for which UNDROP can bring back a dropped table or backup collection; 0: delete it at once.
 
     Default: a day. Stored in the warehouse.
     """

@@ -157,6 +157,11 @@ CASES: dict[str, list[Step]] = {
         "BACKUP c INCREMENTAL; DROP TABLE u; RESTORE c",
         ("SELECT k, m FROM u ORDER BY k", [(1, None), (2, None), (3, 30)]),
     ],
+    "`DROP TABLE`": [
+        TABLE,
+        "DROP TABLE t; UNDROP TABLE t; DROP TABLE t PURGE",
+        ("UNDROP TABLE t", "PATH_NOT_FOUND"),
+    ],
     "`DROP BACKUP COLLECTION`": [
         *FULL,
         "DROP BACKUP COLLECTION c; UNDROP BACKUP COLLECTION c; DROP BACKUP COLLECTION c PURGE",

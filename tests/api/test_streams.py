@@ -300,7 +300,7 @@ def test_a_dropped_stream_and_a_dropped_table_hold_nothing(connect: Callable[...
     feed(db, name="two", table=IMPL)
     work(db)
     db.sql("ALTER TABLE t DROP CHANGEFEED one")
-    db.sql("DROP TABLE t")
+    db.sql("DROP TABLE t PURGE")
     clock.sleep(10_000)
     db.collect()
     with db.runtime.catalog.read() as conn:

@@ -42,7 +42,7 @@ def test_its_space_is_free_when_its_time_is_over(
 ) -> None:
     db = connect(clock=clock, settings={"inline_rows": 0, "bin_seconds": 2 * DAY})
     taken(db)
-    db.sql("DROP TABLE t; DROP BACKUP COLLECTION c")
+    db.sql("DROP TABLE t PURGE; DROP BACKUP COLLECTION c")
     ((name, type_, dropped, by, until, size),) = db.sql("SHOW BIN").rows()
     assert (name, type_, until - dropped) == ("c", "backup collection", timedelta(days=2))
     assert size > 0 and f":{os.getpid()})" in by
@@ -61,7 +61,7 @@ def test_its_space_is_free_when_its_time_is_over(
 def test_it_need_not_go_to_the_bin(connect: Callable[..., Database], clock: ManualClock, purge: bool) -> None:
     db = connect(clock=clock, settings={"inline_rows": 0, "bin_seconds": DAY if purge else 0.0})
     taken(db)
-    db.sql("DROP TABLE t")
+    db.sql("DROP TABLE t PURGE")
     assert answer(db, f"DROP BACKUP COLLECTION c{' PURGE' if purge else ''}")["until"] is None
     assert db.sql("SHOW BIN").rows() == []
     db.collect()

@@ -43,7 +43,7 @@ def test_dropped_with_all_that_is_its_own(on_both: Database, clock: ManualClock)
     assert rows(db, "SELECT k FROM `restored/t` VIEW by_v WHERE v = 'y'") == [(1,)]
     db.sql("BACKUP other INCREMENTAL")
     assert last(db, "other").rows == 1
-    db.sql("DROP BACKUP COLLECTION other PURGE; DROP TABLE t; DROP TABLE `restored/t`")
+    db.sql("DROP BACKUP COLLECTION other PURGE; DROP TABLE t PURGE; DROP TABLE `restored/t` PURGE")
     clock.sleep(2 * HERE.read_seconds)  # The read protection of earlier readers has ended.
     db.collect()
     assert list(db.runtime.files.names("data")) == []

@@ -206,7 +206,7 @@ def test_a_dropped_table_leaves_no_files(connect: Callable[..., Database]) -> No
     db.sql("UPSERT INTO t (k, v, n) VALUES (1, 'a', 1)")
     db.maintain()
     assert len(data_files(db)) >= 3
-    db.sql("DROP TABLE t")
+    db.sql("DROP TABLE t PURGE")
     clock.sleep(10**6)
     db.collect()
     assert data_files(db) == []
@@ -352,7 +352,7 @@ def test_an_index_build_whose_table_is_dropped_meanwhile_is_no_damage(
     entries = db.runtime.store.entries
 
     def drop_first(state: Any, *args: Any) -> Any:
-        other.sql("DROP TABLE t")
+        other.sql("DROP TABLE t PURGE")
         other.runtime.store.discard(state.chain.segments)
         return entries(state, *args)
 
@@ -371,7 +371,7 @@ def test_maintenance_of_an_index_whose_table_is_dropped_meanwhile_logs_no_error(
     follow = db.runtime.store.follow
 
     def drop_first(before: Any, after: Any, logs: Any, *args: Any, **options: Any) -> Any:
-        other.sql("DROP TABLE t")
+        other.sql("DROP TABLE t PURGE")
         other.runtime.store.discard(logs)
         return follow(before, after, logs, *args, **options)
 

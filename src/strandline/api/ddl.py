@@ -44,3 +44,7 @@ def alter_table(db: Database, statement: st.AlterTable) -> Result:
 
 def drop_table(db: Database, statement: st.DropTable) -> Result:
     return Result(step=ddl.drop_table(db.runtime, statement))
+
+
+def undrop_table(db: Database, statement: st.UndropTable) -> Result:
+    return Result(step=ddl.undrop_table(db.runtime, statement))

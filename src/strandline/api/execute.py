@@ -45,6 +45,7 @@ HANDLERS: Mapping[type[st.Statement], str] = {
     st.CreateTable: "ddl.create_table",
     st.AlterTable: "ddl.alter_table",
     st.DropTable: "ddl.drop_table",
+    st.UndropTable: "ddl.undrop_table",
     st.CreateBackupCollection: "backups.create_collection",
     st.AlterBackupCollection: "backups.alter_collection",
     st.DropBackupCollection: "backups.drop_collection",

@@ -76,7 +76,7 @@ def load(
             )
         except BaseException:
             if created:
-                run_statement(db, st.DropTable(path))
+                run_statement(db, st.DropTable(path, purge=True))
             raise
 
 

@@ -98,7 +98,7 @@ def bin_(db: Database, statement: st.ShowBin) -> Result:
         seconds = settings_at(conn, db.runtime.clock.now()).bin_seconds
         rows = [
             (
-                entry.root.name,
+                entry.dropped.path if entry.dropped.type == "table" else entry.root.name,
                 entry.dropped.type.replace("_", " "),
                 moment(entry.dropped.time),
                 entry.dropped.by,

@@ -6,7 +6,6 @@ bin. The other statements are one transaction each.
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -240,7 +239,7 @@ class DropCollection(Kind[DropCollectionRequest, DropCollectionBody, Nothing]):
         refuse_pinned(tx.conn, path)
         streams = bulk_paths.owned_paths(tx.conn, path.id)
         run.lock(tx, paths.subtree(tx.conn, path), "dropping")
-        body = DropCollectionBody(by=_this_user())
+        body = DropCollectionBody(by=sessions.this_user())
         return Plan(plan_drops(tx, run, streams) if streams else [], body, Nothing())
 
     def finish(
@@ -273,14 +272,6 @@ def what_goes(conn: Connection, path: Path, now: float, *, purge: bool) -> Dropp
         kept=kept,
         unsent=len(heads) - kept if is_elsewhere else 0,
     )
-
-
-def _this_user() -> str:
-    process = sessions.this_process()
-    try:
-        return f"{getpass.getuser()} ({process})"
-    except (KeyError, OSError, ImportError):
-        return process  # A container may run as a user without a name.
 
 
 def undrop_collection(runtime: Runtime, name: str, as_name: str | None) -> tuple[Path, int]:

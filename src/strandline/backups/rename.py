@@ -27,7 +27,9 @@ def rename_table(runtime: Runtime, path: str, to: str) -> int:
 
 def _follow(tx: Writer, old: str, new: str) -> None:
     changed = {}
-    dropped = [entry.root for entry in recycle_bin.entries(tx.conn)]
+    dropped = [
+        entry.root for entry in recycle_bin.entries(tx.conn) if entry.dropped.type == "backup_collection"
+    ]
     for row in [*collections(tx.conn), *dropped]:
         collection = row.record(CollectionRecord)
         if collection.tables is not None and old in collection.tables:

@@ -18,6 +18,7 @@ files were collected (``snapshots.Moments.is_lost_since``). Files written under 
 from __future__ import annotations
 
 import contextlib
+import getpass
 import logging
 import os
 import re
@@ -256,6 +257,14 @@ class Session:
 def this_process() -> str:
     """Return the name of this process as it is displayed."""
     return f"{HOST}:{os.getpid()}"
+
+
+def this_user() -> str:
+    """Return the user and the name of this process as they are displayed."""
+    try:
+        return f"{getpass.getuser()} ({this_process()})"
+    except (KeyError, OSError, ImportError):
+        return this_process()  # A container may run as a user without a name.
 
 
 def _new_id() -> str:

@@ -1,4 +1,4 @@
-"""``bin``: list dropped backup collections that can still be restored with ``undrop``."""
+"""``bin``: list dropped tables and backup collections that ``undrop`` can bring back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def register(app: typer.Typer) -> None:
 
 
 def bin_(cli: Cli) -> None:
-    """List dropped backup collections that undrop can bring back.
+    """List dropped tables and backup collections that undrop can bring back.
 
     Shows until when each can be brought back, and its size."""
     from strandline.api.execute import run_statement

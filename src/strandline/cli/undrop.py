@@ -1,4 +1,4 @@
-"""``undrop``: bring back a dropped backup collection."""
+"""``undrop``: bring back a dropped table or backup collection."""
 
 from __future__ import annotations
 
@@ -6,34 +6,45 @@ from typing import Annotated
 
 import typer
 
+from strandline import names
 from strandline.cli.options import BACK_UP_AND_RESTORE, command
 from strandline.cli.session import Cli
-from strandline.names import count
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "undrop", BACK_UP_AND_RESTORE, example="strandline undrop nightly")(undrop)
+    command(app, "undrop", BACK_UP_AND_RESTORE, example="strandline undrop /orders")(undrop)
 
 
 def undrop(
     cli: Cli,
-    collection: Annotated[
-        str, typer.Argument(help="The dropped backup collection; strandline bin lists them.")
+    name: Annotated[
+        str,
+        typer.Argument(help="A dropped table (/orders) or backup collection (nightly); see strandline bin."),
     ],
     as_name: Annotated[
         str | None, typer.Option("--as", metavar="NAME", help="Another name for it, if its own is taken.")
     ] = None,
 ) -> None:
-    """Bring back a dropped backup collection with its backups. Its next backup is a full one."""
-    from strandline.api.execute import run_statement
-    from strandline.sql.statements import UndropBackupCollection
+    """Bring back a dropped table, or a backup collection with its backups. Its next backup is a full one.
 
+    A name without a slash is a backup collection; a table is named by its path."""
+    from strandline.api.execute import run_statement
+    from strandline.sql.statements import UndropBackupCollection, UndropTable
+
+    if "/" in name:
+        path, to = names.normalize(name), None if as_name is None else names.normalize(as_name)
+        with cli.database() as db:
+            step = run_statement(db, UndropTable(path, to)).step
+        cli.output.result(
+            {"table": to or path, "step": step}, lambda: cli.output.line(f"the table {to or path} is back")
+        )
+        return
     with cli.database() as db:
-        result = run_statement(db, UndropBackupCollection(collection, as_name))
+        result = run_statement(db, UndropBackupCollection(name, as_name))
     answer = dict(zip(result.columns, result.rows()[0], strict=True))
 
     def tell() -> None:
-        backups = count(answer["backups"], "backup")
+        backups = names.count(answer["backups"], "backup")
         cli.output.line(f"the backup collection {answer['collection']} is back with {backups}")
         cli.output.line(f"its next backup is {answer['next_backup']}")
 

@@ -53,7 +53,13 @@ from strandline.sql.statements import (
     ShowWarehouse,
     Statement,
 )
-from strandline.sql.tables import read_alter_table, read_check_table, read_create_table, read_drop_table
+from strandline.sql.tables import (
+    read_alter_table,
+    read_check_table,
+    read_create_table,
+    read_drop_table,
+    read_undrop_table,
+)
 from strandline.sql.tokens import Position, Token, tokenize
 from strandline.sql.warehouse import read_alter_warehouse
 
@@ -243,6 +249,7 @@ _READERS: dict[str, Callable[[TokenCursor], Statement]] = {
     "ALTER BACKUP": read_alter_collection,
     "ALTER WAREHOUSE": read_alter_warehouse,
     "DROP BACKUP": read_drop_backup,
+    "UNDROP TABLE": read_undrop_table,
     "UNDROP": read_undrop_collection,
     "ATTACH BACKUP": read_attach,
     "COPY BACKUP": read_copy_backup,

@@ -78,6 +78,7 @@ __all__ = [
     "ShowWarehouse",
     "Statement",
     "UndropBackupCollection",
+    "UndropTable",
     "Update",
     "Values",
     "Write",
@@ -204,8 +205,19 @@ class AlterTable(Statement):
 
 @dataclass(frozen=True)
 class DropTable(Statement):
+    """DROP TABLE; ``purge``: do not move the table to the bin."""
+
     path: str
     if_exists: bool = False
+    purge: bool = False
+
+
+@dataclass(frozen=True)
+class UndropTable(Statement):
+    """Bring a dropped table back; ``as_path`` None: at its former path."""
+
+    path: str
+    as_path: str | None = None
 
 
 @dataclass(frozen=True)

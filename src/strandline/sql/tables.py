@@ -26,10 +26,17 @@ from strandline.sql.statements import (
     RenameColumn,
     RenameTable,
     Setting,
+    UndropTable,
 )
 from strandline.sql.tokens import NUMBER, Token
 
-__all__ = ["read_alter_table", "read_check_table", "read_create_table", "read_drop_table"]
+__all__ = [
+    "read_alter_table",
+    "read_check_table",
+    "read_create_table",
+    "read_drop_table",
+    "read_undrop_table",
+]
 
 _INDEX_FORM = "INDEX name GLOBAL [UNIQUE] [SYNC | ASYNC] ON (columns) [COVER (columns)]"
 CREATE_FORM = (
@@ -43,7 +50,8 @@ ALTER_FORM = (
     "ALTER CHANGEFEED name SET (MODE = '...') | DROP CHANGEFEED name | RENAME TO table "
     "| RENAME COLUMN column TO column, ..."
 )
-DROP_FORM = "DROP TABLE [IF EXISTS] table"
+DROP_FORM = "DROP TABLE [IF EXISTS] table [PURGE]"
+UNDROP_FORM = "UNDROP TABLE table [AS table]"
 CHECK_FORM = "CHECK TABLE table"
 
 
@@ -262,8 +270,18 @@ def read_drop_table(cursor: TokenCursor) -> DropTable:
     cursor.expect("DROP", "TABLE")
     if_exists = cursor.accept("IF", "EXISTS")
     path = cursor.path()
+    purge = cursor.accept("PURGE")
     cursor.expect_end()
-    return DropTable(path, if_exists)
+    return DropTable(path, if_exists, purge)
+
+
+def read_undrop_table(cursor: TokenCursor) -> UndropTable:
+    cursor.form = UNDROP_FORM
+    cursor.expect("UNDROP", "TABLE")
+    path = cursor.path()
+    as_path = cursor.path() if cursor.accept("AS") else None
+    cursor.expect_end()
+    return UndropTable(path, as_path)
 
 
 def read_check_table(cursor: TokenCursor) -> CheckTable:

@@ -14,15 +14,17 @@ from typing import Any
 from sqlalchemy import Connection
 
 from strandline import names
-from strandline.catalog import bulk_paths, commits, definitions, paths, tables
+from strandline.catalog import bulk_paths, commits, definitions, paths, recycle_bin, sessions, tables
 from strandline.catalog.commits import Basis
 from strandline.catalog.definitions import TableDefinition
 from strandline.catalog.tables import TableBody, TableInfo
 from strandline.catalog.transactions import Writer
+from strandline.catalog.warehouse_settings import settings_at
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed, Unsupported
 from strandline.model import Column, IndexDef, Key, State, TableSchema, order
 from strandline.runtime import Runtime
 from strandline.sql import statements as st
+from strandline.sql.tokens import quote
 from strandline.tables.attempts import StatementAttempts
 from strandline.tables.indexes import build_index
 from strandline.tables.snapshot import Snapshot
@@ -67,12 +69,49 @@ def drop_table(runtime: Runtime, statement: st.DropTable) -> int | None:
         if statement.if_exists and paths.find(tx.conn, statement.path) is None:
             return None
         row = _require_table(tx.conn, statement.path)
-        for path in paths.subtree(tx.conn, row):
+        below = paths.subtree(tx.conn, row)
+        for path in below:
             paths.check_ready(path)
-        definitions.drop(tx, row)
+        is_kept = not (statement.purge or names.is_replaced(row.path))
+        if is_kept and settings_at(tx.conn, tx.now).bin_seconds > 0:
+            for stream in (path for path in below if path.type == "stream"):
+                definitions.drop(tx, stream)
+            # So that no change that was planned before can be committed to it.
+            paths.set_version(tx, row.id, row.version + 1)
+            recycle_bin.put(tx, paths.require_id(tx.conn, row.id), sessions.this_user())
+        else:
+            definitions.drop(tx, row)
         if names.is_replaced(row.path):
             directories = bulk_paths.find(tx.conn, names.above(row.path)).values()
             bulk_paths.remove_empty(tx, [directory.id for directory in directories])
+        return tx.step
+
+
+def undrop_table(runtime: Runtime, statement: st.UndropTable) -> int:
+    """Bring back the table of this path that was dropped last; return the step.
+
+    Its streams ended when it was dropped, so the next backup of it is a full one.
+    """
+    to = statement.as_path or statement.path
+    names.check_place(to)
+    for component in names.split(to):
+        paths.check_own_name(component, "table")
+    with runtime.catalog.write() as tx:
+        dropped = [entry.dropped.path for entry in recycle_bin.entries(tx.conn) if entry.root.type == "table"]
+        entry = recycle_bin.find(tx.conn, statement.path)
+        if entry is None or statement.path not in dropped:
+            raise PathNotFound(
+                f"there is no table {statement.path} in the bin",
+                names.did_you_mean(statement.path, dropped) or "List what is there with SHOW BIN.",
+            )
+        try:
+            definitions.check_free(tx.conn, to)
+        except AlreadyExists as error:
+            name = quote(statement.path.lstrip("/"))
+            raise AlreadyExists(
+                error.message, f"Give it another name: UNDROP TABLE {name} AS other."
+            ) from None
+        recycle_bin.take_back(tx, entry, bulk_paths.make_parent(tx, to), to.rsplit("/", 1)[1])
         return tx.step
 
 
