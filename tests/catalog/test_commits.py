@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 
 from strandline.catalog import chains, commits, definitions, paths, sqltables, tables
 from strandline.catalog.commits import Basis, TableChange
@@ -208,3 +208,32 @@ def test_a_rebuild_says_what_the_table_is_from_its_step_on(catalog: Catalog) -> 
         assert tables.digest_at(conn, table.id, rebuilt) == Digest(5, 55)
         head = chains.state(conn, table.id)
         assert (head.step, head.digest) == (rebuilt, Digest(5, 55))
+
+
+def test_a_commit_takes_as_many_statements_for_many_files_and_tables_as_for_few(catalog: Catalog) -> None:
+    made = [create(catalog, f"/t{n}") for n in range(5)]
+
+    def count(tables_: int, segments: int) -> int:
+        asked: list[str] = []
+
+        def note(conn: object, cursor: object, statement: str, *_: object) -> None:
+            asked.append(statement)
+
+        event.listen(catalog.database.engine, "before_cursor_execute", note)
+        parts = [
+            TableChange(t.id, t.version, None, tuple(segment() for _ in range(segments)), Digest(segments, 1))
+            for t in made[:tables_]
+        ]
+        with catalog.write() as tx:
+            commits.commit(tx, parts)
+        event.remove(catalog.database.engine, "before_cursor_execute", note)
+        with catalog.read() as conn:
+            for t in made[:tables_]:
+                found = chains.load(conn, t.id, current_step(conn)).segments
+                assert len({s.checksum for s in found}) == len(found) >= segments
+        return len(asked)
+
+    few = count(1, 10)
+    assert count(1, 2000) <= few
+    assert count(5, 400) <= few
+    assert few <= 12

@@ -207,19 +207,11 @@ def add(
     ]
 
 
-def _insert(tx: Writer, rows: Sequence[tuple[Any, ...]]) -> list[int]:
-    """Insert rows without ids, and return their ids.
-
-    PostgreSQL inserts faster by COPY, which returns nothing, so for many rows the ids are taken from the
-    sequence first.
-    """
-    if tx.conn.dialect.name == "postgresql" and len(rows) >= FEW_ROWS:
-        ids = list(tx.conn.execute(_NEW_IDS, {"count": len(rows)}).scalars().all())
-        tx.insert(sqltables.paths, _COLUMNS, [(i, *row) for i, row in zip(ids, rows, strict=True)])
-        return ids
-    given = [dict(zip(_COLUMNS[1:], row, strict=True)) for row in rows]
-    told = {(row.parent_id, row.name): row.id for row in tx.conn.execute(_NEW, given)}
-    return [told[row[0], row[1]] for row in rows]
+def _insert(tx: Writer, rows: Sequence[tuple[Any, ...]]) -> Sequence[int]:
+    """Insert rows without ids, and return their ids."""
+    ids = tx.new_ids(sqltables.paths, len(rows))
+    tx.insert(sqltables.paths, _COLUMNS, [(i, *row) for i, row in zip(ids, rows, strict=True)])
+    return ids
 
 
 def add_one(

@@ -15,6 +15,7 @@ import json
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import (
@@ -25,7 +26,6 @@ from sqlalchemy import (
     and_,
     bindparam,
     func,
-    insert,
     or_,
     select,
     update,
@@ -65,7 +65,21 @@ _ALL_CHAINS = select(sqltables.chains.c.table_id, sqltables.chains.c.segment_id)
     or_(sqltables.chains.c.removed.is_(None), sqltables.chains.c.removed > bindparam("at")),
 )
 _SEGMENTS = select(sqltables.segments).where(sqltables.among(sqltables.segments.c.id, "ids"))
-_NEW_SEGMENT = insert(sqltables.segments).returning(sqltables.segments.c.id)
+_NEW_SEGMENT = (
+    "id",
+    "role",
+    "fresh",
+    "stepped",
+    "after",
+    "upto",
+    "rows",
+    "bytes",
+    "file",
+    "checksum",
+    "min_key",
+    "max_key",
+    "data",
+)
 
 
 @dataclass(frozen=True)
@@ -223,33 +237,44 @@ def same_content(conn: Connection, checksums: Iterable[str]) -> dict[str, list[S
 
 
 def insert_segments(tx: Writer, new: Sequence[Segment], step: int) -> list[int]:
-    """Insert rows for new segments and return their ids.
+    """Insert rows for new segments and return their ids, as ``insert_all`` does."""
+    return insert_all(tx, {0: new}, step)[0]
 
-    A pending segment gets ``step`` as the step of its changes. Raises Ended if the session that wrote a file
-    has ended: the collector may have removed the file.
+
+def insert_all(tx: Writer, new: Mapping[int, Sequence[Segment]], step: int) -> dict[int, list[int]]:
+    """Insert rows for the new segments of many tables, given by table id; return their ids.
+
+    The number of statements does not depend on that of segments or tables. A pending segment gets ``step`` as
+    the step of its changes. Raises Ended if the session that wrote a file has ended: the collector may have
+    removed the file.
     """
-    files = [s.file for s in new if s.file is not None]
+    every = [segment for segments in new.values() for segment in segments]
+    files = [s.file for s in every if s.file is not None]
     if files and (lost := sessions.find_ended_writer(tx.conn, files)):
         raise Ended(0, f"the session that wrote {lost} has ended")
-    ids = []
-    for segment in new:
-        pending = segment.upto >= PENDING
-        row = {
-            "role": segment.role,
-            "fresh": segment.fresh,
-            "stepped": segment.stepped,
-            "after": step - 1 if pending else segment.after,
-            "upto": step if pending else segment.upto,
-            "rows": segment.rows,
-            "bytes": segment.bytes,
-            "file": segment.file,
-            "checksum": segment.checksum,
-            "min_key": None if segment.min_key is None else json.dumps(encode_key(segment.min_key)),
-            "max_key": None if segment.max_key is None else json.dumps(encode_key(segment.max_key)),
-            "data": segment.data,
-        }
-        ids.append(tx.conn.execute(_NEW_SEGMENT, row).scalar_one())
-    return ids
+    ids = tx.new_ids(sqltables.segments, len(every)) if every else ()
+    tx.insert(sqltables.segments, _NEW_SEGMENT, [_row(i, s, step) for i, s in zip(ids, every, strict=True)])
+    numbers = iter(ids)
+    return {table_id: list(islice(numbers, len(segments))) for table_id, segments in new.items()}
+
+
+def _row(id_: int, segment: Segment, step: int) -> tuple[Any, ...]:
+    pending = segment.upto >= PENDING
+    return (
+        id_,
+        segment.role,
+        segment.fresh,
+        segment.stepped,
+        step - 1 if pending else segment.after,
+        step if pending else segment.upto,
+        segment.rows,
+        segment.bytes,
+        segment.file,
+        segment.checksum,
+        None if segment.min_key is None else json.dumps(encode_key(segment.min_key)),
+        None if segment.max_key is None else json.dumps(encode_key(segment.max_key)),
+        segment.data,
+    )
 
 
 def end(tx: Writer, table_ids: Iterable[int]) -> None:
@@ -299,15 +324,16 @@ def attach(
 
     The same segment may be in many chains.
     """
-    row = {"table_id": table_id, "added": step, "reaches": step if reaches is None else reaches}
-    if rows := [{**row, "segment_id": i, "superseded": False} for i in segment_ids]:
-        tx.conn.execute(insert(sqltables.chains), rows)
+    attach_all(tx, {table_id: segment_ids}, step, reaches)
 
 
-def attach_all(tx: Writer, segment_ids: Mapping[int, Iterable[int]], step: int) -> None:
+def attach_all(
+    tx: Writer, segment_ids: Mapping[int, Iterable[int]], step: int, reaches: int | None = None
+) -> None:
     """Add segments to the chains of many tables, given by table id, from ``step`` on."""
     columns = ("table_id", "segment_id", "added", "reaches", "superseded")
-    rows = [(table_id, i, step, step, False) for table_id, ids in segment_ids.items() for i in ids]
+    since = step if reaches is None else reaches
+    rows = [(table_id, i, step, since, False) for table_id, ids in segment_ids.items() for i in ids]
     tx.insert(sqltables.chains, columns, rows)
 
 

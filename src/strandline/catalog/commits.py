@@ -6,10 +6,11 @@ module. Each adds a row to ``commits``: row count and digest of a table from a s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, func, select, update
 
 from strandline.catalog import chains, sqltables
 from strandline.catalog.chains import TableState
@@ -22,12 +23,16 @@ from strandline.model import Digest, Segment
 # it.
 _CURRENT = (
     select(
-        sqltables.tables, sqltables.paths.c.version, sqltables.paths.c.state, sqltables.paths.c.operation_id
+        sqltables.tables,
+        sqltables.paths.c.id,
+        sqltables.paths.c.version,
+        sqltables.paths.c.state,
+        sqltables.paths.c.operation_id,
     )
     .select_from(
         sqltables.paths.outerjoin(sqltables.tables, sqltables.tables.c.path_id == sqltables.paths.c.id)
     )
-    .where(sqltables.paths.c.id == bindparam("table"))
+    .where(sqltables.among(sqltables.paths.c.id, "tables"))
 )
 _NEW_HEAD = (
     update(sqltables.tables)
@@ -63,7 +68,17 @@ def prove(tx: Writer, basis: Basis) -> TableState:
     The table must exist at the same version, be open, keep the step that was read, and have no later rows.
     Every change that was planned outside its transaction is checked by this function inside it.
     """
-    row = tx.conn.execute(_CURRENT, {"table": basis.table_id}).one_or_none()
+    return prove_all(tx, [basis])[0]
+
+
+def prove_all(tx: Writer, bases: Sequence[Basis]) -> list[TableState]:
+    """Return the heads of tables as ``prove`` does; raise the error of the first that has changed."""
+    rows = tx.conn.execute(_CURRENT, {"tables": [basis.table_id for basis in bases]})
+    found = {row.id: row for row in rows}
+    return [_prove(basis, found.get(basis.table_id)) for basis in bases]
+
+
+def _prove(basis: Basis, row: Row[Any] | None) -> TableState:
     if row is None:
         raise Stale(basis.table_id, "it was dropped")
     if row.state in CLOSED_STATES:
@@ -83,17 +98,18 @@ def commit(tx: Writer, parts: Sequence[TableChange], reads: Sequence[Basis] = ()
 
     Raises Stale if one of the tables, or one that was only read, has changed since it was planned with.
     """
-    for read in reads:
-        prove(tx, read)
-    heads = [prove(tx, part) for part in parts]
-    for part, head in zip(parts, heads, strict=True):
-        digest = head.digest + part.delta
-        chains.attach(tx, part.table_id, chains.insert_segments(tx, part.segments, tx.step), tx.step)
-        record(tx, part.table_id, "data", digest)
-        tx.conn.execute(
-            _NEW_HEAD,
-            {"table": part.table_id, "at": tx.step, "now_rows": digest.rows, "now_digest": digest.hex},
-        )
+    heads = prove_all(tx, [*reads, *parts])[len(reads) :]
+    if not parts:
+        return tx.step
+    new = {part.table_id: part.segments for part in parts}
+    chains.attach_all(tx, chains.insert_all(tx, new, tx.step), tx.step)
+    digests = {part.table_id: head.digest + part.delta for part, head in zip(parts, heads, strict=True)}
+    record_all(tx, digests, "data")
+    changed = [
+        {"table": table_id, "at": tx.step, "now_rows": digest.rows, "now_digest": digest.hex}
+        for table_id, digest in digests.items()
+    ]
+    tx.conn.execute(_NEW_HEAD, changed)
     return tx.step
 
 
@@ -123,15 +139,13 @@ def replace_segments(
 
 def record(tx: Writer, table_id: int, kind: str, digest: Digest) -> None:
     """Record row count and digest of a table from the writer's step on."""
-    row = {
-        "table_id": table_id,
-        "step": tx.step,
-        "kind": kind,
-        "rows": digest.rows,
-        "digest": digest.hex,
-        "time": tx.now,
-    }
-    tx.conn.execute(insert(sqltables.commits), row)
+    record_all(tx, {table_id: digest}, kind)
+
+
+def record_all(tx: Writer, digests: Mapping[int, Digest], kind: str) -> None:
+    columns = ("table_id", "step", "kind", "rows", "digest", "time")
+    rows = [(i, tx.step, kind, digest.rows, digest.hex, tx.now) for i, digest in digests.items()]
+    tx.insert(sqltables.commits, columns, rows)
 
 
 def step_at(conn: Connection, time: float) -> int | None:

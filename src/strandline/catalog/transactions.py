@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Table, insert, select, update
+from sqlalchemy import Connection, Table, Text, bindparam, func, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
 from strandline.catalog import sqltables
@@ -29,6 +29,10 @@ _NEXT = {
     for column in (sqltables.clock.c.step, sqltables.clock.c.generation)
 }
 _STEP = select(sqltables.clock.c.step).where(sqltables.clock.c.id == 1)
+
+_NEW_IDS = select(
+    func.nextval(func.pg_get_serial_sequence(bindparam("table", type_=Text), "id"))
+).select_from(func.generate_series(1, bindparam("count")))
 
 FEW_ROWS = 50
 """Below this number of rows, an ordinary INSERT is used."""
@@ -115,6 +119,18 @@ class Writer:
         versions = {path: version for _, path, version, _ in told}
         self.announced.append(Announcement(number, self.step, operation_id, versions))
         return number
+
+    def new_ids(self, table: Table, count: int) -> Sequence[int]:
+        """Take ascending ids for rows, which must be inserted before the next call.
+
+        One statement, however many: the rows themselves are inserted faster without returning their ids.
+        """
+        if self.conn.dialect.name == "postgresql":
+            return sorted(self.conn.execute(_NEW_IDS, {"table": table.name, "count": count}).scalars())
+        # Only this transaction writes, and SQLite counts on from the ids that are inserted.
+        last = self.conn.exec_driver_sql("SELECT seq FROM sqlite_sequence WHERE name = ?", (table.name,))
+        first = 1 + (last.scalar_one_or_none() or 0)
+        return range(first, first + count)
 
     def insert(self, table: Table, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
         """Insert many rows in the fastest way of the database, which returns nothing.

@@ -308,8 +308,8 @@ class Transaction(Reader):
             found = {name: rows[id_] for name, id_ in planned.items() if id_ in rows}
             made = definitions.create(tx, table, {name: part.delta for name, part in found.items()})
             ids: dict[str | None, int] = {None: made.id, **{ref.name: ref.impl_id for ref in made.indexes}}
-            for name, part in found.items():
-                chains.attach(tx, ids[name], chains.insert_segments(tx, part.segments, tx.step), tx.step)
+            new = {ids[name]: part.segments for name, part in found.items()}
+            chains.attach_all(tx, chains.insert_all(tx, new, tx.step), tx.step)
 
     def abort(self) -> None:
         """Discard the changes and remove their files. The garbage collector removes files left behind."""

@@ -199,11 +199,9 @@ class Folded:
         self.check()
         step, is_full = self.record.step, self.record.kind == "full"
         chains.supersede(tx, self.replaced)
-        ids = {
-            i: [s.id for s in held] if all(s.id for s in held) else chains.insert_segments(tx, held, step)
-            for i, held in self.placed.items()
-        }
-        chains.attach_all(tx, ids, step)
+        new = {i: held for i, held in self.placed.items() if not all(s.id for s in held)}
+        ids = {i: [s.id for s in held] for i, held in self.placed.items()}
+        chains.attach_all(tx, ids | chains.insert_all(tx, new, step), step)
         digests = {
             s.target_id: Digest(s.rows, s.after.value)
             for s in self.record.slices

@@ -485,9 +485,8 @@ def place_objects(
     """Replace the segments of a backup's paths by objects of a repository."""
     targets = [s.target_id for s in record.slices]
     chains.supersede(tx, targets)
-    placed: dict[int, list[int]] = {}
-    for target_id in targets:
-        objects = made.get(target_id, ())
-        new = [o.segment(root, f"{target_id}.{n}") for n, o in enumerate(objects)]
-        placed[target_id] = chains.insert_segments(tx, new, record.step)
-    chains.attach_all(tx, placed, record.step)
+    new = {
+        target_id: [o.segment(root, f"{target_id}.{n}") for n, o in enumerate(made.get(target_id, ()))]
+        for target_id in targets
+    }
+    chains.attach_all(tx, chains.insert_all(tx, new, record.step), record.step)

@@ -272,10 +272,9 @@ class ShardPart(RestorePart[Shard]):
         self, tx: Writer, run: RestoreRun, parts: Sequence[Part[Shard]], made: Sequence[list[Segment]]
     ) -> list[Shard]:
         step, bodies = run.body.step, [part.body for part in parts]
-        attached = [
-            chains.insert_segments(tx, new, step) if body.copy else body.segments
-            for body, new in zip(bodies, made, strict=True)
-        ]
+        copied = {part.id: new for part, new in zip(parts, made, strict=True) if part.body.copy}
+        ids = chains.insert_all(tx, copied, step)
+        attached = [ids[part.id] if part.body.copy else part.body.segments for part in parts]
         _attach(tx, run, bodies, attached, workers=self.runtime.settings.workers)
         return bodies
 
