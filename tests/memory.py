@@ -3,6 +3,7 @@ that does not."""
 
 from __future__ import annotations
 
+from strandline.catalog.chain_cache import ChainCache
 from strandline.catalog.connection import Catalog
 from strandline.runtime import Runtime
 from strandline.storage.segment_cache import SegmentCache
@@ -16,7 +17,4 @@ def forget(*runtimes: Runtime) -> None:
 
 def forget_rows(catalog: Catalog) -> None:
     """Nor are the rows of segments that were read from the catalog."""
-    cache = catalog._segments
-    with cache._lock:
-        cache._entries.clear()
-        cache._total = 0
+    catalog._chains = ChainCache()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from dataclasses import replace
+from random import Random
+from typing import Any
 
 import pytest
 from sqlalchemy import event, select
 
-from strandline.catalog import chains, commits, sqltables, tables
+from strandline.catalog import chain_cache, chains, commits, garbage_collection, sqltables, tables
+from strandline.catalog.chain_cache import LONG
 from strandline.catalog.commits import TableChange
 from strandline.catalog.conflicts import Stale
 from strandline.catalog.connection import Catalog
@@ -334,3 +338,82 @@ def test_an_asynchronous_index_remembers_how_far_it_has_come(catalog: Catalog) -
     with catalog.read() as conn:
         assert chains.state(conn, table.indexes[0].impl_id).followed_step == 1
         assert chains.state(conn, table.id).step == 2
+
+
+# --- long chains --------------------------------------------------------------------------------------------
+
+
+def load_both(catalog: Catalog, table_id: int, step: int) -> tuple[Chain | None, Chain | None]:
+    """Return a chain as the cache has it, and as the catalog has it; None if the step is no longer kept."""
+    with catalog.read() as conn:
+        found: list[Chain | None] = []
+        for load in (chains.load_live, chains.load_kept):
+            try:
+                found.append(load(conn, table_id, step))
+            except Stale:
+                found.append(None)
+        return found[0], found[1]
+
+
+def test_of_a_long_chain_only_what_was_added_is_read(catalog: Catalog) -> None:
+    table, asked = create(catalog), list[tuple[str, Any]]()
+
+    def note(conn: object, cursor: object, statement: str, values: Any, *_: object) -> None:
+        asked.append((statement, values))
+
+    def rows_asked(step: int) -> tuple[bool, bool, int]:
+        """Return whether the chain was read, whether what was added was read, and how many segments."""
+        asked.clear()
+        with catalog.read() as conn:
+            chains.load_live(conn, table.id, step)
+        of_chain = [text for text, _ in asked if "chains" in text]
+        of_segments = [values for text, values in asked if "FROM segments" in text]
+        assert len(of_segments) <= 1
+        number = len(re.findall(r"\d+", str(of_segments)))
+        return bool(of_chain) and "segment_id >" not in of_chain[0], bool(of_chain), number
+
+    step = commit(catalog, table, *(segment() for _ in range(LONG)))
+    event.listen(catalog.database.engine, "before_cursor_execute", note)
+    assert rows_asked(step)[:2] == (True, True)
+    assert rows_asked(step) == (False, False, 0)
+    step = commit(catalog, table, segment())
+    assert rows_asked(step) == (False, True, 1)
+    short = create(catalog, "/short")
+    commit(catalog, short, segment())
+    assert rows_asked(step) == (False, False, 0), "other tables do not matter"
+    assert rows_asked(step - 1) == (True, True, 0), "an earlier state"
+    found, expected = load_both(catalog, table.id, step)
+    assert found is not None
+    assert found == expected
+    assert len(found.segments) == LONG + 1
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_known_chain_is_what_the_catalog_has(
+    catalog: Catalog, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(chain_cache, "LONG", 1)
+    random, table, step = Random(seed), create(catalog), 1
+    for _ in range(40):
+        change = random.choice(["commit", "commit", "commit", "merge", "compact", "collect"])
+        logs = [s for s in live(catalog, table.id, step) if s.role == "log"]
+        if change == "commit":
+            step = commit(catalog, table, *(segment() for _ in range(random.randint(1, 3))))
+        elif change == "merge" and len(logs) > 2:
+            begin = random.randint(0, len(logs) - 2)
+            with catalog.write() as tx:
+                old = logs[begin : begin + 2]
+                step = commits.replace_segments(tx, table.id, old, [merged(old)], "merge")
+        elif change == "compact" and logs:
+            base = replace(segment(role="base", upto=step), stepped=True)
+            with catalog.write() as tx:
+                old = live(catalog, table.id, step)
+                step = commits.replace_segments(tx, table.id, old, [base], "compact")
+        else:
+            catalog.clock.sleep(3600)
+            with catalog.write() as tx:
+                garbage_collection.sweep(tx, history_seconds=random.choice([0, 7200]), grace_seconds=0)
+        # Sometimes nothing is read for a while, and sometimes an earlier state.
+        for at in {step, random.randint(max(1, step - 5), step)} if random.random() < 0.7 else ():
+            found, expected = load_both(catalog, table.id, at)
+            assert found == expected

@@ -32,11 +32,11 @@ from sqlalchemy import (
 )
 
 from strandline.catalog import sessions, sqltables
+from strandline.catalog.chain_cache import ChainCache, KnownChain
 from strandline.catalog.conflicts import Ended, Stale
 from strandline.catalog.transactions import Writer, current_step
 from strandline.chunks import chunks
 from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed
-from strandline.lru import Cache
 from strandline.model import PENDING, Chain, Digest, Segment, decode_key, encode_key
 
 
@@ -59,6 +59,12 @@ _STATES = select(sqltables.tables).where(sqltables.among(sqltables.tables.c.path
 _CHAIN = select(sqltables.chains.c.segment_id).where(
     sqltables.chains.c.table_id == bindparam("table"), is_part_at(bindparam("at"))
 )
+_ADDED = _CHAIN.where(sqltables.chains.c.segment_id > bindparam("last"))
+_CHANGES = select(sqltables.commits.c.step, sqltables.commits.c.kind).where(
+    sqltables.commits.c.table_id == bindparam("table"), sqltables.commits.c.step > bindparam("after")
+)
+_ADDING = frozenset({"data", "schema"})
+"""Kinds of commits that remove nothing from a chain, and add only segments with new ids."""
 _ALL_CHAINS = select(sqltables.chains.c.table_id, sqltables.chains.c.segment_id).where(
     sqltables.among(sqltables.chains.c.table_id, "tables"),
     sqltables.chains.c.added <= bindparam("at"),
@@ -149,6 +155,48 @@ def load_kept(conn: Connection, table_id: int, step: int) -> Chain:
     return load(conn, table_id, step)
 
 
+def load_live(conn: Connection, table_id: int, step: int) -> Chain:
+    """Return the chain of a live table at ``step``, as ``load_kept`` does, at the cost of what has changed.
+
+    Commits of rows only add segments with new ids to a chain, and record the kind ``data``. After any other
+    change the chain is read as a whole. The chains of backup tables change without a commit: do not use this
+    for them.
+    """
+    head, cache = state(conn, table_id), _cache_of(conn)
+    check_kept(head, step)
+    if cache is None:
+        return load(conn, table_id, step)
+    known = cache.find(table_id)
+    # Commits are deleted only before ``kept_from``.
+    if known is None or not head.kept_from <= known.step <= step:
+        known = None
+    after = step if known is None else known.step
+    changes = {row.step: row.kind for row in conn.execute(_CHANGES, {"table": table_id, "after": after})}
+    found = None if known is None else _extend(conn, table_id, known, changes, step)
+    if found is None:
+        found = _NOTHING.plus(load(conn, table_id, step).segments, step)
+    if max(changes, default=step) <= step:
+        cache.put(table_id, found)
+    return Chain(found.segments, step)
+
+
+_NOTHING = KnownChain(0, (), 0)
+
+
+def _extend(
+    conn: Connection, table_id: int, known: KnownChain, changes: Mapping[int, str], step: int
+) -> KnownChain | None:
+    """Return a chain at ``step`` from an earlier state; None if it must be read as a whole."""
+    if not _ADDING.issuperset(changes.values()):
+        return None
+    if min(changes, default=step + 1) > step:
+        return known.plus((), step)
+    ids = conn.execute(_ADDED, {"table": table_id, "last": known.last_id, "at": step}).scalars()
+    added = _in_order(segments(conn, ids))
+    is_on_top = all(s.role == "log" and s.after >= known.step for s in added)
+    return known.plus(added, step) if is_on_top else None
+
+
 def log_kept(conn: Connection, table_id: int, after: int, upto: int) -> tuple[Segment, ...]:
     """Return the log segments that hold every change in ``(after, upto]``, for callers without a stream.
 
@@ -201,7 +249,8 @@ def log_bytes(conn: Connection, table_ids: Iterable[int], after: int, upto: int)
 def segments(conn: Connection, ids: Iterable[int]) -> list[Segment]:
     """Return segments by id. They never change, so each process reads and caches a row once."""
     wanted = list(ids)
-    known = _cache_of(conn)
+    cache = _cache_of(conn)
+    known = None if cache is None else cache.segments
     found = {} if known is None else {i: s for i in wanted if (s := known.find(i)) is not None}
     missing = [i for i in wanted if i not in found]
     for chunk in chunks(missing):  # Segments may contain rows inline, so do not load all of them at once.
@@ -410,10 +459,10 @@ def _segment(row: Row[Any]) -> Segment:
     )
 
 
-def _cache_of(conn: Connection) -> Cache[int, Segment] | None:
-    """Return the catalog's cache of segments; None in a write transaction.
+def _cache_of(conn: Connection) -> ChainCache | None:
+    """Return the catalog's cache; None in a write transaction.
 
     A write transaction may roll back, and the database may then use its ids again.
     """
-    found: Cache[int, Segment] | None = conn.get_execution_options().get("strandline_segments")
+    found: ChainCache | None = conn.get_execution_options().get("strandline_chains")
     return found

@@ -11,14 +11,13 @@ from sqlalchemy.exc import DBAPIError
 
 from strandline.cancellation import check, shield
 from strandline.catalog import sqlite_files, sqltables, warehouse, warehouse_settings
+from strandline.catalog.chain_cache import ChainCache
 from strandline.catalog.database import CatalogDatabase, plain_errors
 from strandline.catalog.metrics_buffer import Ledger
 from strandline.catalog.transactions import Writer
 from strandline.catalog.warehouse import Warehouse
 from strandline.clock import Clock, SystemClock
 from strandline.errors import PreconditionFailed
-from strandline.lru import Cache
-from strandline.model import Segment
 
 HEAD = "0011"
 """The schema revision of this version of Strandline: the last file in ``migrations/versions``."""
@@ -35,8 +34,7 @@ class Catalog:
         self.clock = clock or SystemClock()
         self.database = CatalogDatabase(url, self.clock, wait_seconds)
         self.ledger = Ledger()
-        # Segments by id, which never change. Limited by the bytes of inline rows and by number.
-        self._segments: Cache[int, Segment] = Cache(64 << 20, lambda s: len(s.data or b"") + 1300)
+        self._chains = ChainCache()
         self.after_commit: Callable[[], None] = lambda: None
         self.on_publication: Callable[[int, int, str | None, dict[str, int]], None] = lambda *_: None
 
@@ -45,7 +43,7 @@ class Catalog:
         """Open a snapshot of the catalog. Nothing written inside it is kept."""
         with plain_errors():
             conn = self.database.patiently(self.database.open_read)
-            conn = conn.execution_options(strandline_segments=self._segments)
+            conn = conn.execution_options(strandline_chains=self._chains)
             raw = conn.connection.driver_connection
             try:
                 yield conn

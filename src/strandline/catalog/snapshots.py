@@ -74,8 +74,14 @@ class Moment:
         """Errors of the tables that could not be read, by path; raised when the table is used."""
         self.known: dict[int, TableInfo] = {}
         """Prefetched table descriptions at this step, by id."""
-        self.segments: set[int] = set()
+        self.noted: set[int] = set()
+        """Ids of further segments that plans made from it use."""
+
+    @property
+    def segments(self) -> set[int]:
         """Ids of all segments in any plan made from it."""
+        read = [*self.tables.values()]  # Another thread may add one.
+        return self.noted.union(s.id for table in read for s in table.chain.segments)
 
 
 class Moments:
@@ -161,18 +167,14 @@ class Moments:
 
     def _see(self, look: Look, moment: Moment, wanted: Named) -> None:
         found = self._find(look, moment, wanted.path)
-        self._note(moment, wanted.path, found)
+        moment.tables[wanted.path] = found
         for ref in found.info.indexes:
             if ref.definition.name == wanted.index or (wanted.writes and ref.definition.is_sync):
                 self._see_index(look.conn, moment, found.info, ref)
 
     def _see_index(self, conn: Connection, moment: Moment, table: TableInfo, ref: IndexRef) -> None:
         info = moment.known.get(ref.impl_id) or self._find_index_table(conn, moment, ref)
-        self._note(moment, impl_path(table, ref), self._load(conn, moment, info))
-
-    def _note(self, moment: Moment, path: str, found: TableAt) -> None:
-        moment.tables[path] = found
-        moment.segments.update(s.id for s in found.chain.segments)
+        moment.tables[impl_path(table, ref)] = self._load(conn, moment, info)
 
     def _find(self, look: Look, moment: Moment, path: str) -> TableAt:
         if not moment.is_past and not names.is_backup(path):
@@ -213,7 +215,8 @@ class Moments:
         return tables.at_step(conn, row, moment.step)
 
     def _load(self, conn: Connection, moment: Moment, info: TableInfo) -> TableAt:
-        return TableAt(info, chains.load_kept(conn, info.id, moment.step))
+        load = chains.load_kept if names.is_backup(info.path) else chains.load_live
+        return TableAt(info, load(conn, info.id, moment.step))
 
 
 def impl_path(table: TableInfo, ref: IndexRef) -> str:

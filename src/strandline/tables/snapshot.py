@@ -114,7 +114,7 @@ class Snapshot:
 
     def note(self, segments: Iterable[Segment]) -> None:
         """Protect further segments, which were found in another way, from garbage collection."""
-        self.take().segments.update(s.id for s in segments)
+        self.take().noted.update(s.id for s in segments)
 
     def lend(self) -> None:
         """Keep the rows readable for data frames that outlive the snapshot."""
