@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, Inspector, create_engine, inspect, select, text, update
 
-from strandline.catalog import migrate, sqltables
+from strandline.catalog import engines, migrate, sqltables
 from strandline.catalog.connection import HEAD, Catalog
 from strandline.catalog.engines import LONGEST_PATH, sqlite_url
 from strandline.catalog.transactions import current_step
@@ -351,3 +351,35 @@ def test_a_writer_that_stops_in_a_transaction_does_not_stop_the_others(emptied_d
     finally:
         stopped.close()
         other.close()
+
+
+@pytest.mark.slow
+def test_only_a_connection_that_may_be_dead_is_tried_first(
+    emptied_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog, other = Catalog(emptied_database), Catalog(emptied_database)
+    catalog.open()
+    pings: list[object] = []
+    dialect = catalog.database.engine.dialect
+    ping = dialect.do_ping
+    monkeypatch.setattr(dialect, "do_ping", lambda connection: pings.append(connection) or ping(connection))
+
+    def use() -> int:
+        """Return the process of the server, and how often it was tried."""
+        with catalog.write() as tx:
+            assert tx.step
+        with catalog.read() as conn:
+            return int(conn.exec_driver_sql("SELECT pg_backend_pid()").scalar_one())
+
+    assert use() == use()
+    assert pings == []
+    served = use()
+    with other.read() as conn:
+        conn.exec_driver_sql(f"SELECT pg_terminate_backend({served}, 60000)")
+    assert use() != served
+    assert len(pings) == 1
+    monkeypatch.setattr(engines, "PING_SECONDS", 0.0)
+    use()
+    assert len(pings) == 3, "one for each transaction"
+    catalog.close()
+    other.close()

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
+import select
+import time
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Engine, NullPool, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DisconnectionError, NoSuchModuleError
 
 from strandline.catalog import fork_safety, sqlite_files
 from strandline.errors import InvalidArgument, Unavailable
 
 LONGEST_PATH = 504
 """Maximum length of a SQLite file's path, in bytes. SQLite fails beyond it without naming the reason."""
+
+PING_SECONDS = 5.0
+"""A connection that was idle for this long is tried before it is used."""
 
 CONNECT_SECONDS = 4
 """Timeout for connecting to a PostgreSQL server; ``connect_timeout`` in the URL overrides it."""
@@ -83,7 +89,7 @@ def engine_at(url: str | URL, wait_seconds: float) -> Engine:
 def _postgresql_engine(url: URL, wait_seconds: float) -> Engine:
     # Without a limit it takes minutes to notice that a host does not answer.
     limit = {} if "connect_timeout" in url.query else {"connect_timeout": CONNECT_SECONDS}
-    engine = create_engine(url, pool_pre_ping=True, pool_timeout=wait_seconds, connect_args=limit)
+    engine = create_engine(url, pool_timeout=wait_seconds, connect_args=limit)
     # Send many rows in one statement: one by one, each costs the server as much as a statement.
     engine.dialect.use_insertmanyvalues_wo_returning = True
 
@@ -94,7 +100,30 @@ def _postgresql_engine(url: URL, wait_seconds: float) -> Engine:
         connection.execute(f"SET idle_in_transaction_session_timeout = {int(wait_seconds * 500)}")
         connection.commit()
 
+    @event.listens_for(engine, "checkin")
+    def note_time(_: Any, record: Any) -> None:
+        record.info["idle_since"] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def check_alive(connection: Any, record: Any, _: Any) -> None:
+        # A ping is a round trip, so it is made only where something speaks for it.
+        idle = time.monotonic() - record.info.get("idle_since", math.inf)
+        if idle >= PING_SECONDS or _has_input(connection):
+            try:
+                engine.dialect.do_ping(connection)
+            except engine.dialect.loaded_dbapi.Error as error:
+                raise DisconnectionError from error  # The pool opens another connection.
+
     return engine
+
+
+def _has_input(connection: Any) -> bool:
+    """Return whether the server has sent something unasked; it does so when it closes the connection."""
+    if connection.closed:
+        return True
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def reading_engine(file: str) -> Engine:
