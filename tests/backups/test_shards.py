@@ -24,7 +24,7 @@ from tests.world import ManualClock, until_alone
 pytestmark = pytest.mark.slow
 
 RETRY_SECONDS = Settings().pauses
-IN_FILES = {"inline_rows": 0, "shard_bytes": 4_000}
+IN_FILES = {"inline_rows": 0, "shard_bytes": 5_000}
 TABLE = "CREATE TABLE t (k Int64, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n))"
 RUNS = 10
 """Number of commits. Each one has its own range of keys and values, so that each is one segment."""

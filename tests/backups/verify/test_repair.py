@@ -210,7 +210,7 @@ def test_repair_heals_from_a_copy_what_the_warehouse_has_no_more(
     db: Database, place: Place, tmp_path: Path, clock: ManualClock
 ) -> None:
     copy = copy_objects(place, tmp_path / "copy")
-    db.sql("DROP TABLE u")
+    db.sql("DROP TABLE u PURGE")
     db.sql("DELETE FROM t WHERE k >= 0")
     db.maintain()
     for name in place.names():

@@ -44,6 +44,7 @@ SETTINGS = Settings(
     compact_log_segments=3,
     commit_tries=12,
     session_seconds=LEASE_SECONDS,
+    bin_seconds=0.0,  # emptying the bin would be a commit that no action announced
     carry_on_seconds=0.0,  # a background thread would not wait for its turn
 )
 BY_FILE = replace(SETTINGS, inline_rows=0, inline_bytes=0, shard_bytes=1)

@@ -111,7 +111,7 @@ def identity() -> Iterator[None]:
 
 def once() -> AbstractContextManager[None]:
     """Rows that can be read once are read by the first attempt of a commit."""
-    return replaced(table, _rows=lambda mode, data: data)
+    return replaced(table, read_caller_rows=lambda mode, data: data)
 
 
 def pins() -> AbstractContextManager[None]:

@@ -243,8 +243,8 @@ class FoldPart(WritingPart[FoldRun, S]):
         use = f"{shard.staging_id}.{part.id}"
         if isinstance(body, MergedShard):
             segments = tuple(segment for each in found for segment in each)
-            return self._fold_changes(run, body, schema, segments, throttle, use)
-        return self._fold_rows(run, shard, schema, found, throttle, use)
+            return self._fold_changes(run, body, schema, segments, throttle=throttle, use=use)
+        return self._fold_rows(run, shard, schema, found, throttle=throttle, use=use)
 
     def _fold_rows(
         self,
@@ -252,6 +252,7 @@ class FoldPart(WritingPart[FoldRun, S]):
         shard: FoldedShard,
         schema: TableSchema,
         found: Sequence[Sequence[Segment]],
+        *,
         throttle: Throttle,
         use: str,
     ) -> Slice:
@@ -280,6 +281,7 @@ class FoldPart(WritingPart[FoldRun, S]):
         body: MergedShard,
         schema: TableSchema,
         segments: tuple[Segment, ...],
+        *,
         throttle: Throttle,
         use: str,
     ) -> Slice:

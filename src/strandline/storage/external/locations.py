@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from fnmatch import fnmatchcase
 from typing import IO, TYPE_CHECKING, Any
 
@@ -62,6 +62,7 @@ class File:
     name: str
     files: Files
     at: str
+    _: KW_ONLY
     keeps: object = None
     start: int = 0
     end: int | None = None
