@@ -7,7 +7,7 @@ together.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -50,14 +50,13 @@ def kept() -> AbstractContextManager[None]:
 
 def version() -> AbstractContextManager[None]:
     """A commit does not check that the table's description is the one it was planned with."""
-    prove = commits.prove
+    prove_all, at = commits.prove_all, sqltables.paths.c
 
-    def any_version(tx: Writer, basis: Basis) -> TableState:
-        at = sqltables.paths.c
-        found = tx.conn.execute(select(at.version).where(at.id == basis.table_id)).scalar_one_or_none()
-        return prove(tx, basis if found is None else replace(basis, version=found))
+    def any_version(tx: Writer, bases: Sequence[Basis]) -> list[TableState]:
+        found = {row.id: row.version for row in tx.conn.execute(select(at.id, at.version))}
+        return prove_all(tx, [replace(b, version=found.get(b.table_id, b.version)) for b in bases])
 
-    return replaced(commits, prove=any_version)
+    return replaced(commits, prove_all=any_version)
 
 
 def exchanged() -> AbstractContextManager[None]:
@@ -70,8 +69,10 @@ def exchanged() -> AbstractContextManager[None]:
 
 def read_step() -> AbstractContextManager[None]:
     """A commit does not check that the rows are still those it read."""
-    prove = commits.prove
-    return replaced(commits, prove=lambda conn, basis: prove(conn, replace(basis, read_step=None)))
+    prove_all = commits.prove_all
+    return replaced(
+        commits, prove_all=lambda tx, bases: prove_all(tx, [replace(b, read_step=None) for b in bases])
+    )
 
 
 def touched() -> AbstractContextManager[None]:
