@@ -47,7 +47,7 @@ class Bench:
         self.folder = folder
         self.report = Report()
         self.db = strandline.connect(folder / "warehouse")
-        self.spark = self.db.runtime.spark
+        self.spark = self.db._runtime.spark
         self.salt = 0
 
     def run(self) -> None:
@@ -108,7 +108,7 @@ class Bench:
             self._change(size, size // 100, size)
             times.append(seconds(lambda: self.db.sql(f"BACKUP c{size} INCREMENTAL")))
         ours = min(times)
-        files = [str(self.db.runtime.files.path(name)) for name in self._files(size)]
+        files = [str(self.db._runtime.files.path(name)) for name in self._files(size)]
         copies = self.folder / "copies"
 
         def copy() -> None:
@@ -200,7 +200,7 @@ class Bench:
         from strandline.catalog import chains, paths
         from strandline.catalog.transactions import current_step
 
-        with self.db.runtime.catalog.read() as conn:
+        with self.db._runtime.catalog.read() as conn:
             ids = [paths.require(conn, p).id for p in (f"/t{size}", f"/t{size}/by_customer/indexImplTable")]
             found = [s for i in ids for s in chains.load(conn, i, current_step(conn)).segments]
         return [s.file for s in found if s.file is not None]

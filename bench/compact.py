@@ -38,7 +38,7 @@ def seconds(work: Callable[[], Any]) -> float:
 def run(rows: int, changed: int, increments: int, settings: Settings, folder: Path) -> None:
     report = Report()
     db = strandline.connect(folder / "warehouse", settings=settings)
-    spark = db.runtime.spark
+    spark = db._runtime.spark
     db.sql(f"{TABLE}; CREATE BACKUP COLLECTION c (TABLE t) {OPTIONS}")
 
     def frame(keys: str, salt: int) -> Any:

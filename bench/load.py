@@ -121,7 +121,7 @@ def use(folder: str, url: str | None, signs: str, seed: int) -> Seen:
                 errors[error.code] += 1
             seconds[kind].append(time.perf_counter() - start)
         results = ("seen", "cured", "failed")
-        metrics = db.runtime.metrics
+        metrics = db._runtime.metrics
         mismatches = {r: int(counted(metrics, "schema_mismatches_total", result=r)) for r in results}
     return Seen(seconds, errors, mismatches)
 
@@ -170,7 +170,7 @@ def run(folder: Path, url: str | None, chosen: argparse.Namespace, *, eager: boo
     ):
         prepare(db)
         if eager:
-            db._running.engine.transitions.registry = Eager()
+            db._operations.engine.transitions.registry = Eager()
         futures = [pool.submit(use, str(folder / "w"), url, str(folder), seed) for seed in processes]
         try:
             while not all((folder / f"ready{seed}").exists() for seed in processes):

@@ -83,7 +83,7 @@ def create(db: Database, names: list[str]) -> None:
     schema = TableSchema.of(SCHEMA, ("k",))
     indexes = (IndexDef(name="by_v", kind="GLOBAL SYNC", columns=("v",)),)
     for start in range(0, len(names), 500):
-        with db.runtime.catalog.write() as tx:
+        with db._runtime.catalog.write() as tx:
             for name in names[start : start + 500]:
                 definitions.create(tx, TableDefinition(f"/{name}", schema, indexes))
 
@@ -245,7 +245,7 @@ def main() -> None:
             with strandline.connect(f"{folder}/small", catalog=new()) as db:
                 small = one_of_them(db)
             with strandline.connect(f"{folder}/large", catalog=new()) as db:
-                fill(db.runtime.catalog, chosen.large, chosen.segments)
+                fill(db._runtime.catalog, chosen.large, chosen.segments)
                 report_one(report, small, one_of_them(db), chosen.large)
                 report.note(f"ls of {chosen.large} tables", str(timed(lambda: db.ls("/many"))))
                 report.note(f"collect() beside {chosen.large} tables", str(timed(db.collect)))

@@ -42,7 +42,7 @@ class Bench:
         os.environ[KEY] = base64.b64encode(os.urandom(32)).decode()
         settings = strandline.Settings(history_seconds=0, grace_seconds=0, repository_key_env=KEY)
         self.db = strandline.connect(folder / "warehouse", settings=settings)
-        self.spark = self.db.runtime.spark
+        self.spark = self.db._runtime.spark
 
     def run(self) -> None:
         bounds = ", ".join(str(self.rows * n // SHARDS) for n in range(1, SHARDS))

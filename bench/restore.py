@@ -49,7 +49,7 @@ class Bench:
         self.db = strandline.connect(
             folder / "warehouse", settings=strandline.Settings(history_seconds=0, grace_seconds=0)
         )
-        self.spark = self.db.runtime.spark
+        self.spark = self.db._runtime.spark
         self.random = random.Random(1)
         self.restores = 0
 
@@ -173,7 +173,7 @@ class Bench:
 
     def _same_files(self, folder: Path) -> int:
         """Link all files that the restore of the large table copies; return their size."""
-        with self.db.runtime.catalog.read() as conn:
+        with self.db._runtime.catalog.read() as conn:
             below = paths.subtree(conn, paths.require(conn, "/.backups/collections/large"))
             ids = select(sqltables.chains.c.segment_id).where(
                 sqltables.chains.c.table_id.in_([p.id for p in below])
@@ -187,7 +187,7 @@ class Bench:
         for file in filter(None, files):
             there = folder / file
             there.parent.mkdir(parents=True, exist_ok=True)
-            os.link(self.db.runtime.files.path(file), there)
+            os.link(self.db._runtime.files.path(file), there)
             size += there.stat().st_size
         return size
 

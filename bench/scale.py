@@ -65,13 +65,13 @@ def act(folder: Path, action: str, size: int, changes: int) -> dict[str, Any]:
     with strandline.connect(folder / f"w{size}", settings=gone) as db:
         begun, taken = Cost.now(), time.perf_counter()
         if action == "load":
-            spark = db.runtime.spark
+            spark = db._runtime.spark
             db.sql(f"CREATE TABLE t ({COLUMNS}, {INDEX}); CREATE BACKUP COLLECTION c (TABLE t) {OPTIONS}")
             db.table("t").upsert(values(spark, spark.range(0, size, 1, 16), size // 10))
         elif action == "change":
             from pyspark.sql import functions as F
 
-            spark = db.runtime.spark
+            spark = db._runtime.spark
             ids = spark.range(0, changes, 1, 2).select((F.col("id") * (size // changes)).alias("id"))
             db.table("t").upsert(values(spark, ids, size // 10, salt=7))
         elif action == "full backup":
@@ -106,11 +106,11 @@ def copying(db: strandline.Database, folder: Path) -> dict[str, Any]:
     from strandline.storage.spark.tasks import on_executors
     from strandline.storage.throttle import Throttle
 
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         ids = [paths.require(conn, p).id for p in ("/t", "/t/by_customer/indexImplTable")]
         tables = [chains.load(conn, i, current_step(conn)).segments for i in ids]
     found = [s for segments in tables for s in segments]
-    files = [db.runtime.files.path(s.file) for s in found if s.file is not None]
+    files = [db._runtime.files.path(s.file) for s in found if s.file is not None]
     source, target = folder / "cp-from", folder / "cp-to"
     source.mkdir()
     for number, file in enumerate(files):
@@ -123,16 +123,17 @@ def copying(db: strandline.Database, folder: Path) -> dict[str, Any]:
         plain()
         subprocess.run(["sync", "-f", str(target)], check=True)
 
-    store, made = db.runtime.store, list[list[Any] | StrandlineError]()
+    store, made = db._runtime.store, list[list[Any] | StrandlineError]()
 
     def ours() -> None:
         wanted = [
-            Copies(segments, db.runtime.session.file_name(i)) for i, segments in zip(ids, tables, strict=True)
+            Copies(segments, db._runtime.session.file_name(i))
+            for i, segments in zip(ids, tables, strict=True)
         ]
-        throttle = Throttle(db.runtime.limits, db.runtime.clock)
+        throttle = Throttle(db._runtime.limits, db._runtime.clock)
         made[:] = store.copy(wanted, throttle, among=sum(s.bytes for s in found))
 
-    db.runtime.spark.range(1).collect()  # A session that is already running takes no time to start.
+    db._runtime.spark.range(1).collect()  # A session that is already running takes no time to start.
     seconds: dict[str, list[float]] = {"cp": [], "durable": [], "ours": []}
     for _ in range(TIMES + 1):
         for way, work in (("cp", plain), ("durable", durable), ("ours", ours)):
@@ -147,7 +148,7 @@ def copying(db: strandline.Database, folder: Path) -> dict[str, Any]:
                     store.discard(each)
             else:
                 shutil.rmtree(target)
-    idle = {n: best(3, partial(on_executors, db.runtime.spark, abs, range(n))) for n in (2, 6)}
+    idle = {n: best(3, partial(on_executors, db._runtime.spark, abs, range(n))) for n in (2, 6)}
     shutil.rmtree(source)
     size = sum(Path(f).stat().st_size for f in files)
     # The first run of each is cold: files not cached, code not compiled, no Python on executors.

@@ -85,7 +85,7 @@ class Bench:
         self.folder = folder
         self.report = Report()
         self.db = strandline.connect(folder / "warehouse")
-        self.spark = self.db.runtime.spark
+        self.spark = self.db._runtime.spark
         self.random = random.Random(1)
 
     def run(self) -> None:
@@ -142,7 +142,7 @@ class Bench:
             other.collect()
 
     def _bytes(self, table: str) -> None:
-        with self.db.runtime.catalog.read() as conn:
+        with self.db._runtime.catalog.read() as conn:
             from strandline.catalog import chains, paths
             from strandline.catalog.transactions import current_step
 
@@ -224,7 +224,7 @@ class Bench:
                 table.upsert(batch)
         self.report.note("2,000 ten-row commits", f"{commits / seconds[0]:.1f} commits per second")
         self._compare_scans("scan after 2,000 ten-row commits / plain Parquet scan", 2.0)
-        files = sum(1 for _ in self.db.runtime.files.names("data"))
+        files = sum(1 for _ in self.db._runtime.files.names("data"))
         self.report.note("  data files of all tables and indexes", str(files))
 
     # --- what they share -----------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ def measure(db: Database) -> None:
         objects, size = (sum(getattr(b, name) for b in report.backups) for name in ("objects", "bytes"))
         times = " ".join(f"{s:8.2f}s" for s in seconds)
         print(f"{level:<10} {times} {work:8.2f}s {objects:>9} {size / 1e6:>7.1f}")
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         texts = sqltables.verified.c.body
         rows, size = conn.execute(select(func.count(), func.sum(func.length(texts)))).one()
     print(f"kept: {rows} rows, {size / 1e3:.0f} kB")

@@ -248,7 +248,7 @@ def test_nothing_is_committed_and_no_file_stays(
 
 
 def test_ctrl_c_before_a_commit_prevents_it(db: Database) -> None:
-    with pytest.raises(Interrupted) as told, attend_work(), db.runtime.catalog.write() as tx:
+    with pytest.raises(Interrupted) as told, attend_work(), db._runtime.catalog.write() as tx:
         sessions.add_pin(tx, "mine", 0)
         ctrl_c()
     assert not told.value.is_late
@@ -260,8 +260,8 @@ def test_ctrl_c_in_a_commit_does_not_tear_it(db: Database) -> None:
         ctrl_c()
         ctrl_c()
 
-    engine = db.runtime.catalog.database.engine
-    with pytest.raises(Interrupted) as told, attend_work(), db.runtime.catalog.write() as tx:
+    engine = db._runtime.catalog.database.engine
+    with pytest.raises(Interrupted) as told, attend_work(), db._runtime.catalog.write() as tx:
         sessions.add_pin(tx, "mine", 0)
         event.listen(engine, "commit", press)
     event.remove(engine, "commit", press)

@@ -45,26 +45,6 @@ CLASSES = (
     Problem,
     Report,
 )
-FOR_THE_PACKAGE = {
-    strandline.Database: {
-        "start",
-        "run_operation",
-        "kind",
-        "current_transaction",
-        "transact",
-        "look",
-        "guard",
-        "note_change",
-        "note_orphans",
-        "attend",
-        "let_go",
-        "begin",
-        "commit",
-        "rollback",
-    },
-    OperationInfo: {"of"},
-}
-"""What other modules of the package call and users do not."""
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +78,12 @@ def reference(site: Path) -> str:
 
 def public(of: type) -> Iterator[str]:
     """The names of a class that users may use."""
-    hidden = FOR_THE_PACKAGE.get(of, set())
     for name, member in vars(of).items():
-        if not name.startswith("_") and name not in hidden:
+        if not name.startswith("_"):
             if inspect.isfunction(member) or isinstance(member, property):
                 yield name
     if hasattr(of, "__dataclass_fields__"):
-        yield from (field.name for field in fields(of))
+        yield from (field.name for field in fields(of) if not field.name.startswith("_"))
     yield from getattr(of, "_fields", ())
 
 

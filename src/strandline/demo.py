@@ -199,7 +199,7 @@ def _tell(story: Story, rows: int) -> dict[str, Any]:
 
 
 def _orders(db: strandline.Database, rows: int) -> DataFrame:
-    return db.runtime.spark.range(rows).selectExpr(
+    return db._runtime.spark.range(rows).selectExpr(
         "cast(id as decimal(20,0)) as id",
         f"cast(id * 7919 % {CUSTOMERS} as decimal(20,0)) as customer",
         "'new' as status",

@@ -234,7 +234,7 @@ def test_frames_and_streams_of_others_are_rows_to_write(db: Database) -> None:
 
 def test_results_and_scans_show_themselves(db: Database) -> None:
     filled(db)
-    assert repr(db) == f"<Database {db.runtime.files.location}>"
+    assert repr(db) == f"<Database {db._runtime.files.location}>"
     assert (repr(db.table("t")), repr(db.stream("/t/f"))) == ("<Table /t>", "<Stream /t/f>")
     db.sql("UPSERT INTO t (k, v) VALUES (4, '<b>')")
     assert repr(db.sql("UPSERT INTO t (k) VALUES (9)")) == "<Result step=5 rows_changed=1>"

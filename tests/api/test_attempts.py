@@ -29,8 +29,8 @@ ROWS = [{"k": 1, "v": "new"}, {"k": 2, "v": "new"}]
 
 def before_its_commit(db: Database, act: Callable[[], Any], times: int = 1) -> list[int]:
     """Run something before each of the first commits of ``db``; return a function with the number of runs."""
-    db.runtime.session.ensure()  # From here on, only commits write to the catalog.
-    catalog, write = db.runtime.catalog, db.runtime.catalog.write
+    db._runtime.session.ensure()  # From here on, only commits write to the catalog.
+    catalog, write = db._runtime.catalog, db._runtime.catalog.write
     happened: list[Any] = []
 
     def interrupted() -> Any:
@@ -155,15 +155,15 @@ def bury(db: Database, connect: Callable[..., Database]) -> None:
     with connect("shared", settings=FILES) as other:
         other.sql("UPDATE t SET v = 'new' WHERE k = 1")
         other.compact("/t")
-        with other.runtime.catalog.write() as tx:
+        with other._runtime.catalog.write() as tx:
             tx.conn.execute(
                 update(sqltables.sessions)
-                .where(sqltables.sessions.c.id == db.runtime.session.id)
+                .where(sqltables.sessions.c.id == db._runtime.session.id)
                 .values(pid=DEAD)
             )
     with connect("shared", settings=FILES) as collector:
         assert collector.collect().removed_files > 0
-    forget(db.runtime)
+    forget(db._runtime)
 
 
 def test_a_reader_that_was_taken_for_dead_reads_again(connect: Callable[..., Database]) -> None:
@@ -174,13 +174,13 @@ def test_a_reader_that_was_taken_for_dead_reads_again(connect: Callable[..., Dat
     def read(reader: Reader) -> set[tuple[Any, ...]]:
         reader.view("/t")
         if not slept:
-            slept.append(db.runtime.session.id)
+            slept.append(db._runtime.session.id)
             bury(db, connect)
         return scan(reader)
 
-    with db.guard():
-        assert db.look(read) == {(1, "new", 0)}
-    assert db.runtime.session.id not in slept
+    with db._guard():
+        assert db._transactions.read(read) == {(1, "new", 0)}
+    assert db._runtime.session.id not in slept
 
 
 @pytest.mark.parametrize("statement", ["SELECT * FROM t", "UPDATE t SET n = n + 1"])
@@ -200,7 +200,7 @@ def test_a_transaction_that_was_taken_for_dead_is_a_conflict(
 def test_a_file_that_is_missing_in_a_live_session_is_damage(connect: Callable[..., Database]) -> None:
     db = connect("shared", settings=FILES)
     db.sql(f"{CREATE}; UPSERT INTO t (k, v, n) VALUES (1, 'old', 0)")
-    for name in list(db.runtime.files.names("data")):
-        db.runtime.files.remove(name)
-    with pytest.raises(Corrupted, match="missing"), db.guard():
-        db.look(scan)
+    for name in list(db._runtime.files.names("data")):
+        db._runtime.files.remove(name)
+    with pytest.raises(Corrupted, match="missing"), db._guard():
+        db._transactions.read(scan)

@@ -149,11 +149,11 @@ CALLS: list[tuple[str, Callable[[Database], Any]]] = [
     ("Spark settings that are no texts", lambda db: Settings(spark={"spark.x": 1})),  # type: ignore[dict-item]
     (
         "a catalog that is a number",
-        lambda db: strandline.connect(Path(db.runtime.files.path("x")).parent, catalog=5),  # type: ignore[arg-type]
+        lambda db: strandline.connect(Path(db._runtime.files.path("x")).parent, catalog=5),  # type: ignore[arg-type]
     ),
     (
         "a catalog of another kind",
-        lambda db: strandline.connect(Path(db.runtime.files.path("x")).parent, catalog="mysql://h/d"),
+        lambda db: strandline.connect(Path(db._runtime.files.path("x")).parent, catalog="mysql://h/d"),
     ),
     ("a warehouse that is a number", lambda db: strandline.connect(5)),  # type: ignore[arg-type]
     ("a warehouse in a bucket", lambda db: strandline.connect("s3://bucket/x")),
@@ -183,7 +183,7 @@ def everything(db: Database) -> dict[str, Any]:
         "step": db.step,
         "operations": len(db.operations()),
         "pins": db.pins(),
-        "files": sorted(db.runtime.files.names("data")),
+        "files": sorted(db._runtime.files.names("data")),
         "rows": sorted(map(repr, db.sql("SELECT * FROM t").rows())),
     }
 
@@ -244,4 +244,4 @@ def test_the_same_values_are_refused_on_spark(tmp_path: Path, spark: Any, settin
                 db.table("t").upsert(frame)
             assert error.value.code == "INVALID_ARGUMENT"
         assert db.describe("/t")["rows"] == 0
-        assert list(db.runtime.files.names("data")) == []
+        assert list(db._runtime.files.names("data")) == []

@@ -170,7 +170,7 @@ def test_an_error_names_file_line_and_column_and_leaves_nothing(
     assert refused.value.message.startswith(said.format(line))
     assert isinstance(refused.value, InvalidArgument)
     assert large.describe("/t")["rows"] == 0
-    assert not [name for name in large.runtime.files.names() if name.endswith(".parquet")]
+    assert not [name for name in large._runtime.files.names() if name.endswith(".parquet")]
 
 
 def test_the_last_row_of_a_key_counts_and_insert_refuses_it(large: Database) -> None:

@@ -31,7 +31,7 @@ def die():
     left -= 1
     if left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
-db.runtime.catalog.after_commit = die
+db._runtime.catalog.after_commit = die
 db.sql(sys.argv[2])
 """
 """A process that kills itself right after its n-th transaction."""
@@ -40,7 +40,7 @@ OWNER = """
 import sys, strandline
 from strandline.backups.collection import CollectionRequest
 db = strandline.connect(sys.argv[1], catalog=sys.argv[2] or None)
-print(db._running.engine.start("backup", CollectionRequest(collection="c")), flush=True)
+print(db._operations.engine.start("backup", CollectionRequest(collection="c")), flush=True)
 sys.stdin.readline()
 """
 """A process that starts a backup and stays alive."""
@@ -121,7 +121,7 @@ def test_what_a_dead_process_was_to_undo_is_undone(folder: Path, catalog_url: st
     die_in(folder, catalog_url, "RESTORE c INTO 'r'")
     with open_at(folder, catalog_url) as db:
         (operation,) = [o.id for o in db.operations() if o.kind == "restore"]
-        with db.runtime.catalog.write() as tx:
+        with db._runtime.catalog.write() as tx:
             tx.conn.execute(
                 update(sqltables.operations)
                 .where(sqltables.operations.c.id == operation)
@@ -149,7 +149,7 @@ def test_who_looks_sees_who_is_silent_and_leaves_it_alone(folder: Path, catalog_
         assert rows(db, "SELECT k FROM t VIEW by_v WHERE v = 'a'") == [(1,)]
         (attention,) = [a for a in db.status().attention if a.about == found.id]
         assert (attention.level, attention.message) == ("warning", "the process of this backup has died")
-        assert db._operations is None, "whoever reads writes nothing"
+        assert not db._operations.is_loaded, "whoever reads writes nothing"
         assert db.operation(found.id).state == "running"
 
 
@@ -177,7 +177,7 @@ def test_who_finds_it_when_he_connects_carries_it_on_and_changes_nothing_himself
         assert db.operation(restore).state == "done"
         read_restored(db)
     with open_at(folder, catalog_url, settings={"carry_on_seconds": 0.01}) as db:
-        assert db._carrier is None
+        assert db._operations.carrier is None
 
 
 def test_a_live_process_keeps_its_work_and_a_dead_one_does_not(folder: Path, catalog_url: str | None) -> None:
@@ -190,11 +190,11 @@ def test_a_live_process_keeps_its_work_and_a_dead_one_does_not(folder: Path, cat
             with pytest.raises(UnderOperation, match=operation):
                 db.sql("DROP TABLE t")
             db.sql("UPSERT INTO other (k) VALUES (1)")
-            assert db._carrier is not None and db._carrier.look() == []
+            assert db._operations.carrier is not None and db._operations.carrier.look() == []
             assert db.operation(operation).state == "running"
             process.kill()
             process.wait(300)
-            assert db._carrier.look() == [operation]
+            assert db._operations.carrier.look() == [operation]
             assert db.operation(operation).state == "done"
             db.sql("DROP TABLE t")
     finally:
@@ -205,7 +205,7 @@ def test_a_live_process_keeps_its_work_and_a_dead_one_does_not(folder: Path, cat
 def test_of_a_process_elsewhere_only_its_silence_tells(folder: Path, catalog_url: str | None) -> None:
     die_in(folder, catalog_url, "BACKUP c")
     with open_at(folder, catalog_url) as db:
-        with db.runtime.catalog.write() as tx:
+        with db._runtime.catalog.write() as tx:
             tx.conn.execute(update(sqltables.sessions).values(host="elsewhere"))
         owner = db.describe("/t")["owner"]
         clock = ManualClock(owner["seen"] + 59)
@@ -223,14 +223,14 @@ def test_what_a_newer_version_began_is_left_to_it(folder: Path, catalog_url: str
     die_in(folder, catalog_url, "BACKUP c")
     with open_at(folder, catalog_url) as db:
         newest = db.operations()[-1]
-        with db.runtime.catalog.write() as tx:
+        with db._runtime.catalog.write() as tx:
             at = sqltables.operations.c
             body = json.dumps({"record_format": 99})
             tx.conn.execute(update(sqltables.operations).where(at.id == newest.id).values(body=body))
         with pytest.raises(UnderOperation, match=newest.id):
             add_column(db)
         db.sql("UPSERT INTO other (k) VALUES (1)")
-        assert db._carrier is not None and db._carrier.look() == []
+        assert db._operations.carrier is not None and db._operations.carrier.look() == []
         assert db.operation(newest.id).state == "running"
 
 

@@ -116,7 +116,7 @@ def test_of_two_that_create_a_table_one_wins(connect: Callable[..., Database]) -
 
     def late(self: Transaction, table: Any) -> Any:
         view = create(self, table)
-        if self.runtime is one.runtime:
+        if self.runtime is one._runtime:
             other.create_table("t", [{"k": 2}], key=["k"])
         return view
 

@@ -239,7 +239,7 @@ def test_an_existing_target_is_refused_unless_it_may_be_replaced(db: Database, t
         (tmp_path / "x.csv").mkdir()
         exported(db, tmp_path / "x.csv", "t")
     with pytest.raises(InvalidArgument, match="inside the warehouse"):
-        exported(db, Path(db.runtime.files.own.location) / "x.csv", "t")
+        exported(db, Path(db._runtime.files.own.location) / "x.csv", "t")
 
 
 def test_rows_are_bytes_as_soon_as_they_come(db: Database) -> None:
@@ -347,7 +347,7 @@ def test_what_a_failed_export_would_have_replaced_is_still_there(
             with pytest.raises(Corrupted):
                 db.sql(f"EXPORT t TO '{place}/{name}' WITH (OVERWRITE = 'true')")
             db.sql(f"CREATE TABLE u{number} (k Int64, v Utf8, PRIMARY KEY (k))")
-            load(db, f"u{number}", External(places=(f"{place}/{name}",), settings=db.runtime.settings))
+            load(db, f"u{number}", External(places=(f"{place}/{name}",), settings=db._runtime.settings))
             assert db.sql(f"SELECT * FROM u{number}").rows() == [(1, "one")]
         assert there == [sorted(p.name for p in (tmp_path / "out").rglob("*")), s3.objects(bucket)]
 
@@ -365,7 +365,7 @@ def test_nobody_knows_whether_an_export_has_taken_place_and_its_rows_are_there(
     bucket = s3.new_bucket()
     with open_at(tmp_path / "warehouse", settings={"storage_options": s3.settings().storage_options}) as db:
         db.sql("CREATE TABLE t (k Int64, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'one')")
-        url, settings = f"s3://{bucket}/folder", db.runtime.settings
+        url, settings = f"s3://{bucket}/folder", db._runtime.settings
         db.sql(f"EXPORT t TO '{url}'")
         db.sql("UPSERT INTO t (k, v) VALUES (2, 'two')")
         with monkeypatch.context() as patch:
@@ -388,12 +388,12 @@ def test_files_that_the_manifest_of_an_export_does_not_name_are_not_loaded(s3: S
         db.sql(f"EXPORT t TO '{url}' WITH (FORMAT = 'csv')")
         s3.client.put_object(Bucket=bucket, Key="folder/part-0123abcd-00000.csv", Body=b'k,v\n2,"two"\n')
         done = load(
-            db, "u", External(places=(url,), settings=db.runtime.settings), wanted=NewTable(key=["k"])
+            db, "u", External(places=(url,), settings=db._runtime.settings), wanted=NewTable(key=["k"])
         )
         assert (done.files, db.sql("SELECT * FROM u").rows()) == (1, [(1, "one")])
         db.sql("UPSERT INTO t (k, v) VALUES (3, 'three')")
         db.sql(f"EXPORT t TO '{url}' WITH (FORMAT = 'csv', OVERWRITE = 'true')")
-        assert load(db, "u", External(places=(url,), settings=db.runtime.settings)).files == 1
+        assert load(db, "u", External(places=(url,), settings=db._runtime.settings)).files == 1
         assert db.sql("SELECT k FROM u").rows() == [(1,), (3,)]
         assert len(s3.objects(bucket)) == 2
 
@@ -436,8 +436,8 @@ def test_objects_are_exported_and_loaded_by_url(s3: S3, tmp_path: Path) -> None:
             db.sql(f"EXPORT t TO '{url}/{name}' WITH (OVERWRITE = 'true')")
         for number, place in enumerate((f"{url}/t.csv", f"{url}/*.csv", f"{url}/t.parquet", f"{url}/folder")):
             db.sql(f"CREATE TABLE u{number} (k Int64, v Utf8, PRIMARY KEY (k))")
-            done = load(db, f"u{number}", External(places=(place,), settings=db.runtime.settings))
+            done = load(db, f"u{number}", External(places=(place,), settings=db._runtime.settings))
             assert (done.files, db.describe(f"u{number}")["digest"]) == (1, db.describe("t")["digest"])
         with pytest.raises(StrandlineError, match=r"there is no file s3://.*/nope.csv") as found:
-            load(db, "t", External(places=(f"{url}/nope.csv",), settings=db.runtime.settings))
+            load(db, "t", External(places=(f"{url}/nope.csv",), settings=db._runtime.settings))
         assert "restore" not in str(found.value)

@@ -149,9 +149,9 @@ def test_a_child_does_not_end_the_session_of_its_parent(forking: Script) -> None
 from sqlalchemy import select
 from strandline.catalog import sqltables
 
-session = db.runtime.session.ensure()
+session = db._runtime.session.ensure()
 fork(db.close)()
-with db.runtime.catalog.read() as conn:
+with db._runtime.catalog.read() as conn:
     assert conn.execute(select(sqltables.sessions.c.id)).scalars().all() == [session]
 db.close()
 """
@@ -178,7 +178,7 @@ db.close()
 
 IN_USE = """
 def hold():
-    with db.runtime.catalog.write():
+    with db._runtime.catalog.write():
         inside.set()
         leave.wait()
 

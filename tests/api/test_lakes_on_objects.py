@@ -20,7 +20,7 @@ KINDS: tuple[Kind, ...] = ("delta", "iceberg")
 
 
 def loaded(db: Database, into: str, url: str, kind: Kind | None = None) -> int | None:
-    source = External(places=(url,), kind=kind, settings=db.runtime.settings)
+    source = External(places=(url,), kind=kind, settings=db._runtime.settings)
     return load(db, into, source, wanted=NewTable(key=["k"])).read
 
 

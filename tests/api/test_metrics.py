@@ -54,8 +54,8 @@ def counters(db: Database) -> dict[tuple[str, ...], float]:
 def test_a_new_process_says_what_others_have_counted(opened: Callable[..., Database]) -> None:
     first = opened()
     first.sql(f"{CREATE}; {COLLECTION}; UPSERT INTO t (k, v) VALUES (1, 'a'); BACKUP c")
-    first.runtime.metrics.part_retries.labels("shard").inc()
-    first.runtime.metrics.mismatches.labels("seen").inc(2)
+    first._runtime.metrics.part_retries.labels("shard").inc()
+    first._runtime.metrics.mismatches.labels("seen").inc(2)
     counted = counters(first)
     first.close()
     assert counted["publications_total",] == 3
@@ -64,7 +64,7 @@ def test_a_new_process_says_what_others_have_counted(opened: Callable[..., Datab
     second = opened()
     assert counters(second) == counted
     assert (counted["part_retries_total", "shard"], counted["schema_mismatches_total", "seen"]) == (1, 2)
-    assert not any("kind" in labels for _, labels, _ in second.runtime.metrics.samples()), (
+    assert not any("kind" in labels for _, labels, _ in second._runtime.metrics.samples()), (
         "it counted nothing"
     )
 
@@ -75,13 +75,13 @@ def test_what_processes_count_adds_up_whoever_has_told_it(opened: Callable[..., 
     second.sql("CREATE TABLE u (k Int64 NOT NULL, PRIMARY KEY (k))")
     key = ("publications_total",)
     assert (samples(first)[key], samples(second)[key]) == (1, 1), "each knows its own"
-    first.runtime.session.tell()
+    first._runtime.session.tell()
     assert (samples(first)[key], samples(second)[key]) == (1, 2)
-    second.runtime.session.tell()
+    second._runtime.session.tell()
     first.sql("DROP TABLE u")
     assert (samples(first)[key], samples(second)[key]) == (3, 2)
-    first.runtime.session.tell()
-    first.runtime.session.tell()
+    first._runtime.session.tell()
+    first._runtime.session.tell()
     assert (samples(first)[key], samples(second)[key]) == (3, 3)
 
 
@@ -89,12 +89,12 @@ def test_the_session_tells_by_itself(opened: Callable[..., Database]) -> None:
     db, other = opened(session_seconds=0.05), opened()
     db.sql(f"{CREATE}; UPSERT INTO t (k, v) VALUES (1, 'a')")
     while samples(other)["publications_total",] < 1:
-        db.runtime.session._wake.set()
+        db._runtime.session._wake.set()
 
 
 def test_the_state_of_backups(opened: Callable[..., Database]) -> None:
     db = opened()
-    clock = db.runtime.clock
+    clock = db._runtime.clock
     db.sql(f"{CREATE}; {COLLECTION}")
     assert samples(db)["backups", "c"] == 0
     assert ("backup_timestamp_seconds", "c") not in samples(db), "there is none yet"
@@ -131,7 +131,7 @@ def test_the_state_of_backups(opened: Callable[..., Database]) -> None:
 @pytest.mark.parametrize("catalog_url", ["sqlite"], indirect=True)
 def test_backups_that_do_not_leave_the_machine(opened: Callable[..., Database], tmp_path: Path) -> None:
     db, place = opened(), tmp_path / "repository"
-    clock = db.runtime.clock
+    clock = db._runtime.clock
     db.sql(f"{CREATE}; {COLLECTION}; BACKUP c")
     seen = samples(db)
     assert ("backup_restorable_until_timestamp_seconds", "c") not in seen, "it is lost with the warehouse"
@@ -165,14 +165,14 @@ def test_backups_that_do_not_leave_the_machine(opened: Callable[..., Database], 
 def report(db: Database, backup: str, level: Level, *, restorable: bool) -> None:
     """Record the result of a verification."""
     found = BackupReport(backup=backup, level=level, objects=1, bytes=1, problems=1, restorable=restorable)
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         path = paths.require(tx.conn, f"/.backups/collections/c/{backup}")
         verifications.add(tx, level, [(path.id, found)])
 
 
 def test_what_streams_hold_and_how_late_they_are(opened: Callable[..., Database]) -> None:
     db = opened(inline_rows=0)
-    clock = db.runtime.clock
+    clock = db._runtime.clock
     db.sql(f"{CREATE}; {COLLECTION}; BACKUP c")
     db.sql("ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'UPDATES', FORMAT = 'JSON')")
     seen = samples(db)
@@ -206,10 +206,10 @@ def test_an_operation_that_does_not_end_is_seen(opened: Callable[..., Database])
     db = opened()
     db.sql(f"{CREATE}; {COLLECTION}; BACKUP c")
     assert ("operations_unfinished_since_timestamp_seconds", "backup") not in samples(db)
-    db.runtime.clock.sleep(100)
-    began = db.runtime.clock.now()
-    db._running.engine.start("backup", CollectionRequest(collection="c"))  # No process carries it out.
-    db.runtime.clock.sleep(100)
+    db._runtime.clock.sleep(100)
+    began = db._runtime.clock.now()
+    db._operations.engine.start("backup", CollectionRequest(collection="c"))  # No process carries it out.
+    db._runtime.clock.sleep(100)
     seen = samples(opened())
     assert seen["operations_listed", "backup", "running"] == 1
     assert seen["operations_unfinished_since_timestamp_seconds", "backup"] == began
@@ -219,18 +219,18 @@ def test_a_small_upsert_asks_for_nothing_of_it(opened: Callable[..., Database]) 
     db = opened()
     db.sql(f"{CREATE}; {COLLECTION}; UPSERT INTO t (k, v) VALUES (1, 'a'); BACKUP c")
     db.sql("UPSERT INTO t (k, v) VALUES (2, 'b')")
-    db.runtime.session.tell()
+    db._runtime.session.tell()
     statements: list[str] = []
 
     def note(conn: object, cursor: object, statement: str, *_: object) -> None:
         if not is_session():
             statements.append(statement)
 
-    engine = db.runtime.catalog.database.engine
+    engine = db._runtime.catalog.database.engine
     event.listen(engine, "before_cursor_execute", note)
     db.sql("UPSERT INTO t (k, v) VALUES (3, 'c')")
     event.remove(engine, "before_cursor_execute", note)
     assert any("segments" in statement for statement in statements)
     named = ("board", "claimed", "noticed", "counts", "claims")
     assert [s for s in statements if any(name in s for name in named)] == []
-    assert not any(db.runtime.catalog.ledger.news()), "nothing will have to be told later, either"
+    assert not any(db._runtime.catalog.ledger.news()), "nothing will have to be told later, either"

@@ -48,7 +48,7 @@ def damaged(connect: Callable[..., Database], clock: Pauses, **settings: float) 
 
 
 def set_version(db: Database, version: int) -> None:
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         impl = paths.require(tx.conn, IMPL)
         tx.conn.exec_driver_sql(f"UPDATE paths SET version = {version} WHERE id = {impl.id}")
 
@@ -87,7 +87,7 @@ def test_what_is_put_right_in_the_meantime_is_not_noticed(
     assert result.rows_changed == 1 or result.rows() == [(1,)]
     assert clock.slept == [0.1, 0.1]
     assert mismatches(db) == (2, 1, 0)
-    db.runtime.session.tell()
+    db._runtime.session.tell()
     story = db.sql("SHOW VERSIONS OF t").rows()
     assert [(row[1], row[-1]) for row in story if row[1] != "published"] == [
         ("mismatch", f"{IMPL}: expected 1, got 2"),
@@ -97,7 +97,7 @@ def test_what_is_put_right_in_the_meantime_is_not_noticed(
 
 
 def mismatches(db: Database) -> tuple[float, ...]:
-    metrics = db.runtime.metrics
+    metrics = db._runtime.metrics
     results = ("seen", "cured", "failed")
     return tuple(counted(metrics, "schema_mismatches_total", result=result) for result in results)
 
@@ -110,7 +110,7 @@ def test_who_asks_for_a_description_gets_what_the_catalog_says(
     set_version(db, 1)
     db.sql(STATEMENTS["a read"]).rows()
     with (
-        db.runtime.catalog.write() as tx
+        db._runtime.catalog.write() as tx
     ):  # Change it without a publication, so that the cache is not invalidated.
         paths.set_version(tx, paths.require(tx.conn, "/t").id, 7)
         paths.set_version(tx, paths.require(tx.conn, IMPL).id, 8)

@@ -129,7 +129,7 @@ def test_the_collector_leaves_what_is_needed_and_nothing_else(db: Database, s3: 
     s3.client.put_object(Bucket=bucket, Key="w/data/1/nobody-1.parquet", Body=b"an orphan")
     db.compact("/t")
     db.maintain()
-    engine = create_engine(db.runtime.catalog.database.engine.url)
+    engine = create_engine(db._runtime.catalog.database.engine.url)
     with engine.connect() as conn:
         known = {
             f"w/{row[0]}" for row in conn.execute(text("SELECT file FROM segments WHERE file IS NOT NULL"))
@@ -287,9 +287,9 @@ def test_a_secret_is_in_no_catalog_no_log_and_no_answer(
         seen = [json.dumps(db.describe(path), default=str) for path in ("/", "/t", "/t/by_v")]
         seen += [
             repr(db),
-            repr(db.runtime.settings),
+            repr(db._runtime.settings),
             repr(db.operations()),
-            repr(vars(db.runtime.files.own)["_bucket"]),
+            repr(vars(db._runtime.files.own)["_bucket"]),
         ]
     engine = create_engine(catalog)
     with engine.connect() as conn:

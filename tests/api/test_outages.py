@@ -29,7 +29,7 @@ def db(tmp_path: Path) -> Iterator[Database]:
     with open_at(tmp_path) as db:
         db.sql("CREATE TABLE t (k Int64 NOT NULL, PRIMARY KEY (k)); UPSERT INTO t (k) VALUES (1)")
         db.sql(f"CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; BACKUP c; UPSERT INTO t (k) VALUES (2)")
-        db._running.engine.away_seconds = 0.0
+        db._operations.engine.away_seconds = 0.0
         yield db
 
 
@@ -111,13 +111,13 @@ def test_an_operation_whose_caller_is_interrupted_before_it_hears_of_it(
     db: Database, other: Database
 ) -> None:
     outage, work = Outage(db, ANSWERED, at=1), Work()
-    committed = db.runtime.catalog.after_commit
+    committed = db._runtime.catalog.after_commit
 
     def interrupt() -> None:
         committed()
         work.is_ending = outage.is_on
 
-    db.runtime.catalog.after_commit = interrupt
+    db._runtime.catalog.after_commit = interrupt
     with pytest.raises(Interrupted), doing(work):
         db.sql(f"{RESTORE} NOWAIT")
     (begun,) = (o.id for o in other.operations() if o.kind == "restore")
@@ -133,7 +133,7 @@ def test_what_cannot_be_marked_is_said_not_to_be_known(
     def fail_to_write(*_: object) -> None:
         raise Unavailable("cannot write: Read-only file system")
 
-    monkeypatch.setattr(db.runtime.files, "write", fail_to_write)
+    monkeypatch.setattr(db._runtime.files, "write", fail_to_write)
     outage, error = fail(db)
     assert error.outcome == UNKNOWN
     assert f"cancel it with db.cancel('{error.operation}')" in error.hint
@@ -164,7 +164,7 @@ def test_a_drop_whose_result_cannot_be_read_is_said_to_be_done(db: Database, oth
 
 
 def test_who_waits_until_the_catalog_is_back_is_told_what_happened(db: Database) -> None:
-    db._running.engine.away_seconds = 10.0
+    db._operations.engine.away_seconds = 10.0
     Outage(db, LOST, at=2, lasts=3)
     assert db.operation(db.sql(RESTORE).operation_id or "").state == "done"
     assert keys(db) == [1]

@@ -81,17 +81,17 @@ with strandline.connect(warehouse, settings=settings) as db:
 elsewhere = warehouse + "-again"
 settings = strandline.Settings(bulk_bytes=0, bulk_rows=10**6, inline_rows=0, history_seconds=0, grace_seconds=0)
 with strandline.connect(elsewhere, spark=spark, settings=settings) as db:
-    db.runtime.files = Forgetful(elsewhere)
+    db._runtime.files = Forgetful(elsewhere)
     db.sql("CREATE TABLE t (k Int64, v Utf8, PRIMARY KEY (k)); CREATE BACKUP COLLECTION c (TABLE t)"
            " WITH (STORAGE = 'cluster')")
     for k in range(3):
         db.sql(f"UPSERT INTO t (k, v) VALUES ({k}, 'v')")
     db.sql("BACKUP c; RESTORE c INTO 'r' WITH (MODE = 'copy')")
-    found["tried"] = sum(name.endswith(".tried") for name in db.runtime.files.names())
+    found["tried"] = sum(name.endswith(".tried") for name in db._runtime.files.names())
     found["copied"] = [db.sql("SELECT count(*) FROM `r/t`").collect()[0][0], db.check("/r/t").ok]
 with strandline.connect(elsewhere, spark=spark, settings=settings) as db:
     found["orphans"] = db.maintain().removed_orphans
-    found["left"] = [db.check("/r/t").ok, len(list(db.runtime.files.names("data")))]
+    found["left"] = [db.check("/r/t").ok, len(list(db._runtime.files.names("data")))]
 print(json.dumps(found))
 """
 

@@ -66,8 +66,8 @@ def test_a_mistake_is_told_without_spark(db: Database, text: str) -> None:
     with pytest.raises(REFUSED[text]) as told:
         db.sql(text)
     assert told.value.hint
-    assert db.runtime.store._spark is None
-    assert db.runtime.store._start is None
+    assert db._runtime.store._spark is None
+    assert db._runtime.store._start is None
 
 
 def test_the_hint_has_the_name_that_was_meant(db: Database) -> None:

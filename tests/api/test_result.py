@@ -24,7 +24,7 @@ def test_rows_that_are_here(db: Database) -> None:
 def test_of_a_result_that_is_larger_than_memory_only_what_is_asked_for_is_computed(
     spark: SparkSession,
 ) -> None:
-    result = SparkResult(frame=lambda: spark.range(0, 10**9, 1, 10**5))
+    result = SparkResult(_frame=lambda: spark.range(0, 10**9, 1, 10**5))
     assert not result.is_here
     assert result.rows(3) == [(0,), (1,), (2,)]
     coming = iter(result)
@@ -32,5 +32,5 @@ def test_of_a_result_that_is_larger_than_memory_only_what_is_asked_for_is_comput
 
 
 def test_iterating_gives_all_rows_in_their_order(spark: SparkSession) -> None:
-    result = SparkResult(frame=lambda: spark.range(0, 1000, 1, 7).orderBy("id", ascending=False))
+    result = SparkResult(_frame=lambda: spark.range(0, 1000, 1, 7).orderBy("id", ascending=False))
     assert list(result) == result.rows() == [(n,) for n in reversed(range(1000))]

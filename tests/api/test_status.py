@@ -28,7 +28,7 @@ def attention(db: Database, **thresholds: float) -> list[tuple[str, str, str]]:
 
 def test_the_life_of_a_collection(opened: Callable[..., Database]) -> None:
     db = opened()
-    clock = db.runtime.clock
+    clock = db._runtime.clock
     assert db.status().level == "fine", "nothing is to be restored"
     db.sql(f"{CREATE}; {COLLECTION}")
     assert attention(db) == [("critical", "c", "it has no backup")]
@@ -69,7 +69,7 @@ def test_a_backup_that_is_damaged_and_one_that_failed(
     db.compact("/t")
     db.sql("BACKUP c; UPSERT INTO t (k, v) VALUES (2, 'a')")
     db.compact("/t")
-    for file in (db.runtime.files.path(s) for s in _files(db)):
+    for file in (db._runtime.files.path(s) for s in _files(db)):
         Path(file).unlink()
     with pytest.raises(Corrupted):
         db.sql("RESTORE c INTO beside WITH (MODE = 'copy')")
@@ -101,7 +101,7 @@ def test_what_is_not_in_the_repository_is_not_restorable_from_it(
     opened: Callable[..., Database], tmp_path: Path
 ) -> None:
     db, place = opened(), tmp_path / "repository"
-    clock = db.runtime.clock
+    clock = db._runtime.clock
     db.sql(f"{CREATE}; {COLLECTION.replace('cluster', str(place))}")
     away = tmp_path / "away"
     place.write_text("nothing can be made here")
@@ -150,14 +150,14 @@ def test_after_another_warehouse_took_the_repository_over(
     (before,) = db.status().collections
     with open_at(tmp_path / "other") as other:
         other.sql(f"ATTACH BACKUP COLLECTION c FROM '{place}' WITH (TAKE_OVER = 'true')")
-    db.runtime.clock.sleep(HOUR)
+    db._runtime.clock.sleep(HOUR)
     with pytest.raises(PreconditionFailed, match="belongs to the warehouse"):
         db.sql("UPSERT INTO t (k, v) VALUES (1, 'a'); BACKUP c INCREMENTAL")
     (found,) = db.status().collections
     assert (found.restorable_until, found.unsent) == (before.restorable_until, 1)
     (unsent,) = db.status().attention
     assert "belongs to the warehouse" in unsent.message and "TAKE_OVER = 'true'" in unsent.hint
-    db.runtime.clock.sleep(51 * HOUR)
+    db._runtime.clock.sleep(51 * HOUR)
     assert db.status().level == "critical"
 
 
@@ -284,7 +284,7 @@ def test_a_failure_ends_with_the_success_that_replaces_it_or_with_its_collection
 
 def _fail(db: Database, kind: str, collection: str) -> None:
     """Record a failed operation."""
-    runtime = db.runtime
+    runtime = db._runtime
     failed = OperationRow(
         id=f"{kind} {runtime.clock.now()}",
         kind=kind,
@@ -305,8 +305,8 @@ def _fail(db: Database, kind: str, collection: str) -> None:
 def test_which_operations_are_listed(opened: Callable[..., Database]) -> None:
     db = opened()
     db.sql(f"{CREATE}; {COLLECTION}; BACKUP c")
-    since = db.runtime.clock.now() + 1
-    db.runtime.clock.sleep(60)
+    since = db._runtime.clock.now() + 1
+    db._runtime.clock.sleep(60)
     db.sql("BACKUP c INCREMENTAL; BACKUP c")
     kinds = ["backup", "incremental backup", "backup"]
     assert [o.kind for o in db.operations()] == kinds
@@ -315,7 +315,7 @@ def test_which_operations_are_listed(opened: Callable[..., Database]) -> None:
     assert [o.kind for o in db.operations(limit=2, kind="backup")] == ["backup", "backup"]
     assert [o.kind for o in db.operations(limit=1)] == kinds[-1:]
     assert db.operations(state="running") == []
-    assert set(KINDS) == set(db._running.engine.transitions.kinds)
+    assert set(KINDS) == set(db._operations.engine.transitions.kinds)
     for wrong, message in (
         ({"state": "faild"}, "no state 'faild'"),
         ({"kind": "bakup"}, "no kind 'bakup'"),
@@ -329,7 +329,7 @@ def test_which_operations_are_listed(opened: Callable[..., Database]) -> None:
 def _files(db: Database) -> list[str]:
     from sqlalchemy import text
 
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         return list(conn.execute(text("SELECT file FROM segments WHERE file IS NOT NULL")).scalars())
 
 
@@ -339,7 +339,7 @@ def test_a_reader_that_stays_behind(opened: Callable[..., Database]) -> None:
     db.sql(f"{CREATE}; {COLLECTION}; BACKUP c")
     db.sql("ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'UPDATES', FORMAT = 'JSON')")
     db.sql("UPSERT INTO t (k, v) VALUES (1, 'a')")
-    db.runtime.clock.sleep(2 * HOUR)
+    db._runtime.clock.sleep(2 * HOUR)
     assert attention(db) == []
     assert db.status().streams[0].age == 2 * HOUR
     ((level, about, message),) = attention(db, stream_warning=HOUR)

@@ -235,7 +235,7 @@ def test_positions_that_are_refused(db: Database) -> None:
 
 
 def segments(db: Database) -> int:
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         return len(conn.execute(select(sqltables.segments.c.id)).all())
 
 
@@ -303,7 +303,7 @@ def test_a_dropped_stream_and_a_dropped_table_hold_nothing(connect: Callable[...
     db.sql("DROP TABLE t PURGE")
     clock.sleep(10_000)
     db.collect()
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         assert conn.execute(select(sqltables.holds)).all() == []
     assert segments(db) == 0
 
@@ -326,7 +326,7 @@ def test_a_stream_of_a_collection_is_not_for_users(db: Database) -> None:
 
 
 def test_a_stream_that_is_still_being_created_says_so(db: Database) -> None:
-    engine = db._running.engine
+    engine = db._operations.engine
     operation_id = engine.start("create stream", StreamRequest(table="/t", stream=StreamSpec(name="f")))
     engine.step(operation_id)
     for look in (
@@ -371,7 +371,7 @@ def test_a_window_that_others_let_go_of_and_collect_meanwhile_is_no_damage(
         other.compact("t")
         other.collect()
 
-    db.runtime.session.close()  # The reader has no lease.
+    db._runtime.session.close()  # The reader has no lease.
     files.before_read = let_go
     with pytest.raises(PreconditionFailed, match="no longer has changes before"):
         db.stream(path).records(after=db.stream(path).position)

@@ -68,7 +68,7 @@ def test_a_process_may_only_ask_for_more(process: Process, caplog: pytest.LogCap
         assert stored(creator)["HISTORY_SECONDS"] == (2 * DAY, "warehouse")
         assert stored(creator)["BIN_SECONDS"] == (DAY, "default")
         with process.open(history_seconds=HOUR) as less:
-            assert less.runtime.settings.history_seconds == 2 * DAY
+            assert less._runtime.settings.history_seconds == 2 * DAY
             assert stored(less) == stored(creator)
         with caplog.at_level(logging.INFO), process.open(history_seconds=3 * DAY, bin_seconds=HOUR) as more:
             assert stored(creator) == stored(more)
@@ -85,7 +85,7 @@ def test_only_a_statement_lowers_a_value(process: Process) -> None:
         assert stored(db)["HISTORY_SECONDS"] == (60.0, "warehouse")
         assert stored(db)["BIN_SECONDS"] == (0.0, "warehouse")
         with process.open() as other:
-            assert other.runtime.settings.history_seconds == 60.0
+            assert other._runtime.settings.history_seconds == 60.0
         db.sql("ALTER WAREHOUSE RESET (HISTORY_SECONDS, BIN_SECONDS)")
         assert {source for _, source in stored(db).values()} == {"default"}
         # An explicit default counts as a request.
@@ -106,8 +106,8 @@ def test_a_lower_grace_period_holds_when_the_former_one_has_passed(process: Proc
             assert stored(admin)["GRACE_SECONDS"] == (600.0, "warehouse")
             process.clock.sleep(600)
             assert stored(admin)["GRACE_SECONDS"] == (1.0, "warehouse")
-            reader.runtime.session.refresh()
-            assert reader.runtime.session.grace == 1.0
+            reader._runtime.session.refresh()
+            assert reader._runtime.session.grace == 1.0
             assert admin.maintain().removed_files == 2
 
 
@@ -131,6 +131,6 @@ def test_what_cannot_be_is_refused_and_changes_nothing(tmp_path: Path, text: str
         before = stored(db)
         with pytest.raises(StrandlineError, match=f"(?s){message}"):
             db.sql(text)
-        if db.current_transaction() is not None:
-            db.rollback()
+        if db._transactions.current is not None:
+            db._transactions.rollback()
         assert stored(db) == before

@@ -88,7 +88,7 @@ class Branches:
 
     def process(self) -> Engine:
         """Return the engine of another process, for the only operation."""
-        engine = self.database(self.catalog)._running.engine
+        engine = self.database(self.catalog)._operations.engine
         engine.new_id = lambda: "op"
         return engine
 

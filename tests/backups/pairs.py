@@ -106,7 +106,7 @@ def picture(db: Database) -> Any:
 
     It also lists what is left over, locked or inconsistent.
     """
-    runtime = db.runtime
+    runtime = db._runtime
     with runtime.catalog.read() as conn:
         every = [p for p in world.all_paths(conn) if not names.is_binned(p.path)]
         there = [p for p in every if p.type == "table" and not p.path.startswith("/.backups")]

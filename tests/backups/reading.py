@@ -57,7 +57,7 @@ def open_at(folder: Path, url: str | None = None, **options: Any) -> Database:
 
 def hurry(db: Database) -> None:
     """Do not wait for the disk: nothing here has to survive a power cut."""
-    catalog = db.runtime.catalog
+    catalog = db._runtime.catalog
     if catalog.database.is_sqlite:
         event.listen(
             catalog.database.engine,
@@ -72,7 +72,7 @@ def backups(db: Database, collection: str = "c") -> list[str]:
 
 
 def records(db: Database, collection: str = "c") -> list[BackupRecord]:
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         return backup_records(conn, require_collection(conn, collection))
 
 
@@ -144,10 +144,10 @@ def _rows(
     db: Database, record: BackupRecord, slice_: SliceRecord, shape: TableSchema
 ) -> Iterator[tuple[int, str, Row]]:
     """Yield step, operation and row, in the order of segments and steps."""
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         segments = chains.load(conn, slice_.target_id, record.step).segments
     for segment in segments:
-        part = read_segment(db.runtime.store.cache, shape, segment, [*shape.names, OP, STEP])
+        part = read_segment(db._runtime.store.cache, shape, segment, [*shape.names, OP, STEP])
         columns = [column_to_python(c.type, part[c.name]) for c in shape.columns]
         rows = list(zip(*columns, strict=True))
         for step, op, row in sorted(
@@ -171,7 +171,7 @@ def streams(db: Database, path: str) -> list[str]:
 
 def leaks(db: Database) -> list[str]:
     """Return leftovers of finished operations, and files that nothing refers to."""
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         wrong = world.leaks(conn)
         known = set(conn.execute(select(sqltables.segments.c.file)).scalars())
-    return wrong + [f"file {name}" for name in db.runtime.files.names("data") if name not in known]
+    return wrong + [f"file {name}" for name in db._runtime.files.names("data") if name not in known]

@@ -62,12 +62,12 @@ def segments(db: Database, name: str, path: str = "/t", index: str | None = None
         assert found is not None
         slice_ = found.slice
     assert slice_ is not None
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         return list(chains.load(conn, slice_.target_id or 0, record_of(db, name).step).segments)
 
 
 def engine_of(db: Database) -> Engine:
-    return db._running.engine
+    return db._operations.engine
 
 
 def steps(db: Database, operation_id: str) -> Generator[None, None, None]:
@@ -194,13 +194,13 @@ def test_damage_is_found_and_nothing_is_changed(story: Story) -> None:
 def reverse(db: Database, segment: Segment, schema: TableSchema, role: Role = "base") -> None:
     """Reverse the values of a segment's file, as a writer with a defect would. The size stays the same."""
     assert segment.file is not None
-    files, name = db.runtime.files.locate(segment.file)
+    files, name = db._runtime.files.locate(segment.file)
     columns = [STEP] if role == "base" else [STEP, OP, WAS_HI, WAS_LO]
-    found = read_segment(db.runtime.store.cache, schema, segment, [*schema.names, *columns])
+    found = read_segment(db._runtime.store.cache, schema, segment, [*schema.names, *columns])
     values = pa.array([value[::-1] for value in found["v"].to_pylist()], pa.string())
     broken = found.set_column(found.column_names.index("v"), "v", values)
     made = write_segment(
-        db.runtime.files.own,
+        db._runtime.files.own,
         schema,
         broken,
         name="data/broken",
@@ -211,18 +211,18 @@ def reverse(db: Database, segment: Segment, schema: TableSchema, role: Role = "b
         upto=segment.upto,
     )
     assert (made.bytes, made.rows) == (segment.bytes, segment.rows) and made.checksum != segment.checksum
-    shutil.move(db.runtime.files.path("data/broken"), files.path(name))
-    with db.runtime.catalog.write() as tx:
+    shutil.move(db._runtime.files.path("data/broken"), files.path(name))
+    with db._runtime.catalog.write() as tx:
         at = sqltables.segments.c.id == segment.id
         tx.conn.execute(update(sqltables.segments).where(at).values(checksum=made.checksum))
-    forget(db.runtime)
-    forget_rows(db.runtime.catalog)
+    forget(db._runtime)
+    forget_rows(db._runtime.catalog)
 
 
 def _manifests(story: Story) -> list[str]:
     if story.storage == "cluster":
         return []
-    return sorted(story.db.runtime.files.at(story.storage).names("backups"))
+    return sorted(story.db._runtime.files.at(story.storage).names("backups"))
 
 
 def test_refused(story: Story, tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_what_is_not_sent_yet_is_refused(db: Database, tmp_path: Path) -> None:
 
 
 def test_backups_and_restores_go_on_beside_it(here: Story, connect: Callable[..., Database]) -> None:
-    db, other = here.db, connect(clock=here.db.runtime.clock)
+    db, other = here.db, connect(clock=here.db._runtime.clock)
     names, held = [*here.names], {**here.held}
     operation_id = engine_of(db).start("compact backups", CompactRequest(collection="c"))
     for number, _ in enumerate(steps(db, operation_id)):
@@ -279,7 +279,7 @@ def test_backups_and_restores_go_on_beside_it(here: Story, connect: Callable[...
 def test_a_restore_that_began_before_it_ends_after_it(here: Story, connect: Callable[..., Database]) -> None:
     from strandline.backups.restore.restore_plan import RestoreRequest
 
-    db, other = here.db, connect(clock=here.db.runtime.clock)
+    db, other = here.db, connect(clock=here.db._runtime.clock)
     wanted = RestoreRequest(collection="c", into="/slow")
     restore = engine_of(other).start("restore", wanted)
     running = steps(other, restore)
@@ -294,7 +294,7 @@ def test_a_restore_that_began_before_it_ends_after_it(here: Story, connect: Call
 def test_an_increment_that_began_before_it_and_must_look_at_the_chain(
     here: Story, connect: Callable[..., Database]
 ) -> None:
-    db, other = here.db, connect(clock=here.db.runtime.clock)
+    db, other = here.db, connect(clock=here.db._runtime.clock)
     db.sql("ALTER TABLE t DROP INDEX by_v; ALTER TABLE t DROP INDEX later; ALTER TABLE t DROP COLUMN n")
     compact = engine_of(db).start("compact backups", CompactRequest(collection="c"))
     increment = engine_of(other).start("incremental backup", CollectionRequest(collection="c"))
@@ -320,7 +320,7 @@ def test_others_keep_off_the_backups_that_it_works_on(story: Story, tmp_path: Pa
 
 def engine_of_statement(db: Database, statement: str) -> Any:
     """Run a statement in another session, which does not resume this one's operations."""
-    other = open_at(Path(db.runtime.files.location), clock=db.runtime.clock)
+    other = open_at(Path(db._runtime.files.location), clock=db._runtime.clock)
     try:
         return other.sql(statement)
     finally:
@@ -381,7 +381,7 @@ def test_a_repository_needs_nothing_that_is_older(remote: Story, tmp_path: Path)
     text = first.read_bytes()
     db.sql(f"COMPACT c TO '{remote.names[2]}'")
     assert first.read_bytes() == text  # nothing is overwritten
-    repository = Repository(db.runtime.files.at(remote.storage), remote.storage)
+    repository = Repository(db._runtime.files.at(remote.storage), remote.storage)
     assert repository.backups() == remote.names
     assert repository.manifest(remote.names[2]).backup.synthetic
     for name in remote.names[:2]:
@@ -418,8 +418,8 @@ def test_a_backup_that_is_removed_is_restorable_until_it_is_gone(remote: Story) 
     """Its two manifests are deleted one after the other, and the process may die in between."""
     db, name = remote.db, remote.names[-1]
     db.sql("COMPACT c")
-    repository = Repository(db.runtime.files.at(remote.storage), remote.storage)
-    db.runtime.files.at(remote.storage).remove(f"backups/{name}.json")
+    repository = Repository(db._runtime.files.at(remote.storage), remote.storage)
+    db._runtime.files.at(remote.storage).remove(f"backups/{name}.json")
     assert repository.manifest(name).backup.kind == "full"
     assert name in repository.backups()
     repository.remove(name)
@@ -451,9 +451,9 @@ def test_what_an_undone_try_left_in_the_repository_stands(
     other = connect(clock=clock, settings={"shard_bytes": 1})  # With two shards it becomes two objects.
     other.sql("COMPACT c")
     assert left.read_bytes() == text
-    manifest = Repository(db.runtime.files.at(str(where)), str(where)).manifest(name)
+    manifest = Repository(db._runtime.files.at(str(where)), str(where)).manifest(name)
     (placed,) = segments(db, name)
-    assert [db.runtime.files.locate(placed.file or "")[1]] == list(manifest.objects())
+    assert [db._runtime.files.locate(placed.file or "")[1]] == list(manifest.objects())
     assert (last(db).kind, last(db).bytes, contents(db)) == ("full", manifest.backup.bytes, held)
     assert len(list((where / "objects").rglob("*.parquet"))) == 3 + 1 + 2
 
@@ -491,7 +491,7 @@ def test_one_that_is_undone_after_its_manifest_came_is_no_damage(story: Story) -
 def test_paths_that_wait_are_not_seen(story: Story) -> None:
     db = story.db
     operation_id = engine_of(db).start("compact backups", CompactRequest(collection="c"))
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         waiting = [path.path for path in paths.under(conn, operation_id) if path.type == "table"]
     assert len(waiting) == 2  # the table and its index; an unchanged table or index is shared
     # A thread drives the operation; otherwise a process that meets it would resume it.
@@ -549,7 +549,7 @@ def test_a_collection_has_its_chains_folded_by_itself(db: Database, storage: str
 def test_a_backup_is_none_the_worse_if_its_chain_cannot_be_folded_now(
     here: Story, connect: Callable[..., Database]
 ) -> None:
-    db, other = here.db, connect(clock=here.db.runtime.clock)
+    db, other = here.db, connect(clock=here.db._runtime.clock)
     db.sql("ALTER BACKUP COLLECTION c SET (COMPACT_CHAIN = 'true', MAX_CHAIN = 5)")
     operation_id = engine_of(other).start("compact backups", CompactRequest(collection="c"))
     db.sql("BACKUP c INCREMENTAL")

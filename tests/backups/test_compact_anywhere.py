@@ -65,7 +65,7 @@ def test_a_chain_is_folded(
         db.sql("PRUNE c KEEP LAST 1 FULL CONFIRM")
     kept = backups(db)
     assert kept == [third, last(db).name]
-    there = Repository(db.runtime.files.at(root), root)
+    there = Repository(db._runtime.files.at(root), root)
     assert there.backups() == kept
     needed = {name for backup in kept for name in there.manifest(backup).objects()}
     assert set(there.files.names("objects")) == needed, "what only earlier backups needed is gone"

@@ -38,7 +38,7 @@ def compact(story: Story, connect: Callable[..., Database]) -> Callable[..., Non
     """Return a function that compacts the chain of a story."""
 
     def run(**settings: Any) -> None:
-        db = connect(clock=story.db.runtime.clock, settings={**FEW, **settings})
+        db = connect(clock=story.db._runtime.clock, settings={**FEW, **settings})
         db.sql("COMPACT c")
         db.close()
 
@@ -91,7 +91,7 @@ def test_what_the_full_backup_holds_stays(story: Story, compact: Callable[..., N
     if story.storage == "cluster":
         return
     needed = {name for each in story.names for name in manifest(story, each).objects()}
-    files = db.runtime.files.at(story.storage)
+    files = db._runtime.files.at(story.storage)
     for unneeded in {*files.names("objects")} - needed:
         files.remove(unneeded)
     with open_at(tmp_path / "other", clock=ManualClock()) as other:
@@ -102,7 +102,7 @@ def test_what_the_full_backup_holds_stays(story: Story, compact: Callable[..., N
 
 
 def manifest(story: Story, name: str) -> Any:
-    return Repository(story.db.runtime.files.at(story.storage), story.storage).manifest(name)
+    return Repository(story.db._runtime.files.at(story.storage), story.storage).manifest(name)
 
 
 @pytest.mark.slow
@@ -114,10 +114,10 @@ def test_a_single_increment_is_put_behind_it_as_it_is(
     *_, full, name = backups(db)
     expected = [*ids(db, full), *ids(db, name)]
     held = contents(db)
-    files = {*db.runtime.files.names("data")}
+    files = {*db._runtime.files.names("data")}
     compact()
     assert (ids(db, name), contents(db)) == (expected, held)
-    assert {*db.runtime.files.names("data")} == files, "nothing was written"
+    assert {*db._runtime.files.names("data")} == files, "nothing was written"
     assert db.verify("c", level="restore") == []
 
 
@@ -135,13 +135,13 @@ def test_few_rows_and_many_changes_are_rewritten(
 
 @pytest.mark.slow
 def test_damage_in_an_increment_is_found(story: Story, connect: Callable[..., Database]) -> None:
-    db = connect(clock=story.db.runtime.clock, settings={**FEW, "inline_rows": 0})
+    db = connect(clock=story.db._runtime.clock, settings={**FEW, "inline_rows": 0})
     db.sql("UPSERT INTO t (k, v) VALUES (31, 'abcabc'); BACKUP c INCREMENTAL")
     reverse(db, segments(db, last(db).name)[0], last(db).tables["/t"].schema, role="log")
     db.sql("UPSERT INTO t (k, v) VALUES (32, 'two'); BACKUP c INCREMENTAL")
     before = last(db)
     with pytest.raises(Corrupted, match=r"folds /t to .* was recorded"):
-        connect(clock=story.db.runtime.clock, settings=FEW).sql("COMPACT c")
+        connect(clock=story.db._runtime.clock, settings=FEW).sql("COMPACT c")
     assert last(db) == before
 
 

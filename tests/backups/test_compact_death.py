@@ -74,7 +74,7 @@ def die_everywhere(
         fate = Places(1 + number * stride)
         mortal = connect(folder, None, fate, settings)
         if storage != "cluster":
-            mortal.runtime.files.opener = lambda root, fate=fate: MortalFiles(root, fate)
+            mortal._runtime.files.opener = lambda root, fate=fate: MortalFiles(root, fate)
         try:
             mortal.sql(statement)
             mortal.close()
@@ -120,13 +120,13 @@ def survive(db: Database, held: dict[str, dict[str, State]], end: End, place: st
     assert leaks(db) == []
     if place != "cluster":
         assert_listed(db, place)
-        now = Repository(db.runtime.files.at(place), place).manifest(last(db).name).backup
+        now = Repository(db._runtime.files.at(place), place).manifest(last(db).name).backup
         assert bool(now.merged if merges else now.synthetic)
 
 
 def assert_listed(db: Database, place: str) -> None:
     """Assert that the repository has the manifests of all backups and all objects that they name."""
-    repository = Repository(db.runtime.files.at(place), place)
+    repository = Repository(db._runtime.files.at(place), place)
     assert repository.backups() == backups(db)
     for name in backups(db):
         for each in repository.manifest(name).objects().values():

@@ -279,7 +279,7 @@ def drop_all(db: Database) -> None:
 
 def assert_files(db: Database, place: str, *, encrypted: bool) -> None:
     """Assert that the files of the repository are encrypted, or are not."""
-    there = plain(db.runtime.files.at(place))
+    there = plain(db._runtime.files.at(place))
     for folder in ("objects", "backups"):
         names = list(there.names(folder))
         assert names

@@ -58,7 +58,7 @@ def held(db: Database, clock: ManualClock) -> int:
     """Return the size of all segments after a garbage collection."""
     clock.sleep(2 * HERE.read_seconds)
     db.collect()
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         return int(conn.execute(select(func.sum(sqltables.segments.c.bytes))).scalar_one() or 0)
 
 
@@ -80,7 +80,7 @@ def test_a_backup_goes_with_what_builds_on_it(on_both: Database, clock: ManualCl
     assert result(db, operation) == {"collection": "c", "removed": [two, three], "bytes": plan[-1][3]}
     assert before - held(db, clock) == plan[-1][3] > 0
     assert backups(db) == [first, one, second]
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         assert require_collection(conn, "c").record(CollectionRecord).leaving == (), "no repository has any"
     for name in backups(db):
         assert contents(db, name) == expected[name]
@@ -134,7 +134,7 @@ def test_a_backup_is_good_though_nothing_could_be_removed(db: Database, clock: M
     make(db, ", RETENTION = 'KEEP LAST 1 FULL'")
     take(db, clock, "f")
     (first,) = backups(db)
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         at = sqltables.paths.c
         tx.conn.execute(update(sqltables.paths).where(at.name == first).values(body="{}"))
     (told,) = take(db, clock, "f")
@@ -158,13 +158,13 @@ def test_nothing_goes_while_others_work_on_the_collection(
         ("drop backups", DropRequest(collection="c", backup=one)),
     ]
     for kind, request in waiting:
-        operation = db._running.engine.start(kind, request)
+        operation = db._operations.engine.start(kind, request)
         for statement in (f"DROP BACKUP c '{first}' CONFIRM", "PRUNE c KEEP LAST 1 FULL CONFIRM"):
             with pytest.raises(UnderOperation, match=operation):
                 other.sql(statement)
         assert rows(other, f"DROP BACKUP c '{first}'")[-2][1] == first
         db.cancel(operation)
-    operation = db._running.engine.start(*waiting[-1])
+    operation = db._operations.engine.start(*waiting[-1])
     for statement in ("BACKUP c", "BACKUP c INCREMENTAL", f"RESTORE c AT '{first}' INTO 'r'"):
         with pytest.raises(UnderOperation, match=operation):
             other.sql(statement)
@@ -184,8 +184,10 @@ def test_what_was_being_dropped_is_as_it_was_when_that_is_cancelled(db: Database
     make(db)
     take(db, clock, "fi")
     before = (backups(db), db.describe("/.backups/collections/c"), streams(db, "/t"), contents(db))
-    operation = db._running.engine.start("drop backups", DropRequest(collection="c", backup=backups(db)[0]))
-    db._running.engine.step(operation)
+    operation = db._operations.engine.start(
+        "drop backups", DropRequest(collection="c", backup=backups(db)[0])
+    )
+    db._operations.engine.step(operation)
     db.cancel(operation)
     assert (backups(db), db.describe("/.backups/collections/c"), streams(db, "/t"), contents(db)) == before
     take(db, clock, "i")
@@ -199,7 +201,7 @@ def test_children_go_before_their_parents(db: Database, clock: ManualClock) -> N
     first, *_, second, _ = backups(db)
     db.sql("BACKUP c")
     operation = db.sql("PRUNE c KEEP LAST 1 FULL CONFIRM").operation_id
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         at = sqltables.parts.c
         found = conn.execute(
             select(at.stage, at.body).where(at.operation_id == operation, at.kind == "drop backup")
@@ -215,8 +217,8 @@ def test_a_table_that_is_backed_up_by_another_keeps_its_stream_until_later(
     make(db)
     db.sql(f"CREATE BACKUP COLLECTION d (TABLE t) {CLUSTER}")
     take(db, clock, "f")
-    operation = db._running.engine.start("backup", CollectionRequest(collection="d"))
-    db._running.engine.start("drop backups", DropRequest(collection="c", backup=backups(db)[0]))
+    operation = db._operations.engine.start("backup", CollectionRequest(collection="d"))
+    db._operations.engine.start("drop backups", DropRequest(collection="c", backup=backups(db)[0]))
     db.wait(operation)
     db.resume()
     assert backups(db) == []
@@ -313,7 +315,7 @@ def test_what_was_collected_while_it_was_read_is_gone_and_not_damaged(
     found = beside(index=of != "t")
 
     def sleep_and_drop() -> None:
-        found.other.runtime.session.close()  # The thread of a suspended process renews nothing.
+        found.other._runtime.session.close()  # The thread of a suspended process renews nothing.
         found.clock.sleep(1_000.0)
         found.drop()
 
@@ -331,11 +333,11 @@ def test_a_backup_that_goes_while_it_is_read_stays_until_then(
     db, other, files = found.db, found.other, found.files
 
     def drop_and_collect() -> None:
-        other.runtime.session.refresh()  # The session's thread does this from time to time.
+        other._runtime.session.refresh()  # The session's thread does this from time to time.
         found.drop()
 
     files.act = drop_and_collect
-    assert list(db.runtime.files.names(files.folder.rstrip("/")))
+    assert list(db._runtime.files.names(files.folder.rstrip("/")))
     if what == "verified":
         assert other.verify("c") == []
     else:
@@ -344,5 +346,5 @@ def test_a_backup_that_goes_while_it_is_read_stays_until_then(
     assert len(backups(db)) == 1
     other.close()
     held(db, found.clock)
-    assert list(db.runtime.files.names(files.folder.rstrip("/"))) == []
+    assert list(db._runtime.files.names(files.folder.rstrip("/"))) == []
     assert leaks(db) == []

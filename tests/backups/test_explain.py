@@ -80,7 +80,7 @@ def test_what_would_be_refused_is_refused(db: Database) -> None:
     operation = db.sql("BACKUP c NOWAIT").operation_id
     assert operation is not None
     db.wait(operation)
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         from strandline.catalog import paths
 
         paths.set_state(tx, [paths.require(tx.conn, "/o", "table").id], "copying", operation)
@@ -91,7 +91,7 @@ def test_what_would_be_refused_is_refused(db: Database) -> None:
 def test_changes_that_are_too_many_for_the_process_are_folded_on_spark(db: Database) -> None:
     db.sql(SHOP + "; BACKUP c")
     db.sql("UPSERT INTO o VALUES (3, 'c')")
-    store = db.runtime.store
+    store = db._runtime.store
     object.__setattr__(store.settings, "bulk_rows", 0)
     assert db.sql("EXPLAIN BACKUP c INCREMENTAL").rows()[-1] == (
         "run",

@@ -346,7 +346,7 @@ def test_a_text_that_is_hard_to_read(attacked: Attacked, text: str) -> None:
 
 def test_the_clock_of_a_warehouse_is_not_brought_to_its_end(attacked: Attacked) -> None:
     """The highest accepted step leaves room for later steps, also in other warehouses."""
-    most = latest_step(attacked.db.runtime.clock.now())
+    most = latest_step(attacked.db._runtime.clock.now())
 
     def to_the_limit(body: dict[str, Any]) -> None:
         body["backup"]["step"] = most
@@ -360,7 +360,7 @@ def test_the_clock_of_a_warehouse_is_not_brought_to_its_end(attacked: Attacked) 
     attacked.db.sql(f"BACKUP {c} INCREMENTAL OR FULL; BACKUP {c}; DROP TABLE t; DROP TABLE u")
     attacked.db.sql(f"DROP BACKUP COLLECTION {c}")
     with opened(attacked.folder / "third") as third:
-        third.runtime.clock.sleep(1)
+        third._runtime.clock.sleep(1)
         third.sql(f"ATTACH BACKUP COLLECTION c FROM '{attacked.root}'; RESTORE c")
         assert state(third) == rows
 
@@ -370,7 +370,7 @@ def test_a_catalog_that_believed_a_backup_that_is_its_own_parent(attacked: Attac
     attacked.begin()
     *_, last = attacked.attach("WITH (TAKE_OVER = 'true')")
     attacked.restore()
-    with attacked.db.runtime.catalog.write() as tx:
+    with attacked.db._runtime.catalog.write() as tx:
         own = sqltables.paths.c.name == last
         body = tx.conn.execute(select(sqltables.paths.c.body).where(own)).scalar_one()
         parent = json.loads(body)["parent"]

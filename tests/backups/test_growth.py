@@ -24,7 +24,7 @@ Connect = Callable[..., Database]
 
 
 def counts(db: Database) -> dict[str, int]:
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         tables = {name: sqltables.metadata.tables[name] for name in GROWING}
         return {
             name: conn.execute(select(func.count()).select_from(t)).scalar_one() for name, t in tables.items()
@@ -75,7 +75,7 @@ def test_what_happened_long_ago_is_forgotten_in_batches(
     first = db.operations()[0].id
     clock.sleep(3650 * DAY)
     db.maintain()
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         present, held = (
             conn.execute(select(func.count()).select_from(t)).scalar_one()
             for t in (sqltables.paths, sqltables.holds)
@@ -131,7 +131,7 @@ def test_descriptions_stay_for_those_who_need_them(connect: Connect, clock: Manu
 
 
 def test_unfinished_operations_are_found_by_an_index(tmp_path: Path) -> None:
-    with open_at(tmp_path) as db, db.runtime.catalog.read() as conn:
+    with open_at(tmp_path) as db, db._runtime.catalog.read() as conn:
         for query in (
             catalog_operations._UNFINISHED,
             owners._OWNED.where(sqltables.operations.c.ended.is_(None)),

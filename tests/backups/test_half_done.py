@@ -71,7 +71,7 @@ def test_operations_of_an_earlier_version_come_to_the_same_end(half_done: Path) 
     with open_at(half_done, clock=ManualClock(LATER)) as db:
         unfinished = {o.kind for o in db.operations() if not o.is_over}
         assert unfinished == set(expected["operations"])
-        assert len(db._running.engine.resume()) == len(unfinished)
+        assert len(db._operations.engine.resume()) == len(unfinished)
         ended = {o.kind: o for o in db.operations()}
         for kind, end in expected["operations"].items():
             # The number of parts depends on the version.
@@ -116,11 +116,11 @@ def test_what_a_newer_version_began_is_left_to_it(half_done: Path) -> None:
             (restore,) = [o.id for o in db.operations() if o.kind == "restore" and not o.is_over]
             with pytest.raises(PreconditionFailed, match="newer version"):
                 db.wait(restore)
-            assert len(db._running.engine.resume()) == 5, "the others"
-            with db.runtime.catalog.read() as conn:
+            assert len(db._operations.engine.resume()) == 5, "the others"
+            with db._runtime.catalog.read() as conn:
                 (left,) = operations.unfinished_operations(conn)
             assert (left.id, left.state) == (restore, "running")
-            assert left.session_id != db.runtime.session.id
+            assert left.session_id != db._runtime.session.id
 
 
 @pytest.mark.parametrize("workers", [1, 3])

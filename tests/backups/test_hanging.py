@@ -179,7 +179,7 @@ def test_a_restore_that_runs_out_of_time_says_how_far_it_came(
         db.sql(f"{TABLE}; UPSERT INTO t (k, v) VALUES (1, 'z')")
         db.sql(f"CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; BACKUP c")
         fill(db, "a", "b")
-        engine = db._running.engine
+        engine = db._operations.engine
         request = RestoreRequest(collection="c", into="r", copy=True, deadline_seconds=60.0)
         started = engine.start("restore", request)
         for _ in range(2):

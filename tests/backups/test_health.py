@@ -10,7 +10,7 @@ from tests.world import ManualClock
 
 
 def standing(db: Database, name: str = "c") -> Standing:
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         (found,) = [each for each in standings(conn) if each.collection.name == name]
     return found
 
@@ -18,7 +18,7 @@ def standing(db: Database, name: str = "c") -> Standing:
 def report(db: Database, clock: ManualClock, level: Level, *restorable: bool) -> None:
     """Record reports for all backups, oldest first, one second after the last ones."""
     clock.sleep(1)
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         found = {
             path.id: BackupReport(
                 backup=head.name, level=level, objects=0, bytes=0, problems=0, restorable=is_well
@@ -36,7 +36,7 @@ def restorable(db: Database) -> int | None:
 
 
 def test_how_a_collection_stands(db: Database, clock: ManualClock) -> None:
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         assert list(standings(conn)) == []
     db.sql(f"CREATE TABLE t (k Int32, PRIMARY KEY (k)); CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}")
     empty = standing(db)

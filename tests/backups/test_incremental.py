@@ -134,11 +134,11 @@ def test_a_left_over_stream_of_a_busy_table_does_not_make_a_backup_fail(backed_u
     db.sql(
         "CREATE TABLE u (k Int32, PRIMARY KEY (k)); ALTER BACKUP COLLECTION c ADD TABLE u; BACKUP c; ALTER BACKUP COLLECTION c DROP TABLE u"
     )
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         paths.set_state(tx, [paths.require(tx.conn, "/u").id], "altering", "somebody else's")
     increment(db)
     assert len(streams(db, "/u")) == 1
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         paths.set_state(tx, [paths.require(tx.conn, "/u").id], "ready", None)
     increment(db)
     assert streams(db, "/u") == []
@@ -153,7 +153,7 @@ def tamper(db: Database, path: str, change: Any) -> None:
 
     A writer with a defect would do the same.
     """
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         table_id = paths.require(tx.conn, path).id
         found = tx.conn.execute(
             select(sqltables.segments)
@@ -169,12 +169,12 @@ def tamper(db: Database, path: str, change: Any) -> None:
             .where(sqltables.segments.c.id == found.id)
             .values(data=data, checksum=checksum_of(data), rows=rows.num_rows, bytes=len(data))
         )
-    forget(db.runtime)
-    forget_rows(db.runtime.catalog)
+    forget(db._runtime)
+    forget_rows(db._runtime.catalog)
 
 
 def forget_last_log(db: Database, path: str) -> None:
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         table_id = paths.require(tx.conn, path).id
         last_one = (
             select(sqltables.chains.c.segment_id)
@@ -231,7 +231,7 @@ def test_a_wrong_increment_after_a_dropped_column_is_refused_as_well(backed_up: 
 
 def test_a_stream_that_is_gone_is_noticed(backed_up: Database) -> None:
     db = backed_up
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         stream = paths.require(tx.conn, f"/t/by_v/indexImplTable/{last(db).stream}")
         tx.conn.execute(delete(sqltables.holds).where(sqltables.holds.c.owner_id == stream.id))
         paths.remove(tx, [stream.id])

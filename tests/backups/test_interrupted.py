@@ -61,7 +61,7 @@ class Slow:
             files.begun = self.begun
             return files
 
-        db.runtime.files.opener = at
+        db._runtime.files.opener = at
         return db
 
     def left(self) -> list[str]:

@@ -445,7 +445,7 @@ class Backups(RuleBasedStateMachine):
 def schema_of(db: Database, path: str) -> Any:
     from strandline.catalog import paths
 
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         return TableInfo.of(paths.require(conn, path, "table")).schema
 
 

@@ -58,7 +58,7 @@ def repository(tmp_path: Path) -> Counted:
 def opened(folder: Path, clock: ManualClock, repository: Counted, **settings: float) -> Database:
     given = {"inline_rows": 0, "shard_bytes": 2_000, **settings}
     db = open_at(folder, clock=clock, files=Counted(folder), settings=given)
-    db.runtime.files.opener = lambda root: repository
+    db._runtime.files.opener = lambda root: repository
     return db
 
 
@@ -74,7 +74,7 @@ def fill(db: Database, repository: Counted) -> None:
 
 
 def copied(db: Database) -> Counted:
-    files = db.runtime.files.own
+    files = db._runtime.files.own
     assert isinstance(files, Counted)
     return files
 
@@ -153,10 +153,10 @@ def test_what_had_to_wait_is_sent_as_slowly(tmp_path: Path, clock: ManualClock, 
     with opened(tmp_path / "w", clock, repository) as db:
         fill(db, repository)
         away = Away(Path(repository.root))
-        db.runtime.files.opener = lambda root: away
+        db._runtime.files.opener = lambda root: away
         with pytest.raises(Unavailable):
             db.sql("BACKUP c")
-        db.runtime.files.opener = lambda root: repository
+        db._runtime.files.opener = lambda root: repository
         for name in "abcd":
             db.table(name).upsert([{"k": k, "v": f"other {k}"} for k in range(200)])
             db.compact(name)
@@ -176,7 +176,7 @@ def test_who_carries_on_keeps_the_limits(tmp_path: Path, clock: ManualClock, rep
     folder = tmp_path / "w"
     with opened(folder, clock, repository, copy_bytes_per_second=RATE, copies=3) as db:
         fill(db, repository)
-        engine = db._running.engine
+        engine = db._operations.engine
         backup = db.sql("BACKUP c INCREMENTAL OR FULL WITH (COPIES = 1) NOWAIT").operation_id
         assert backup is not None
         db.wait(backup)
@@ -204,13 +204,13 @@ def test_a_slow_copy_is_not_taken_for_one_that_hangs(
         fill(db, repository)
         db.sql("ALTER BACKUP COLLECTION c SET (STORAGE = 'cluster')")
         db.sql("BACKUP c")
-        limits, engine = Limits(bytes_per_second=10.0), db._running.engine
+        limits, engine = Limits(bytes_per_second=10.0), db._operations.engine
         requests: dict[str, Record] = {
             "send backup": SendRequest(collection="c", url=repository.root, limits=limits),
             "restore": RestoreRequest(collection="c", into="r", copy=True, limits=limits),
         }
         started = engine.start(kind, requests[kind])
-        with db.runtime.catalog.read() as conn:
+        with db._runtime.catalog.read() as conn:
             operation, parts = operations.get(conn, started), operations.parts(conn, started)
         run, slow = engine.transitions.run_of(operation), []
         for part in parts:
@@ -234,14 +234,14 @@ def test_a_slow_fold_is_not_taken_for_one_that_hangs(
         db.sql(f"CREATE BACKUP COLLECTION c (TABLE a) {CLUSTER}; BACKUP c")
         for value in "xy":
             db.sql(f"UPSERT INTO a (k, v) VALUES (1, '{value}'); BACKUP c INCREMENTAL")
-        engine = db._running.engine
+        engine = db._operations.engine
         requests: dict[str, Record] = {
             "merge increments": MergeRequest(collection="c"),
             "compact backups": CompactRequest(collection="c"),
         }
         for kind, request in requests.items():
             started = engine.start(kind, request)
-            with db.runtime.catalog.read() as conn:
+            with db._runtime.catalog.read() as conn:
                 operation, parts = operations.get(conn, started), operations.parts(conn, started)
             run = engine.transitions.run_of(operation)
             handlers = [engine.transitions.handler_of(operation, part) for part in parts]

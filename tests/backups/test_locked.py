@@ -21,9 +21,9 @@ def locked(db: Database, kind: str, request: Record) -> dict[str, str]:
 
     Backups are given by number, without the paths below them.
     """
-    engine, there = db._running.engine, [f"{COLLECTION}/{name}" for name in backups(db)]
+    engine, there = db._operations.engine, [f"{COLLECTION}/{name}" for name in backups(db)]
     started = engine.start(kind, request)
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         found = {path.path: path.state for path in paths.under(conn, started)}
         pinned = sessions.list_named_pins(conn)
     assert pinned == ({started: db.step} if kind in PINNED else {}), kind

@@ -51,7 +51,7 @@ def change(db: Database, count: int, value: str = "b") -> None:
 @contextlib.contextmanager
 def counted(db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
     """Count transactions, statements and records that are read."""
-    catalog, counts = db.runtime.catalog, Counter[str]()
+    catalog, counts = db._runtime.catalog, Counter[str]()
     write, from_text = catalog.write, records.from_text
 
     def count(*_: Any) -> None:
@@ -174,7 +174,7 @@ def test_a_digest_that_does_not_fit_is_looked_into(tmp_path: Path) -> None:
     with open_at(tmp_path) as db:
         make(db, 2)
         db.sql("BACKUP c")
-        with db.runtime.catalog.write() as tx:
+        with db._runtime.catalog.write() as tx:
             tx.conn.exec_driver_sql("UPDATE tables SET digest = replace(digest, '0', '1')")
             tx.conn.exec_driver_sql("UPDATE commits SET digest = replace(digest, '0', '1')")
         with pytest.raises(Exception, match="was recorded"):

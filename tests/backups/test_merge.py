@@ -80,14 +80,14 @@ def manifests(story: Story) -> list[str]:
 
 
 def test_what_was_made_to_be_sent_stays_nowhere_else(db: Database, repository: Path) -> None:
-    with open_at(Path(db.runtime.files.location), settings={"inline_rows": 0}) as writer:
+    with open_at(Path(db._runtime.files.location), settings={"inline_rows": 0}) as writer:
         writer.sql(f"{TABLE}; {collection(repository)}; BACKUP c")
         for number in range(2):
             writer.sql(f"UPSERT INTO t (k, v) VALUES ({number}, 'x'); BACKUP c INCREMENTAL")
-        before = {*writer.runtime.files.names("data")}
+        before = {*writer._runtime.files.names("data")}
         writer.sql("COMPACT c INCREMENTS")
         assert len(backups(writer)) == 2
-        assert {*writer.runtime.files.names("data")} <= before != set()
+        assert {*writer._runtime.files.names("data")} <= before != set()
 
 
 class Cancelling(QuickFiles):
@@ -112,7 +112,7 @@ def test_what_was_made_when_it_was_cancelled_goes(connect: Callable[..., Databas
     operation_id = engine_of(db).start("merge increments", MergeRequest(collection="c"))
 
     def cancel() -> None:
-        with db.runtime.catalog.write() as tx:
+        with db._runtime.catalog.write() as tx:
             operations.save(tx, operation_id, state=operations.CANCELLING)
 
     files.act = cancel
@@ -163,7 +163,7 @@ def test_one_increment_holds_what_its_neighbours_held(story: Story) -> None:
     for backup in (full, name):
         assert story.restored(backup)["/t"] == story.held[backup]["/t"]
     assert content(db, "/t") == tables
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         assert require_collection(conn, "c").record(CollectionRecord).leaving == ()
     assert leaks(db) == []
 
@@ -259,9 +259,9 @@ def test_a_chain_that_went_on_after_a_restore(remote: Story) -> None:
 def test_what_is_kept_for_its_own_sake_is_not_swallowed(here: Story) -> None:
     db, (full, first, _, third) = here.db, here.names
     db.sql(f"PIN BACKUP c '{first}'")
-    assert isinstance(db.runtime.clock, ManualClock)
+    assert isinstance(db._runtime.clock, ManualClock)
     for number in range(4):
-        db.runtime.clock.sleep(43200)  # two each day
+        db._runtime.clock.sleep(43200)  # two each day
         db.sql(f"UPSERT INTO t (k, v) VALUES ({60 + number}, 'x'); BACKUP c INCREMENTAL")
         here.held[last(db).name] = contents(db)
     names = backups(db)[4:]
@@ -331,10 +331,10 @@ def test_which_increments_become_one(here: Story) -> None:
     assert names([*chain[:2], dropped, chain[3]], (), None) == []
     longer = [*chain, replace(chain[3], name="z")]
     assert names([*chain[:2], dropped, *longer[3:4]], (), None) == []
-    kept = kept_by_name(chain, parse_keep("KEEP LAST 9 FULL"), here.db.runtime.clock.now())
+    kept = kept_by_name(chain, parse_keep("KEEP LAST 9 FULL"), here.db._runtime.clock.now())
     assert kept == set(), "a chain is kept as a whole, and not its increments"
-    assert kept_by_name(chain, parse_keep("KEEP WITHIN 9d"), here.db.runtime.clock.now()) == set(here.names)
-    with here.db.runtime.catalog.read() as conn:
+    assert kept_by_name(chain, parse_keep("KEEP WITHIN 9d"), here.db._runtime.clock.now()) == set(here.names)
+    with here.db._runtime.catalog.read() as conn:
         found = {s.name: s for s in sources(conn, chain_to(chain, chain[-1].name), 1)}
     assert {name: s.is_shared(None) for name, s in found.items()} == {
         "/t": False,
@@ -347,7 +347,7 @@ def test_which_increments_become_one(here: Story) -> None:
 
 
 def test_damage_is_found_and_nothing_is_changed(here: Story, connect: Callable[..., Database]) -> None:
-    db = connect(clock=here.db.runtime.clock, settings={"inline_rows": 0})
+    db = connect(clock=here.db._runtime.clock, settings={"inline_rows": 0})
     db.sql("UPSERT INTO t (k, v) VALUES (31, 'abcabc'); BACKUP c INCREMENTAL")
     damaged = segments(db, last(db).name)[0]
     reverse(db, damaged, last(db).tables["/t"].schema, role="log")
@@ -394,7 +394,7 @@ def test_others_keep_off_and_readers_go_on(story: Story, tmp_path: Path) -> None
         with pytest.raises(UnderOperation):
             engine_of_statement(db, statement)
     query = f"SELECT * FROM t IN BACKUP c AT '{story.names[1]}'"
-    other = open_at(Path(db.runtime.files.location), clock=db.runtime.clock)
+    other = open_at(Path(db._runtime.files.location), clock=db._runtime.clock)
     for _ in steps(db, operation_id):
         if db.operation(operation_id).state == "running":
             assert len(rows(other, query)) == len(story.held[story.names[1]]["/t"])
@@ -409,7 +409,7 @@ def test_a_verification_that_began_before_it_ends_after_it(remote: Story) -> Non
     """The manifests that it looks for are gone by then, and others have replaced them."""
     db, (full, *_, name) = remote.db, remote.names
     verification = _Verification(
-        db.runtime, VerifyRequest.of("c", at=None, level="files", sample=None, again=True)
+        db._runtime, VerifyRequest.of("c", at=None, level="files", sample=None, again=True)
     )
     db.sql("COMPACT c INCREMENTS")
     report = verification.run(lambda *_: None)
@@ -474,7 +474,7 @@ def test_a_copy_that_has_what_was_swallowed(here: Story, tmp_path: Path) -> None
     db.sql(f"COPY BACKUP '{name}' FROM c TO '{place}'; COMPACT c INCREMENTS; BACKUP c INCREMENTAL")
     story.held[last(db).name] = contents(db)
     db.sql(f"COPY BACKUP '{last(db).name}' FROM c TO '{place}'")
-    repository = Repository(db.runtime.files.at(str(place)), str(place))
+    repository = Repository(db._runtime.files.at(str(place)), str(place))
     assert repository.backups() == [full, *swallowed, name, last(db).name]
     assert repository.manifest(name).backup.merged == tuple(swallowed)
     with open_at(tmp_path / "other", clock=ManualClock()) as other:

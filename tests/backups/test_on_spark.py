@@ -166,7 +166,7 @@ def test_bytes_are_copied_and_checked_by_executors(
     assert len(files["/r/t"]) == len(files["/t"]) > 0
     assert all(len(name.split("/")) == 4 for name in files["/r/t"]), "in a folder that executors write to"
     assert leaks(db) == []
-    damaged = Path(db.runtime.files.path(sorted(files["/t"])[0]))
+    damaged = Path(db._runtime.files.path(sorted(files["/t"])[0]))
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
     with pytest.raises(Corrupted, match="does not have the checksum that was recorded for it"):
         db.sql("RESTORE c INTO 'again' WITH (MODE = 'copy')")
@@ -196,7 +196,7 @@ def test_objects_of_a_repository_are_sent_by_executors(
 
 
 def files_of(db: Database, path: str) -> set[str]:
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         found = chains.load(conn, paths.require(conn, path).id, current_step(conn)).segments
     return {segment.file for segment in found if segment.file is not None}
 
@@ -227,7 +227,7 @@ def test_a_chain_is_folded_on_spark_to_the_same(quick: Database, bulk: Database,
         made = last(quick, collection)
         assert (made.kind, made.synthetic) == ("full", True)
         assert contents(quick, collection=collection) == held
-        with quick.runtime.catalog.read() as conn:
+        with quick._runtime.catalog.read() as conn:
             found = chains.load(conn, made.tables["/t"].slice.target_id or 0, made.step).segments
         assert {segment.role for segment in found} == {"base"}
         assert len(found) == 4  # one for each of its shards
@@ -262,7 +262,7 @@ def test_a_log_behind_a_full_backup_is_folded_on_spark(
 
 def objects(db: Database, collection: str) -> list[str | None]:
     made = last(db, collection)
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         found = chains.load(conn, made.tables["/t"].slice.target_id, made.step).segments
     return [None if s.file is None else s.file.rpartition("#")[0] for s in found]
 

@@ -168,10 +168,10 @@ def check_explained(db: Database) -> None:
 
 
 def check_restore(db: Database, clock: ManualClock) -> None:
-    engine, before = db._running.engine, db.step
+    engine, before = db._operations.engine, db.step
     started = engine.start("restore", RestoreRequest(collection="c", into="r", deadline_seconds=1_000.0))
     assert db.step == before, "nothing has happened yet"
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         whole, planned = operations.get(conn, started), operations.parts(conn, started, "shard")
     assert whole.progress is not None
     progress, until = from_text(RestoreProgress, whole.progress, "the progress"), whole.created + 1_000.0
@@ -180,7 +180,7 @@ def check_restore(db: Database, clock: ManualClock) -> None:
     said: list[str] = []
     limits: dict[str, Callable[[], float | None]] = {}
     while engine.step(started):
-        with db.runtime.catalog.read() as conn:
+        with db._runtime.catalog.read() as conn:
             operation = operations.get(conn, started)
             run, waiting = engine.transitions.run_of(operation), operations.open_parts(conn, started, 1)
             said.append(out_of_time(conn, run).message.partition(": ")[2])
@@ -204,7 +204,7 @@ def check_restore(db: Database, clock: ManualClock) -> None:
         *(f"3 of 3 backups were restored, and {n} of 11 later parts" for n in range(11)),
         "3 of 3 backups were restored",
     ]
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         checked = operations.parts(conn, started, "verify shard")
     assert {from_text(CheckedShard, p.body, "a shard").until for p in checked} == {until}
     assert db.step == before + 1, "all of it at once"
@@ -259,7 +259,7 @@ def check_folding(db: Database) -> None:
         ("manifest", 1, None, swallowed, None),
         ("sweep", 2, None, COLLECTION, None),
     ]
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         assert require_collection(conn, "c").record(CollectionRecord).leaving == (), "all of it has left"
     db.sql("COMPACT c")
     assert db.step == before + 3

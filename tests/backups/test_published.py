@@ -19,10 +19,10 @@ def heard(db: Database, statement: str) -> dict[str, int | None]:
 
     Paths inside backups are left out.
     """
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         before = max((each.generation for each in publication_log.since(conn, 0)), default=0)
     db.sql(statement)
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         found = publication_log.since(conn, before)
     return {
         each.path.removeprefix(f"{ROOT}/"): None if each.dropped else each.version
@@ -45,7 +45,7 @@ def test_whatever_changes_is_heard_of(tmp_path: Path) -> None:
         assert db.describe(f"{ROOT}/c/{first}")["version"] == 3
         before = db.describe(f"{ROOT}/c")["version"]
         assert heard(db, f"DROP BACKUP c '{second}' CONFIRM") == {"c": before + 1, f"c/{second}": None}
-        with db.runtime.catalog.read() as conn:
+        with db._runtime.catalog.read() as conn:
             known = require_collection(conn, "c").record(CollectionRecord)
         assert (known.dropped, known.leaving) == (second, ()), "its name is not given out again"
         assert heard(db, f"DROP BACKUP c '{first}' CONFIRM") == {"c": before + 2, f"c/{first}": None}
@@ -54,7 +54,7 @@ def test_whatever_changes_is_heard_of(tmp_path: Path) -> None:
     with open_at(tmp_path / "other", clock=ManualClock()) as other:
         attached = heard(other, f"ATTACH BACKUP COLLECTION c FROM '{tmp_path}/repository'")
         assert attached == {"c": 1, f"c/{backup}": 1, f"c/{increment}": 1}
-        with other.runtime.catalog.read() as conn:
+        with other._runtime.catalog.read() as conn:
             paths = {each.path.removeprefix(f"{ROOT}/c/") for each in publication_log.since(conn, 0)}
         meta = f"{increment}/__ydb_backup_meta"
         assert paths >= {f"{backup}/t", f"{backup}/t/by_v", f"{backup}/t/by_v/indexImplTable"}

@@ -327,5 +327,5 @@ def test_restores_over_tables_that_others_read_and_write(
 
 def _begin(db: Database, path: str) -> int:
     """Return the step at which this table was created."""
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         return paths.require(conn, path).created_step

@@ -186,7 +186,7 @@ def test_the_head_of_a_backup_is_read_without_its_tables(db: Database) -> None:
         f"CREATE TABLE t (k Int32, PRIMARY KEY (k)); CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; BACKUP c"
     )
     path = f"/.backups/collections/c/{backups(db)[0]}"
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         text, record = paths.require(conn, path).body, last(db)
     assert isinstance(record, BackupHead)
     shown = json.loads(text)
@@ -198,15 +198,15 @@ def test_the_head_of_a_backup_is_read_without_its_tables(db: Database) -> None:
         json.dumps({**shown, "tables": {f'/, "tables": {n}': shown["tables"]["/t"] for n in range(20)}}),
     ]
     for other in others:
-        with db.runtime.catalog.write() as tx:
+        with db._runtime.catalog.write() as tx:
             tx.conn.execute(
                 update(sqltables.paths).where(sqltables.paths.c.name == record.name).values(body=other)
             )
-        with db.runtime.catalog.read() as conn:
+        with db._runtime.catalog.read() as conn:
             ((_, head),) = backup_heads(conn, paths.require(conn, "/.backups/collections/c"))
         assert (head.name, head.step) == (record.name, record.step)
         assert head.pinned == (head.stored is not None) == ('"pinned"' in other)
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         damaged = update(sqltables.paths).where(sqltables.paths.c.name == record.name)
         tx.conn.execute(damaged.values(body=text.replace('"step"', '"stop"')))
     with pytest.raises(Corrupted, match="'step' is missing"):

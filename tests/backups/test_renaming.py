@@ -112,12 +112,12 @@ def test_names_that_are_exchanged_and_taken_again(on_both: Database, members: st
 def test_a_table_or_collection_under_operation_keeps_its_name(filled: Database) -> None:
     db = filled
     for path in ("/t", "/t/by_v/indexImplTable", "/.backups/collections/c"):
-        with db.runtime.catalog.write() as tx:
+        with db._runtime.catalog.write() as tx:
             row = paths.require(tx.conn, path)
             paths.set_state(tx, [row.id], "copying", "an operation")
         with pytest.raises(UnderOperation, match="is busy: operation"):
             db.sql("ALTER TABLE t RENAME TO u")
-        with db.runtime.catalog.write() as tx:
+        with db._runtime.catalog.write() as tx:
             paths.set_state(tx, [row.id], paths.READY, None)
     db.sql("ALTER TABLE t RENAME TO u")
     assert len(streams(db, "/u")) == 0

@@ -58,10 +58,10 @@ def test_a_backup_is_in_the_repository_and_no_longer_in_the_warehouse(
     assert {p.name for p in (repository / "backups").iterdir()} == {f"{record.name}.json"}
     kept.sql("DELETE FROM t")
     kept.compact("t")
-    kept.runtime.clock.sleep(10_000)
+    kept._runtime.clock.sleep(10_000)
     kept.collect()
     left = sum(
-        (Path(kept.runtime.files.location) / f).stat().st_size for f in kept.runtime.files.names("data")
+        (Path(kept._runtime.files.location) / f).stat().st_size for f in kept._runtime.files.names("data")
     )
     assert left < 5_000, "the rows are held by nothing in the warehouse"
     assert contents(kept) == before
@@ -136,7 +136,7 @@ class Watched(QuickFiles):
 
 def test_a_manifest_comes_after_all_that_it_needs(kept: Database, repository: Path) -> None:
     there = Watched(repository)
-    kept.runtime.files.opener = lambda root: there
+    kept._runtime.files.opener = lambda root: there
     for statement in ("BACKUP c", "BACKUP c INCREMENTAL", "BACKUP c INCREMENTAL", "COMPACT c"):
         load(kept, 50, 3)
         kept.sql(statement)
@@ -158,7 +158,7 @@ class Broken(QuickFiles):
 
 def test_an_outage_costs_no_backup(kept: Database, repository: Path) -> None:
     there = Broken(repository)
-    kept.runtime.files.opener = lambda root: there
+    kept._runtime.files.opener = lambda root: there
     with pytest.raises(Unavailable):
         kept.sql("BACKUP c")
     (first,) = records(kept)
@@ -176,7 +176,7 @@ def test_a_backup_that_had_to_wait_is_sent_though_a_new_chain_has_begun(
 ) -> None:
     there = Broken(repository)
     there.broken = False
-    kept.runtime.files.opener = lambda root: there
+    kept._runtime.files.opener = lambda root: there
     kept.sql("BACKUP c")
     there.broken = True
     for _ in range(2):
@@ -259,12 +259,12 @@ def test_a_copy_of_a_warehouse_does_not_write_where_the_other_does(
     """
     read_first = repository / "backups" / "20990101000000Z_full.full.json"
     kept.sql("BACKUP c")
-    here, copied = Path(kept.runtime.files.location), tmp_path / "copied"
+    here, copied = Path(kept._runtime.files.location), tmp_path / "copied"
     shutil.copytree(here, copied)
     load(kept, 50, 3)
     kept.sql("BACKUP c INCREMENTAL")
     second = backups(kept)[-1]
-    with open_at(copied, clock=ManualClock(kept.runtime.clock.now() + 100)) as other:
+    with open_at(copied, clock=ManualClock(kept._runtime.clock.now() + 100)) as other:
         if has_damage:
             read_first.write_text("{")
         for statement in ("BACKUP c", "BACKUP c INCREMENTAL"):
@@ -346,14 +346,14 @@ def test_a_chain_is_brought_out_of_the_warehouse(db: Database, repository: Path,
         assert [row[0] for row in found] == [first, second, third]
         assert contents(other, collection="d") == contents(db, third)
     with pytest.raises(InvalidArgument, match="no other place"):
-        db.run_operation("send backup", SendRequest(collection="c"))
+        db._operations.run("send backup", SendRequest(collection="c"))
 
 
 @pytest.mark.parametrize("place", ["", "backups/here", "../link/here", ".."])
 def test_a_repository_is_not_in_the_warehouse_nor_that_in_it(
     db: Database, repository: Path, tmp_path: Path, place: str
 ) -> None:
-    here = Path(db.runtime.files.location)
+    here = Path(db._runtime.files.location)
     (tmp_path / "link").symlink_to(here)
     db.sql(f"{TABLE}; {collection('cluster')}; BACKUP c")
     (name,), before = backups(db), sorted(tmp_path.rglob("*"))
@@ -421,7 +421,7 @@ def test_what_is_no_repository_is_refused(db: Database, tmp_path: Path) -> None:
 
 def test_a_damaged_manifest_costs_its_backup_only(kept: Database, repository: Path, tmp_path: Path) -> None:
     kept.sql("BACKUP c")
-    kept.runtime.clock.sleep(5)
+    kept._runtime.clock.sleep(5)
     kept.sql("BACKUP c")
     first, second = backups(kept)
     manifest = repository / "backups" / f"{second}.json"
@@ -474,7 +474,7 @@ def test_what_is_attached_is_described_as_where_it_was_made(
     def described(db: Database) -> dict[str, list[object]]:
         tables = [e.path for e in db.ls("/.backups/collections/c", depth=None) if e.type == "table"]
         shown = ("columns", "key", "rows", "digest", "indexes")
-        with db.runtime.catalog.read() as conn:
+        with db._runtime.catalog.read() as conn:
             bodies = {path: paths.require(conn, path).record(TableBody) for path in tables}
         return {
             path: [
@@ -509,7 +509,7 @@ ALONE = Settings(workers=1, parts_together=1, history_seconds=0.0, grace_seconds
 
 def living(folder: Path, repository: Path) -> Database:
     db = strandline.connect(folder, settings=ALONE)
-    db.runtime.files.opener = QuickFiles
+    db._runtime.files.opener = QuickFiles
     hurry(db)
     return db
 
@@ -536,7 +536,7 @@ def test_death_at_every_write(tmp_path: Path, statement: str) -> None:
             db.sql(f"UPSERT INTO t (k, v, n) VALUES ({number}, 'new', 0), ({-number}, 'x', 1)")
         fate = Places(1 + number * stride)
         mortal = mortal_connect(folder, None, fate, ALONE)
-        mortal.runtime.files.opener = lambda root, fate=fate: MortalFiles(root, fate)
+        mortal._runtime.files.opener = lambda root, fate=fate: MortalFiles(root, fate)
         try:
             mortal.sql(statement)
             mortal.close()

@@ -254,7 +254,7 @@ class Story:
 
     def needed(self) -> set[str]:
         root = str(self.repository)
-        there = Repository(self.db.runtime.files.at(root), root)
+        there = Repository(self.db._runtime.files.at(root), root)
         return {name for backup in there.backups() for name in there.manifest(backup).objects()}
 
     def carry_out_again(self, statement: str) -> None:

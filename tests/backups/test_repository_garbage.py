@@ -178,7 +178,7 @@ def test_a_repository_that_is_away_is_swept_later(
     kept: Database, repository: Path, clock: ManualClock
 ) -> None:
     there = Unreachable(repository)
-    kept.runtime.files.opener = lambda root: there
+    kept._runtime.files.opener = lambda root: there
     take_chains(kept, clock, 2)
     there.is_away = True
     with pytest.raises(Unavailable):
@@ -205,7 +205,7 @@ def test_a_backup_says_that_others_did_not_leave_the_repository(
     kept: Database, repository: Path, clock: ManualClock
 ) -> None:
     there = Keeping(repository)
-    kept.runtime.files.opener = lambda root: there
+    kept._runtime.files.opener = lambda root: there
     kept.sql("ALTER BACKUP COLLECTION c SET (RETENTION = 'KEEP LAST 1 FULL')")
     take_chains(kept, clock, 1)
     first = backups(kept)
@@ -224,7 +224,7 @@ def test_what_has_not_left_a_repository_yet_is_in_nobodys_way(
 ) -> None:
     """Its manifest still exists when that of its parent has to be deleted."""
     there = Keeping(repository)
-    kept.runtime.files.opener = lambda root: there
+    kept._runtime.files.opener = lambda root: there
     take_chains(kept, clock, 1)
     last = backups(kept)[-1]
     if how == "dropped":
@@ -244,7 +244,7 @@ def test_what_is_in_the_repository_stays_until_what_comes_after_it_is_there(
     kept: Database, repository: Path, clock: ManualClock
 ) -> None:
     there = Unreachable(repository)
-    kept.runtime.files.opener = lambda root: there
+    kept._runtime.files.opener = lambda root: there
     take_chains(kept, clock, 1)
     before = backups(kept)
     there.is_away = True
@@ -298,7 +298,7 @@ def test_a_backup_that_was_swept_while_its_process_slept_is_not_called_done(
     kept.sql(TABLE)
     kept.sql(collection(repository))
     there = Sleeper(repository, clock)
-    kept.runtime.files.opener = lambda root: there
+    kept._runtime.files.opener = lambda root: there
     take_chains(kept, clock, 1)
     load(kept, 500, 10)
     there.sleeps = True
@@ -348,7 +348,7 @@ def test_death_at_every_write_of_a_removal(
 
     def living() -> Database:
         db = strandline.connect(folder, settings=ALONE)
-        db.runtime.files.opener = QuickFiles
+        db._runtime.files.opener = QuickFiles
         hurry(db)
         return db
 
@@ -366,7 +366,7 @@ def test_death_at_every_write_of_a_removal(
             expected = {name: contents(db, name) for name in backups(db)}
         fate = Places(1 + number * stride)
         mortal = mortal_connect(folder, None, fate, ALONE)
-        mortal.runtime.files.opener = lambda root, fate=fate: MortalFiles(root, fate)
+        mortal._runtime.files.opener = lambda root, fate=fate: MortalFiles(root, fate)
         try:
             mortal.sql(REMOVALS[what].format(first=min(expected), last=max(expected)))
             mortal.close()
@@ -384,7 +384,7 @@ def test_death_at_every_write_of_a_removal(
                 fate.place
             )
             root = str(repository)
-            there = Repository(db.runtime.files.at(root), root)
+            there = Repository(db._runtime.files.at(root), root)
             named = {name for backup in backups(db) for name in there.manifest(backup).objects()}
             assert files(repository, "objects") == named, f"orphans after {fate.place}"
             assert db.verify("c") == []

@@ -77,7 +77,7 @@ def test_no_manifest_says_what_only_a_catalog_knows(tmp_path: Path) -> None:
         db.sql("UPSERT INTO t (k, v, n) VALUES (1, 'a', 1); BACKUP c INCREMENTAL")
         name = backups(db)[-1]
         db.sql(f"PIN BACKUP c '{name}'; RESTORE c WITH (REPLACE = 'true')")
-        with db.runtime.catalog.read() as conn:
+        with db._runtime.catalog.read() as conn:
             known = paths.require(conn, f"/.backups/collections/c/{name}").record(BackupRecord)
         assert (known.pinned, known.stored) == (True, str(first)) and known.continued is not None
         db.sql(f"COPY BACKUP '{name}' FROM c TO '{second}'; COMPACT c")

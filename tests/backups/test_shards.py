@@ -41,14 +41,14 @@ def table(db: Database, path: str) -> list[tuple[Any, ...]]:
 
 
 def kinds(db: Database, operation_id: Any) -> Counter[str]:
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         found = operations.parts(conn, str(operation_id))
     assert all(part.state == "done" for part in found)
     return Counter(part.kind for part in found)
 
 
 def segments(db: Database, path: str) -> int:
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         table = paths.require(conn, path, "table")
         return len(chains.load(conn, table.id, current_step(conn)).segments)
 
@@ -106,7 +106,7 @@ def test_an_increment_that_needs_its_base_to_be_checked_is_cut_as_well(told: Dat
 def test_changes_that_do_not_lead_to_what_was_recorded_are_refused(told: Database) -> None:
     told.sql("BACKUP c")
     fill(told, value="x")
-    with told.runtime.catalog.write() as tx:
+    with told._runtime.catalog.write() as tx:
         tx.conn.exec_driver_sql(
             "UPDATE commits SET digest = 'f' || substr(digest, 2) WHERE step = (SELECT max(step) FROM commits)"
         )
@@ -176,7 +176,7 @@ def test_a_shard_that_fails_is_tried_again_by_itself(
             assert leaks(db) == []
         else:
             ended = db.sql(statement)
-            with db.runtime.catalog.read() as conn:
+            with db._runtime.catalog.read() as conn:
                 attempts = [p.attempt for p in operations.parts(conn, str(ended.operation_id))]
             assert sorted(attempts) == [0] * (len(attempts) - 1) + [times]
         assert files.left == 0
@@ -227,14 +227,14 @@ def test_a_shard_that_hangs_is_tried_again_by_itself(tmp_path: Path, clock: Manu
         def pass_by() -> None:
             assert files.hangs.wait(300)
             # A slow call has not answered either.
-            until_alone(db.runtime.catalog, db.operations()[-1].id)
+            until_alone(db._runtime.catalog, db.operations()[-1].id)
             clock.sleep(11)
 
         later = threading.Thread(target=pass_by)
         later.start()
         ended = db.sql("BACKUP c INCREMENTAL")
         later.join()
-        with db.runtime.catalog.read() as conn:
+        with db._runtime.catalog.read() as conn:
             attempts = [p.attempt for p in operations.parts(conn, str(ended.operation_id))]
         assert sorted(attempts) == [0] * (len(attempts) - 1) + [1]
         files.let_go.set()

@@ -46,14 +46,14 @@ def test_dropped_with_all_that_is_its_own(on_both: Database, clock: ManualClock)
     db.sql("DROP BACKUP COLLECTION other PURGE; DROP TABLE t PURGE; DROP TABLE `restored/t` PURGE")
     clock.sleep(2 * HERE.read_seconds)  # The read protection of earlier readers has ended.
     db.collect()
-    assert list(db.runtime.files.names("data")) == []
+    assert list(db._runtime.files.names("data")) == []
 
 
 def test_nothing_else_happens_to_a_collection_while_it_is_backed_up(db: Database) -> None:
     db.sql(
         f"{TABLE.format('t')}; CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}; CREATE BACKUP COLLECTION other (TABLE t) {CLUSTER}"
     )
-    operation = db._running.engine.start("backup", CollectionRequest(collection="c"))
+    operation = db._operations.engine.start("backup", CollectionRequest(collection="c"))
     for statement in (
         "DROP BACKUP COLLECTION c",
         "ALTER BACKUP COLLECTION c SET (OMIT_INDEXES = 'true')",
@@ -78,8 +78,8 @@ def test_nothing_else_happens_to_a_collection_while_it_is_backed_up(db: Database
 
 def _in_another_process(db: Database, statement: str) -> None:
     """Run a statement in another process, which does not resume this one's operations."""
-    folder = Path(db.runtime.files.location)
-    with open_at(folder, clock=db.runtime.clock) as other:
+    folder = Path(db._runtime.files.location)
+    with open_at(folder, clock=db._runtime.clock) as other:
         other.sql(statement)
 
 

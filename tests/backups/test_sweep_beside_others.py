@@ -79,14 +79,14 @@ def test_a_backup_that_was_not_known_to_be_there_leaves_it_when_it_is_dropped(
 ) -> None:
     take_chains(kept, clock, 1)
     there = Deaf(repository)
-    kept.runtime.files._opened.clear()
-    kept.runtime.files.opener = lambda root: there
+    kept._runtime.files._opened.clear()
+    kept._runtime.files.opener = lambda root: there
     with pytest.raises(Unavailable):
         kept.sql("BACKUP c")
     last = records(kept)[-1]
     assert last.stored is None and f"backups/{last.name}.json" in files(repository, "backups")
-    kept.runtime.files._opened.clear()
-    kept.runtime.files.opener = QuickFiles
+    kept._runtime.files._opened.clear()
+    kept._runtime.files.opener = QuickFiles
     clock.sleep(DAY)
     kept.sql(f"DROP BACKUP c '{last.name}' CONFIRM")
     assert files(repository, "backups") == {f"backups/{name}.json" for name in backups(kept)}
@@ -129,8 +129,8 @@ def test_what_was_swept_between_two_parts_is_not_listed(
     kept.sql(collection(repository))
     take_chains(kept, clock, 1)
     there = Dozer(repository, clock)
-    kept.runtime.files._opened.clear()
-    kept.runtime.files.opener = lambda root: there
+    kept._runtime.files._opened.clear()
+    kept._runtime.files.opener = lambda root: there
     load(kept, 500, 10)
     there.sleeps = True
     with pytest.raises(Conflict, match="was deleted from"):

@@ -86,7 +86,7 @@ def test_a_backup_that_nobody_could_restore_is_not_done(db: Database, repository
         shutil.copytree(whole / name, repository / name, dirs_exist_ok=True)
     shutil.copy(whole / MARKER, repository / MARKER)
     repository.with_name("key").write_bytes(secret)
-    db.runtime.clock.sleep(10_000)
+    db._runtime.clock.sleep(10_000)
     db.sql("BACKUP c INCREMENTAL")
     assert [record.stored for record in records(db)] == [str(repository)] * 3
     with open_at(
@@ -295,7 +295,7 @@ def test_a_collection_of_an_earlier_version_gets_its_id_with_the_next_backup(
 
     create(db, repository)
     db.sql("BACKUP c")
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         row = require_collection(tx.conn, "c")
         paths.set_body(tx, row.id, replace(row.record(CollectionRecord), repository=None, key=None))
     assert "repository" not in described(db)

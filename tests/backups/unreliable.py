@@ -229,5 +229,5 @@ class FarFiles:
 
 def go_through(db: Any, line: Line) -> None:
     """Let a database reach its repositories through the connection only."""
-    db.runtime.files.opener = lambda root: FarFiles(root, line)
-    db.runtime.files._opened.clear()
+    db._runtime.files.opener = lambda root: FarFiles(root, line)
+    db._runtime.files._opened.clear()

@@ -297,7 +297,7 @@ class Year:
     def _looked_at(self, seconds: float) -> set[str]:
         """Return the objects that were verified within the last ``seconds``."""
         keys = {key_of_name(f"{self.repository}/{name}"): name for name in self.since}
-        with self.db.runtime.catalog.read() as conn:
+        with self.db._runtime.catalog.read() as conn:
             found = object_results(conn, require_collection(conn, "c").id)
         now = self.clock.now()
         return {

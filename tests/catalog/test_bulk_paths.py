@@ -66,7 +66,7 @@ def db(tmp_path: Path, catalog_url: str | None) -> Iterator[Database]:
     """A database that fails when a statement binds too many values."""
     with strandline.connect(tmp_path, catalog=catalog_url) as db:
 
-        @event.listens_for(db.runtime.catalog.database.engine, "before_cursor_execute")
+        @event.listens_for(db._runtime.catalog.database.engine, "before_cursor_execute")
         def check(_: Any, __: Any, statement: str, bound: Any, ___: Any, many: bool) -> None:
             rows = bound if many and isinstance(bound, list) else [bound]
             longest = max((len(one) for one in rows), default=0)
@@ -94,7 +94,7 @@ LARGEST = 100_000 if EVERY else 40_000
     indirect=["catalog_url"],
 )
 def test_many_tables_can_be_looked_at_and_their_directory_dropped(db: Database, count: int) -> None:
-    catalog = db.runtime.catalog
+    catalog = db._runtime.catalog
     make_tables(catalog, count)
     names = sorted(f"t{i}" for i in range(count))
     assert [entry.name for entry in db.ls("/many")] == names
@@ -115,7 +115,7 @@ def test_many_tables_can_be_looked_at_and_their_directory_dropped(db: Database, 
 @pytest.mark.parametrize("count", [2_000, *([100_000] if EVERY else [])])
 def test_many_tables_can_be_worked_on_at_once(db: Database, count: int) -> None:
     """As the operation that backs all of them up does."""
-    catalog = db.runtime.catalog
+    catalog = db._runtime.catalog
     ids = make_tables(catalog, count)
     with catalog.write() as tx:
         found = paths.by_ids(tx.conn, ids)
@@ -130,10 +130,10 @@ def test_many_tables_can_be_worked_on_at_once(db: Database, count: int) -> None:
 
 @pytest.mark.slow
 def test_many_tables_are_one_backup(db: Database) -> None:
-    make_tables(db.runtime.catalog, 500)
+    make_tables(db._runtime.catalog, 500)
     db.sql("CREATE BACKUP COLLECTION all (DATABASE) WITH (STORAGE = 'cluster')")
     db.sql("BACKUP all")
-    forget_rows(db.runtime.catalog)
+    forget_rows(db._runtime.catalog)
     (backup,) = db.sql("SHOW BACKUPS all").rows()
     assert backup[4] == 500
     db.sql("DROP BACKUP COLLECTION all")

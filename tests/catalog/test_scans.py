@@ -55,7 +55,7 @@ def scanned(engine: Engine) -> Iterator[dict[str, list[str]]]:
 def test_daily_work_reads_no_table_of_the_catalog_as_a_whole(tmp_path: Path) -> None:
     settings = replace(ARROW, workers=1)
     with strandline.connect(tmp_path, files=QuickFiles(tmp_path), settings=settings) as db:
-        with scanned(db.runtime.catalog.database.engine) as found:
+        with scanned(db._runtime.catalog.database.engine) as found:
             for name in ("a", "d/b"):
                 db.sql(
                     f"CREATE TABLE `{name}` (k Int32, v Utf8, PRIMARY KEY (k), INDEX i GLOBAL SYNC ON (v));"

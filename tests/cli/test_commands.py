@@ -472,7 +472,7 @@ def test_no_more_shards_are_told_than_a_person_reads(shop: Run, monkeypatch: pyt
 
 def test_who_works_on_a_path_is_told_where_it_is_listed(shop: Run) -> None:
     with strandline.connect("wh") as db:
-        operation = db._running.engine.start("backup", CollectionRequest(collection="nightly"))
+        operation = db._operations.engine.start("backup", CollectionRequest(collection="nightly"))
         process = f"{HOST}:{os.getpid()}"
         said = f"orders is copying: operation {operation} (backup), carried out by {process}\n"
         assert said in shop("ls").err
@@ -480,12 +480,12 @@ def test_who_works_on_a_path_is_told_where_it_is_listed(shop: Run) -> None:
         assert shop("ls", "-l", "--json").json[-1]["owner"]["process"] == process
         assert f" by {process}\n" in shop("describe", "/orders").out
         assert f"carried out  by {process}\n" in shop("operations", "get", operation).out
-        with db.runtime.catalog.write() as tx:
+        with db._runtime.catalog.write() as tx:
             seen = time.time() - 90
             tx.conn.execute(update(sqltables.sessions).values(pid=2**30, seen=seen))
         assert f"by {HOST}:{2**30}, without a heartbeat for 1:3" in shop("ls").err
         assert f"by {HOST}:{2**30}, without a heartbeat for 1:3" in shop("describe", "/orders").out
-        with db.runtime.catalog.write() as tx:
+        with db._runtime.catalog.write() as tx:
             tx.conn.execute(delete(sqltables.sessions))
         assert f"by {process}, which has ended" in shop("describe", "/orders").out
 

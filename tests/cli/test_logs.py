@@ -59,7 +59,7 @@ def test_a_program_that_reads_the_log_meets_nothing_else_on_stderr(
 ) -> None:
     monkeypatch.setenv("STRANDLINE_LOG_FORMAT", "json")
     with strandline.connect("wh") as db:
-        operation = db._running.engine.start("backup", CollectionRequest(collection="nightly"))
+        operation = db._operations.engine.start("backup", CollectionRequest(collection="nightly"))
         (remark,) = [json.loads(line) for line in shop("ls").err.splitlines()]
         db.cancel(operation)
     assert (remark["level"], remark["message"][:18]) == ("info", "orders is copying:")

@@ -32,13 +32,13 @@ def db(shop: Run) -> Iterator[Database]:
 @pytest.fixture
 def operation(db: Database) -> Iterator[str]:
     """Create a backup that makes no progress."""
-    started = db._running.engine.start("backup", CollectionRequest(collection="nightly"))
+    started = db._operations.engine.start("backup", CollectionRequest(collection="nightly"))
     yield started
     db.cancel(started)
 
 
 def begin(db: Database, operation: str, part: int, ago: float) -> None:
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         part_progress.note_begun(tx, operation, [part], time.time() - ago, "here:1")
 
 

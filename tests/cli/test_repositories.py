@@ -133,7 +133,7 @@ def test_what_follows_a_backup_is_in_sight(
     place = tmp_path / "repo"
     shop("sql", f"CREATE BACKUP COLLECTION away (TABLE orders) WITH (STORAGE = '{place}')")
     with strandline.connect("wh") as db:
-        engine = db._running.engine
+        engine = db._operations.engine
         operation = engine.start("backup", CollectionRequest(collection="away"))
         while engine.step(operation):
             pass

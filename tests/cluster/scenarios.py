@@ -55,7 +55,7 @@ def _opened(
     folder: str, settings: Settings = EVERYTHING, files: Files | None = None
 ) -> Iterator[tuple[Database, SparkSession]]:
     with strandline.connect(folder, settings=replace(settings, spark=OPTIONS), files=files) as db:
-        yield db, db.runtime.store.session
+        yield db, db._runtime.store.session
 
 
 def _frame(spark: SparkSession, value: Column | None = None) -> DataFrame:
@@ -190,7 +190,7 @@ _JOBS: dict[str, Callable[[Database, SparkSession], Any]] = {
     "data source, write": lambda db, spark: (
         _frame(spark)
         .write.format("strandline")
-        .option("warehouse", db.runtime.files.location)
+        .option("warehouse", db._runtime.files.location)
         .mode("append")
         .save("/t")
     ),
@@ -198,7 +198,7 @@ _JOBS: dict[str, Callable[[Database, SparkSession], Any]] = {
 
 
 def _source_of(spark: SparkSession, db: Database) -> Any:
-    return spark.read.format("strandline").option("warehouse", db.runtime.files.location)
+    return spark.read.format("strandline").option("warehouse", db._runtime.files.location)
 
 
 def says(folder: str, job: str) -> str:

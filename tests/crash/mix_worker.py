@@ -120,7 +120,7 @@ class Worker:
                 self.write(about=name, changes=changes)
             with self.allowing(what, "CONFLICT", name=name):
                 with self.db.transaction():
-                    tx = self.db.current_transaction()
+                    tx = self.db._transactions.current
                     assert tx is not None
                     commit = tx.commit
                     tx.commit = lambda commit=commit, steps=steps: steps.append(commit())  # type: ignore

@@ -156,7 +156,7 @@ def connect(
     # The time of its look for abandoned operations is not deterministic, but boundaries must be.
     settings = replace(settings, carry_on_seconds=0.0)
     db = strandline.connect(folder, catalog=url, files=files, settings=settings, spark=spark, clock=clock)
-    engine = db.runtime.catalog.database.engine
+    engine = db._runtime.catalog.database.engine
 
     def refuse_the_dead(_: Any) -> None:
         if fate.dead:
@@ -165,24 +165,24 @@ def connect(
 
     event.listen(engine, "begin", refuse_the_dead, insert=True)
     event.listen(engine, "commit", lambda _: fate.meet("before the catalog commits"))
-    db.runtime.catalog.after_commit = lambda: fate.meet("after the catalog committed")
+    db._runtime.catalog.after_commit = lambda: fate.meet("after the catalog committed")
     return db
 
 
 def bury(db: Database, folder: Path | str, url: str | None) -> None:
     """Do what the operating system does with a dead process: stop threads, close connections, free its id."""
-    if db._carrier is not None:
-        db._carrier.stop()
-    session = db.runtime.session
+    if db._operations.carrier is not None:
+        db._operations.carrier.stop()
+    session = db._runtime.session
     session._is_closed = True
     session._wake.set()
     if session._thread is not None:
         session._thread.join()
-    db.runtime.catalog.close()
-    clock = db.runtime.clock
+    db._runtime.catalog.close()
+    clock = db._runtime.clock
     with (
         strandline.connect(folder, catalog=url, clock=clock) as other,
-        other.runtime.catalog.write() as tx,
+        other._runtime.catalog.write() as tx,
     ):
         tx.conn.execute(
             update(sqltables.sessions).where(sqltables.sessions.c.id == session.id).values(pid=DEAD)
@@ -199,17 +199,17 @@ def rows(db: Database, query: str) -> list[tuple[Any, ...]]:
 
 def unknown_files(db: Database) -> set[str]:
     """Return the files that no segment refers to."""
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         known = set(conn.execute(select(sqltables.segments.c.file)).scalars())
-    return set(db.runtime.files.names("data")) - known
+    return set(db._runtime.files.names("data")) - known
 
 
 def lost_files(db: Database) -> set[str]:
     """Return the missing files of segments."""
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         known = set(
             conn.execute(
                 select(sqltables.segments.c.file).where(sqltables.segments.c.file.is_not(None))
             ).scalars()
         )
-    return known - set(db.runtime.files.names("data"))
+    return known - set(db._runtime.files.names("data"))

@@ -34,7 +34,7 @@ class Outage:
         self.is_on = False
         self.is_dead = False
         self._lock = threading.Lock()
-        catalog = db.runtime.catalog
+        catalog = db._runtime.catalog
         self._is_sqlite = catalog.database.is_sqlite
         event.listen(catalog.database.engine, "begin", self._begin, insert=True)
         event.listen(catalog.database.engine, "commit", self._commit)

@@ -115,7 +115,7 @@ def written(model: Model, i: int) -> Model:
 
 def write_frames(db: Database, i: int) -> None:
     """Commit the same with Spark."""
-    spark = db.runtime.spark
+    spark = db._runtime.spark
     with db.transaction():
         db.table("t").upsert(
             spark.createDataFrame([(5, f"five{i}", i), (100 + i, "new", i)], "k bigint, v string, n bigint")
@@ -126,14 +126,14 @@ def write_frames(db: Database, i: int) -> None:
 
 def write_frame(db: Database, i: int) -> None:
     """Commit one statement with Spark; small enough to crash at each of its boundaries."""
-    db.table("u").upsert(db.runtime.spark.createDataFrame([("u1", i), ("x", i)], "k string, w bigint"))
+    db.table("u").upsert(db._runtime.spark.createDataFrame([("u1", i), ("x", i)], "k string, w bigint"))
 
 
 def write_staged(db: Database, i: int) -> None:
     """Commit the same as a Spark job does: once, with rows that two tasks have staged."""
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         info = TableInfo.of(paths.require(conn, "/u", "table"))
-    own, folder = db.runtime.files.own, fresh_folder(db.runtime.clock.now())
+    own, folder = db._runtime.files.own, fresh_folder(db._runtime.clock.now())
     staging = Staging(files=own, folder=folder, schema=info.schema, mode="UPSERT")
     job = Job(place=Place(own.location), path="/u", table_id=info.id, staging=staging)
     tasks = [pa.RecordBatch.from_pydict({"k": [k], "w": [i]}) for k in ("u1", "x")]

@@ -102,7 +102,7 @@ def create(folder: Path, url: str | None) -> None:
 
 def look(db: Database) -> None:
     """Check one snapshot: shared and own counters have the same sum, and the indexes match the table."""
-    reader = Reader(db.runtime)
+    reader = Reader(db._runtime)
     view = reader.view("/t")
     rows = {r["k"]: r for r in _scan(reader, view)}
     assert sum(rows[k]["n"] for k in range(SHARED)) == sum(rows[100 + w]["n"] for w in range(WRITERS))

@@ -66,21 +66,21 @@ def damageable(sound: Path, folder: Path, spark: SparkSession | None) -> Iterato
 
 
 def kinds(db: Database) -> set[str]:
-    forget(db.runtime)  # As in a process that has not read the files before.
+    forget(db._runtime)  # As in a process that has not read the files before.
     return {problem.kind for problem in db.check("/t").problems}
 
 
 def files(db: Database) -> list[tuple[str, str]]:
     """Return file and path of each segment file of the table and its indexes; on Spark only one file each."""
     found = []
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         step = chains.state(conn, paths.require(conn, "/t").id).step
         for path in ("/t", BY_V, "/t/by_n/indexImplTable"):
             chain = chains.load(conn, paths.require(conn, path).id, step)
             found += [(s.file, path) for s in chain.segments if s.file is not None]
     return (
         found
-        if db.runtime.settings.bulk_rows
+        if db._runtime.settings.bulk_rows
         else list({path: (file, path) for file, path in found}.values())
     )
 
@@ -98,17 +98,17 @@ def test_a_wrong_byte_in_any_file(db: Database) -> None:
     found = files(db)
     assert {path for _, path in found} == {"/t", BY_V, "/t/by_n/indexImplTable"}
     for number, (file, path) in enumerate(found):
-        name = db.runtime.files.path(file)
+        name = db._runtime.files.path(file)
         size = os.path.getsize(name)
         places = [0, size // 2, 5, -200, size // 3, -6, -1]
         # On Spark one place is enough: the checksum covers all.
-        if not db.runtime.settings.bulk_rows:
+        if not db._runtime.settings.bulk_rows:
             places = places[1:2]
         elif not EVERY:
             places = places[number % 7 :: 4]
         for at in places:
             flip(name, at)
-            forget(db.runtime)
+            forget(db._runtime)
             problems = [p for p in db.check("/t").problems if p.kind == "corrupt_file"]
             assert [p.path for p in problems] == [path], (file, at)
             assert file in problems[0].message
@@ -122,21 +122,21 @@ def test_wrong_bytes_in_files_that_executors_read(sound: Path, tmp_path: Path, s
     with damageable(sound, tmp_path / "w", spark) as db:
         found = files(db)
         for file, _ in found:
-            flip(db.runtime.files.path(file), os.path.getsize(db.runtime.files.path(file)) // 2)
+            flip(db._runtime.files.path(file), os.path.getsize(db._runtime.files.path(file)) // 2)
         problems = [p for p in db.check("/t").problems if p.kind == "corrupt_file"]
         assert {p.path for p in problems} == {"/t", BY_V, "/t/by_n/indexImplTable"}
         assert sorted(p.path for p in problems) == sorted(path for _, path in found)
         assert all(any(file in p.message for p in problems if p.path == path) for file, path in found)
         for file, _ in found:
-            flip(db.runtime.files.path(file), os.path.getsize(db.runtime.files.path(file)) // 2)
+            flip(db._runtime.files.path(file), os.path.getsize(db._runtime.files.path(file)) // 2)
         assert db.check("/t").ok
 
 
 def test_a_wrong_byte_is_never_read_as_a_value(db: Database) -> None:
     for file, path in files(db):
         if path == "/t":
-            flip(db.runtime.files.path(file), os.path.getsize(db.runtime.files.path(file)) // 3)
-    forget(db.runtime)
+            flip(db._runtime.files.path(file), os.path.getsize(db._runtime.files.path(file)) // 3)
+    forget(db._runtime)
     with pytest.raises(Corrupted):
         db.sql("SELECT * FROM t").rows()
 
@@ -144,15 +144,15 @@ def test_a_wrong_byte_is_never_read_as_a_value(db: Database) -> None:
 @pytest.mark.slow
 def test_a_cut_file(db: Database) -> None:
     for file, path in files(db):
-        name = db.runtime.files.path(file)
+        name = db._runtime.files.path(file)
         content = Path(name).read_bytes()
         for size in (
             (0, 1, len(content) // 2, len(content) - 1)
-            if db.runtime.settings.bulk_rows
+            if db._runtime.settings.bulk_rows
             else (len(content) // 2,)
         ):
             Path(name).write_bytes(content[:size])
-            forget(db.runtime)
+            forget(db._runtime)
             assert [(p.kind, p.path) for p in db.check("/t").problems if file in p.message] == [
                 ("corrupt_file", path)
             ]
@@ -162,10 +162,10 @@ def test_a_cut_file(db: Database) -> None:
 
 def test_a_missing_file(db: Database) -> None:
     for file, path in files(db):
-        name = db.runtime.files.path(file)
+        name = db._runtime.files.path(file)
         content = Path(name).read_bytes()
         os.remove(name)
-        forget(db.runtime)
+        forget(db._runtime)
         assert [(p.kind, p.path) for p in db.check("/t").problems if file in p.message] == [
             ("missing_file", path)
         ]
@@ -174,7 +174,7 @@ def test_a_missing_file(db: Database) -> None:
 
 
 def test_wrong_bytes_in_the_catalog(db: Database) -> None:
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         row = tx.conn.execute(
             select(sqltables.segments)
             .where(sqltables.segments.c.file.is_(None))
@@ -187,7 +187,7 @@ def test_wrong_bytes_in_the_catalog(db: Database) -> None:
             update(sqltables.segments).where(sqltables.segments.c.id == row.id).values(data=bytes(data))
         )
     with strandline.connect(
-        Path(db.runtime.files.path("x")).parent, settings=db.runtime.settings, spark=db.runtime._spark
+        Path(db._runtime.files.path("x")).parent, settings=db._runtime.settings, spark=db._runtime._spark
     ) as other:
         assert kinds(other) == {"corrupt_file"}
 
@@ -199,11 +199,11 @@ def behind_its_back(
     db: Database, path: str, make: Callable[[TableSchema], Change], *, honest: bool = True
 ) -> None:
     """Commit a change to one path alone; with ``honest`` also its digest, as a defective writer would."""
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         info = TableInfo.of(paths.require(conn, path))
     rows, delta = log_table(in_columns(info.schema, [make(info.schema)]))
     made: Segment = write_segment(
-        db.runtime.files,
+        db._runtime.files,
         info.schema,
         rows,
         name="",
@@ -212,7 +212,7 @@ def behind_its_back(
         stepped=False,
         inline=Inline(1, 10**6),
     )
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         commits.commit(tx, [TableChange(info.id, info.version, None, (made,), delta if honest else Digest())])
 
 
@@ -271,13 +271,13 @@ def test_entries_that_the_digest_knows_and_does_not_know_on_spark(
 
 
 def test_a_wrong_number_in_the_catalog(db: Database) -> None:
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         table_id = paths.require(tx.conn, "/t").id
         tx.conn.execute(
             update(sqltables.commits).where(sqltables.commits.c.table_id == table_id).values(digest="0" * 32)
         )
     assert kinds(db) == {"digest_mismatch"}
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         tx.conn.execute(
             update(sqltables.commits).where(sqltables.commits.c.table_id == table_id).values(rows=7)
         )
@@ -291,10 +291,10 @@ def test_a_wrong_number_in_the_catalog(db: Database) -> None:
 
 def test_compaction_does_not_bake_damage_in(db: Database) -> None:
     behind_its_back(db, "/t", lambda s: Change((777,), "U", None, (777, "x", 1)), honest=False)
-    before = set(db.runtime.files.names("data"))
+    before = set(db._runtime.files.names("data"))
     with pytest.raises(Corrupted, match="compaction of /t would turn 40 rows"):
         db.compact("/t")
-    assert set(db.runtime.files.names("data")) == before
+    assert set(db._runtime.files.names("data")) == before
 
 
 def test_check_table_in_sql(db: Database) -> None:

@@ -76,7 +76,7 @@ def _with_small_files(scenario: Scenario) -> Scenario:
 def _garbage(db: Database) -> set[str]:
     from strandline.catalog import garbage_collection
 
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         return set(garbage_collection.garbage(conn))
 
 
@@ -145,16 +145,16 @@ def test_a_commit_that_nobody_answered_may_have_taken_place(tmp_path: Path, cata
     create(tmp_path, catalog_url)
     with strandline.connect(tmp_path, catalog=catalog_url, settings=FILES) as db:
         before = state(db)
-        db.runtime.session.ensure()  # From here on the next transaction is the commit.
+        db._runtime.session.ensure()  # From here on the next transaction is the commit.
 
         here = threading.get_ident()  # The session's own thread writes, too.
 
         def lose() -> None:
             if threading.get_ident() == here:
-                db.runtime.catalog.after_commit = lambda: None
+                db._runtime.catalog.after_commit = lambda: None
                 raise _lost_connection()
 
-        db.runtime.catalog.after_commit = lose
+        db._runtime.catalog.after_commit = lose
         with pytest.raises(Unavailable, match="did not say whether the commit took place"):
             write(db, 1)
         assert lost_files(db) == set()
@@ -167,7 +167,7 @@ def test_a_commit_that_nobody_answered_may_not_have_taken_place(
     create(tmp_path, catalog_url)
     with strandline.connect(tmp_path, catalog=catalog_url, settings=FILES) as db:
         before = state(db)
-        db.runtime.session.ensure()  # From here on the next transaction is the commit.
+        db._runtime.session.ensure()  # From here on the next transaction is the commit.
         armed, here = [True], threading.get_ident()  # The session's own thread writes, too.
 
         def lose(_: object) -> None:
@@ -175,7 +175,7 @@ def test_a_commit_that_nobody_answered_may_not_have_taken_place(
                 armed.clear()
                 raise _lost_connection()
 
-        event.listen(db.runtime.catalog.database.engine, "commit", lose)
+        event.listen(db._runtime.catalog.database.engine, "commit", lose)
         with pytest.raises(Unavailable, match="did not say whether the commit took place"):
             write(db, 1)
         assert state(db) == before
@@ -194,12 +194,12 @@ def test_a_failed_merge_does_not_fail_the_commit_before_it(tmp_path: Path) -> No
 
         def boom() -> None:
             if db.step > step:
-                db.runtime.catalog.after_commit = lambda: None
+                db._runtime.catalog.after_commit = lambda: None
                 raise RuntimeError("boom")
 
         step = db.step + 1
-        db.runtime.catalog.after_commit = boom
+        db._runtime.catalog.after_commit = boom
         write(db, 2)
-        db.runtime.catalog.after_commit = lambda: None
+        db._runtime.catalog.after_commit = lambda: None
         assert lost_files(db) == set()
         verify(db, written(before, 2))

@@ -139,7 +139,7 @@ class _Play:
             for file in (self.folder.parent / "far" / "objects").rglob("*.parquet"):
                 file.write_bytes(file.read_bytes()[:-1] + b"?")
             db.sql("VERIFY far WITH (LEVEL = 'checksums', AGAIN = 'true')")
-        db._running  # noqa: B018 (loads what is not counted)
+        db._operations.engine  # noqa: B018 (loads what is not counted)
         return db
 
     def count(self) -> int:
@@ -153,7 +153,7 @@ class _Play:
         db = self.prepare()
         before, known = seen(db), set(states(db))
         if caller != PATIENT:
-            db._running.engine.away_seconds = 0.0
+            db._operations.engine.away_seconds = 0.0
         outage = Outage(db, how, at, lasts=3 if caller == PATIENT else None)
         error: StrandlineError | None = None
         try:
@@ -184,7 +184,7 @@ class _Play:
                 third.sql("PRUNE o KEEP LAST 1 FULL CONFIRM")
                 assert (seen(third), {i: s for i, s in states(third).items() if i in told[1]}) == told
                 third.collect()
-                assert [n for n in third.runtime.files.names("data") if "undo" in n] == []
+                assert [n for n in third._runtime.files.names("data") if "undo" in n] == []
 
     def judge(
         self,
@@ -221,7 +221,7 @@ def states(db: Database) -> dict[str, str]:
 
 
 def settled(db: Database) -> bool:
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         return not operations.unfinished_operations(conn)
 
 

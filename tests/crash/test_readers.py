@@ -78,7 +78,7 @@ def gently(connect: Callable[..., Database]) -> Callable[..., Database]:
 
 def test_an_open_reader_keeps_its_files(gently: Callable[..., Database]) -> None:
     db = gently()
-    reader = Reader(db.runtime)
+    reader = Reader(db._runtime)
     before = rows_of(reader)
     other = replace_all(gently)
     other.collect()
@@ -90,7 +90,7 @@ def test_a_reader_that_is_said_to_be_there_keeps_its_files_without_any_grace(
     connect: Callable[..., Database],
 ) -> None:
     db = connect()
-    reader = Reader(db.runtime)
+    reader = Reader(db._runtime)
     before = rows_of(reader)
     wait_until_said(db, reader.snapshot.step)
     other = replace_all(connect)
@@ -101,7 +101,7 @@ def test_a_reader_that_is_said_to_be_there_keeps_its_files_without_any_grace(
 def wait_until_said(db: Database, step: int) -> None:
     """Wait until the session's thread has recorded what the session reads."""
     for _ in range(6000):
-        with db.runtime.catalog.read() as conn:
+        with db._runtime.catalog.read() as conn:
             if sessions.oldest_read(conn) == step:
                 return
         time.sleep(0.05)
@@ -114,21 +114,21 @@ def test_a_reader_keeps_its_files_for_as_long_as_it_exists(connect: Callable[...
     # So long that no thread acts by itself during the test.
     gently = partial(connect, settings=replace(FILES, grace_seconds=6_000.0, session_seconds=60_000.0))
     db = gently(clock=clock)
-    reader = Reader(db.runtime)
+    reader = Reader(db._runtime)
     before = rows_of(reader)
     for turn in range(1, 5):
         replace_all(lambda: gently(clock=clock), turn).close()
         clock.sleep(4_500.0)
-        db.runtime.session.refresh()  # Its thread does this several times per grace period.
+        db._runtime.session.refresh()  # Its thread does this several times per grace period.
         gently(clock=clock).collect()
         assert rows_of(reader) == before
-    kept = set(db.runtime.files.names("data"))
+    kept = set(db._runtime.files.names("data"))
     del reader
     gc.collect()
     gently(clock=clock).collect()
-    assert set(db.runtime.files.names("data")) == kept  # The session's row still says that it is read.
+    assert set(db._runtime.files.names("data")) == kept  # The session's row still says that it is read.
     db.collect()  # The collecting process knows its own readers without waiting for its thread.
-    assert set(db.runtime.files.names("data")) < kept
+    assert set(db._runtime.files.names("data")) < kept
 
 
 READER = f"""
@@ -137,10 +137,10 @@ import strandline
 from strandline.tables.snapshot import Reader
 from strandline.storage.arrow.scan import scan
 db = strandline.connect(sys.argv[1], catalog=sys.argv[2] or None)
-reader = Reader(db.runtime)
+reader = Reader(db._runtime)
 view = reader.view("/t")
 {READY}
-print(scan(db.runtime.store.cache, view.state).num_rows)
+print(scan(db._runtime.store.cache, view.state).num_rows)
 db.close()
 """
 
@@ -183,7 +183,7 @@ def test_a_dataframe_keeps_its_files(tmp_path: Path, spark: SparkSession) -> Non
 
 
 def at(db: Database, step: int) -> set[tuple[Any, ...]]:
-    forget(db.runtime)
+    forget(db._runtime)
     return set(db.sql(f"SELECT k, v, n FROM t VERSION AS OF {step}").rows())
 
 
@@ -233,13 +233,13 @@ def test_a_reader_of_the_past_keeps_it(connect: Callable[..., Database]) -> None
 
 def bury_alive(db: Database, other: Database) -> str:
     """Other processes take this one for dead, and collect its files."""
-    session_id = db.runtime.session.id
-    with other.runtime.catalog.write() as tx:
+    session_id = db._runtime.session.id
+    with other._runtime.catalog.write() as tx:
         tx.conn.execute(
             update(sqltables.sessions).where(sqltables.sessions.c.id == session_id).values(pid=DEAD)
         )
     other.collect()
-    with other.runtime.catalog.read() as conn:
+    with other._runtime.catalog.read() as conn:
         assert session_id not in sessions.all_sessions(conn)
     return session_id
 
@@ -248,20 +248,20 @@ def test_a_sleeper_that_was_thought_dead_commits_again(connect: Callable[..., Da
     """Its files were collected while it slept between writing and committing, so it must write new ones."""
     db, other = connect(), connect()
     before = state(db)
-    catalog = db.runtime.catalog
+    catalog = db._runtime.catalog
     fallen_asleep: list[Any] = []
     publish = catalog.write
 
     def sleepy() -> Any:
         if unknown_files(db) and not fallen_asleep:
             fallen_asleep.append(bury_alive(db, other))
-            db.runtime.session._expires = 1.0  # It slept for longer than its lease.
+            db._runtime.session._expires = 1.0  # It slept for longer than its lease.
         return publish()
 
     catalog.write = sleepy  # type: ignore[method-assign]
     write(db, 1)
     assert fallen_asleep
-    assert db.runtime.session.id not in fallen_asleep
+    assert db._runtime.session.id not in fallen_asleep
     assert lost_files(db) == set()
     verify(db, written(before, 1))
 
@@ -270,7 +270,7 @@ def test_a_compaction_that_was_thought_dead_changes_nothing(connect: Callable[..
     db, other = connect(), connect()
     write(db, 1)
     before = state(db)
-    catalog = db.runtime.catalog
+    catalog = db._runtime.catalog
     fallen_asleep: list[Any] = []
     publish = catalog.write
 
@@ -292,7 +292,7 @@ def test_a_renewal_finds_out_that_the_session_has_ended(connect: Callable[..., D
     db, other = connect(), connect()
     write(db, 1)
     old = bury_alive(db, other)
-    db.runtime.session._extend()
-    assert db.runtime.session.id != old
+    db._runtime.session._extend()
+    assert db._runtime.session.id != old
     write(db, 2)
     assert lost_files(db) == set()

@@ -157,7 +157,7 @@ def test_a_change_during_a_read_without_locks_is_told(mount: Mount, tmp_path: Pa
     with strandline.connect(place) as reader:
         with (
             pytest.raises(Unavailable, match="another process changed the catalog during a read"),
-            reader.runtime.catalog.read(),
+            reader._runtime.catalog.read(),
             strandline.connect(tmp_path / "wh") as writer,
         ):
             writer.sql("UPSERT INTO t (k, v) VALUES (4, 'd')")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from strandline.api.progress import OperationInfo
+from strandline.api.progress import OperationInfo, build_info
 from strandline.catalog.operations import OperationRow
 from strandline.operations.byte_progress import Transfer
 from strandline.records import to_text
@@ -28,7 +28,7 @@ def info(clock: ManualClock, began: float, progress: Transfer) -> OperationInfo:
         parts_done=1,
         parts=100,
     )
-    return OperationInfo.of(operation, clock.now())
+    return build_info(operation, clock.now())
 
 
 def walk(workers: int, slower: float = 1.0) -> list[tuple[float, float]]:

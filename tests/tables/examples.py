@@ -62,7 +62,7 @@ def tree(db: Database, path: str = "/") -> list[tuple[str, str]]:
 
 def picture(db: Database) -> dict[str, Any]:
     """Return everything that a refused statement must not change: tree, descriptions, step, files."""
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         clock = conn.execute(select(sqltables.clock)).one()
         counts = {
             t.name: len(conn.execute(select(t)).all())
@@ -77,7 +77,7 @@ def picture(db: Database) -> dict[str, Any]:
 
 
 def data_files(db: Database) -> list[str]:
-    return list(db.runtime.files.names("data"))
+    return list(db._runtime.files.names("data"))
 
 
 @contextlib.contextmanager

@@ -122,7 +122,7 @@ def interrupted(db: Database, at: int, happening: Callable[[], None]) -> Iterato
 
     Yields the list of points that were reached.
     """
-    catalog, thread, came = db.runtime.catalog, threading.get_ident(), list[str]()
+    catalog, thread, came = db._runtime.catalog, threading.get_ident(), list[str]()
     read, write = catalog.read, catalog.write
 
     def meet(what: str) -> None:
@@ -169,7 +169,7 @@ def at_every_moment(
             found = run(pair.a, statement, name)
         if not happened:
             happen()
-        forget(pair.a.runtime, pair.b.runtime, pair.c.runtime)
+        forget(pair.a._runtime, pair.b._runtime, pair.c._runtime)
         return replace(found, happened=happened[0], table=content(pair.c, name)), came
 
     before, moments = outcome(None)

@@ -33,10 +33,10 @@ def file_of(db: Database, path: str) -> str:
     """Return the absolute path of the only file of a table."""
     from strandline.catalog import paths
 
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         number = paths.require(conn, path).id
     (name,) = [f for f in data_files(db) if f.startswith(f"data/{number}/")]
-    return db.runtime.files.path(name)
+    return db._runtime.files.path(name)
 
 
 def kinds(report: CheckReport) -> set[tuple[str, str]]:
@@ -53,8 +53,8 @@ def rewrite(db: Database, path: str, change: Callable[[pa.Table], pa.Table], *, 
     if forge:
         with open(file, "rb") as opened:
             data = opened.read()
-        name = os.path.relpath(file, db.runtime.files.path("data")).replace(os.sep, "/")
-        with db.runtime.catalog.write() as tx:
+        name = os.path.relpath(file, db._runtime.files.path("data")).replace(os.sep, "/")
+        with db._runtime.catalog.write() as tx:
             forged = {"checksum": checksum_of(data), "bytes": len(data), "rows": changed.num_rows}
             found = tx.conn.execute(
                 update(sqltables.segments).where(sqltables.segments.c.file == f"data/{name}").values(**forged)
@@ -64,7 +64,7 @@ def rewrite(db: Database, path: str, change: Callable[[pa.Table], pa.Table], *, 
 
 def reopened(db: Database, connect: Callable[..., Database]) -> Database:
     """Reopen the database, as another process with empty caches."""
-    return connect(os.path.basename(db.runtime.files.path("data").rsplit("/data", 1)[0]))
+    return connect(os.path.basename(db._runtime.files.path("data").rsplit("/data", 1)[0]))
 
 
 def test_a_sound_table_has_no_problems(filled: Database) -> None:
@@ -170,18 +170,18 @@ def test_spark_finds_the_same(filled: Database, connect: Callable[..., Database]
 def test_inline_rows_are_checked(connect: Callable[..., Database]) -> None:
     db = connect()
     db.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'a')")
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         tx.conn.execute(update(sqltables.segments).values(data=b"nonsense"))
     report = reopened(db, connect).check("/t")
     assert ("corrupt_file", "/t") in kinds(report)
 
 
 def test_a_recorded_digest_that_is_wrong(filled: Database) -> None:
-    with filled.runtime.catalog.write() as tx:
+    with filled._runtime.catalog.write() as tx:
         tx.conn.execute(update(sqltables.commits).values(digest="0" * 32))
     assert ("digest_mismatch", "/t") in kinds(filled.check("/t"))
     filled.sql("UPSERT INTO t (k) VALUES (99)")
-    with filled.runtime.catalog.write() as tx:
+    with filled._runtime.catalog.write() as tx:
         tx.conn.execute(update(sqltables.commits).values(digest="1" * 32))
     with pytest.raises(StrandlineError) as caught:
         filled.compact("/t")

@@ -40,15 +40,15 @@ class Checked:
         **options: Any,
     ) -> None:
         """Commit rows unsorted, as a broken writer would, with matching digest and row count."""
-        with self.db.runtime.catalog.read() as conn:
+        with self.db._runtime.catalog.read() as conn:
             info = TableInfo.of(paths.require(conn, path))
         name = (
-            None if options.pop("inline", False) else f"{self.db.runtime.session.file_name(info.id)}.parquet"
+            None if options.pop("inline", False) else f"{self.db._runtime.session.file_name(info.id)}.parquet"
         )
-        made = forge(unsorted_segment(self.db.runtime.files, info.schema, given, name, **options))
+        made = forge(unsorted_segment(self.db._runtime.files, info.schema, given, name, **options))
         table = table_of(info.schema, info.schema.names, given)
         delta = digest_of(*row_hashes(info.schema, {n: table.column(n) for n in info.schema.names}))
-        with self.db.runtime.catalog.write() as tx:
+        with self.db._runtime.catalog.write() as tx:
             commits.commit(tx, [TableChange(info.id, info.version, None, (made,), delta)])
 
     def problems(self, path: str = "/t") -> list[tuple[str, str, list[Any]]]:

@@ -87,7 +87,7 @@ def test_arrow_tables_go_in(db: Database) -> None:
 
 def test_data_frames_go_in(spark_db: Database) -> None:
     db = spark_db
-    spark = db.runtime.spark
+    spark = db._runtime.spark
     db.sql(TABLE)
     db.table("t").upsert(spark.range(5).selectExpr("int(id) AS k", "string(id) AS v"))
     db.table("t").delete(spark.range(3).selectExpr("int(id) AS k"))
@@ -108,15 +108,15 @@ def test_few_rows_of_a_data_frame_do_not_make_spark_scan_the_table(
     db.sql("UPSERT INTO t (k, v, n) VALUES (1, 'a', 1), (2, 'b', 2)")
 
     def files() -> int:
-        return len(list(db.runtime.files.names("data")))
+        return len(list(db._runtime.files.names("data")))
 
     rows_ = [(1, "x"), (3, "y"), (3, "z")]
-    db.table("t").upsert(db.runtime.spark.createDataFrame(rows_, "k int, v string").coalesce(1))
-    db.table("t").delete(db.runtime.spark.createDataFrame([(2,), (9,)], "k int"))
+    db.table("t").upsert(db._runtime.spark.createDataFrame(rows_, "k int, v string").coalesce(1))
+    db.table("t").delete(db._runtime.spark.createDataFrame([(2,), (9,)], "k int"))
     assert files() == 0, "Spark writes files, the process keeps few rows in the catalog"
     assert content(db, "/t") == [(1, "x", 1), (3, "z", None)]
-    monkeypatch.setattr(db.runtime.store, "settings", replace(db.runtime.settings, bulk_bytes=2))
-    db.table("t").upsert(db.runtime.spark.createDataFrame([(1, "wide"), (4, "rows")], "k int, v string"))
+    monkeypatch.setattr(db._runtime.store, "settings", replace(db._runtime.settings, bulk_bytes=2))
+    db.table("t").upsert(db._runtime.spark.createDataFrame([(1, "wide"), (4, "rows")], "k int, v string"))
     assert files() > 0
     assert content(db, "/t") == [(1, "wide", 1), (3, "z", None), (4, "rows", None)]
     assert_sound(db, "/t")
@@ -125,7 +125,7 @@ def test_few_rows_of_a_data_frame_do_not_make_spark_scan_the_table(
 def test_a_commit_too_large_for_the_catalog_goes_to_a_file(db: Database) -> None:
     db.sql(TABLE)
     db.table("t").upsert([{"k": n, "v": f"row {n}", "n": n % 10} for n in range(3000)])
-    assert len(list(db.runtime.files.names("data"))) == 3, "the table and its two indexes"
+    assert len(list(db._runtime.files.names("data"))) == 3, "the table and its two indexes"
     db.table("t").upsert([{"k": n, "n": -n} for n in range(2500, 3500)])
     assert db.describe("/t")["rows"] == 3500
     assert rows(db, "SELECT n FROM t WHERE k = 2999") == [(-2999,)]

@@ -210,7 +210,7 @@ def test_a_dropped_table_leaves_no_files(connect: Callable[..., Database]) -> No
     clock.sleep(10**6)
     db.collect()
     assert data_files(db) == []
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         for table in (
             sqltables.segments,
             sqltables.chains,
@@ -227,8 +227,8 @@ ORPHAN = """
 import os, sys
 import strandline
 db = strandline.connect(sys.argv[1])
-name = db.runtime.session.file_name(1) + ".parquet"
-db.runtime.files.write(name, b"never committed")
+name = db._runtime.session.file_name(1) + ".parquet"
+db._runtime.files.write(name, b"never committed")
 print(name)
 sys.stdout.flush()
 if sys.argv[2] == "die":
@@ -242,8 +242,8 @@ def test_files_without_a_commit_go_when_their_writer_is_gone(
 ) -> None:
     db = connect("shared")
     db.sql("CREATE TABLE t (k Int32, PRIMARY KEY (k))")
-    mine = db.runtime.session.file_name(1) + ".parquet"
-    db.runtime.files.write(mine, b"about to be committed")
+    mine = db._runtime.session.file_name(1) + ".parquet"
+    db._runtime.files.write(mine, b"about to be committed")
     for how in ("die", "close"):
         theirs = run(ORPHAN, str(tmp_path / "shared"), how).strip()
         assert theirs in data_files(db)
@@ -349,14 +349,14 @@ def test_an_index_build_whose_table_is_dropped_meanwhile_is_no_damage(
     db, other = connect("shared", settings=FILES), connect("shared", settings=FILES)
     other.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX late GLOBAL ASYNC ON (v))")
     other.table("t").upsert([{"k": k, "v": "v"} for k in range(20)])
-    entries = db.runtime.store.entries
+    entries = db._runtime.store.entries
 
     def drop_first(state: Any, *args: Any) -> Any:
         other.sql("DROP TABLE t PURGE")
-        other.runtime.store.discard(state.chain.segments)
+        other._runtime.store.discard(state.chain.segments)
         return entries(state, *args)
 
-    monkeypatch.setattr(db.runtime.store, "entries", drop_first)
+    monkeypatch.setattr(db._runtime.store, "entries", drop_first)
     with pytest.raises(PathNotFound, match="there is no table /t"):
         db.sql(f"ALTER TABLE t ADD INDEX i GLOBAL {kind} ON (v)")
     assert not [record for record in caplog.records if record.levelname != "INFO"]
@@ -368,14 +368,14 @@ def test_maintenance_of_an_index_whose_table_is_dropped_meanwhile_logs_no_error(
     db, other = connect("shared", settings=FILES), connect("shared", settings=FILES)
     other.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX late GLOBAL ASYNC ON (v))")
     other.table("t").upsert([{"k": k, "v": "v"} for k in range(20)])
-    follow = db.runtime.store.follow
+    follow = db._runtime.store.follow
 
     def drop_first(before: Any, after: Any, logs: Any, *args: Any, **options: Any) -> Any:
         other.sql("DROP TABLE t PURGE")
-        other.runtime.store.discard(logs)
+        other._runtime.store.discard(logs)
         return follow(before, after, logs, *args, **options)
 
-    monkeypatch.setattr(db.runtime.store, "follow", drop_first)
+    monkeypatch.setattr(db._runtime.store, "follow", drop_first)
     assert db.maintain().followed == []
     assert not [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
 
@@ -391,7 +391,7 @@ def _at_transaction(db: Database, number: int, act: Callable[[], object]) -> Cal
         if left[0] == 0:
             act()
 
-    db.runtime.catalog.after_commit = hook
+    db._runtime.catalog.after_commit = hook
     return lambda: left[0] <= 0
 
 
@@ -404,22 +404,22 @@ def test_a_compaction_whose_turn_was_taken_by_others_loses_nothing(connect: Call
     db.sql(
         "CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'old'), (2, 'old')"
     )
-    catalog, read = db.runtime.catalog, db.runtime.catalog.read
+    catalog, read = db._runtime.catalog, db._runtime.catalog.read
     looks: list[Any] = []
 
     def sleepy() -> Any:
-        with other.runtime.catalog.read() as conn:
+        with other._runtime.catalog.read() as conn:
             looks.extend(
                 conn.execute(
-                    select(sqltables.tables).where(sqltables.tables.c.maintained_by == db.runtime.session.id)
+                    select(sqltables.tables).where(sqltables.tables.c.maintained_by == db._runtime.session.id)
                 ).all()
             )
         if len(looks) == 2:  # It has the maintenance lock and its snapshot.
             looks.append(None)
-            with other.runtime.catalog.write() as tx:
+            with other._runtime.catalog.write() as tx:
                 tx.conn.execute(
                     update(sqltables.sessions)
-                    .where(sqltables.sessions.c.id == db.runtime.session.id)
+                    .where(sqltables.sessions.c.id == db._runtime.session.id)
                     .values(expires=0.0)
                 )
             other.sql("UPSERT INTO t (k, v) VALUES (1, 'new')")

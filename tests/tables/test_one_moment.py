@@ -138,7 +138,7 @@ def overslept(pair: Pair, t: str) -> None:
     pair.clock.sleep(7200.0)  # No other session reads the earlier state, either.
     pair.b.collect()
     pair.b.collect()
-    forget(pair.a.runtime)
+    forget(pair.a._runtime)
 
 
 OFTEN = (restored, created_anew, column_again, index_again, overslept)

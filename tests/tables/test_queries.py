@@ -165,7 +165,7 @@ def test_a_lookup_opens_only_the_files_that_may_hold_the_key(
     for start in range(0, 40_000, 10_000):
         db.table("t").upsert([{"k": n, "v": f"{n:06}"} for n in range(start, start + 10_000)])
     assert db.describe("/t")["segments"] == 4
-    assert isinstance(db.runtime.spark, NoSpark)
+    assert isinstance(db._runtime.spark, NoSpark)
     for query, expected in (
         ("SELECT v FROM t WHERE k = 25000", [("025000",)]),
         ("SELECT k FROM t VIEW i WHERE v = '025000'", [(25000,)]),

@@ -121,7 +121,7 @@ def test_a_concurrent_commit_is_restored_as_well(connect: Callable[..., Database
 def test_a_wrong_digest_is_refused(db: Database) -> None:
     step = fill(db)
     change(db)
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         at = sqltables.commits.c
         tx.conn.execute(sqltables.commits.update().where(at.step == step).values(digest="0" * 32))
     with pytest.raises(Corrupted, match=f"at step {step} differ"):

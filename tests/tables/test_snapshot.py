@@ -30,7 +30,7 @@ CREATE TABLE u (k Int64 NOT NULL, w Int64, PRIMARY KEY (k))
 @contextlib.contextmanager
 def counted(db: Database) -> Iterator[Counter[str]]:
     """Count the catalog transactions of a thread by kind."""
-    catalog, thread, counts = db.runtime.catalog, threading.get_ident(), Counter[str]()
+    catalog, thread, counts = db._runtime.catalog, threading.get_ident(), Counter[str]()
     read, write = catalog.read, catalog.write
 
     def counting(what: str, begin: Callable[[], Any]) -> Any:
@@ -95,7 +95,7 @@ def test_the_first_statement_of_a_process_needs_no_more(connect: Callable[..., D
     with counted(fresh) as counts:
         fresh.sql("UPSERT INTO t (k, v, n) VALUES (1, 'a', 10)")
     assert counts == {"read": 1, "write": 1}
-    assert fresh.runtime.session._expires == 0.0, "it has no session, and needs none"
+    assert fresh._runtime.session._expires == 0.0, "it has no session, and needs none"
 
 
 def test_rows_in_and_out_without_sql_need_no_more(warm: Database) -> None:
@@ -152,7 +152,7 @@ def test_a_process_that_only_reads_waits_for_no_writer(tmp_path: Path, catalog_u
         assert reader.stdout is not None
         assert reader.stdin is not None
         assert reader.stdout.readline() == "ready\n"
-        with db.runtime.catalog.write():  # BEGIN IMMEDIATE, or the lock that all writers take first.
+        with db._runtime.catalog.write():  # BEGIN IMMEDIATE, or the lock that all writers take first.
             reader.stdin.write("go\n")
             reader.stdin.flush()
             told = finish(reader)
@@ -165,13 +165,13 @@ def test_who_reads_writes_nothing(tmp_path: Path, catalog_url: str | None) -> No
     tables = (sqltables.sessions, sqltables.pins, sqltables.chains, sqltables.board)
 
     def content(db: Database) -> list[int]:
-        with db.runtime.catalog.read() as conn:
+        with db._runtime.catalog.read() as conn:
             return [conn.execute(select(func.count()).select_from(table)).scalar_one() for table in tables]
 
     with strandline.connect(tmp_path, catalog=catalog_url) as db:
         before = content(db)
         with counted(db) as counts:
-            reader = Reader(db.runtime)
+            reader = Reader(db._runtime)
             reader.view("/t")
             for _ in range(10):
                 db.sql("SELECT * FROM t").rows()

@@ -36,7 +36,7 @@ def test_an_exception_discards_everything(filled: Database) -> None:
         raise ZeroDivisionError
     assert picture(db) == before
     db.sql("UPSERT INTO t (k) VALUES (5)")
-    assert db.current_transaction() is None
+    assert db._transactions.current is None
 
 
 def test_transactions_do_not_nest_and_hold_no_other_statements(filled: Database) -> None:
@@ -191,7 +191,7 @@ def test_a_transaction_gives_up_only_after_many_tries(connect: Callable[..., Dat
         other.sql(f"UPSERT INTO t (k, n) VALUES (1, {len(tries)})")
 
     with pytest.raises(Conflict, match="3 times in a row"):
-        db.transact(unlucky)
+        db._transactions.change(unlucky)
     assert len(tries) == 3
     assert content(db, "/t") == [(1, None, 3)]
 
@@ -272,7 +272,7 @@ def test_what_a_statement_looks_through_does_not_grow_with_those_before_it(fille
     with db.transaction():
         for statement in changes(200):
             db.sql(statement)
-        transaction = db.current_transaction()
+        transaction = db._transactions.current
         assert transaction is not None
         assert len(transaction.view("/t").chain.segments) < 70
 

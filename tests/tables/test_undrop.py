@@ -23,7 +23,7 @@ def fill(db: Database, path: str = "d/t") -> str:
 
 
 def data_files(db: Database) -> list[Path]:
-    return sorted(Path(db.runtime.files.own.location, "data").rglob("*.parquet"))
+    return sorted(Path(db._runtime.files.own.location, "data").rglob("*.parquet"))
 
 
 def test_a_dropped_table_comes_back_with_its_indexes(db: Database) -> None:

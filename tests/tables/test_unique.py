@@ -86,13 +86,13 @@ def test_what_does_not_touch_its_key_asks_nothing_of_the_index(
 ) -> None:
     put(here, (1, "a"), (2, "b"))
     asked: list[int] = []
-    repeated = here.runtime.store.checks.find_repeated_keys
+    repeated = here._runtime.store.checks.find_repeated_keys
 
     def counted(state: Any, width: int, brought: Any = None) -> Any:
         asked.append(sum(s.rows for s in brought))
         return repeated(state, width, brought)
 
-    monkeypatch.setattr(here.runtime.store.checks, "find_repeated_keys", counted)
+    monkeypatch.setattr(here._runtime.store.checks, "find_repeated_keys", counted)
     here.sql("UPSERT INTO t (k, v) VALUES (1, 'a'); UPSERT INTO t (k, v) VALUES (2, 'b')")
     assert asked == []
     put(here, (3, "c"), (4, "d"))
@@ -115,7 +115,7 @@ def test_a_statement_that_comes_second_is_refused(
 ) -> None:
     """Its retry finds the key."""
     one, other = two(connect, catalog_url)
-    write, late = one.runtime.store.write, [(4, "c")]
+    write, late = one._runtime.store.write, [(4, "c")]
 
     def overtaken(*given: Any) -> Any:
         made = write(*given)
@@ -123,7 +123,7 @@ def test_a_statement_that_comes_second_is_refused(
             put(other, late.pop())
         return made
 
-    monkeypatch.setattr(one.runtime.store, "write", overtaken)
+    monkeypatch.setattr(one._runtime.store, "write", overtaken)
     with pytest.raises(PreconditionFailed, match=r"\(v = 'c'\) in the rows \(k = 3\) and \(k = 4\)"):
         put(one, (3, "c"))
     assert values(one) == {1: "a", 2: "b", 4: "c"}
@@ -176,7 +176,7 @@ def test_rows_that_come_while_an_index_is_built_are_looked_at(
         "CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'a'), (2, 'b')"
     )
     # A change may also leave the index unchanged.
-    part: Any = one.runtime.store.checks if when == "find_repeated_keys" else one.runtime.store
+    part: Any = one._runtime.store.checks if when == "find_repeated_keys" else one._runtime.store
     work, late = getattr(part, when), [((3, key), (4, "d")) if key else ((1, "a"),)]
 
     def overtaken(*given: Any) -> Any:
@@ -215,7 +215,7 @@ def test_a_check_finds_a_key_in_two_rows(
     db = connect("shared", settings=ARROW)
     db.sql("CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k), INDEX by_v GLOBAL ON (v))")
     put(db, (1, "a"), (2, "b"), (3, "a"), (4, None), (5, None))
-    with db.runtime.catalog.write() as tx:  # A defect: the index becomes unique without a check.
+    with db._runtime.catalog.write() as tx:  # A defect: the index becomes unique without a check.
         info = TableInfo.of(paths.require(tx.conn, "/t"))
         definitions.alter(tx, replace(info, indexes=tuple(replace(i, unique=True) for i in info.indexes)))
     if way == "spark":

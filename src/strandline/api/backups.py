@@ -53,18 +53,18 @@ def create_collection(db: Database, statement: st.CreateBackupCollection) -> Res
     if (
         ENCRYPTION not in given
         and made.settings.storage != CLUSTER
-        and db.runtime.settings.has_repository_key
+        and db._runtime.settings.has_repository_key
     ):
         # A key is configured: refuse a repository that exists and is not encrypted. Without the check, the
         # place may be unreachable.
         with nullcontext() if check else suppress(Unavailable):
-            db.runtime.files.open_anew(made.settings.storage)
-    step = collection_ddl.create_collection(db.runtime, statement.name, made, check=check)
+            db._runtime.files.open_anew(made.settings.storage)
+    step = collection_ddl.create_collection(db._runtime, statement.name, made, check=check)
     return Result(step=step, warnings=_missing_tables(db, made))
 
 
 def _with_check(settings: Sequence[st.Setting]) -> tuple[list[st.Setting], bool]:
-    """Return settings without CHECK, which no collection keeps, and whether its place is to be checked."""
+    """Return the settings that are stored, and whether the storage is to be checked (CHECK)."""
     said = [read_boolean(CHECK, value) for name, value in settings if name == CHECK]
     if len(said) > 1:
         raise InvalidArgument(f"the setting {CHECK} is given twice", "Give each setting once.")
@@ -72,7 +72,7 @@ def _with_check(settings: Sequence[st.Setting]) -> tuple[list[st.Setting], bool]
 
 
 def _missing_tables(db: Database, collection: CollectionRecord) -> list[str]:
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         return collection_ddl.missing_tables(conn, collection)
 
 
@@ -98,17 +98,17 @@ def alter_collection(db: Database, statement: st.AlterBackupCollection) -> Resul
         return collection
 
     check = all(checked for _, checked in given.values())
-    step = collection_ddl.alter_collection(db.runtime, statement.name, change, check=check)
+    step = collection_ddl.alter_collection(db._runtime, statement.name, change, check=check)
     return Result(step=step, warnings=_missing_tables(db, CollectionRecord(tables=tuple(added))))
 
 
 def drop_collection(db: Database, statement: st.DropBackupCollection) -> Result:
     if statement.if_exists:
-        with db.runtime.catalog.read() as conn:
+        with db._runtime.catalog.read() as conn:
             if paths.find(conn, collection_path(statement.name)) is None:
                 return Result()
     request = DropCollectionRequest(collection=statement.name, purge=statement.purge)
-    operation_id = db.run_operation(DropCollection.name, request)
+    operation_id = db._operations.run(DropCollection.name, request)
     try:
         found = db.operation(operation_id).result or {}
     except StrandlineError as error:
@@ -121,9 +121,9 @@ def drop_collection(db: Database, statement: st.DropBackupCollection) -> Result:
 
 
 def about_to_drop(db: Database, statement: st.DropBackupCollection) -> DroppedCollection | None:
-    """Return what the statement would do; None if there is no such collection."""
-    runtime = db.runtime
-    with db.guard(), runtime.catalog.read() as conn:
+    """Return what DROP would do; None if there is no such collection."""
+    runtime = db._runtime
+    with db._guard(), runtime.catalog.read() as conn:
         path = paths.find(conn, collection_path(statement.name))
         if path is None:
             return None
@@ -131,8 +131,8 @@ def about_to_drop(db: Database, statement: st.DropBackupCollection) -> DroppedCo
 
 
 def undrop_collection(db: Database, statement: st.UndropBackupCollection) -> Result:
-    found, step = undrop(db.runtime, statement.name, statement.as_name)
-    with db.runtime.catalog.read() as conn:
+    found, step = undrop(db._runtime, statement.name, statement.as_name)
+    with db._runtime.catalog.read() as conn:
         count = len(paths.backups(conn, found))
     is_incremental = found.record(CollectionRecord).settings.incremental
     ended = "full: its streams ended when it was dropped" if is_incremental and count else "full"
@@ -160,10 +160,10 @@ def compact(db: Database, statement: st.CompactBackups) -> Result:
 
 
 def build_request(db: Database, statement: st.Statement) -> tuple[str, Any]:
-    """Return which kind of operation a statement asks for, and the request."""
+    """Return the kind of operation that a statement starts, and its request."""
     match statement:
         case st.Backup():
-            limits = limits_of(StatementOptions("BACKUP", statement.settings, LIMITS), db.runtime.limits)
+            limits = limits_of(StatementOptions("BACKUP", statement.settings, LIMITS), db._runtime.limits)
             request = CollectionRequest(collection=statement.collection, limits=limits)
             if statement.or_full and (because := _damage(db, statement.collection)) is not None:
                 return "backup", replace(request, because=because)
@@ -175,10 +175,10 @@ def build_request(db: Database, statement: st.Statement) -> tuple[str, Any]:
                 backup=statement.backup,
                 url=repository_of(statement.url),
                 encryption=options.boolean(ENCRYPTION),
-                limits=limits_of(options, db.runtime.limits),
+                limits=limits_of(options, db._runtime.limits),
             )
         case st.CompactBackups(collection=collection, backup=backup):
-            limits = limits_of(StatementOptions("COMPACT", statement.settings, LIMITS), db.runtime.limits)
+            limits = limits_of(StatementOptions("COMPACT", statement.settings, LIMITS), db._runtime.limits)
             if statement.increments:
                 return "merge increments", MergeRequest(
                     collection=collection, backup=backup, first=statement.first, limits=limits
@@ -188,12 +188,12 @@ def build_request(db: Database, statement: st.Statement) -> tuple[str, Any]:
 
 
 def _damage(db: Database, collection: str) -> str | None:
-    with db.guard(), db.runtime.catalog.read() as conn:
+    with db._guard(), db._runtime.catalog.read() as conn:
         return full_because(conn, collection)
 
 
 def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Result:
-    """Return what was found in the repository, backup by backup."""
+    """Attach a repository; return a row for each backup that it has."""
     options = StatementOptions("ATTACH", statement.settings, ("TAKE_OVER", ENCRYPTION, REPOSITORY))
     repository = options.get(REPOSITORY)
     expected = Expected(
@@ -202,7 +202,7 @@ def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Res
     )
     root = repository_of(statement.url)
     step, found = attach(
-        db.runtime, statement.name, root, expected, take_over=options.boolean("TAKE_OVER") or False
+        db._runtime, statement.name, root, expected, take_over=options.boolean("TAKE_OVER") or False
     )
     rows = [
         (
@@ -219,16 +219,16 @@ def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Res
 
 def collection_in(db: Database, url: str, expected: Expected) -> str:
     """Return the name of the collection whose backups a repository holds."""
-    with db.guard():
-        return name_in(db.runtime, repository_of(url), expected)
+    with db._guard():
+        return name_in(db._runtime, repository_of(url), expected)
 
 
 def restore(db: Database, statement: st.Restore) -> Result:
-    return _operation(db, "restore", restore_request(statement, db.runtime.limits), nowait=statement.nowait)
+    return _operation(db, "restore", restore_request(statement, db._runtime.limits), nowait=statement.nowait)
 
 
 def verify(db: Database, statement: st.Verify) -> Result:
-    """Return how each backup was found; and what is wrong with none of them but with their repository."""
+    """Return a row for each backup, and one for each problem of the repository itself."""
     given = verify_settings(statement.settings)
     report = db.verify(statement.collection, at=statement.at_backup, **given)
     rows: list[tuple[Any, ...]] = [
@@ -243,7 +243,7 @@ def verify(db: Database, statement: st.Verify) -> Result:
 
 
 def repair(db: Database, statement: st.Repair) -> Result:
-    """Return what became of each damaged object; and of which backups nothing else can be healed."""
+    """Return a row for each damaged object, and one for each backup that cannot be repaired."""
     report = db.repair(statement.collection, source=statement.url)
     rows: list[tuple[Any, ...]] = [
         (o.object, o.backup, o.bytes, o.healed_from is not None, o.healed_from or o.problem)
@@ -259,5 +259,5 @@ def repair(db: Database, statement: st.Repair) -> Result:
 
 
 def _operation(db: Database, kind: str, request: Record, *, nowait: bool = False) -> Result:
-    operation_id = db.start(kind, request) if nowait else db.run_operation(kind, request)
+    operation_id = db._operations.start(kind, request) if nowait else db._operations.run(kind, request)
     return Result(("operation_id",), [(operation_id,)], operation_id=operation_id)

@@ -75,7 +75,7 @@ class Collection:
 
     def info(self) -> CollectionInfo:
         """Return the definition of the collection."""
-        with self._database.guard(), self._database.runtime.catalog.read() as conn:
+        with self._database._guard(), self._database._runtime.catalog.read() as conn:
             path = require_collection(conn, self.name)
             return collection_info(path, len(paths.backups(conn, path, most=0)))
 
@@ -129,12 +129,12 @@ class Collection:
 
     def backups(self) -> list[BackupInfo]:
         """Return the finished backups, oldest first."""
-        with self._database.guard(), self._database.runtime.catalog.read() as conn:
+        with self._database._guard(), self._database._runtime.catalog.read() as conn:
             return [backup_info(record) for record in backup_records(conn, self._path(conn))]
 
     def backup_info(self, name: str) -> BackupInfo:
         """Return one backup."""
-        with self._database.guard(), self._database.runtime.catalog.read() as conn:
+        with self._database._guard(), self._database._runtime.catalog.read() as conn:
             return backup_info(self._record(conn, name))
 
     def pin(self, name: str) -> None:
@@ -160,7 +160,7 @@ class Collection:
                 retention of the collection.
             dry_run: Decide, and remove nothing.
         """
-        with self._database.guard():
+        with self._database._guard():
             rules = parse_keep(keep) if isinstance(keep, str) else keep
         return self._remove(st.Prune(self.name, rules, not dry_run), dry_run)
 
@@ -305,9 +305,9 @@ class Collection:
         mode: Literal["reference", "copy"] = "reference",
     ) -> RestorePlan:
         """Return what ``restore`` would do with these arguments. Nothing is changed."""
-        with self._database.guard():
+        with self._database._guard():
             statement = self._restore(at, tables, into, _settings(REPLACE=replace, MODE=mode))
-            runtime = self._database.runtime
+            runtime = self._database._runtime
             return preview_restore(runtime, restore_request(statement, runtime.limits))
 
     @overload
@@ -385,7 +385,7 @@ class Collection:
 
             return _read(RestoreResult, result)
 
-        with self._database.guard():
+        with self._database._guard():
             statement = self._restore(at, tables, into, settings, nowait=not wait)
         return self._start(statement, restored)
 
@@ -412,7 +412,7 @@ class Collection:
 
     def open(self, at: str | int | datetime | None = None) -> OpenBackup:
         """Open a backup (None: the last) to read its tables in place, without restoring them."""
-        with self._database.guard(), self._database.runtime.catalog.read() as conn:
+        with self._database._guard(), self._database._runtime.catalog.read() as conn:
             found, path = parse_at(at, or_backup=True), self._path(conn)
             name = found.backup
             if name is None:
@@ -474,7 +474,7 @@ class Collection:
     def _outcome(self, result: Result, read: Callable[[Connection, str], T]) -> T:
         operation_id = str(result.operation_id)
         try:
-            with self._database.guard(), self._database.runtime.catalog.read() as conn:
+            with self._database._guard(), self._database._runtime.catalog.read() as conn:
                 return read(conn, operations.get(conn, operation_id).result or "")
         except StrandlineError as error:
             error.about(operation_id, HAPPENED, "The operation is done; only its result is not known.")
@@ -487,8 +487,8 @@ class Collection:
     def _remove(self, statement: st.DropBackup | st.Prune, dry_run: bool) -> list[Decision]:
         from strandline.api.retention import preview_removal, removal_request
 
-        with self._database.guard():
-            decisions, _ = preview_removal(self._database.runtime, removal_request(statement))
+        with self._database._guard():
+            decisions, _ = preview_removal(self._database._runtime, removal_request(statement))
         if dry_run:
             return decisions
 
@@ -519,7 +519,7 @@ def create_collection(
     **settings: Any,
 ) -> Collection:
     """Create a collection with settings by the names that SQL gives them; None: the default."""
-    with db.guard():
+    with db._guard():
         listed = None if tables is None else tuple(map(names.normalize, _require_list(tables)))
     statement = st.CreateBackupCollection(name, listed, _settings(STORAGE=_place(storage), **settings))
     for warning in run_statement(db, statement).warnings:

@@ -83,7 +83,7 @@ def connect(
     if spark is not None:
         _let_know(spark)
     database = Database(Runtime(opened, the_files, held, the_clock, spark))
-    database.note_orphans()
+    database._operations.note_orphans()
     return database
 
 

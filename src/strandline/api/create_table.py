@@ -103,11 +103,11 @@ def create_with_rows(
     Columns of ``statement`` give types; every other column gets the type that holds the values of the source.
     """
     _refuse_in_transaction(db)
-    db.note_change()
+    db._operations.note_change()
 
     def run(tx: Transaction) -> None:
         if statement.if_not_exists:
-            with db.runtime.catalog.read() as conn:
+            with db._runtime.catalog.read() as conn:
                 if ddl.table_exists(conn, statement.path):
                     return
         if isinstance(source, Query):
@@ -123,13 +123,13 @@ def create_with_rows(
             tx.write(view, "INSERT", rows)
 
     keep = source.keep if isinstance(source, CallerFrame) else lambda tx: None
-    step, changed = db.transact(run, before_abort=keep)
+    step, changed = db._transactions.change(run, before_abort=keep)
     return Result(step=step, rows_changed=changed)
 
 
 def _refuse_in_transaction(db: Database) -> None:
     """Refuse to create a table inside an open transaction, which cannot be undone for the catalog."""
-    if db.current_transaction() is not None:
+    if db._transactions.current is not None:
         raise PreconditionFailed(
             "a table cannot be created inside a transaction", "Create it before or after the transaction."
         )

@@ -14,41 +14,34 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from strandline import names
-from strandline.cancellation import Interrupted
+from strandline.api.operation_runner import OperationRunner
+from strandline.api.transactions import Transactions
 from strandline.catalog import operations, owners, paths, sessions, tables
-from strandline.catalog.conflicts import Stale
 from strandline.catalog.transactions import current_step
 from strandline.errors import (
     HAPPENED,
     InvalidArgument,
     PreconditionFailed,
     StrandlineError,
-    UnderOperation,
 )
 from strandline.runtime import Runtime
 from strandline.tables import describe
-from strandline.tables.attempts import StatementAttempts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from strandline.api.collection import Collection
     from strandline.api.create_table import Index
-    from strandline.api.operations import Operations
     from strandline.api.progress import OperationInfo
-    from strandline.api.recovery import Carrier
     from strandline.api.result import Result
     from strandline.api.status import Status
     from strandline.api.stream import Stream
     from strandline.api.table import Table
     from strandline.backups.verify.verify import VerifyReport
     from strandline.catalog.history import VersionEvent
-    from strandline.catalog.snapshots import Named
-    from strandline.operations.kind import Kind
-    from strandline.records import Record
     from strandline.sql.binding import Params
     from strandline.sql.retention_rules import Keep
     from strandline.storage.file_plan import FilePlan
@@ -56,9 +49,6 @@ if TYPE_CHECKING:
     from strandline.tables.check import CheckReport
     from strandline.tables.housekeeping import Report
     from strandline.tables.snapshot import Reader
-    from strandline.tables.transaction import Transaction
-
-T = TypeVar("T")
 
 
 class Entry(NamedTuple):
@@ -76,19 +66,17 @@ class Database:
     """
 
     def __init__(self, runtime: Runtime) -> None:
-        self.runtime = runtime
+        self._runtime = runtime
         runtime.open_backup = _open_backup
         runtime.files.expects = partial(_find_known_repository, runtime)
-        self.attempts = StatementAttempts(runtime, self._carry_on)
-        self._local = threading.local()
+        self._operations = OperationRunner(runtime)
+        self._transactions = Transactions(runtime, self._guard, self._operations)
         self._lock = threading.Lock()
-        self._operations: Operations | None = None
-        self._carrier: Carrier | None = None
         self._closed = False
         self._process = os.getpid()
 
     def __repr__(self) -> str:
-        return f"<Database {self.runtime.files.location}{' closed' if self._closed else ''}>"
+        return f"<Database {self._runtime.files.location}{' closed' if self._closed else ''}>"
 
     # --- statements ----------------------------------------------------------------------------------------
 
@@ -103,7 +91,7 @@ class Database:
                 int, float, Decimal, str, bytes, date or datetime (in UTC unless it has a zone). They never
                 become part of the text.
         """
-        with self.guard():
+        with self._guard():
             from strandline.api.execute import execute
 
             return execute(self, text, params)
@@ -137,7 +125,7 @@ class Database:
             types: types of columns that should differ from those of the data, such as ``{"id": "Uint64"}``.
             if_not_exists: leave an existing table as it is.
         """
-        with self.guard():
+        with self._guard():
             from strandline.api.create_table import create_table
 
             create_table(
@@ -152,19 +140,14 @@ class Database:
         An exception discards them. If others change the same rows meanwhile, the end of the block raises
         CONFLICT and nothing is committed. In SQL, use BEGIN, COMMIT and ROLLBACK.
         """
-        self.begin(in_block=True)
-        try:
+        with self._transactions.block():
             yield self
-        except BaseException:
-            self._end(in_block=True).abort()
-            raise
-        self.commit(in_block=True)
 
     # --- looking around ------------------------------------------------------------------------------------
 
     def ls(self, path: str = "/", depth: int | None = 1) -> list[Entry]:
         """List what is below a path by name, down to ``depth`` levels (None: all), parents first."""
-        with self.guard(), self.runtime.catalog.read() as conn:
+        with self._guard(), self._runtime.catalog.read() as conn:
             if depth is not None and (not isinstance(depth, int) or isinstance(depth, bool) or depth < 1):
                 raise InvalidArgument(
                     f"depth cannot be {depth!r}", "Give a number of levels of at least 1, or None for all."
@@ -174,7 +157,7 @@ class Database:
 
     def overview(self, path: str = "/") -> list[dict[str, Any]]:
         """List what is directly below a path, with version and state, and with rows and bytes of tables."""
-        with self.guard(), self.runtime.catalog.read() as conn:
+        with self._guard(), self._runtime.catalog.read() as conn:
             return describe.overview(conn, paths.require(conn, path))
 
     def describe(self, path: str) -> dict[str, Any]:
@@ -186,11 +169,11 @@ class Database:
         last heartbeat. The answer is always read from the catalog, without caches. Backup collections can be
         given by name instead of path, if no table has the name.
         """
-        with self.guard(), self.runtime.catalog.read() as conn:
+        with self._guard(), self._runtime.catalog.read() as conn:
             found = paths.find(conn, path)
             if found is None and "/" not in path:
                 found = paths.find(conn, f"{names.COLLECTIONS}/{path}")
-            return describe.describe(conn, found or paths.require(conn, path), self.runtime.clock.now())
+            return describe.describe(conn, found or paths.require(conn, path), self._runtime.clock.now())
 
     def files(
         self,
@@ -212,25 +195,25 @@ class Database:
             pack: a folder or a URL for small commits, which are stored in the catalog (default: they are
                 returned as Arrow tables in ``part.data``).
         """
-        with self.guard():
+        with self._guard():
             from strandline.storage import file_plan
             from strandline.storage.location import files_at, is_url
             from strandline.tables.files import files_of
             from strandline.tables.time_travel import reference
 
-            found = files_of(self.runtime, reference(names.normalize(path), at, backup))
+            found = files_of(self._runtime, reference(names.normalize(path), at, backup))
             if pack is None:
                 return found
             place = pack if is_url(pack) else os.path.abspath(os.path.expanduser(pack))
-            return file_plan.pack(found, files_at(place, self.runtime.settings))
+            return file_plan.pack(found, files_at(place, self._runtime.settings))
 
     def busy(self, path: str = "/") -> dict[str, dict[str, Any]]:
         """Return the paths directly below a path that operations work on, by name.
 
         Each has its ``state`` and its ``owner``, as in ``describe``.
         """
-        with self.guard(), self.runtime.catalog.read() as conn:
-            found = owners.busy_below(conn, paths.require(conn, path), self.runtime.clock.now())
+        with self._guard(), self._runtime.catalog.read() as conn:
+            found = owners.busy_below(conn, paths.require(conn, path), self._runtime.clock.now())
             return {name: {"state": state, "owner": asdict(owner)} for name, (state, owner) in found.items()}
 
     def versions(self, path: str) -> list[VersionEvent]:
@@ -239,7 +222,7 @@ class Database:
         Events are claims, publications, refused claims and plans with a wrong version. They are kept for
         ``version_history_seconds``.
         """
-        with self.guard(), self.runtime.catalog.read() as conn:
+        with self._guard(), self._runtime.catalog.read() as conn:
             from strandline.catalog.history import story
 
             return story(conn, path)
@@ -247,16 +230,16 @@ class Database:
     @property
     def step(self) -> int:
         """The step of the last commit."""
-        with self.guard(), self.runtime.catalog.read() as conn:
+        with self._guard(), self._runtime.catalog.read() as conn:
             return current_step(conn)
 
     @property
     def spark(self) -> SparkSession:
         """The Spark session: yours, or a new one. ``format("strandline")`` is registered with it."""
-        with self.guard():
+        with self._guard():
             from strandline.api.source.register import register_once
 
-            session = self.runtime.spark
+            session = self._runtime.spark
             register_once(session)
             return session
 
@@ -323,7 +306,7 @@ class Database:
 
     def collections(self) -> list[Collection]:
         """Return all backup collections, by name."""
-        with self.guard(), self.runtime.catalog.read() as conn:
+        with self._guard(), self._runtime.catalog.read() as conn:
             from strandline.backups.record import collections
 
             return [self.collection(path.name) for path in collections(conn)]
@@ -369,17 +352,17 @@ class Database:
                 zone), or seconds since the epoch.
             limit: only the last ``limit`` of these.
         """
-        with self.guard():
+        with self._guard():
             from strandline.api.progress import select_operations
 
-            return select_operations(self.runtime, state=state, kind=kind, since=since, limit=limit)
+            return select_operations(self._runtime, state=state, kind=kind, since=since, limit=limit)
 
     def operation(self, operation_id: str) -> OperationInfo:
         """Return one operation in its present state. Its ``shards`` and ``stages`` are read on access."""
-        with self.guard():
+        with self._guard():
             from strandline.api.progress import one_operation
 
-            return one_operation(self.runtime, operation_id)
+            return one_operation(self._runtime, operation_id)
 
     def wait(
         self,
@@ -391,35 +374,35 @@ class Database:
 
         An operation whose process has died is continued by this process.
         """
-        with self.guard():
-            return self._running.wait(operation_id, timeout, on_progress)
+        with self._guard():
+            return self._operations.loaded.wait(operation_id, timeout, on_progress)
 
     def cancel(self, operation_id: str) -> OperationInfo:
         """Cancel a running operation and undo what it has done."""
-        with self.guard():
-            return self._running.cancel(operation_id)
+        with self._guard():
+            return self._operations.loaded.cancel(operation_id)
 
     def forget(self, operation_id: str | None = None, *, failed: bool = False) -> int:
         """Remove the record of an ended operation, or with ``failed`` of all failed operations.
 
         Return the number of removed records. Tables and backups made by the operations stay.
         """
-        with self.guard():
+        with self._guard():
             if failed is (operation_id is not None):
                 raise InvalidArgument(
                     "either one operation or all failed operations can be forgotten",
                     "Give the id of an operation, or failed=True (--failed).",
                 )
             if operation_id is None:
-                with self.runtime.catalog.write() as tx:
+                with self._runtime.catalog.write() as tx:
                     return operations.forget_failed(tx)
-            self._running.engine.forget(operation_id)
+            self._operations.engine.forget(operation_id)
             return 1
 
     def resume(self) -> list[str]:
         """Continue the operations of dead processes; return their ids."""
-        with self.guard():
-            return self._running.engine.resume()
+        with self._guard():
+            return self._operations.engine.resume()
 
     def verify(
         self,
@@ -446,19 +429,19 @@ class Database:
             repair: repair damaged objects (see ``repair``), verify them again, and return the remaining
                 problems.
         """
-        with self.guard():
+        with self._guard():
             from strandline.backups.restore.dry_run import trial_request
             from strandline.backups.verify.verify import verify_backups
             from strandline.backups.verify.verify_request import VerifyRequest
 
             def try_restore(collection: str, backup: str) -> None:
-                self.run_operation("try restore", trial_request(collection, backup, self.runtime.limits))
+                self._operations.run("try restore", trial_request(collection, backup, self._runtime.limits))
 
             request = VerifyRequest.of(collection, at=at, level=level, sample=sample, again=again)
-            report = verify_backups(self.runtime, request, try_restore)
+            report = verify_backups(self._runtime, request, try_restore)
             if not repair:
                 return report
-            anew = partial(verify_backups, self.runtime, replace(request, again=False), try_restore)
+            anew = partial(verify_backups, self._runtime, replace(request, again=False), try_restore)
             repaired = self._repair(collection, None, anew)
             return report if repaired is None else repaired  # A report without problems is false.
 
@@ -474,7 +457,7 @@ class Database:
             source: URL or full path of another repository with the same objects, such as a copy. Content is
                 also taken from the warehouse and from other collections.
         """
-        with self.guard():
+        with self._guard():
             from strandline.backups.collection import repository_of
 
             root = None if source is None else repository_of(source)
@@ -492,13 +475,13 @@ class Database:
         from strandline.catalog import operations
         from strandline.records import from_text
 
-        with self.runtime.catalog.read() as conn:
+        with self._runtime.catalog.read() as conn:
             if not is_damaged(conn, collection):
                 return None
-        request = RepairRequest(collection=collection, source=source, limits=self.runtime.limits)
-        operation_id = self.run_operation(RepairBackups.name, request)
+        request = RepairRequest(collection=collection, source=source, limits=self._runtime.limits)
+        operation_id = self._operations.run(RepairBackups.name, request)
         try:
-            with self.runtime.catalog.read() as conn:
+            with self._runtime.catalog.read() as conn:
                 done = operations.get(conn, operation_id)
             report = verify()
         except StrandlineError as error:
@@ -514,7 +497,7 @@ class Database:
         Each is a list with a dict per level: ``level``, ``time``, ``restorable``, ``because``, ``problems``
         and ``verified_at``.
         """
-        with self.guard(), self.runtime.catalog.read() as conn:
+        with self._guard(), self._runtime.catalog.read() as conn:
             from strandline.backups.verify.damage import list_reports
 
             return list_reports(conn, collection)
@@ -524,30 +507,30 @@ class Database:
 
         Counters are summed over all processes. Gauges show operations, backups and streams as they are now.
         """
-        with self.guard():
+        with self._guard():
             from strandline.api.metrics_text import render
 
-            return render(self.runtime)
+            return render(self._runtime)
 
     def status(self, **thresholds: float) -> Status:
         """Return the status: up to when collections can be restored, and what needs attention.
 
         ``level`` of the result is ``fine``, ``warning`` or ``critical``. ``thresholds`` are fields of
-        ``Thresholds`` in ``strandline.api.status``.
+        ``strandline.Thresholds``.
         """
-        with self.guard():
-            from strandline.api.status import Thresholds, look
+        with self._guard():
+            from strandline.api.status import look, read_thresholds
 
-            return look(self.runtime, Thresholds.of(thresholds))
+            return look(self._runtime, read_thresholds(thresholds))
 
     # --- care ----------------------------------------------------------------------------------------------
 
     def check(self, path: str) -> CheckReport:
         """Check a table: files, order of rows, unique keys, recorded digests, and indexes."""
-        with self.guard():
+        with self._guard():
             from strandline.tables.check import check
 
-            return check(self.runtime, names.normalize(path))
+            return check(self._runtime, names.normalize(path))
 
     def maintain(self, path: str | None = None) -> Report:
         """Run housekeeping once for all tables, or for the tables at and below ``path``; return a report.
@@ -555,29 +538,29 @@ class Database:
         It continues operations of dead processes, updates asynchronous indexes, merges, compacts and collects
         garbage.
         """
-        with self.guard(), self.runtime.catalog.database.freeing_space():
+        with self._guard(), self._runtime.catalog.database.freeing_space():
             from strandline.tables import housekeeping
 
-            self._running.engine.resume()
-            return housekeeping.maintain(self.runtime, path)
+            self._operations.engine.resume()
+            return housekeeping.maintain(self._runtime, path)
 
     def compact(self, path: str) -> bool:
         """Compact a table and its indexes now. Return whether there was anything to compact."""
-        with self.guard():
+        with self._guard():
             from strandline.tables import housekeeping
 
-            return housekeeping.compact_all(self.runtime, names.normalize(path))
+            return housekeeping.compact_all(self._runtime, names.normalize(path))
 
     def collect(self) -> Report:
         """Collect garbage: unreferenced segments, and files without a commit whose writer has ended."""
-        with self.guard(), self.runtime.catalog.database.freeing_space():
+        with self._guard(), self._runtime.catalog.database.freeing_space():
             from strandline.tables import housekeeping
 
-            return housekeeping.collect_garbage(self.runtime)
+            return housekeeping.collect_garbage(self._runtime)
 
     def pin(self, name: str, step: int | None = None) -> int:
         """Keep the state at a step (default: now) readable until ``unpin(name)``; return the step."""
-        with self.guard(), self.runtime.catalog.write() as tx:
+        with self._guard(), self._runtime.catalog.write() as tx:
             names.check_name(name)
             now = current_step(tx.conn)
             wanted = now if step is None else step
@@ -595,13 +578,13 @@ class Database:
 
     def unpin(self, name: str) -> None:
         """Remove a pin, so that its step may be garbage-collected."""
-        with self.guard(), self.runtime.catalog.write() as tx:
+        with self._guard(), self._runtime.catalog.write() as tx:
             names.check_name(name)
             sessions.remove_pin(tx, name)
 
     def pins(self) -> dict[str, int]:
         """Return the steps of all pins by name."""
-        with self.guard(), self.runtime.catalog.read() as conn:
+        with self._guard(), self._runtime.catalog.read() as conn:
             return sessions.list_named_pins(conn)
 
     def close(self) -> None:
@@ -614,16 +597,12 @@ class Database:
         with self._lock:
             if self._closed:
                 return
-        with self.guard():
-            if self.current_transaction() is not None and not self._local.in_block:
-                self.rollback()
-            if self._operations is not None:
-                self._operations.close()
-            if self._carrier is not None:
-                self._carrier.stop()
+        with self._guard():
+            self._transactions.close()
+            self._operations.close()
             self._closed = True
-            self.runtime.session.close()
-            self.runtime.catalog.close()
+            self._runtime.session.close()
+            self._runtime.catalog.close()
 
     def __enter__(self) -> Database:
         return self
@@ -633,172 +612,19 @@ class Database:
 
     # --- for the modules of this package -------------------------------------------------------------------
 
-    @property
-    def _running(self) -> Operations:
-        with self._lock:
-            if self._operations is None:
-                from strandline.api.operations import Operations
-
-                self._operations = Operations(self.runtime)
-            return self._operations
-
-    def start(self, kind: str, request: Record) -> str:
-        """Start an operation in the background; return its id."""
-        self.note_change()
-        return self._running.start(kind, request)
-
-    def kind(self, name: str) -> Kind[Any, Any, Any]:
-        """Return the implementation of a kind of operations."""
-        return self._running.engine.transitions.kind_of(name)
-
-    def run_operation(self, kind: str, request: Record) -> str:
-        """Run an operation to its end; return its id."""
-        self.note_change()
-        return self._running.engine.execute(kind, request)
-
-    def attend(
+    def _attend(
         self, operation_id: str, on_progress: Callable[[OperationInfo], None] | None = None
     ) -> OperationInfo:
         """Wait for an operation that this process has started in the background."""
-        with self.guard():
-            return self._running.attend(operation_id, on_progress)
-
-    def let_go(self) -> None:
-        """Stop working on operations at once, so that another process continues them after ``close``."""
-        self._running.engine.let_go()
-
-    def note_change(self) -> None:
-        """Start to resume operations of dead processes in the background: this process changes things."""
-        if self._carrier is None:
-            from strandline.api.recovery import Carrier
-
-            with self._lock:
-                if self._carrier is None:
-                    self._carrier = Carrier(self.runtime, lambda: self._running)
-
-    def note_orphans(self) -> None:
-        """Start to resume operations in the background if dead processes have left any."""
-        with self.runtime.catalog.read() as conn:
-            found = owners.orphans(conn, self.runtime.clock.now())
-        if found:
-            self.note_change()
-
-    def _carry_on(self, operation_id: str | None) -> bool:
-        if operation_id is None or self.current_transaction() is not None:
-            return False
-        return self._running.engine.carry_on(operation_id)
-
-    def _begin(self, named: Sequence[Named] = ()) -> Transaction:
-        from strandline.tables.transaction import Transaction
-
-        return Transaction(self.runtime, named)
-
-    def begin(self, *, in_block: bool = False) -> None:
-        """Open a transaction of this thread. ``in_block``: only the end of a ``with`` block ends it."""
-        with self.guard():
-            if self.current_transaction() is not None:
-                raise PreconditionFailed(
-                    "a transaction is already open in this thread",
-                    "Transactions cannot be nested; finish that one first.",
-                )
-            tx = self._begin()
-            tx.snapshot.take()
-            self._local.transaction, self._local.in_block = tx, in_block
-
-    def commit(self, *, in_block: bool = False) -> tuple[int | None, int]:
-        """Commit the open transaction; return its step (None if nothing changed) and the rows changed.
-
-        The transaction has ended even if this fails.
-        """
-        with self.guard():
-            tx = self._end(in_block=in_block)
-            try:
-                with self.attempts.once(tx.snapshot.mark):
-                    return tx.commit(), tx.rows_changed
-            except (Exception, Interrupted):  # Another interruption may come after the commit.
-                tx.abort()
-                raise
-
-    def rollback(self) -> None:
-        """Discard the changes of the open transaction."""
-        with self.guard():
-            self._end(in_block=False).abort()
-
-    def _end(self, *, in_block: bool) -> Transaction:
-        tx = self.current_transaction()
-        if tx is None:
-            raise PreconditionFailed("no transaction is open", "Open one with BEGIN.")
-        if self._local.in_block != in_block:
-            raise PreconditionFailed(
-                "this transaction ends with the block of db.transaction()",
-                "Leave the block to commit it, or raise an exception to discard it.",
-            )
-        self._local.transaction = None
-        return tx
-
-    def current_transaction(self) -> Transaction | None:
-        return getattr(self._local, "transaction", None)
-
-    def transact(
-        self,
-        run: Callable[[Transaction], None],
-        named: Sequence[Named] = (),
-        before_abort: Callable[[Transaction], None] = lambda tx: None,
-    ) -> tuple[int | None, int]:
-        """Run changes in the open transaction, or in a new one that is retried when it is stale.
-
-        Args:
-            run: makes the changes.
-            named: the tables that it uses, to be read at once.
-            before_abort: called before the files of a stale transaction are removed.
-
-        Return the step of the commit (None inside an open transaction, or if nothing changed) and the number
-        of rows changed.
-        """
-        open_one = self.current_transaction()
-        if open_one is not None:
-            before = open_one.rows_changed
-            with self.attempts.once(open_one.snapshot.mark), open_one.savepoint():
-                run(open_one)
-            return None, open_one.rows_changed - before
-
-        def attempt() -> tuple[int | None, int]:
-            tx = self._begin(named)
-            try:
-                run(tx)
-                return tx.commit(), tx.rows_changed
-            except (Stale, UnderOperation):
-                with contextlib.ExitStack() as at_the_end:
-                    at_the_end.callback(tx.abort)
-                    before_abort(tx)
-                raise
-            except (Exception, Interrupted):
-                tx.abort()
-                raise
-
-        done = self.attempts.run(attempt)
-        self.note_change()
-        return done
-
-    def look(self, run: Callable[[Reader], T], named: Sequence[Named] = ()) -> T:
-        """Read in the open transaction, or from a new snapshot, with retries when it is stale.
-
-        ``named``: the tables that ``run`` uses, to be read at once.
-        """
-        from strandline.tables.snapshot import Reader, Snapshot
-
-        open_one = self.current_transaction()
-        if open_one is not None:
-            with self.attempts.once(open_one.snapshot.mark):
-                return run(open_one)
-        return self.attempts.run(lambda: run(Reader(self.runtime, Snapshot(self.runtime, named=named))))
+        with self._guard():
+            return self._operations.loaded.attend(operation_id, on_progress)
 
     @property
     def _is_inherited(self) -> bool:
         """Whether this process was forked from the one that connected, which owns everything here."""
         return os.getpid() != self._process
 
-    def guard(self) -> AbstractContextManager[None]:
+    def _guard(self) -> AbstractContextManager[None]:
         """Wrap each public call: refuse forked processes, and translate all errors to Strandline's."""
         if self._is_inherited:
             raise PreconditionFailed(
@@ -807,7 +633,7 @@ class Database:
             )
         if self._closed:
             raise PreconditionFailed("the database is closed", "Connect again.")
-        return self.attempts.call()
+        return self._transactions.attempts.call()
 
 
 def _find_known_repository(runtime: Runtime, root: str) -> Expected | None:

@@ -20,13 +20,13 @@ def create_table(db: Database, statement: st.CreateTable) -> Result:
         from strandline.api.create_table import create_with_rows  # Imported late: only rows need Arrow.
 
         return create_with_rows(db, statement, statement.source)
-    return Result(step=ddl.create_table(db.runtime, statement))
+    return Result(step=ddl.create_table(db._runtime, statement))
 
 
 def alter_table(db: Database, statement: st.AlterTable) -> Result:
     match statement.actions:
         case (st.RenameTable() as action,):
-            return Result(step=rename_table(db.runtime, statement.path, action.to))
+            return Result(step=rename_table(db._runtime, statement.path, action.to))
         case (st.AddChangefeed() as action,):
             names.check_place(statement.path)
             stream.add_changefeed(db, statement.path, action)
@@ -39,12 +39,12 @@ def alter_table(db: Database, statement: st.AlterTable) -> Result:
             names.check_no_backup(statement.path)
             stream.drop_changefeed(db, statement.path, action.name)
             return Result()
-    return Result(step=ddl.alter_table(db.runtime, statement))
+    return Result(step=ddl.alter_table(db._runtime, statement))
 
 
 def drop_table(db: Database, statement: st.DropTable) -> Result:
-    return Result(step=ddl.drop_table(db.runtime, statement))
+    return Result(step=ddl.drop_table(db._runtime, statement))
 
 
 def undrop_table(db: Database, statement: st.UndropTable) -> Result:
-    return Result(step=ddl.undrop_table(db.runtime, statement))
+    return Result(step=ddl.undrop_table(db._runtime, statement))

@@ -79,7 +79,7 @@ def execute(db: Database, text: str, params: Params = None) -> Result:
 
 def run_statement(db: Database, statement: st.Statement) -> Result:
     """Run a statement that is not read from a text."""
-    with db.guard():
+    with db._guard():
         return run(db, [statement])
 
 
@@ -90,11 +90,11 @@ def run(db: Database, statements: Sequence[st.Statement]) -> Result:
     try:
         for group in groups(statements):
             result = _run(db, group)
-            begun = isinstance(group[0], st.Begin) or (begun and db.current_transaction() is not None)
+            begun = isinstance(group[0], st.Begin) or (begun and db._transactions.current is not None)
     except BaseException:
         # A transaction that began in the same text is rolled back with it.
-        if begun and db.current_transaction() is not None:
-            db.rollback()
+        if begun and db._transactions.current is not None:
+            db._transactions.rollback()
         raise
     return result
 
@@ -117,17 +117,17 @@ def _run(db: Database, group: list[st.Statement]) -> Result:
     if handler is None:
         raise Unsupported(f"{type(statement).__name__} cannot be run")
     module, _, name = handler.partition(".")
-    if module in _CHANGE_WHAT_EXISTS and db.current_transaction() is not None:
+    if module in _CHANGE_WHAT_EXISTS and db._transactions.current is not None:
         raise PreconditionFailed(
             "only statements that read or change rows can be part of a transaction",
             "Run this statement before or after the transaction.",
         )
     if module in _CHANGE_WHAT_EXISTS:
-        db.note_change()
+        db._operations.note_change()
     run = getattr(importlib.import_module(f"strandline.api.{module}"), name)
     is_freeing = isinstance(statement, _FREE_SPACE)
-    with db.runtime.catalog.database.freeing_space() if is_freeing else nullcontext():
-        result: Result = db.attempts.unblock(lambda: run(db, statement))
+    with db._runtime.catalog.database.freeing_space() if is_freeing else nullcontext():
+        result: Result = db._transactions.attempts.unblock(lambda: run(db, statement))
     return result
 
 
@@ -140,5 +140,5 @@ def _change(db: Database, statements: Sequence[st.Change]) -> Result:
             write.execute(tx, statement)
 
     named = [table for statement in statements for table in write.tables_of_statement(statement)]
-    step, rows = db.transact(run, named)
+    step, rows = db._transactions.change(run, named)
     return Result(step=step, rows_changed=rows)

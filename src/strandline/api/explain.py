@@ -37,7 +37,9 @@ def _change(db: Database, statement: st.Change) -> Result:
     from strandline.tables.explain import Step
     from strandline.tables.explain_changes import explain_change
 
-    found = db.look(lambda reader: explain_change(reader, statement), write.tables_of_statement(statement))
+    found = db._transactions.read(
+        lambda reader: explain_change(reader, statement), write.tables_of_statement(statement)
+    )
     return Result(Step._fields, found)
 
 
@@ -47,7 +49,7 @@ def _export(db: Database, statement: st.Export) -> Result:
 
     target = target_of(db, statement)
     target.check()
-    found = db.look(
+    found = db._transactions.read(
         lambda reader: explain.explain(reader, statement.query), read.tables_of_query(statement.query)
     )
     what = f"{target.format} {'file' if target.is_file else 'table' if target.is_lake else 'folder'}"
@@ -60,7 +62,7 @@ def _restore(db: Database, statement: st.Restore) -> Result:
     from strandline.api.backup_info import preview_restore
     from strandline.backups.restore.restore_request import restore_request
 
-    plan = preview_restore(db.runtime, restore_request(statement, db.runtime.limits))
+    plan = preview_restore(db._runtime, restore_request(statement, db._runtime.limits))
     return Result(_COLUMNS, plan.steps)
 
 
@@ -71,9 +73,9 @@ def _operation(db: Database, statement: st.Statement) -> Result:
 
     kind, request = build_request(db, statement)
     try:
-        return Result(_COLUMNS, explain(db.runtime, db.kind(kind), request))
+        return Result(_COLUMNS, explain(db._runtime, db._operations.kind(kind), request))
     except FullNeeded as error:
         if not (isinstance(statement, st.Backup) and statement.or_full):
             raise
         request = replace(request, because=error.message)
-        return Result(_COLUMNS, explain(db.runtime, db.kind("backup"), request))
+        return Result(_COLUMNS, explain(db._runtime, db._operations.kind("backup"), request))

@@ -52,7 +52,7 @@ def target_of(db: Database, statement: st.Export) -> ExportTarget:
         place=statement.place,
         kind=kind,  # type: ignore[arg-type]
         overwrite=options.boolean("OVERWRITE") or False,
-        settings=db.runtime.settings,
+        settings=db._runtime.settings,
     )
 
 
@@ -71,7 +71,7 @@ def _rows(db: Database, statement: st.Export) -> pa.RecordBatchReader:
     reader = select(db, st.Select(statement.query)).to_reader(BATCH_ROWS)
     if statement.table is None:
         return reader
-    schema = describe_columns(db.runtime, statement.table)
+    schema = describe_columns(db._runtime, statement.table)
     known = [column for column in schema.columns if column.name in reader.schema.names]
     told = {
         KEY: json.dumps(schema.key),
@@ -82,7 +82,7 @@ def _rows(db: Database, statement: st.Export) -> pa.RecordBatchReader:
 
 def _refuse_inside(db: Database, place: str) -> None:
     """Refuse a place inside the warehouse, which has only files that the catalog knows."""
-    own = db.runtime.files.own
+    own = db._runtime.files.own
     inside = (
         os.path.realpath(os.path.expanduser(place)).startswith(f"{own.location}{os.sep}")
         if isinstance(own, LocalFiles) and not is_url(place)

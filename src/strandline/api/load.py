@@ -58,11 +58,11 @@ def load(
 
     On failure nothing is written, and a created table is dropped again.
     """
-    with db.guard():
+    with db._guard():
         path, wanted = names.normalize(path), wanted or NewTable()
         incoming = open_source(source)
         before = _rows(db, path)
-        is_spread = db.runtime.store.spread(incoming)
+        is_spread = db._runtime.store.spread(incoming)
         created = before is None
         if created:
             _create(db, path, incoming, wanted)
@@ -92,7 +92,7 @@ def _rows(db: Database, path: str) -> int | None:
 
 
 def _target(db: Database, path: str) -> tuple[int, TableSchema]:
-    view = Transaction(db.runtime, [Named(path, writes=True)]).writable(path)
+    view = Transaction(db._runtime, [Named(path, writes=True)]).writable(path)
     return view.info.id, view.info.schema
 
 
@@ -154,7 +154,7 @@ def _write_spread(db: Database, path: str, mode: Mode, incoming: Incoming) -> tu
     _, schema = _target(db, path)
     columns = _match_columns(incoming.names(schema.names), schema, path)
     types, not_null = _needed(columns, schema)
-    frame = db.runtime.store.external_frame(incoming, types, not_null)
+    frame = db._runtime.store.external_frame(incoming, types, not_null)
     table = db.table(path)
     write = {"UPSERT": table.upsert, "INSERT": table.insert, "REPLACE": table.replace}[mode]
     return None, write(frame.toDF(*columns.values()))
@@ -172,8 +172,8 @@ def _write(db: Database, path: str, mode: Mode, incoming: Incoming) -> tuple[int
     columns = _match_columns(incoming.names(schema.names), schema, path)
     types, not_null = _needed(columns, schema)
     staging = Staging(
-        files=db.runtime.files.own,
-        folder=fresh_folder(db.runtime.clock.now()),
+        files=db._runtime.files.own,
+        folder=fresh_folder(db._runtime.clock.now()),
         schema=TableSchema(tuple(schema[name] for name in columns.values()), schema.key),
         mode=mode,
     )

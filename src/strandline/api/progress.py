@@ -80,29 +80,30 @@ class OperationInfo:
         """Whether the operation is done, failed or cancelled."""
         return self.ended is not None
 
-    @staticmethod
-    def of(operation: OperationRow, now: float) -> OperationInfo:
-        what = f"what is recorded of operation {operation.id}"
-        progress = records.to_plain(operation.progress, what)
-        # Some parts are added later. Use the expected number, so that the percentage does not fall.
-        coming = max(operation.parts, progress.pop("parts", None) or 0, 1)
-        is_done = operation.state == "done"
-        percent = 100.0 if is_done else min(99.0, 100.0 * operation.parts_done / coming)
-        return OperationInfo(
-            id=operation.id,
-            kind=operation.kind,
-            state=operation.state,
-            percent=round(percent, 1),
-            parts_done=operation.parts_done,
-            parts=operation.parts,
-            progress=progress,
-            request=records.to_plain(operation.request, what),
-            result=None if operation.result is None else records.to_plain(operation.result, what),
-            error=None if operation.error is None else records.to_plain(operation.error, what),
-            created=operation.created,
-            ended=operation.ended,
-            seconds_left=None if operation.ended is not None else _seconds_left(operation, progress, now),
-        )
+
+def build_info(operation: OperationRow, now: float) -> OperationInfo:
+    """Build the public description of an operation from its row in the catalog."""
+    what = f"what is recorded of operation {operation.id}"
+    progress = records.to_plain(operation.progress, what)
+    # Some parts are added later. Use the expected number, so that the percentage does not fall.
+    coming = max(operation.parts, progress.pop("parts", None) or 0, 1)
+    is_done = operation.state == "done"
+    percent = 100.0 if is_done else min(99.0, 100.0 * operation.parts_done / coming)
+    return OperationInfo(
+        id=operation.id,
+        kind=operation.kind,
+        state=operation.state,
+        percent=round(percent, 1),
+        parts_done=operation.parts_done,
+        parts=operation.parts,
+        progress=progress,
+        request=records.to_plain(operation.request, what),
+        result=None if operation.result is None else records.to_plain(operation.result, what),
+        error=None if operation.error is None else records.to_plain(operation.error, what),
+        created=operation.created,
+        ended=operation.ended,
+        seconds_left=None if operation.ended is not None else _seconds_left(operation, progress, now),
+    )
 
 
 def _seconds_left(operation: OperationRow, progress: dict[str, Any], now: float) -> float | None:
@@ -203,10 +204,10 @@ def one_operation(runtime: Runtime, operation_id: str) -> OperationInfo:
         found = operations.get(conn, operation_id, counted=True)
         slow = slowest(conn, found)
         owner = None if found.is_over else owners(conn, [found.id], now).get(found.id)
-    info = replace(OperationInfo.of(found, now), owner=owner, slowest=slow)
+    info = replace(build_info(found, now), owner=owner, slowest=slow)
     return info._from(runtime, found)
 
 
 def info_of(runtime: Runtime, operation: OperationRow) -> OperationInfo:
     """Return the state of an operation, from which shards and stages can be read."""
-    return OperationInfo.of(operation, runtime.clock.now())._from(runtime, operation)
+    return build_info(operation, runtime.clock.now())._from(runtime, operation)

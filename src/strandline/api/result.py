@@ -47,7 +47,7 @@ class Result(Tabular):
 
     ``step`` is the step of the commit (None if nothing was changed), ``rows_changed`` the number of changed
     rows, and ``operation_id`` the id of a BACKUP or RESTORE. ``warnings`` describe likely mistakes.
-    ``names``, ``values``, ``types``, ``frame`` and ``guard`` are internal: use ``columns``, ``rows()``,
+    ``names``, ``values`` and ``types`` are internal: use ``columns``, ``rows()``,
     ``df`` and the Arrow methods.
     """
 
@@ -58,8 +58,8 @@ class Result(Tabular):
     operation_id: str | None = field(default=None, kw_only=True)
     warnings: Sequence[str] = field(default=(), kw_only=True)
     types: Sequence[Type] | None = field(default=None, kw_only=True)
-    frame: Callable[[], DataFrame] | None = field(default=None, kw_only=True)
-    guard: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, kw_only=True)
+    _frame: Callable[[], DataFrame] | None = field(default=None, kw_only=True)
+    _guard: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, kw_only=True)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ class Result(Tabular):
         """Return the rows as a stream of batches for one thread, with bounded memory."""
         from strandline.api.result_tables import reader_of
 
-        return reader_of(self._tables, batch_rows, self.guard)
+        return reader_of(self._tables, batch_rows, self._guard)
 
     def to_arrow(self) -> pa.Table:
         """Return the rows as an Arrow table. The types do not depend on the rows."""
@@ -99,9 +99,9 @@ class Result(Tabular):
     @cached_property
     def df(self) -> DataFrame:
         """The rows as a Spark DataFrame. Its own ``collect()`` returns naive datetimes in local time."""
-        if self.frame is None:
+        if self._frame is None:
             raise PreconditionFailed("this statement has no rows for a DataFrame", "Use .df of a SELECT.")
-        return self.frame()
+        return self._frame()
 
     def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
         """Return the rows as plain tuples. With ``limit``, compute and return only the first ones."""
@@ -144,7 +144,7 @@ class SparkResult(Result):
         return False
 
     def to_arrow(self) -> pa.Table:
-        with self.guard():
+        with self._guard():
             return self._batches.whole()
 
     @property
@@ -184,7 +184,7 @@ class StreamedResult(SparkResult):
         return self.scan
 
     def to_arrow(self) -> pa.Table:
-        with self.guard():
+        with self._guard():
             return self.to_reader().read_all()
 
     def _rows(self, limit: int | None) -> list[tuple[Any, ...]]:
@@ -193,4 +193,4 @@ class StreamedResult(SparkResult):
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         from strandline.api.result_tables import guard_each, rows_of
 
-        yield from rows_of(guard_each(self.scan, self.guard))
+        yield from rows_of(guard_each(self.scan, self._guard))

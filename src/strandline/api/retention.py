@@ -34,16 +34,16 @@ def removal_request(statement: st.DropBackup | st.Prune) -> DropRequest:
 
 
 def pin(db: Database, statement: st.PinBackup) -> Result:
-    catalog = db.runtime.catalog
+    catalog = db._runtime.catalog
     step = set_pinned(catalog, statement.collection, statement.backup, pinned=statement.pinned)
     return Result(step=step)
 
 
 def _remove(db: Database, request: DropRequest, *, confirm: bool) -> Result:
     if confirm:
-        operation_id = db.run_operation(DropBackups.name, request)
+        operation_id = db._operations.run(DropBackups.name, request)
         return Result(("operation_id",), [(operation_id,)], operation_id=operation_id)
-    decisions, freed = preview_removal(db.runtime, request)
+    decisions, freed = preview_removal(db._runtime, request)
     rows: list[tuple[str, str, str, int | None]] = [
         ("keep" if d.keep else "remove", d.backup, ", ".join(d.reasons), d.bytes) for d in decisions
     ]

@@ -52,7 +52,7 @@ class Scan(Tabular):
 
     def to_reader(self, batch_rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
         """Return the rows at this moment as a stream of batches for one thread, with bounded memory."""
-        return reader_of(self._plan(), batch_rows, self._database.guard)
+        return reader_of(self._plan(), batch_rows, self._database._guard)
 
     @property
     def df(self) -> DataFrame:
@@ -61,7 +61,7 @@ class Scan(Tabular):
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """Yield the rows as plain tuples, with bounded memory."""
-        yield from rows_of(guard_each(self._plan(), self._database.guard))
+        yield from rows_of(guard_each(self._plan(), self._database._guard))
 
     def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
         """Return the rows as plain tuples; with ``limit``, at most that many of them."""
@@ -88,15 +88,15 @@ class Scan(Tabular):
 
     def _look(self, run: Callable[[Reader], T]) -> T:
         ref = self._table
-        with self._database.guard():
-            return self._database.look(run, [Named(ref.path, ref.index)] if ref.is_now else [])
+        with self._database._guard():
+            return self._database._transactions.read(run, [Named(ref.path, ref.index)] if ref.is_now else [])
 
 
 def scan(
     database: Database, ref: TableRef, columns: Sequence[str] | None, where: str | None, params: Any
 ) -> Scan:
     """Return a scan of ``columns`` (None: all) of the rows that satisfy a condition."""
-    with database.guard():
+    with database._guard():
         if isinstance(columns, str) or not all(isinstance(name, str) for name in columns or ()):
             raise InvalidArgument("columns are a list of names", "Write columns=['k', 'v'].")
         condition = None if where is None else parse_expression(where, params)

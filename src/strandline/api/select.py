@@ -15,31 +15,31 @@ if TYPE_CHECKING:
 
 
 def select(db: Database, statement: st.Select) -> Result:
-    found = db.look(
+    found = db._transactions.read(
         lambda reader: read.select(reader, statement.query), read.tables_of_query(statement.query)
     )
     if found.rows is not None:
-        return Result(found.columns, found.rows, types=found.types, frame=found.frame, guard=db.guard)
+        return Result(found.columns, found.rows, types=found.types, _frame=found.frame, _guard=db._guard)
     if found.scan is not None:
-        return StreamedResult(frame=found.frame, scan=found.scan, guard=db.guard)
-    return SparkResult(frame=found.frame, guard=db.guard)
+        return StreamedResult(_frame=found.frame, scan=found.scan, _guard=db._guard)
+    return SparkResult(_frame=found.frame, _guard=db._guard)
 
 
 def explain(db: Database, statement: st.Explain) -> Result:
     """Return Strandline's plan of a query, or with a mode such as FORMATTED, Spark's plan."""
     if not statement.mode:
-        steps = db.look(
+        steps = db._transactions.read(
             lambda reader: plan.explain(reader, statement.query), read.tables_of_query(statement.query)
         )
         return Result(plan.Step._fields, steps)
-    frame = db.look(
+    frame = db._transactions.read(
         lambda reader: read.query_frame(reader, statement.query, f"EXPLAIN {statement.mode} "),
         read.tables_of_query(statement.query),
     )
-    return SparkResult(frame=lambda: frame)
+    return SparkResult(_frame=lambda: frame)
 
 
 def check_table(db: Database, statement: st.CheckTable) -> Result:
-    problems = check(db.runtime, statement.path).problems
+    problems = check(db._runtime, statement.path).problems
     rows = [(p.kind, p.path, p.message, [str(k) for k in p.keys]) for p in problems]
     return Result(("problem", "path", "message", "keys"), rows)

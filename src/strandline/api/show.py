@@ -86,16 +86,16 @@ def versions(db: Database, statement: st.ShowVersions) -> Result:
 
 
 def warehouse(db: Database, statement: st.ShowWarehouse) -> Result:
-    with db.runtime.catalog.read() as conn:
-        present = asdict(settings_at(conn, db.runtime.clock.now()))
+    with db._runtime.catalog.read() as conn:
+        present = asdict(settings_at(conn, db._runtime.clock.now()))
         stored = read_stored_settings(conn)
     rows = [(name.upper(), present[name], "warehouse" if name in stored else "default") for name in SHARED]
     return Result(("setting", "value", "source"), rows)
 
 
 def bin_(db: Database, statement: st.ShowBin) -> Result:
-    with db.runtime.catalog.read() as conn:
-        seconds = settings_at(conn, db.runtime.clock.now()).bin_seconds
+    with db._runtime.catalog.read() as conn:
+        seconds = settings_at(conn, db._runtime.clock.now()).bin_seconds
         rows = [
             (
                 entry.dropped.path if entry.dropped.type == "table" else entry.root.name,
@@ -111,7 +111,7 @@ def bin_(db: Database, statement: st.ShowBin) -> Result:
 
 
 def create_table(db: Database, statement: st.ShowCreateTable) -> Result:
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         return Result(("statement",), [(_create_statement(paths.require(conn, statement.path, "table")),)])
 
 
@@ -121,7 +121,7 @@ def describe(db: Database, statement: st.Describe) -> Result:
 
 
 def tables(db: Database, statement: st.ShowTables) -> Result:
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         listed = paths.user_tables(conn, paths.require(conn, statement.path))
     return Result(("path", "version"), [(table.path, table.version) for table in listed])
 
@@ -144,7 +144,7 @@ def _create_statement(row: Path) -> str:
 
 def backup_collections(db: Database, statement: st.ShowBackupCollections) -> Result:
     rows = []
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         for path in collections(conn):
             collection = path.record(CollectionRecord)
             members = "DATABASE" if collection.tables is None else ", ".join(collection.tables)
@@ -158,7 +158,7 @@ def backup_collections(db: Database, statement: st.ShowBackupCollections) -> Res
 
 
 def create_backup_collection(db: Database, statement: st.ShowCreateBackupCollection) -> Result:
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         row = require_collection(conn, statement.name)
     return Result(("statement",), [(_create_collection_statement(row.name, row.record(CollectionRecord)),)])
 
@@ -181,7 +181,7 @@ def _create_collection_statement(name: str, collection: CollectionRecord) -> str
 
 def backups(db: Database, statement: st.ShowBackups) -> Result:
     rows: list[tuple[Any, ...]] = []
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         found = paths.children(conn, require_collection(conn, statement.collection))
     for path in found:
         if path.state == "creating":

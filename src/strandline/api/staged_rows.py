@@ -49,4 +49,4 @@ class StagedWrite:
             before(tx, view)
             tx.write_staged(view, self.staging.mode, schema, staged)
 
-        return db.transact(run, [Named(self.path, writes=True)])[0]
+        return db._transactions.change(run, [Named(self.path, writes=True)])[0]

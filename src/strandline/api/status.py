@@ -51,20 +51,19 @@ class Thresholds:
     stream_warning: float = DAY
     """Age of the oldest change that the reader of a changefeed has not committed."""
 
-    @staticmethod
-    def of(given: Mapping[str, float]) -> Thresholds:
-        known = [field.name for field in fields(Thresholds)]
-        for name, value in given.items():
-            if name not in known:
-                raise InvalidArgument(
-                    f"unknown threshold {name!r}",
-                    names.did_you_mean(name, known) or f"Known thresholds: {', '.join(known)}.",
-                )
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-                raise InvalidArgument(
-                    f"the threshold {name} cannot be {value!r}", "Give a number of at least 0."
-                )
-        return Thresholds(**given)
+
+def read_thresholds(given: Mapping[str, float]) -> Thresholds:
+    """Check the arguments of ``db.status``."""
+    known = [field.name for field in fields(Thresholds)]
+    for name, value in given.items():
+        if name not in known:
+            raise InvalidArgument(
+                f"unknown threshold {name!r}",
+                names.did_you_mean(name, known) or f"Known thresholds: {', '.join(known)}.",
+            )
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+            raise InvalidArgument(f"the threshold {name} cannot be {value!r}", "Give a number of at least 0.")
+    return Thresholds(**given)
 
 
 @dataclass(frozen=True, kw_only=True)

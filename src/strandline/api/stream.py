@@ -55,13 +55,13 @@ class Stream:
     @property
     def position(self) -> int:
         """The step up to which records were committed."""
-        with self._database.guard(), self._database.runtime.catalog.read() as conn:
+        with self._database._guard(), self._database._runtime.catalog.read() as conn:
             return position(conn, _open_stream(conn, self.path))
 
     @property
     def head(self) -> int:
         """The step of the last record, or the position if no record follows it."""
-        with self._database.guard(), self._database.runtime.catalog.read() as conn:
+        with self._database._guard(), self._database._runtime.catalog.read() as conn:
             stream = _open_stream(conn, self.path)
             return max(position(conn, stream), chains.state(conn, stream.parent_id or 0).step)
 
@@ -72,7 +72,7 @@ class Stream:
         of the stream. If a column of the table has one of these names, the name gets an underscore in front.
         Reading changes nothing; the changes stay readable until they are committed.
         """
-        runtime = self._database.runtime
+        runtime = self._database._runtime
 
         def frame(feed: Feed) -> DataFrame:
             runtime.session.lend(feed.upto, runtime.clock.now(), runtime.settings.read_seconds)
@@ -85,7 +85,7 @@ class Stream:
 
         Times are aware datetimes in UTC. The changes must fit into memory.
         """
-        return self._read(after, upto, lambda feed: list(self._database.runtime.store.records(feed)))
+        return self._read(after, upto, lambda feed: list(self._database._runtime.store.records(feed)))
 
     def poll(self, timeout: float = 0.0, max_commits: int = 100) -> Iterator[Batch]:
         """Yield batches of records from the stream's position on, of about ``max_commits`` commits each.
@@ -95,11 +95,11 @@ class Stream:
         """
         if not isinstance(max_commits, int) or max_commits < 1:
             raise InvalidArgument(f"a batch cannot have {max_commits!r} commits", "Ask for at least one.")
-        runtime = self._database.runtime
+        runtime = self._database._runtime
         at = self.position
         deadline = runtime.clock.now() + timeout
         while True:
-            with self._database.guard():
+            with self._database._guard():
                 upto = self._next_stop(at, max_commits)
                 batch = Batch(upto, self.records(at, upto)) if upto > at else None
             if batch is not None:
@@ -114,7 +114,7 @@ class Stream:
 
     def commit(self, step: int) -> None:
         """Move the position to ``step``, durably. Earlier changes may be garbage-collected."""
-        with self._database.guard(), self._database.runtime.catalog.write() as tx:
+        with self._database._guard(), self._database._runtime.catalog.write() as tx:
             stream = _open_stream(tx.conn, self.path)
             _own_stream(tx.conn, self.path, "Add a changefeed of your own.")
             _check_step(step)
@@ -127,12 +127,12 @@ class Stream:
 
     def _next_stop(self, after: int, count: int) -> int:
         """Return the step of the last of the next ``count`` commits after ``after``, or ``after``."""
-        with self._database.runtime.catalog.read() as conn:
+        with self._database._runtime.catalog.read() as conn:
             return commits.stop_after(conn, _open_stream(conn, self.path).parent_id, after, count)
 
     def _read(self, after: int | None, upto: int | None, give: Callable[[Feed], T]) -> T:
         """Call ``give`` with a window of changes; retry if files were garbage-collected meanwhile."""
-        runtime = self._database.runtime
+        runtime = self._database._runtime
 
         def attempt() -> T:
             snapshot = Snapshot(runtime)
@@ -140,13 +140,13 @@ class Stream:
             snapshot.note((*feed.logs, *(feed.before.segments if feed.before is not None else ())))
             return give(feed)
 
-        with self._database.guard():
-            return self._database.attempts.repeat(attempt)
+        with self._database._guard():
+            return self._database._transactions.attempts.repeat(attempt)
 
 
 def window_of(database: Database, path: str, after: int | None, upto: int | None) -> Feed:
     """Return the changes in ``(after, upto]`` of a stream, for the store."""
-    with database.runtime.catalog.read() as conn:
+    with database._runtime.catalog.read() as conn:
         stream = _open_stream(conn, path)
         record = stream.record(StreamBody)
         held, now = position(conn, stream), current_step(conn)
@@ -196,21 +196,21 @@ def add_changefeed(database: Database, path: str, action: st.AddChangefeed) -> N
     if "MODE" not in settings:
         raise InvalidArgument("a changefeed needs the setting MODE", f"It is one of {', '.join(MODES)}.")
     spec = StreamSpec(name=action.name, mode=settings["MODE"], format=settings.get("FORMAT", "JSON"))
-    database.run_operation("create stream", StreamRequest(table=path, stream=spec))
+    database._operations.run("create stream", StreamRequest(table=path, stream=spec))
 
 
 def alter_changefeed(database: Database, path: str, action: st.AlterChangefeed) -> None:
     settings = _settings(action)
-    with database.runtime.catalog.write() as tx:
+    with database._runtime.catalog.write() as tx:
         stream = _own_stream(tx.conn, f"{path}/{action.name}", "Only its collection uses it.")
         alter_stream(tx, stream, mode=settings.get("MODE"))
 
 
 def drop_changefeed(database: Database, path: str, name: str) -> None:
-    with database.runtime.catalog.read() as conn:
+    with database._runtime.catalog.read() as conn:
         hint = "It is dropped with its collection: DROP BACKUP COLLECTION."
         stream = _own_stream(conn, f"{path}/{name}", hint)
-    database.run_operation("drop streams", StreamPaths(streams=(stream.path,)))
+    database._operations.run("drop streams", StreamPaths(streams=(stream.path,)))
 
 
 def _own_stream(conn: Connection, path: str, hint: str) -> Path:

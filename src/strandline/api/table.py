@@ -65,7 +65,7 @@ class Table:
 
     def df(self, at: int | None = None) -> DataFrame:
         """Return the rows as a Spark DataFrame: now, or at a step."""
-        runtime = self._database.runtime
+        runtime = self._database._runtime
 
         def frame(reader: Reader) -> DataFrame:
             view = reader.view(self.path)
@@ -73,10 +73,12 @@ class Table:
             reader.lend()
             return read.table_frame(reader, view)
 
-        with self._database.guard():
+        with self._database._guard():
             if at is None:
-                return self._database.look(frame)
-            return self._database.attempts.repeat(lambda: frame(Reader(runtime, Snapshot(runtime, at))))
+                return self._database._transactions.read(frame)
+            return self._database._transactions.attempts.repeat(
+                lambda: frame(Reader(runtime, Snapshot(runtime, at)))
+            )
 
     def get(self, *key: Any) -> dict[str, Any] | None:
         """Return a row by its key, or None, without Spark. Times are aware datetimes in UTC."""
@@ -88,8 +90,8 @@ class Table:
             found = read.lookup(reader, view, [wanted])
             return dict(zip(view.info.schema.names, found[wanted], strict=True)) if wanted in found else None
 
-        with self._database.guard():
-            return self._database.look(row)
+        with self._database._guard():
+            return self._database._transactions.read(row)
 
     def scan(
         self,
@@ -113,7 +115,7 @@ class Table:
         """
         from strandline.api.scan import scan
 
-        with self._database.guard():
+        with self._database._guard():
             found = parse_at(at)
             name = self.path.rsplit("/", 1)[1]
             ref = TableRef(self.path, name, index=view, version=found.step, timestamp=found.time)
@@ -124,7 +126,7 @@ class Table:
         return self._database.describe(self.path)
 
     def _write(self, mode: Mode, data: Any) -> int | None:
-        with self._database.guard():
+        with self._database._guard():
             rows = read_caller_rows(mode, data)
 
             def run(tx: Transaction) -> None:
@@ -139,7 +141,7 @@ class Table:
             named = [Named(self.path, writes=True)]
             keep = rows.keep if isinstance(rows, CallerFrame) else lambda tx: None
             try:
-                return self._database.transact(run, named, keep)[0]
+                return self._database._transactions.change(run, named, keep)[0]
             except PathNotFound as error:
                 raise _missing_table(self.path, mode, rows, error) from None
 

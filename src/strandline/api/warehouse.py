@@ -34,8 +34,8 @@ def change_settings(db: Database, changes: Iterable[tuple[str, float | None]]) -
 
     Works on a full disk, because the next collection frees what a lower value does not keep.
     """
-    catalog = db.runtime.catalog
-    with db.guard(), catalog.database.freeing_space(), catalog.write() as tx:
+    catalog = db._runtime.catalog
+    with db._guard(), catalog.database.freeing_space(), catalog.write() as tx:
         for name, value in changes:
             if value is None:
                 reset_settings(tx, [name])

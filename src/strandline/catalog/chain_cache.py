@@ -1,4 +1,4 @@
-"""What a process knows of chains: their segments, which never change, and the present states of tables."""
+"""Cache of chains in a process: segments, which never change, and the present states of tables."""
 
 from __future__ import annotations
 

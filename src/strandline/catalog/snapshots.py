@@ -42,7 +42,7 @@ class Named:
 
 @dataclass(frozen=True)
 class TableAt:
-    """A table at a step; ``increment``: it is an incremental backup."""
+    """A table at a step. ``increment``: it is one of an incremental backup, with a tombstone column."""
 
     info: TableInfo
     chain: Chain
@@ -75,11 +75,11 @@ class Moment:
         self.known: dict[int, TableInfo] = {}
         """Prefetched table descriptions at this step, by id."""
         self.noted: set[int] = set()
-        """Ids of further segments that plans made from it use."""
+        """Ids of segments that are in use although no table above has them."""
 
     @property
     def segments(self) -> set[int]:
-        """Ids of all segments in any plan made from it."""
+        """Ids of all segments that readers of this snapshot use."""
         read = [*self.tables.values()]  # Another thread may add one.
         return self.noted.union(s.id for table in read for s in table.chain.segments)
 

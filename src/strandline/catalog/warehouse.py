@@ -11,7 +11,7 @@ from strandline.catalog.transactions import Writer
 from strandline.errors import Internal
 
 SAMPLE = 32
-"""Number of the oldest, and of the newest, files that are looked for to recognise a folder.
+"""Number of oldest files, and of newest files, that must exist for a folder to be recognised.
 
 The newest are included because an old copy of the warehouse lacks them.
 """

@@ -92,9 +92,9 @@ def _of_warehouse(cli: Cli) -> Mapping[str, tuple[float, bool]]:
             return {}
         from strandline.catalog.warehouse_settings import read_stored_settings, settings_at
 
-        with cli.database() as db, db.runtime.catalog.read() as conn:
+        with cli.database() as db, db._runtime.catalog.read() as conn:
             stored = read_stored_settings(conn)
-            present = asdict(settings_at(conn, db.runtime.clock.now()))
+            present = asdict(settings_at(conn, db._runtime.clock.now()))
     except StrandlineError as error:
         if cli.configuration.text("warehouse") is not None:
             cli.output.note(f"The settings of the warehouse cannot be read: {error.message}.")
@@ -135,8 +135,8 @@ def _change(cli: Cli, name: str, value: float | None) -> None:
 
     with cli.database() as db:
         change_settings(db, [(name, value)])
-        with db.runtime.catalog.read() as conn:
-            now = asdict(settings_at(conn, db.runtime.clock.now()))[name]
+        with db._runtime.catalog.read() as conn:
+            now = asdict(settings_at(conn, db._runtime.clock.now()))[name]
             later = read_stored_settings(conn).get(name, now)
     # A lower grace period takes effect when the former one has passed.
     then = "" if later == now else f", and {later:.15g} when that time has passed"

@@ -94,7 +94,7 @@ def load(
             header=header,
             columns=None if columns is None else _names(columns),
             null=null,
-            settings=db.runtime.settings,
+            settings=db._runtime.settings,
         )
         wanted = NewTable(
             key=None if key is None else _names(key), types=dict(map(_parse_column, type or ()))

@@ -113,7 +113,7 @@ def follow(
     """
     if not began:
         db.operation(operation_id)  # Raises at once if the operation is unknown.
-    waiting = _Waiting(db, operation_id, db.attend if began else db.wait)
+    waiting = _Waiting(db, operation_id, db._attend if began else db.wait)
     while True:
         try:
             with _display(cli) as show:
@@ -233,7 +233,7 @@ def _ask(cli: Cli, db: Database, operation_id: str, stay: bool) -> None:
             f"Undo it with: strandline operations cancel {operation_id}"
         )
         if not stay:
-            db.let_go()
+            db._operations.let_go()
         raise LeftAlone(operation_id)
     answer = _answer(
         f"\nOperation {operation_id} is still running. [c]ancel and undo it, [l]eave it running, or [w]ait? "
@@ -248,7 +248,7 @@ def _ask(cli: Cli, db: Database, operation_id: str, stay: bool) -> None:
         return
     if not stay:
         # Without its session this process no longer owns the operation. The background process takes it over.
-        db.let_go()
+        db._operations.let_go()
         db.close()
         run_in_background(cli, operation_id)
     leave_running(cli, operation_id)

@@ -79,7 +79,7 @@ class Shell:
         )
         while True:
             try:
-                star = "*" if self._db.current_transaction() is not None else ""
+                star = "*" if self._db._transactions.current is not None else ""
                 text = self._session.prompt(ANSI(f"strandline{star}> ")).strip()
             except KeyboardInterrupt:
                 continue
@@ -87,8 +87,8 @@ class Shell:
                 break
             if not self._handle(text):
                 break
-        if self._db.current_transaction() is not None:
-            self._db.rollback()
+        if self._db._transactions.current is not None:
+            self._db._transactions.rollback()
             self._cli.output.note("The open transaction was rolled back.")
 
     def _handle(self, text: str) -> bool:

@@ -59,7 +59,7 @@ def backups_of(db: Database, collection: str) -> list[dict[str, Any]]:
     try:
         entries = [entry for entry in db.ls(folder) if entry.type == "backup"]
     except PathNotFound:
-        with db.guard(), db.runtime.catalog.read() as conn:
+        with db._guard(), db._runtime.catalog.read() as conn:
             require_collection(conn, collection)  # It says what to do.
         raise
     records = {}

@@ -42,12 +42,12 @@ def run_text(
             cli.output.answered = False
             run_group(cli, db, group, stay=stay)
     except BaseException:
-        if not stay and db.current_transaction() is not None:
-            db.rollback()
+        if not stay and db._transactions.current is not None:
+            db._transactions.rollback()
             cli.output.note("The open transaction was rolled back.")
         raise
-    if not stay and db.current_transaction() is not None:
-        db.rollback()
+    if not stay and db._transactions.current is not None:
+        db._transactions.rollback()
         cli.output.answered = False
         raise PreconditionFailed(
             "the statements end in an open transaction, which was rolled back", "End it with COMMIT."
@@ -63,7 +63,7 @@ def run_group(cli: Cli, db: Database, group: Sequence[st.Statement], *, stay: bo
         ask_before_drop(cli, db, first)
     if isinstance(first, st.CreateBackupCollection) and not cli.check:
         group = [replace(first, settings=(*first.settings, ("CHECK", "false")))]
-    with db.guard():
+    with db._guard():
         result = run(db, group)
     for warning in result.warnings:
         cli.output.note(f"warning: {warning}")

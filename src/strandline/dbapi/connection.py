@@ -75,12 +75,12 @@ class Connection:
         if not all(isinstance(statement, _IN_TRANSACTIONS) for statement in statements):
             self.commit()
         elif any(changes) and not (self.autocommit or self._is_open() or isinstance(statements[0], st.Begin)):
-            self.database.begin()
-        with translate_errors(changing=any(changes)), self.database.guard():
+            self.database._transactions.begin()
+        with translate_errors(changing=any(changes)), self.database._guard():
             try:
                 return run(self.database, statements)
             finally:
-                is_open = self.database.current_transaction() is not None
+                is_open = self.database._transactions.current is not None
                 self._thread = get_ident() if is_open else None
 
     def commit(self) -> None:
@@ -92,14 +92,14 @@ class Connection:
         if self._is_open():
             self._thread = None
             with translate_errors(changing=True):
-                self.database.commit()
+                self.database._transactions.commit()
 
     def rollback(self) -> None:
         """Discard all changes since the last commit."""
         if self._is_open():
             self._thread = None
             with translate_errors():
-                self.database.rollback()
+                self.database._transactions.rollback()
 
     def _is_open(self) -> bool:
         """Return whether a transaction is open. Refuse a transaction of another thread."""

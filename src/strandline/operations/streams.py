@@ -51,14 +51,14 @@ class StreamRequest(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class AtStep(Body):
-    """A plan with the step at which it was made."""
+    """The body of an operation that knows only the step at which it was planned."""
 
     step: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cut(Record):
-    """A result with the step of the cut."""
+    """The result of creating streams: the step at which they begin."""
 
     step: int
 

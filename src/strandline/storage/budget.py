@@ -19,14 +19,13 @@ from strandline.settings import Settings
 __all__ = ["COPIED", "FOLDED", "HASHED", "Budget"]
 
 FOLDED = 8
-"""Factor for folding: it takes microseconds per row, so a million rows take no longer than planning a job."""
+"""How many times more rows may be folded: folding takes microseconds per row, planning a job a second."""
 HASHED = 100
-"""Factor for rows that are streamed: hashing takes a tenth of a microsecond per row."""
+"""How many times more rows may be streamed: hashing takes a tenth of a microsecond per row."""
 COPIED = 8
-"""Factor for bytes that are streamed.
+"""How many times more bytes may be streamed.
 
-This takes no longer than a job needs to start, and far less than executors need to start Python for the first
-one.
+Streaming them takes no longer than a job needs to start, and far less than executors need to start Python.
 """
 
 

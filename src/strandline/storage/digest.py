@@ -30,7 +30,7 @@ Words: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
 Signed: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Bools: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 Link: TypeAlias = Callable[[Words], None]
-"""Next link of both chains: replaces, in place, the hashes so far (one row per chain), which are its seeds.
+"""One step of both chains: hashes a value with the hashes so far as seeds, and replaces these in place.
 """
 Octets: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 Rows: TypeAlias = "slice | np.ndarray[Any, np.dtype[np.intp]] | Bools"
@@ -97,7 +97,7 @@ def _whole(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 class _Block:
-    """One block of rows. Computes the link of each column once, for all schemas."""
+    """One block of rows. Prepares the step of each column once, for all schemas."""
 
     def __init__(self, arrays: Mapping[str, pa.Array]) -> None:
         self._arrays = arrays
@@ -159,7 +159,7 @@ def _total(words: Words) -> int:
 
 
 def _link(type_: Type, array: pa.Array) -> Link:
-    """Return the link for an array without NULLs."""
+    """Return the step that hashes an array without NULLs."""
     physical = type_.arrow
     match type_.kind:
         case "bool":
@@ -184,7 +184,7 @@ def _low_32(array: pa.Array) -> Words:
 
 
 def _floats(array: pa.Array) -> Link:
-    """Return the link of floats. Like Spark, hash the bits with one NaN and one zero."""
+    """Return the step that hashes floats: their bits, with one NaN and one zero, as Spark does."""
     values = array.to_numpy().copy()
     values[values == 0] = 0
     values[np.isnan(values)] = np.nan
@@ -206,7 +206,7 @@ def _java_bytes(words: Words) -> list[bytes]:
 
 
 def _longs(values: Words) -> Link:
-    """Return the link of little-endian integers of 8 bytes."""
+    """Return the step that hashes little-endian integers of 8 bytes."""
     mixed = _mix_word(values)
 
     def link(hashes: Words) -> None:
@@ -218,7 +218,7 @@ def _longs(values: Words) -> Link:
 
 
 def _ints(values: Words) -> Link:
-    """Return the link of little-endian integers of 4 bytes."""
+    """Return the step that hashes little-endian integers of 4 bytes."""
     mixed = values * _P1
 
     def link(hashes: Words) -> None:
@@ -230,7 +230,7 @@ def _ints(values: Words) -> Link:
 
 
 def _bytes(array: pa.Array) -> Link:
-    """Return the link of byte strings of any length."""
+    """Return the step that hashes byte strings of any length."""
     _, offsets, data = array.buffers()
     ends = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1].astype(np.int64)
     starts, lengths = ends[:-1], np.diff(ends)
@@ -263,7 +263,7 @@ def _singly(array: pa.Array) -> Link:
 
 
 def _together(content: Octets, starts: Signed, lengths: Signed) -> Link:
-    """Return the link of short byte strings: step by step, hash one word of all values at a time."""
+    """Return the step that hashes short byte strings, one word of all values at a time."""
     begin, end = int(starts[0]), int(starts[-1] + lengths[-1])
     # Values are read from an array of aligned words: each word of a value spans two of these, shifted by the
     # same number of bits.

@@ -424,9 +424,9 @@ class Store:
             self.discard(made)
 
     def bytes_per_copy(self, among: int) -> int:
-        """Return how many bytes of copies should share one call, of ``among`` bytes altogether.
+        """Return up to how many bytes of copies share one call; 0: each copy gets its own call.
 
-        0: each copy gets its own call.
+        ``among``: bytes of all copies.
         """
         return 0 if self.budget.streamed.fits(bytes=among) else SHARED
 

@@ -34,7 +34,7 @@ def type_of_arrow(given: pa.DataType) -> Type | None:
 
 
 def type_of_spark(kind: str) -> Type | None:
-    """Return the type of a column with values of a Spark type, such as ``bigint``; None if there is none."""
+    """Return the type of a column with values of a Spark type, such as ``bigint``; None if no type fits."""
     try:
         return parse_type(_SPARK.get(kind, kind))
     except InvalidArgument:

@@ -21,13 +21,13 @@ Rows = list[tuple[Any, ...]]
 
 
 def source(db: Database, **options: str) -> StrandlineSource:
-    catalog = db.runtime.catalog
+    catalog = db._runtime.catalog
     url = (
         {}
         if catalog.database.is_sqlite
         else {"catalog": catalog.database.engine.url.render_as_string(hide_password=False)}
     )
-    place = {"warehouse": db.runtime.files.location, **url}
+    place = {"warehouse": db._runtime.files.location, **url}
     return StrandlineSource(CaseInsensitiveDict({**place, **options}))
 
 

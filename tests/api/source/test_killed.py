@@ -31,7 +31,7 @@ PATIENCE = 240.0
 
 
 def applied(db: Database) -> int:
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         return commits.commits_since(conn, paths.require(conn, "/u", "table").id, 0)
 
 

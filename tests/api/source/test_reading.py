@@ -57,7 +57,7 @@ def test_it_travels_to_where_the_package_is_not_known(full: Database, tmp_path: 
         from pyspark import cloudpickle
         from pyspark.sql.datasource import CaseInsensitiveDict
         from strandline.api.source.source import StrandlineSource
-        made = StrandlineSource(CaseInsensitiveDict(warehouse={full.runtime.files.location!r}, path="/t"))
+        made = StrandlineSource(CaseInsensitiveDict(warehouse={full._runtime.files.location!r}, path="/t"))
         open({str(pickled)!r}, "wb").write(cloudpickle.dumps(made))"""
     take = f"""if True:
         import sys
@@ -160,7 +160,7 @@ def test_files_stay_while_they_are_read(full: Database) -> None:
     full.compact("/t")
     full.collect()
     assert read(reader, partitions) == expected
-    with full.runtime.catalog.write() as tx:
+    with full._runtime.catalog.write() as tx:
         from strandline.catalog import sessions
 
         sessions.end(tx, [each for each in sessions.all_sessions(tx.conn) if each.startswith("reads-")])
@@ -204,7 +204,7 @@ def test_a_schema_of_other_types_is_refused(full: Database) -> None:
 def test_spark_reads_it(spark_db: Database, spark: SparkSession) -> None:
     """``connect`` has registered the format with the session."""
     spark_db.sql(f"{TABLE}; UPSERT INTO t (k, v, n) VALUES (1, 'a', 2), (150, 'b', NULL), (250, 'c', 4)")
-    where = spark_db.runtime.files.location
+    where = spark_db._runtime.files.location
     strandline.register(spark, where, views="shop_")
     text = "SELECT k, v FROM shop_t WHERE k >= 150 ORDER BY k"
     found = spark.sql(text)
@@ -226,7 +226,7 @@ def test_a_namespace_has_all_tables(spark_db: Database, spark: SparkSession) -> 
     spark_db.sql(
         "CREATE TABLE `2026/u` (k Int64, PRIMARY KEY (k)); CREATE TABLE `no name` (k Int64, PRIMARY KEY (k))"
     )
-    where = spark_db.runtime.files.location
+    where = spark_db._runtime.files.location
     plain = functools.partial(type(spark).sql, spark)  # As in another process with the same catalog.
     try:
         strandline.register(spark, where, namespace="shop")

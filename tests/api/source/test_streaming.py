@@ -185,7 +185,7 @@ def test_every_batch_is_applied_once_whatever_dies_when(db: Database) -> None:
 def query_commits(db: Database) -> int:
     from strandline.catalog import commits, paths
 
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         return commits.commits_since(conn, paths.require(conn, "/u", "table").id, 0)
 
 
@@ -227,7 +227,7 @@ def test_spark_follows_it(connect: Callable[..., Database], spark: SparkSession,
     db = connect(spark=spark, settings=ARROW)
     db.sql(f"{TABLE.format('t')}; {TABLE.format('u')}")
     db.sql("ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'NEW_IMAGE', FORMAT = 'JSON')")
-    place = {"warehouse": db.runtime.files.location}
+    place = {"warehouse": db._runtime.files.location}
     for number in range(2):
         db.table("t").upsert([{"k": k, "v": f"{number}-{k}", "n": number} for k in range(5 + number)])
         frame = spark.readStream.format("strandline").options(**place).option("changefeed", "/t/f").load()

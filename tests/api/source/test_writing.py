@@ -54,7 +54,7 @@ def batch(**columns: list[Any]) -> pa.RecordBatch:
 
 
 def left(db: Database) -> list[str]:
-    return list(db.runtime.files.names("staged"))
+    return list(db._runtime.files.names("staged"))
 
 
 MODES: dict[str, dict[str, list[Any]]] = {
@@ -232,7 +232,7 @@ def test_what_a_dead_job_staged_is_collected(connect: Callable[..., Database]) -
     clock = ManualClock(1_800_000_000.0)
     db = connect(settings=ARROW, clock=clock)
     folder = staged_files.fresh_folder(clock.now())
-    db.runtime.files.write(f"{folder}/abc.parquet", b"rows")
+    db._runtime.files.write(f"{folder}/abc.parquet", b"rows")
     clock.sleep(staged_files.STAGED_SECONDS - 1)
     db.collect()
     assert len(left(db)) == 1
@@ -274,7 +274,7 @@ def test_spark_writes_it(connect: Callable[..., Database], spark: SparkSession) 
     db = connect(spark=spark, settings=replace(ARROW, bulk_rows=10**6))
     db.sql(TABLE.format("t"))
     frame = spark.range(0, 1000, 1, 2).selectExpr("id AS k", "concat('v', id % 3) AS v", "int(id) AS n")
-    where = {"warehouse": db.runtime.files.location}
+    where = {"warehouse": db._runtime.files.location}
     frame.write.format("strandline").options(**where).mode("append").save("/t")
     assert content(db, "/t") == [(k, f"v{k % 3}", k) for k in range(1000)]
     assert_sound(db, "/t")

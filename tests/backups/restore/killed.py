@@ -48,6 +48,6 @@ def restore(folder: Path, url: str | None, statement: str, last: int, workers: i
                 os.kill(os.getpid(), signal.SIGKILL)
 
     with open_at(folder, url, files=WatchedFiles(folder, meet), workers=workers) as db:
-        db.runtime.catalog.after_commit = lambda: meet(TRANSACTION)
+        db._runtime.catalog.after_commit = lambda: meet(TRANSACTION)
         db.sql(statement)
-        db.runtime.catalog.after_commit = lambda: None
+        db._runtime.catalog.after_commit = lambda: None

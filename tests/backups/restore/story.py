@@ -85,7 +85,7 @@ def open_at(
         files=files or QuickFiles(folder),
         settings=replace(IN_PROCESS, **settings),
     )
-    catalog = db.runtime.catalog
+    catalog = db._runtime.catalog
     if catalog.database.is_sqlite:
         catalog.database.engine.dispose()
         event.listen(
@@ -98,18 +98,18 @@ def open_at(
 
 def started(db: Database, request: RestoreRequest, **options: Any) -> tuple[Engine, str]:
     """Plan a restore, and return an engine and the operation that it has not run yet."""
-    kinds = [RestoreBackup(db.runtime)]
+    kinds = [RestoreBackup(db._runtime)]
     engine = Engine(
-        Transitions(db.runtime.catalog, db.runtime.session, kinds, metrics=db.runtime.metrics, **options)
+        Transitions(db._runtime.catalog, db._runtime.session, kinds, metrics=db._runtime.metrics, **options)
     )
     return engine, engine.start("restore", request)
 
 
 def unknown_files(db: Database) -> set[str]:
     """Return files that no segment refers to."""
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         known = set(conn.execute(select(sqltables.segments.c.file)).scalars())
-    return set(db.runtime.files.names("data")) - known
+    return set(db._runtime.files.names("data")) - known
 
 
 def tell(db: Database) -> Story:

@@ -284,7 +284,7 @@ SPARKLING: list[Step] = [
 def test_the_spark_way_brings_back_the_same(spark: SparkSession) -> None:
     """Restore and verify on Spark; write and compare rows in the process."""
     with a_collection() as (folder, db), open_at(folder, bulk_rows=0, scan_rows=0) as other:
-        other.runtime._spark = spark
+        other._runtime._spark = spark
         taken = tell(db, other, SPARKLING)
         assert len(taken) == 3
         comes_back(db, taken)

@@ -66,10 +66,10 @@ def deaths_of(told: Told, tmp_path: Path, request: RestoreRequest) -> Deaths:
         db.collect()
         deaths.initial = evidence(db)
     with open_at(live, clock=ManualClock(BEFORE), files=WatchedFiles(live, meet)) as db:
-        db.runtime.catalog.after_commit = lambda: meet(TRANSACTION)
+        db._runtime.catalog.after_commit = lambda: meet(TRANSACTION)
         engine, operation = started(db, request)
         assert engine.run(operation).state == "done"
-        db.runtime.catalog.after_commit = lambda: None
+        db._runtime.catalog.after_commit = lambda: None
         deaths.parts = len(parts_of(engine, operation))
         db.collect()
         deaths.final = evidence(db)
@@ -84,7 +84,7 @@ def prefix_of(request: RestoreRequest) -> str:
 
 def evidence(db: Database) -> dict[str, Any]:
     """Return the content of a warehouse: catalog and files, without what differs between equal runs."""
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         found = dump(conn)
         segments = {s.id: s for s in conn.execute(select(sqltables.segments))}
         attached = conn.execute(select(sqltables.chains)).all()
@@ -97,7 +97,7 @@ def evidence(db: Database) -> dict[str, Any]:
         (s.role, s.after, s.upto, s.rows, s.bytes, s.checksum, s.min_key or "", _without_session(s.file))
         for s in segments.values()
     ]
-    files = [_without_session(file) for file in db.runtime.files.names("data")]
+    files = [_without_session(file) for file in db._runtime.files.names("data")]
     return {
         **found,
         "chains": sorted(chains, key=repr),
@@ -126,9 +126,9 @@ def carried_on(db: Database) -> None:
         return
     ended = db.operation(found.id)
     assert (ended.state, ended.parts_done) == ("done", ended.parts)
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         assert {p.attempt for p in operations.parts(conn, found.id)} == {0}
-    reported = counted(db.runtime.metrics, "part_transitions_total", state="done")
+    reported = counted(db._runtime.metrics, "part_transitions_total", state="done")
     assert found.parts_done + reported == ended.parts, "a finished shard was done again"
 
 
@@ -138,7 +138,7 @@ def cancelled(db: Database) -> None:
     if found is not None and not found.is_over:
         assert db.cancel(found.id).state == "cancelled"
     db.collect()
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         assert leaks(conn) == []
 
 

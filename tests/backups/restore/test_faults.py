@@ -158,7 +158,7 @@ def test_unreliable_storage(
     for seed in range(seeds):
         with open_at(folder, clock=ManualClock(TOLD_AT)) as db:
             db.collect()
-            files = set(db.runtime.files.names("data"))
+            files = set(db._runtime.files.names("data"))
         unreliable = Unreliable(folder, seed, faults, lies)
         with open_at(folder, clock=ManualClock(TOLD_AT), files=unreliable, workers=workers) as db:
             error = attempt(db, f"r{seed}")
@@ -171,7 +171,7 @@ def test_unreliable_storage(
         failed, lied = failed + unreliable.failed, lied + unreliable.lied
         with open_at(folder, clock=ManualClock(TOLD_AT)) as db:
             db.collect()
-            with db.runtime.catalog.read() as conn:
+            with db._runtime.catalog.read() as conn:
                 assert leaks(conn) == []
             assert unknown_files(db) == set()
             if error is None:
@@ -179,7 +179,7 @@ def test_unreliable_storage(
                 continue
             with pytest.raises(PathNotFound):
                 db.describe(f"/r{seed}")
-            assert set(db.runtime.files.names("data")) == files, f"seed {seed} left something"
+            assert set(db._runtime.files.names("data")) == files, f"seed {seed} left something"
     assert failed > seeds
     assert outcomes["CORRUPTED"] <= lied
     if faults > 0.01:
@@ -206,7 +206,7 @@ def refused(db: Database, ways: dict[str, str] = WAYS) -> None:
             db.sql(f"RESTORE c INTO '{how}' WITH ({settings})")
         with pytest.raises(PathNotFound):
             db.describe(f"/{how}")
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         assert leaks(conn) == []
 
 
@@ -291,7 +291,7 @@ def test_a_segment_that_the_catalog_lost_is_missed(warehouse: tuple[Path, Story]
     """The record of a backup knows how many bytes it holds."""
     folder, story = warehouse
     with open_at(folder) as db:
-        with db.runtime.catalog.write() as tx:
+        with db._runtime.catalog.write() as tx:
             backup = db.describe(f"/.backups/collections/c/{story.backups[1]}")
             target = backup["tables"]["/orders"]["slice"]["target_id"]
             row = tx.conn.execute(
@@ -317,7 +317,7 @@ def test_an_index_that_is_as_recorded_but_not_what_its_table_says_is_refused(tmp
                     UPSERT INTO {table} (k, v) VALUES (1, 'v{number}')"""
             )
         db.sql("CREATE BACKUP COLLECTION c (TABLE t, TABLE u) WITH (STORAGE = 'cluster'); BACKUP c")
-        with db.runtime.catalog.write() as tx:
+        with db._runtime.catalog.write() as tx:
             (backup,) = paths.backups(tx.conn, paths.require(tx.conn, "/.backups/collections/c"))
             record = backup.record(BackupRecord)
             t, u = record.tables["/t"], record.tables["/u"]
@@ -332,7 +332,7 @@ def test_an_index_that_is_as_recorded_but_not_what_its_table_says_is_refused(tmp
 
 def segments_of_backups(db: Database) -> list[Any]:
     """Return all segments that the last backup of the chain needs."""
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         backups = [db.describe(e.path) for e in db.ls("/.backups/collections/c")]
         slices = [t["slice"] for b in backups for t in b["tables"].values()]
         slices += [i["slice"] for b in backups for t in b["tables"].values() for i in t["indexes"]]
@@ -349,7 +349,7 @@ def segments_of_backups(db: Database) -> list[Any]:
 
 
 def rewrite(db: Database, segment_id: int, data: bytes) -> None:
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         tx.conn.execute(
             update(sqltables.segments).where(sqltables.segments.c.id == segment_id).values(data=data)
         )
@@ -392,7 +392,7 @@ def test_a_shard_is_tried_again_with_growing_pauses(warehouse: tuple[Path, Story
         # A pause is slept in pieces, so that a cancel need not wait for its end.
         pauses = RETRY_SECONDS[:times]
         assert sum(clock.pauses) == pytest.approx(sum(pauses))
-        assert counted(db.runtime.metrics, "part_retries_total", kind="shard") == len(pauses)
+        assert counted(db._runtime.metrics, "part_retries_total", kind="shard") == len(pauses)
         assert unknown_files(db) == set()
 
 
@@ -474,6 +474,6 @@ def test_a_shard_that_hangs_does_not_outlast_the_deadline(warehouse: tuple[Path,
         let_go(files, operation)
         db.collect()
         assert unknown_files(db) == set()
-        with db.runtime.catalog.read() as conn:
+        with db._runtime.catalog.read() as conn:
             assert leaks(conn) == []
             assert operations.get(conn, operation).state == "failed"

@@ -85,7 +85,7 @@ def test_one_begins_dies_and_another_carries_on(
     assert all(i.seconds_left is not None and i.seconds_left >= 0 for i in seen[:-1])
     assert engine.step(operation) is False, "it is not the first one's any more"
     assert state(first, "/r") == story.states[story.backups[-1]]
-    assert counted(second.runtime.metrics, "operations_resumed_total", kind="restore") == 1
+    assert counted(second._runtime.metrics, "operations_resumed_total", kind="restore") == 1
 
 
 def test_an_increment_is_the_current_one_before_its_first_shard_is_done(
@@ -154,7 +154,7 @@ def test_one_carries_out_and_another_waits(anywhere: Told, clock: ManualClock) -
         seen: list[OperationInfo] = []
         assert second.wait(operation, on_progress=seen.append).state == "done"
         assert seen[-1].state == "done"
-        assert counted(second.runtime.metrics, "part_transitions_total", state="done") == 0
+        assert counted(second._runtime.metrics, "part_transitions_total", state="done") == 0
         assert state(second, "/r") == anywhere.story.states[anywhere.story.backups[-1]]
 
 
@@ -181,7 +181,7 @@ def test_one_is_thought_dead_and_comes_back(of_files: Told, clock: ManualClock) 
     first, second = open_at(folder, clock=clock, files=files), open_at(folder, clock=clock)
     second.collect()
     answers: list[str] = []
-    thread = threading.Thread(target=lambda: answers.append(first.run_operation("restore", REQUEST)))
+    thread = threading.Thread(target=lambda: answers.append(first._operations.run("restore", REQUEST)))
     thread.start()
     assert files.stopped.wait(300)
     clock.sleep(LEASE + 1)
@@ -190,7 +190,7 @@ def test_one_is_thought_dead_and_comes_back(of_files: Told, clock: ManualClock) 
     files.let_go.set()
     thread.join(300)
     assert [first.operation(answer).state for answer in answers] == ["done"]
-    assert counted(first.runtime.metrics, "part_transitions_total", state="done") == 0
+    assert counted(first._runtime.metrics, "part_transitions_total", state="done") == 0
     assert state(second, "/r") == story.states[story.backups[-1]]
     assert unknown_files(second) == set(), "what the first one made for nothing is gone"
     first.close()
@@ -205,10 +205,10 @@ def test_a_restart_while_finalizing_finalizes_once(
     while parts_of(engine, operation)[-1].state != "done":
         engine.step(operation)
     step = first.step
-    die_after(first.runtime.catalog, 1)
+    die_after(first._runtime.catalog, 1)
     with pytest.raises(Death):
         engine.step(operation)
-    first.runtime.catalog.after_commit = lambda: None
+    first._runtime.catalog.after_commit = lambda: None
     assert second.step == step + 1
     clock.sleep(LEASE + 1)
     assert second.resume() == []
@@ -232,7 +232,7 @@ def test_a_restart_before_finalizing_finalizes_once(
     engine.finish(unfinished)
     assert second.step == step + 1
     assert state(second, "/r") == story.states[story.backups[-1]]
-    with second.runtime.catalog.read() as conn:
+    with second._runtime.catalog.read() as conn:
         assert leaks(conn) == []
 
 
@@ -243,7 +243,7 @@ def test_what_is_closed_in_the_middle_is_carried_on_by_the_next(of_files: Told) 
     operation = first.sql("RESTORE c INTO 'r' WITH (MODE = 'copy') NOWAIT").operation_id
     assert operation is not None
     assert files.stopped.wait(300)
-    engine = first._running.engine
+    engine = first._operations.engine
     closing = threading.Thread(target=first.close)
     closing.start()
     assert engine.stopping.wait(300)  # Otherwise it might be done before that.
@@ -278,7 +278,7 @@ def test_nowait_then_cancel(of_files: Told) -> None:
     files, story = Slow(of_files.folder, 5), of_files.story
     with open_at(of_files.folder, files=files) as db:
         db.collect()
-        before = sorted(db.runtime.files.names("data"))
+        before = sorted(db._runtime.files.names("data"))
         operation = db.sql("RESTORE c INTO 'r' WITH (MODE = 'copy') NOWAIT").operation_id
         assert operation is not None
         assert files.stopped.wait(300)
@@ -294,10 +294,10 @@ def test_nowait_then_cancel(of_files: Told) -> None:
                 thread.join(300)  # An interrupted thread ends, and discards what it made.
         with pytest.raises(PathNotFound):
             db.describe("/r")
-        with db.runtime.catalog.read() as conn:
+        with db._runtime.catalog.read() as conn:
             assert leaks(conn) == []
         db.collect()
-        assert sorted(db.runtime.files.names("data")) == before
+        assert sorted(db._runtime.files.names("data")) == before
         db.forget(operation)
         db.sql("RESTORE c INTO 'r'")
         assert state(db, "/r") == story.states[story.backups[-1]]

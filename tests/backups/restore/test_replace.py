@@ -264,7 +264,7 @@ def test_a_failed_one_leaves_the_old_tables_and_nothing_else(
     with open_at(copy_of(in_files).folder) as db:
         db.collect()
         before, expected = evidence(db), state(db)
-        spoilt = Path(db.runtime.files.path(sorted(db.runtime.files.names("data"))[0]))
+        spoilt = Path(db._runtime.files.path(sorted(db._runtime.files.names("data"))[0]))
         bytes_ = spoilt.read_bytes()
         spoilt.write_bytes(bytes_[:-9] + bytes([bytes_[-9] ^ 1]) + bytes_[-8:])
         with pytest.raises(Corrupted):

@@ -93,7 +93,7 @@ def test_at_a_time(told: tuple[Database, Story]) -> None:
         db.sql("RESTORE c AT TIMESTAMP '2001-01-01T00:00:00Z' INTO 'r'")
     db.sql("RESTORE c AT TIMESTAMP '2999-01-01T00:00:00Z' INTO 'r'")
     assert state(db, "/r") == story.states[story.backups[-1]]
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         collection = require_collection(conn, "c")
         (taken,) = {record.time for record in backup_records(conn, collection)}
         assert backup_at(conn, collection, time=taken) == story.backups[-1]
@@ -144,7 +144,7 @@ def test_a_trial_says_what_it_has_found_and_gives_nothing_back(on_sqlite: tuple[
         True,
         limits,
     )
-    ended = db.operation(db.run_operation("try restore", request))
+    ended = db.operation(db._operations.run("try restore", request))
     rows = sum(story.states[story.backups[1]][table][0] for table in TABLES)
     assert ended.result is not None
     found = {name: ended.result[name] for name in ("backup", "tables", "rows", "rebuilt_indexes", "verified")}
@@ -185,7 +185,7 @@ def test_while_it_runs_the_targets_are_closed(anywhere: Told) -> None:
 
 def test_a_cancelled_restore_leaves_nothing(on_sqlite: tuple[Database, Story]) -> None:
     db, story = on_sqlite
-    _, files = db.collect(), sorted(db.runtime.files.names("data"))
+    _, files = db.collect(), sorted(db._runtime.files.names("data"))
     before = db.ls("/")
     engine, operation = started(db, RestoreRequest(collection="c", into="r", copy=True))
     for _ in range(5):
@@ -196,7 +196,7 @@ def test_a_cancelled_restore_leaves_nothing(on_sqlite: tuple[Database, Story]) -
     with pytest.raises(PathNotFound):
         db.describe("/r")
     db.collect()
-    assert sorted(db.runtime.files.names("data")) == files
+    assert sorted(db._runtime.files.names("data")) == files
     db.sql("RESTORE c INTO 'r'")
     assert state(db, "/r") == story.states[story.backups[-1]]
 
@@ -215,7 +215,7 @@ def test_a_shard_of_a_later_increment_is_refused(on_sqlite: tuple[Database, Stor
     db, story = on_sqlite
     engine, operation = started(db, RestoreRequest(collection="c", into="r"))
     early = next(p for p in parts_of(engine, operation) if p.stage == 2)
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         whole = operations.get(conn, operation)
     assert engine.transitions.advance(whole, early)
     assert next(p for p in parts_of(engine, operation) if p.id == early.id) == early
@@ -235,7 +235,7 @@ def test_late_and_duplicate_reports_are_ignored(on_sqlite: tuple[Database, Story
     db, story = on_sqlite
     engine, operation = started(db, RestoreRequest(collection="c", into="r"))
     first = parts_of(engine, operation)[0]
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         whole = operations.get(conn, operation)
     assert engine.transitions.advance(whole, first)
     done = parts_of(engine, operation)
@@ -319,7 +319,7 @@ def test_progress_only_grows(on_sqlite: tuple[Database, Story]) -> None:
 
 def test_a_broken_chain_is_refused_before_anything_is_made(on_sqlite: tuple[Database, Story]) -> None:
     db, story = on_sqlite
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         middle = paths.require(tx.conn, f"/.backups/collections/c/{story.backups[2]}")
         record = middle.record(BackupRecord)
         orders = record.tables["/orders"]

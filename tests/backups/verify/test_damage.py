@@ -125,7 +125,7 @@ def shown(db: Database, collection: str) -> dict[str, Any]:
     """Return how the catalog describes each backup: schemas, digests, and segments."""
     found: dict[str, Any] = {}
     for record in records(db, collection):
-        with db.runtime.catalog.read() as conn:
+        with db._runtime.catalog.read() as conn:
             held = [chains.load(conn, s.target_id, record.step).segments for s in record.slices]
         bytes_ = [[replace(s, id=0, file=(s.file or "").partition("#")[0]) for s in each] for each in held]
         tables = {

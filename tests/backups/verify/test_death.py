@@ -80,7 +80,7 @@ def test_a_trial_that_is_cancelled_leaves_nothing(kept: Kept) -> None:
     with living(kept.folder) as db:
         db.collect()
         before = everything(db)
-        engine = db._running.engine
+        engine = db._operations.engine
         operation = engine.start("try restore", trial_request("c", kept.backups[-1], Limits()))
         for _ in range(3):
             assert engine.step(operation)

@@ -308,7 +308,7 @@ def test_one_process_at_a_time_repairs(db: Database, place: Place, connect: Call
     db.verify("c")
     other = connect()
     request = RepairRequest(collection="c", limits=Limits())
-    operation_id = other._running.engine.start("repair backups", request)
+    operation_id = other._operations.engine.start("repair backups", request)
     with pytest.raises(UnderOperation):
         db.sql("REPAIR c")
     other.wait(operation_id)
@@ -333,7 +333,7 @@ def test_death_at_any_write_of_a_repair(tmp_path: Path) -> None:
             assert len(db.verify("c")) == 3
         fate = Fate(number)
         mortal = mortal_connect(tmp_path / "w", None, fate, settings)
-        mortal.runtime.files.opener = lambda root, fate=fate: MortalFiles(root, fate)
+        mortal._runtime.files.opener = lambda root, fate=fate: MortalFiles(root, fate)
         try:
             mortal.repair("c")
             mortal.close()

@@ -34,19 +34,19 @@ LEVELS = ("chain", "files", "checksums", "restore")
 def objects_of(db: Database) -> dict[str, list[Path]]:
     """Return the files of each backup."""
     found: dict[str, list[Path]] = {}
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         for record in records(db):
             ids = [s.target_id for s in record.slices]
             held = chains.segments_of_backups(conn, ids, record.step)
             names = {s.file for segments in held.values() for s in segments if s.file is not None}
-            found[record.name] = sorted(Path(db.runtime.files.path(name)) for name in names)
+            found[record.name] = sorted(Path(db._runtime.files.path(name)) for name in names)
     return found
 
 
 def keys_of(db: Database) -> dict[str, set[str]]:
     """Return the keys of the objects of each backup."""
     found = {}
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         for record in records(db):
             ids = [s.target_id for s in record.slices]
             held = chains.segments_of_backups(conn, ids, record.step)
@@ -166,7 +166,7 @@ def test_a_sample_comes_to_everything(db: Database, clock: ManualClock, percent:
             clock.sleep(10)
             began = clock.now()
             db.verify("c", level="checksums", sample=percent)
-            with db.runtime.catalog.read() as conn:
+            with db._runtime.catalog.read() as conn:
                 at = sqltables.verified.c
                 lots = conn.execute(select(at.body).where(at.level == "checksums", at.time >= began))
                 found = [key for body in lots.scalars() for key in _keys(body)]
@@ -174,7 +174,7 @@ def test_a_sample_comes_to_everything(db: Database, clock: ManualClock, percent:
             counted.update(found)
         return counted
 
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         every = {
             key_of(segment)
             for record in records(db)
@@ -187,7 +187,7 @@ def test_a_sample_comes_to_everything(db: Database, clock: ManualClock, percent:
     assert look(runs).keys() == every
     assert look(runs).keys() == every
     assert max(map(len, seen)) == -(-len(every) * percent // 100)
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         lots = conn.execute(select(func.count()).where(sqltables.verified.c.path_id == _collection(db)))
         assert lots.scalar_one() <= runs + 1, "lots that nobody needs are removed"
 
@@ -197,7 +197,7 @@ def _keys(body: str) -> list[str]:
 
 
 def _collection(db: Database) -> int:
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         return paths.require(conn, "/.backups/collections/c").id
 
 
@@ -277,7 +277,7 @@ def test_settings_that_mean_nothing(stored: Kept, options: str, message: str) ->
 
 def test_a_chain_that_does_not_add_up(db: Database, kept: Kept) -> None:
     """Only in the catalog, so a repository differs from it."""
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         path = paths.require(tx.conn, f"/.backups/collections/c/{kept.backups[1]}")
         record = path.record(BackupRecord)
         table = record.tables["/t"]
@@ -290,7 +290,7 @@ def test_a_chain_that_does_not_add_up(db: Database, kept: Kept) -> None:
 
 
 def test_a_segment_that_the_catalog_lost(db: Database, kept: Kept) -> None:
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         target = records(db)[2].tables["/u"].slice.target_id
         tx.conn.execute(sqltables.chains.delete().where(sqltables.chains.c.table_id == target))
     report = db.verify("c", level="chain")
@@ -395,11 +395,11 @@ def test_a_trial_leaves_nothing(db: Database, kept: Kept) -> None:
 def everything(db: Database) -> dict[str, object]:
     """Return the content of the warehouse, without operations and results of verifications."""
     tables = ("paths", "tables", "segments", "chains", "commits", "pins", "holds", "claims", "descriptions")
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         rows: dict[str, object] = {
             name: sorted(map(repr, conn.execute(select(sqltables.metadata.tables[name])))) for name in tables
         }
-    return {**rows, "files": sorted(db.runtime.files.names("data"))}
+    return {**rows, "files": sorted(db._runtime.files.names("data"))}
 
 
 def test_rows_that_are_not_those_that_were_recorded(db: Database, kept: Kept) -> None:
@@ -422,7 +422,7 @@ def test_rows_that_are_not_those_that_were_recorded(db: Database, kept: Kept) ->
 def _forge(db: Database, backup: str) -> Segment:
     """Give the last increment of /u the changes of the one before."""
     earlier, later = records(db)[1:]
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         target = later.tables["/u"].slice.target_id
         assert target is not None
         old = chains.segments_of_backups(tx.conn, [target], later.step)[target]
@@ -430,9 +430,9 @@ def _forge(db: Database, backup: str) -> Segment:
             tx.conn, [earlier.tables["/u"].slice.target_id or 0], earlier.step
         )
         (other,) = next(iter(theirs.values()))
-        content = db.runtime.files.read(other.file or "")
+        content = db._runtime.files.read(other.file or "")
         name = f"data/{target}/forged.parquet"
-        db.runtime.files.write(name, content)
+        db._runtime.files.write(name, content)
         values = {"file": name, "checksum": other.checksum, "bytes": other.bytes, "rows": other.rows}
         values |= {"min_key": f"[{(other.min_key or (0,))[0]}]", "max_key": f"[{(other.max_key or (0,))[0]}]"}
         tx.conn.execute(
@@ -443,7 +443,7 @@ def _forge(db: Database, backup: str) -> Segment:
         table = record.tables["/u"]
         changed = replace(table, slice=replace(table.slice, bytes=other.bytes))
         paths.set_body(tx, path.id, replace(record, tables={**record.tables, "/u": changed}))
-    forget(db.runtime)
+    forget(db._runtime)
     return other
 
 
@@ -470,7 +470,7 @@ def test_storage_that_does_not_answer_is_no_damage_and_what_was_seen_is_kept(
     ) as db:
         kept = keep(db, tmp_path / "w", None)
         ordered = {path for paths in objects_of(db).values() for path in paths}
-        with db.runtime.catalog.read() as conn:
+        with db._runtime.catalog.read() as conn:
             held = conn.execute(select(sqltables.segments.c.id).where(sqltables.segments.c.file.is_not(None)))
             segments = chains.segments(conn, held.scalars())
         backed_up = [s for s in segments if Path(files.path(s.file or "")) in ordered]
@@ -516,7 +516,7 @@ def test_dropped_backups_leave_no_reports(db: Database, kept: Kept) -> None:
     db.verify("c")
     db.sql("DROP BACKUP COLLECTION c PURGE")
     db.collect()
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         assert conn.execute(select(func.count()).select_from(sqltables.verified)).scalar_one() == 0
 
 
@@ -544,7 +544,7 @@ def test_what_comes_each_night_does_not_keep_the_rest_from_being_looked_at(
         clock.sleep(10)
         more(db, kept, number)
         db.verify("c", level="checksums", sample=10)
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         found = object_results(conn, require_collection(conn, "c").id)
     assert all(found.at(key, "checksums") is not None for key in first)
     assert not all(found.at(key, "checksums") for key in keys_of(db)[backups(db)[-1]])

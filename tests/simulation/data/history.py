@@ -91,7 +91,7 @@ class Simulation:
                 self.rest(leave_nothing)
             finally:
                 for process in self.all:
-                    process.db.runtime.catalog.close()
+                    process.db._runtime.catalog.close()
 
     def newcomer(self) -> Process:
         self.born += 1

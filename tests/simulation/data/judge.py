@@ -156,7 +156,7 @@ class Judge:
     def is_restoring(self, process: Process, since: float) -> bool:
         """Return whether a restore, whose tables are not visible yet, has run since a time."""
         at = sqltables.operations.c
-        with process.db.runtime.catalog.database.engine.connect() as conn:
+        with process.db._runtime.catalog.database.engine.connect() as conn:
             return bool(
                 conn.execute(
                     select(at.id).where(at.kind == "restore", at.ended.is_(None) | (at.ended >= since))

@@ -72,7 +72,7 @@ class Process(Runner):
         self._runtime = context
         self.session = context.session
         self.db = Database(context)
-        self.db._running.engine.transitions.scheduler = Shuffled(baton.random)
+        self.db._operations.engine.transitions.scheduler = Shuffled(baton.random)
 
     def point(self, what: str) -> None:
         """Let others run, unless this process is in a write transaction, for whose end other writers wait."""

@@ -20,7 +20,7 @@ def come_to_rest(process: Process, history: History, old_backups: set[str]) -> N
     process.sleep(2 * LEASE_SECONDS)
     db.resume()
     wrong = different(process, history.now)
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         wrong += [f"{o.kind} is {o.state}" for o in operations.unfinished_operations(conn)]
         bad = (Internal.code, Corrupted.code)
         wrong += [
@@ -51,7 +51,7 @@ def leave_nothing(process: Process) -> None:
     """After all is dropped and no process reads, check that the catalog and the folder are empty."""
     process.sleep(2 * LEASE_SECONDS)
     process.db.collect()
-    context = process.db.runtime
+    context = process.db._runtime
     with context.catalog.read() as conn:
         rows = {
             table.name: len(conn.execute(select(table)).all())

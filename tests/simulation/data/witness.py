@@ -54,11 +54,11 @@ class Witness:
     def _collected(self, collector: Process) -> None:
         """Check that segments read within the grace period, or recorded as read, still exist."""
         now = self.baton.clock.now()
-        with collector.db.runtime.catalog.database.engine.connect() as conn:
+        with collector.db._runtime.catalog.database.engine.connect() as conn:
             said = {row.id: row.reads_from for row in conn.execute(select(sqltables.sessions))}
             for process in self._processes:
                 reads_from = said.get(process.session.id)
-                for moment in process.db.runtime.moments._live:
+                for moment in process.db._runtime.moments._live:
                     young = now - moment.since < process.session.grace
                     if not young and (reads_from is None or reads_from > moment.step):
                         self._exposed.add(moment)

@@ -56,13 +56,13 @@ with strandline.connect(url, catalog=catalog, settings=settings) as db:
     assert rows("SELECT count(*), sum(n) FROM t") == [[1500, 499500]]
     assert rows("SELECT count(*) FROM t VIEW by_v WHERE v = 'new'") == [[1000]]
 
-    before = set(db.runtime.files.names("data"))
+    before = set(db._runtime.files.names("data"))
     try:
         db.table("t").insert(pa.table({"k": list(range(1400, 1600)), "v": ["x"] * 200}))
         raise AssertionError("keys that are there were inserted")
     except StrandlineError as error:
         assert error.code == "PRECONDITION_FAILED", error
-    assert set(db.runtime.files.names("data")) == before
+    assert set(db._runtime.files.names("data")) == before
 
     db.sql("CREATE BACKUP COLLECTION c (TABLE t)"
            " WITH (STORAGE = 'cluster', INCREMENTAL_BACKUP_ENABLED = 'true')")

@@ -45,7 +45,7 @@ class TableReader(DataSourceReader):
     @plainly
     def partitions(self) -> Sequence[InputPartition]:
         with open_warehouse(self._place) as db:
-            found = partition_rows(db.runtime, self._table, self._schema, self._constraints)
+            found = partition_rows(db._runtime, self._table, self._schema, self._constraints)
         return [Partition(rows) for rows in found]
 
     # Any: PySpark's type is a union of iterators of tuples and of batches.

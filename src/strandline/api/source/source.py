@@ -103,7 +103,7 @@ class StrandlineSource(DataSource):
     def _describe(self, columns: list[str] | None = None) -> TableSchema:
         options = self._options
         with open_warehouse(options.place) as db:
-            return describe_columns(db.runtime, options.table, columns or options.columns)
+            return describe_columns(db._runtime, options.table, columns or options.columns)
 
 
 class FoundSource(StrandlineSource):

@@ -34,7 +34,7 @@ class FeedReader(DataSourceStreamReader):
         with open_warehouse(self._place) as db:
             position = db.stream(self._path).position
             window = window_of(db, self._path, position, position)
-            return from_arrow_schema(db.runtime.store.feed_columns(window))
+            return from_arrow_schema(db._runtime.store.feed_columns(window))
 
     @plainly
     def initialOffset(self) -> dict[str, int]:
@@ -49,9 +49,9 @@ class FeedReader(DataSourceStreamReader):
     @plainly
     def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[InputPartition]:
         with open_warehouse(self._place) as db:
-            keep(db.runtime, db.step)
+            keep(db._runtime, db.step)
             window = window_of(db, self._path, start[_STEP], end[_STEP])
-            return [Partition(rows) for rows in db.runtime.store.feed_partitions(window)]
+            return [Partition(rows) for rows in db._runtime.store.feed_partitions(window)]
 
     # Any: PySpark's type is a union of iterators of tuples and of batches.
     def read(self, partition: InputPartition | None) -> Iterator[Any]:

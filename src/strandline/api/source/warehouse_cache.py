@@ -41,7 +41,7 @@ def open_warehouse(place: Place) -> Iterator[Database]:
             none: Any = NoSession()
             _opened[known] = connect(place.warehouse, catalog=place.catalog, create=False, spark=none)
         db = _opened[known]
-    with db.guard():
+    with db._guard():
         yield db
 
 

@@ -61,16 +61,16 @@ class Job:
 
     @staticmethod
     def of(place: Place, path: str, mode: Mode, given: StructType) -> Job:
-        with open_warehouse(place) as db, db.guard():
-            view = Transaction(db.runtime, [Named(path, writes=True)]).writable(path)
+        with open_warehouse(place) as db, db._guard():
+            view = Transaction(db._runtime, [Named(path, writes=True)]).writable(path)
             schema = view.info.schema
             names = frame_columns(view, mode, tuple(given.names))
             kinds = to_arrow_schema(given)
             for i, name in enumerate(names):
                 check_source(schema[name].type, kinds.field(i).type, name)
             columns = TableSchema(tuple(schema[name] for name in names), schema.key)
-            folder = fresh_folder(db.runtime.clock.now())
-            staging = Staging(files=db.runtime.files.own, folder=folder, schema=columns, mode=mode)
+            folder = fresh_folder(db._runtime.clock.now())
+            staging = Staging(files=db._runtime.files.own, folder=folder, schema=columns, mode=mode)
             return Job(place=place, path=path, table_id=view.info.id, staging=staging)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Message:

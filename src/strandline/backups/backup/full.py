@@ -93,7 +93,7 @@ def take_full(collection: Path) -> str:
 
 
 def full_because(conn: Connection, collection: str) -> str | None:
-    """Return why an increment on the last backup could not be restored, if a full backup could be.
+    """Return why an increment could not be restored although a full backup could; else None.
 
     A full backup shares no damaged object of the repository. It needs the objects of the tables themselves,
     so it would not help if one of these is damaged.
@@ -113,7 +113,7 @@ def full_because(conn: Connection, collection: str) -> str | None:
 
 
 def check_ours(path: Path, collection: CollectionRecord) -> None:
-    """Refuse to change backups of an attached collection: another one writes to its repository."""
+    """Refuse to change backups of an attached collection: another warehouse owns its repository."""
     if collection.attached:
         raise PreconditionFailed(
             f"the repository {collection.settings.storage} of the collection {path.name!r} belongs to "

@@ -149,7 +149,10 @@ class RepositoryLease:
                 self._write(number, replace(claim, until=now + self._seconds))
 
     def release(self) -> None:
-        """Let other owners take the lease at once. An error is ignored: the lease expires by itself."""
+        """Release the lease, so that other owners can take it at once.
+
+        An error is ignored: the lease expires by itself.
+        """
         with self._lock, suppress(StrandlineError):
             number, claim = self._look()
             self._write(number, replace(claim, until=self._clock.now(), released=True))

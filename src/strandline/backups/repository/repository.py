@@ -317,10 +317,10 @@ class Repository:
         self.files.remove(file_of(manifest.backup))
 
     def check_free(self, going: Collection[str], staying: Collection[str]) -> None:
-        """Refuse to drop backups on which a backup builds that this catalog does not know.
+        """Refuse to drop a backup if the repository has an increment on it that this catalog does not know.
 
-        Then the warehouse or its catalog was copied, or restored to an earlier state, and both copies write
-        to the repository.
+        In that case the warehouse or its catalog was copied, or restored to an earlier state, and both
+        copies write to the repository.
         """
         for name, files in self.list_manifests().items():
             if name in going or name in staying:

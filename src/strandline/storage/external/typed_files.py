@@ -42,7 +42,7 @@ class TypedBatches:
 
 @dataclass(frozen=True)
 class FoundColumns:
-    """What a file or table tells about its columns."""
+    """The columns of a file or a table, as it declares them."""
 
     name: str
     schema: pa.Schema
