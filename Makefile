@@ -94,7 +94,7 @@ collected: setup
 	@$(BIN)/python -m pytest --collect-only -qq > /dev/null 2>&1 &
 
 shared: setup
-	@$(BIN)/python -m tests.jvm > /dev/null 2>&1 &
+	@$(BIN)/python -m tests.speed > /dev/null 2>&1 &
 
 pytest: setup ## Run the tests alone, e.g. make pytest ARGS="-m 'not spark' -k catalog"
 	$(BIN)/python -m pytest $(ARGS)

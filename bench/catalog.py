@@ -20,7 +20,7 @@ sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent)]
 
 from bench.report import Report  # noqa: E402
 from strandline.catalog.connection import Catalog  # noqa: E402
-from tests.load import Load, Readings, prepare, read, run_load  # noqa: E402
+from tests.planning_readers import Load, Readings, prepare, read, run_load  # noqa: E402
 
 
 def main() -> None:

@@ -32,8 +32,8 @@ from strandline import Database, Settings  # noqa: E402
 from strandline.catalog import sqltables  # noqa: E402
 from strandline.catalog.transactions import Writer  # noqa: E402
 from strandline.errors import StrandlineError  # noqa: E402
+from tests.catalogs import counted  # noqa: E402
 from tests.simulation.actors import EagerRegistry  # noqa: E402
-from tests.world import counted  # noqa: E402
 
 TABLES, ROWS = 6, 2000
 KINDS = ("point read", "index read", "upsert")

@@ -23,10 +23,9 @@ from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 from strandline.catalog import sqltables
 from tests import azure as azure_server
 from tests.effort import EVERY, FACTOR
-from tests.jvm import OPTIONS, remember_names
 from tests.processes import COMPILED, joined
 from tests.s3 import S3, server
-from tests.statements import share_compiled
+from tests.speed import OPTIONS, remember_names, share_compiled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -47,8 +47,9 @@ import strandline
 from strandline import Database, Settings
 from strandline.errors import StrandlineError
 from tests.backups.reading import hurry
-from tests.tables.examples import ARROW, SPARK, NoSpark, QuickFiles, picture
-from tests.world import ManualClock, place_catalog
+from tests.catalogs import ManualClock, place_catalog
+from tests.quick_files import QuickFiles
+from tests.tables.examples import ARROW, SPARK, NoSpark, picture
 
 Case = dict[str, Any]
 CASES: list[Case] = [

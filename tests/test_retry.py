@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 from strandline.retry import tries
-from tests.world import ManualClock
+from tests.catalogs import ManualClock
 
 
 def test_so_many_tries_with_a_pause_after_each_but_the_last() -> None:

@@ -9,7 +9,7 @@ import pytest
 from strandline.catalog import paths
 from strandline.errors import SchemaMismatch
 from tests.backups.reading import open_at
-from tests.world import ManualClock, counted
+from tests.catalogs import ManualClock, counted
 
 
 @pytest.mark.parametrize(("retries", "pause"), [(None, None), (0, 5.0), (2, 0.25)])

@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
+from tests.catalogs import counted
 from tests.effort import EVERY
 from tests.simulation.data.runner import run_seeds, running
 from tests.simulation.data.without import SAFEGUARDS
 from tests.simulation.runner import Runner, run_all
-from tests.world import counted
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from strandline.clock import SystemClock
 from strandline.errors import TimedOut
 from strandline.retry import tries
 from strandline.threads import within
-from tests.world import ManualClock
+from tests.catalogs import ManualClock
 
 
 def test_work_whose_time_is_over_leaves_at_its_next_look_with_all_that_it_began() -> None:

@@ -15,9 +15,9 @@ from strandline.catalog import sqltables
 from strandline.errors import Conflict, Corrupted
 from strandline.storage.arrow import scan as scanning
 from strandline.tables.snapshot import Reader
+from tests.catalogs import forget
 from tests.crash.mortal import DEAD
 from tests.effort import EVERY
-from tests.memory import forget
 from tests.tables.examples import assert_sound, content
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from strandline.catalog.sessions import HOST
 from strandline.errors import UnderOperation
 from tests import processes
 from tests.backups.reading import CLUSTER, leaks, open_at
+from tests.catalogs import ManualClock
 from tests.effort import EVERY
 from tests.tables.examples import rows
-from tests.world import ManualClock
 
 pytestmark = pytest.mark.slow
 

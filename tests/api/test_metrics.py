@@ -15,7 +15,7 @@ from strandline.backups.verify.verification_history import BackupReport, Level
 from strandline.catalog import paths, verifications
 from strandline.errors import PreconditionFailed
 from tests.backups.reading import backups, open_at
-from tests.world import ManualClock, is_session
+from tests.catalogs import ManualClock, is_session
 
 CREATE = "CREATE TABLE t (k Int64 NOT NULL, v Utf8, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v))"
 COLLECTION = (

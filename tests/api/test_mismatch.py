@@ -9,7 +9,7 @@ import pytest
 from strandline import Database, Settings
 from strandline.catalog import paths
 from strandline.errors import SchemaMismatch
-from tests.world import ManualClock, counted
+from tests.catalogs import ManualClock, counted
 
 IMPL = "/t/by_v/indexImplTable"
 STATEMENTS = {

@@ -13,7 +13,7 @@ from strandline.cancellation import Interrupted, Work, doing
 from strandline.errors import BEING_UNDONE, GOES_ON, HAPPENED, UNDONE, UNKNOWN, TimedOut, Unavailable
 from strandline.operations import callers, engine
 from tests.backups.reading import CLUSTER, leaks, open_at
-from tests.crash.outage import ANSWERED, LOST, UNANSWERED, Outage
+from tests.crash.failures import ANSWERED, LOST, UNANSWERED, Outage
 
 RESTORE = "RESTORE c WITH (REPLACE = 'true')"
 

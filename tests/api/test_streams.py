@@ -16,8 +16,9 @@ from strandline.catalog import sqltables
 from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed, UnderOperation
 from strandline.operations.streams import StreamRequest, StreamSpec
 from strandline.storage.feed import MODES
-from tests.tables.examples import ARROW, QuickFiles, assert_sound, data_files, refused, rows
-from tests.world import ManualClock
+from tests.catalogs import ManualClock
+from tests.quick_files import QuickFiles
+from tests.tables.examples import ARROW, assert_sound, data_files, refused, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

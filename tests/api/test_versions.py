@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from strandline import Database, Settings
-from tests.world import ManualClock
+from tests.catalogs import ManualClock
 
 CREATE = "CREATE TABLE t (k Int64 NOT NULL, v Utf8, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v))"
 

@@ -18,10 +18,10 @@ from strandline import Database, Settings
 from strandline.catalog import sqltables
 from strandline.catalog.connection import Catalog
 from strandline.errors import PreconditionFailed, Unavailable
-from tests.crash.faults import BROKEN, FaultyFiles
+from tests.catalogs import Death
+from tests.crash.failures import BROKEN, FaultyFiles
 from tests.crash.mortal import Fate, MortalFiles
 from tests.processes import READY, run_at_once
-from tests.world import Death
 
 FILES = Settings(inline_rows=0)
 """Settings with which each commit writes a file."""

@@ -13,7 +13,7 @@ import pytest
 import strandline
 from strandline import Database, Settings
 from strandline.errors import StrandlineError
-from tests.world import ManualClock
+from tests.catalogs import ManualClock
 
 HOUR, DAY = 3600.0, 24 * 3600.0
 Open = Callable[..., Database]

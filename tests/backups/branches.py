@@ -19,11 +19,11 @@ from strandline.catalog.engines import sqlite_url
 from strandline.catalog.sessions import Session
 from strandline.operations.engine import Engine
 from strandline.runtime import Runtime
-from tests import world
+from tests import catalogs
 from tests.backups.reading import HERE, open_at
-from tests.memory import forget_rows
-from tests.tables.examples import NoSpark, QuickFiles
-from tests.world import ManualClock
+from tests.catalogs import ManualClock, forget_rows
+from tests.quick_files import QuickFiles
+from tests.tables.examples import NoSpark
 
 BEGUN = 1_750_000_000.0
 ALONE = replace(HERE, parts_together=1)
@@ -55,7 +55,7 @@ class Branches:
         Use few: the SQLAlchemy cache of compiled statements belongs to a connection.
         """
         url = sqlite_url(self._folder / "catalog.sqlite")
-        self._catalogs.append(world.open_catalog(self._folder, url, ManualClock(BEGUN + 1)))
+        self._catalogs.append(catalogs.open_catalog(self._folder, url, ManualClock(BEGUN + 1)))
         return self._catalogs[-1]
 
     def close(self) -> None:
@@ -100,10 +100,10 @@ class Branches:
     def canonical(self) -> str:
         """Return the content of the catalog that matters, independent of the order of ids."""
         with self.catalog.read() as conn:
-            found = world.dump(conn)
+            found = catalogs.dump(conn)
             assert found["disagreements"] == []
             found["leaks"] = len(found["leaks"])  # They contain path ids.
-            named = {p.id: p.path for p in world.all_paths(conn)}
+            named = {p.id: p.path for p in catalogs.all_paths(conn)}
             segments = {s.id: _content(s) for s in conn.execute(select(sqltables.segments))}
             found["chains"] = sorted((at, segments[i], *rest) for at, i, *rest in found["chains"])
             at = sqltables.claims.c

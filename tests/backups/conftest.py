@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from strandline import Database
-from tests.backups.chains import Story, Tell
-from tests.backups.prepared import Prepared
+from tests.backups.prepared_backups import Prepared, Story, Tell
 from tests.backups.reading import TABLE, collection, open_at
-from tests.world import ManualClock
+from tests.catalogs import ManualClock
 
 
 @pytest.fixture(scope="session")

@@ -18,8 +18,8 @@ from strandline.backups.repository.lease import ALLOWANCE_SECONDS, RepositoryLea
 from strandline.errors import StrandlineError, Unavailable
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.objects import ObjectFiles
-from tests.storage.examples import QuickFiles
-from tests.world import Death
+from tests.catalogs import Death
+from tests.quick_files import QuickFiles
 
 SECONDS = 60.0
 ACTIONS = 25

@@ -20,8 +20,9 @@ from strandline.model import OP, STEP, IndexDef, Key, TableSchema
 from strandline.settings import Settings
 from strandline.storage.segment import read_segment
 from strandline.types.arrays import column_to_python
-from tests import world
-from tests.tables.examples import NoSpark, QuickFiles
+from tests import catalogs
+from tests.quick_files import QuickFiles
+from tests.tables.examples import NoSpark
 
 Row = tuple[Any, ...]
 State = dict[Key, Row]
@@ -49,7 +50,7 @@ def open_at(folder: Path, url: str | None = None, **options: Any) -> Database:
     options.setdefault("files", QuickFiles(folder))
     options.setdefault("spark", NoSpark())
     if url is None:
-        world.place_catalog(folder / "catalog.sqlite")
+        catalogs.place_catalog(folder / "catalog.sqlite")
     db = strandline.connect(folder, catalog=url, settings=settings, **options)
     hurry(db)
     return db
@@ -172,6 +173,6 @@ def streams(db: Database, path: str) -> list[str]:
 def leaks(db: Database) -> list[str]:
     """Return leftovers of finished operations, and files that nothing refers to."""
     with db._runtime.catalog.read() as conn:
-        wrong = world.leaks(conn)
+        wrong = catalogs.leaks(conn)
         known = set(conn.execute(select(sqltables.segments.c.file)).scalars())
     return wrong + [f"file {name}" for name in db._runtime.files.names("data") if name not in known]

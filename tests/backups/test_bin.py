@@ -15,10 +15,10 @@ from strandline import Database
 from strandline.errors import AlreadyExists, PathNotFound, PreconditionFailed
 from tests.backups.reading import CLUSTER, TABLE, backups, collection, contents, leaks, open_at
 from tests.backups.test_death import ALONE, Places
+from tests.catalogs import Death, ManualClock
 from tests.crash.mortal import bury
 from tests.crash.mortal import connect as mortal_connect
 from tests.tables.examples import data_files
-from tests.world import Death, ManualClock
 
 DAY = 24 * 3600.0
 MAKE = f"{TABLE}; CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}"

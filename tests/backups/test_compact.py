@@ -25,11 +25,10 @@ from strandline.errors import Corrupted, PathNotFound, PreconditionFailed, Under
 from strandline.model import OP, STEP, WAS_HI, WAS_LO, Role, Segment, TableSchema
 from strandline.operations.engine import Engine
 from strandline.storage.segment import read_segment, write_segment
-from tests.backups.chains import TABLES, Story, Tell
+from tests.backups.prepared_backups import TABLES, Story, Tell
 from tests.backups.reading import backups, contents, last, leaks, open_at, records, streams
-from tests.memory import forget, forget_rows
+from tests.catalogs import ManualClock, forget, forget_rows
 from tests.tables.examples import content, picture, rows
-from tests.world import ManualClock
 
 pytestmark = pytest.mark.slow
 

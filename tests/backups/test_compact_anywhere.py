@@ -11,13 +11,13 @@ import pytest
 
 from strandline import Database
 from strandline.backups.repository.repository import Repository
-from tests.backups.chains import Story
+from tests.backups.prepared_backups import Story
 from tests.backups.reading import backups, contents, last, leaks, open_at
 from tests.backups.test_repository_garbage import DAY
+from tests.catalogs import ManualClock
 from tests.effort import EVERY
 from tests.s3 import S3
 from tests.tables.examples import content
-from tests.world import ManualClock
 
 FORMS = list(itertools.product(("sqlite", "postgresql"), ("folder", "s3"), ("plain", "encrypted")))
 FEW = [("postgresql", "s3", "encrypted")]

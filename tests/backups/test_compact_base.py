@@ -16,13 +16,13 @@ from strandline.backups.repository.repository import Repository
 from strandline.errors import Corrupted
 from strandline.model import Segment
 from strandline.storage.compaction_policy import keeps_base
-from tests.backups.chains import Story, Tell
+from tests.backups.prepared_backups import Story, Tell
 from tests.backups.reading import backups, contents, last, leaks, open_at
 from tests.backups.test_compact import record_of, reverse, segments
 from tests.backups.test_fold_plan import BEGAN, FULL, HERE, SENT, of
 from tests.backups.test_records import ONE, TWO, with_slice
+from tests.catalogs import ManualClock
 from tests.tables.examples import content
-from tests.world import ManualClock
 
 FEW: dict[str, Any] = {"bulk_rows": 2, "inline_rows": 20}
 """Settings with which the three rows of a story are many, and its changes few."""

@@ -18,9 +18,9 @@ from strandline.backups.repository.repository import Repository
 from tests.backups.reading import State, backups, contents, last, leaks
 from tests.backups.test_death import ALONE, End, Places, assert_right, assert_streams, finish, living, undo
 from tests.backups.test_death import change as change_rows
+from tests.catalogs import Death
 from tests.crash.mortal import MortalFiles, bury, connect
 from tests.effort import EVERY
-from tests.world import Death
 
 TABLES = """
     CREATE TABLE t (k Int32, v Utf8, n Int32, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n),

@@ -19,11 +19,11 @@ import strandline
 from strandline import Database
 from strandline.settings import Settings
 from tests.backups.reading import CLUSTER, backups, contents, hurry, last, leaks, projected, streams
+from tests.catalogs import Death
 from tests.crash.mortal import Fate, bury, connect
 from tests.effort import EVERY, on_catalogs
 from tests.processes import environment, run_python
 from tests.tables.examples import content
-from tests.world import Death
 
 ROOT = Path(__file__).resolve().parents[2]
 ALONE = Settings(

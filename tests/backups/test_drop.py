@@ -21,8 +21,9 @@ from strandline.backups.retention.drop import DropRequest
 from strandline.catalog import sqltables
 from strandline.errors import PathNotFound, StrandlineError, UnderOperation
 from tests.backups.reading import CLUSTER, HERE, backups, contents, last, leaks, records, streams
-from tests.tables.examples import QuickFiles, rows
-from tests.world import ManualClock
+from tests.catalogs import ManualClock
+from tests.quick_files import QuickFiles
+from tests.tables.examples import rows
 
 pytestmark = pytest.mark.slow
 

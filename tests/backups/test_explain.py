@@ -9,7 +9,7 @@ import pytest
 
 from strandline import Database
 from strandline.errors import PreconditionFailed, UnderOperation
-from tests.world import ManualClock
+from tests.catalogs import ManualClock
 
 SHOP = """CREATE TABLE o (k Int64, v Utf8, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v), INDEX later GLOBAL ASYNC ON (v));
 CREATE TABLE p (k Int64, PRIMARY KEY (k));

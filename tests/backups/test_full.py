@@ -15,8 +15,8 @@ from strandline.model import Digest
 from strandline.operations.copy import CopiedTable, TablePart
 from strandline.operations.kind import AnyRun, Part
 from tests.backups.reading import CLUSTER, backups, contents, last, leaks, streams
+from tests.catalogs import ManualClock
 from tests.tables.examples import content, data_files, refused, rows
-from tests.world import ManualClock
 
 TABLES = """
 CREATE TABLE orders (id Uint32 NOT NULL, customer Utf8, total Int64, PRIMARY KEY (id),

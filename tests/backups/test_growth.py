@@ -14,7 +14,7 @@ from strandline.catalog import owners, sqltables
 from strandline.errors import OperationNotFound, PreconditionFailed
 from strandline.tables import housekeeping
 from tests.backups.reading import CLUSTER, open_at
-from tests.world import ManualClock
+from tests.catalogs import ManualClock
 
 DAY = 86_400.0
 KEPT = {"history_seconds": 2 * DAY, "operation_history_seconds": 3 * DAY, "version_history_seconds": 3 * DAY}

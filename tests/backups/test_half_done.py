@@ -18,7 +18,7 @@ from strandline.catalog import operations
 from strandline.errors import Corrupted, PreconditionFailed
 from strandline.records import NUMBER
 from tests.backups.reading import leaks, open_at
-from tests.world import ManualClock
+from tests.catalogs import ManualClock
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 LATER = 1_750_010_000.0

@@ -17,9 +17,10 @@ from strandline import Database
 from strandline.backups.restore.restore_plan import RestoreRequest
 from strandline.errors import TimedOut
 from tests.backups.reading import CLUSTER, backups, leaks, open_at
+from tests.catalogs import ManualClock
 from tests.effort import EVERY
-from tests.tables.examples import QuickFiles, rows
-from tests.world import ManualClock
+from tests.quick_files import QuickFiles
+from tests.tables.examples import rows
 
 SETTINGS = {"inline_rows": 0, "shard_seconds": 10.0, "session_seconds": 1e6}
 TABLE = "CREATE TABLE t (k Int64 NOT NULL, v Utf8, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v))"

@@ -6,7 +6,7 @@ from strandline import Database
 from strandline.backups.health import Standing, standings
 from strandline.backups.verify.verification_history import BackupReport, Level, keep_reports
 from tests.backups.reading import CLUSTER
-from tests.world import ManualClock
+from tests.catalogs import ManualClock
 
 
 def standing(db: Database, name: str = "c") -> Standing:

@@ -30,7 +30,7 @@ from tests.backups.reading import (
     records,
     streams,
 )
-from tests.memory import forget, forget_rows
+from tests.catalogs import forget, forget_rows
 from tests.tables.examples import content, picture, rows
 
 TABLE = "CREATE TABLE t (k Uint32, v Utf8, n Int32, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n))"

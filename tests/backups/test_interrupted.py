@@ -18,7 +18,7 @@ import pytest
 from strandline import Database
 from strandline.errors import Cancelled
 from tests.backups.reading import backups
-from tests.storage.examples import QuickFiles
+from tests.quick_files import QuickFiles
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.slow]
 

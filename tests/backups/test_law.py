@@ -43,9 +43,9 @@ from tests.backups.reading import (
     records,
     streams,
 )
+from tests.catalogs import ManualClock
 from tests.effort import FACTOR
 from tests.tables.examples import assert_sound, content
-from tests.world import ManualClock
 
 SMALL = {"merge_segments": 4, "inline_rows": 3, "compact_log_segments": 6, "shard_bytes": 1}
 """A few commits are enough for merges, files, compactions and several shards."""

@@ -26,11 +26,11 @@ from strandline.storage.files import Files, LocalFiles
 from strandline.storage.location import files_at
 from strandline.storage.objects import ObjectFiles
 from tests.backups.owners import SECONDS, Owners
+from tests.catalogs import Death, ManualClock
 from tests.crash.mortal import Fate, MortalFiles
 from tests.effort import EVERY, FACTOR
+from tests.quick_files import QuickFiles
 from tests.s3 import S3, Line, unheard
-from tests.storage.examples import QuickFiles
-from tests.world import Death, ManualClock
 
 OVER = SECONDS + ALLOWANCE_SECONDS
 

@@ -17,8 +17,9 @@ from strandline.records import Record
 from strandline.settings import Limits
 from strandline.storage.files import Source
 from tests.backups.reading import CLUSTER, open_at
-from tests.tables.examples import QuickFiles, content
-from tests.world import ManualClock
+from tests.catalogs import ManualClock
+from tests.quick_files import QuickFiles
+from tests.tables.examples import content
 
 RATE = 2_000.0
 

@@ -21,10 +21,10 @@ from strandline import Database, records
 from strandline.operations.streams import StreamPart
 from tests.backups.reading import CLUSTER, HERE, contents, last, leaks, open_at, streams
 from tests.backups.test_death import Places
+from tests.catalogs import Death, ManualClock, is_session
 from tests.crash.mortal import bury, connect
 from tests.effort import EVERY
 from tests.tables.examples import rows
-from tests.world import Death, ManualClock, is_session
 
 pytestmark = pytest.mark.slow
 

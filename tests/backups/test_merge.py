@@ -23,7 +23,7 @@ from strandline.backups.verify.verify_request import VerifyRequest
 from strandline.catalog import operations
 from strandline.errors import Corrupted, InvalidArgument, PathNotFound, PreconditionFailed, UnderOperation
 from strandline.sql.retention_rules import parse_keep
-from tests.backups.chains import Story, Tell
+from tests.backups.prepared_backups import Story, Tell
 from tests.backups.reading import (
     TABLE,
     backups,
@@ -44,10 +44,11 @@ from tests.backups.test_compact import (
     segments,
     steps,
 )
+from tests.catalogs import ManualClock
 from tests.effort import EVERY
+from tests.quick_files import QuickFiles
 from tests.s3 import S3, Line
-from tests.tables.examples import QuickFiles, content, picture, rows
-from tests.world import ManualClock
+from tests.tables.examples import content, picture, rows
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,7 @@ from strandline.operations.kind import read_part
 from strandline.records import from_text
 from tests.backups.reading import CLUSTER, backups, open_at
 from tests.backups.reading import last as last_record
-from tests.world import ManualClock
+from tests.catalogs import ManualClock
 
 Told = tuple[str, int, int | None, str | None, int | None]
 COLLECTION = "/.backups/collections/c"

@@ -9,7 +9,7 @@ from strandline.backups.collection import CollectionRecord
 from strandline.backups.record import require_collection
 from strandline.catalog import publication_log
 from tests.backups.reading import TABLE, backups, open_at
-from tests.world import ManualClock
+from tests.catalogs import ManualClock
 
 ROOT = "/.backups/collections"
 

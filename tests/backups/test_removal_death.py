@@ -30,9 +30,9 @@ from tests.backups.test_death import (
     living,
     undo,
 )
+from tests.catalogs import Death
 from tests.crash.mortal import bury, connect
 from tests.effort import EVERY
-from tests.world import Death
 
 STATEMENTS = {
     "prune": "PRUNE c KEEP LAST 1 FULL CONFIRM",

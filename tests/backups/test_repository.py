@@ -19,11 +19,12 @@ from strandline.errors import InvalidArgument, PreconditionFailed, Unavailable
 from strandline.settings import Settings
 from strandline.storage.repository_marker import from_bytes
 from tests.backups.reading import TABLE, backups, collection, contents, hurry, leaks, open_at, records
+from tests.catalogs import Death, ManualClock
 from tests.crash.mortal import Fate, MortalFiles, bury
 from tests.crash.mortal import connect as mortal_connect
 from tests.effort import EVERY
-from tests.tables.examples import QuickFiles, assert_sound, content, rows
-from tests.world import Death, ManualClock
+from tests.quick_files import QuickFiles
+from tests.tables.examples import assert_sound, content, rows
 
 pytestmark = pytest.mark.slow
 

@@ -34,11 +34,11 @@ from tests.backups.reading import (
 from tests.backups.test_repository import load
 from tests.backups.test_repository_garbage import DAY, files
 from tests.backups.unreliable import READS, WAYS, Line, go_through, ways_of
+from tests.catalogs import Death, ManualClock
 from tests.crash.mortal import Fate, bury
 from tests.crash.mortal import connect as mortal_connect
 from tests.effort import EVERY
 from tests.tables.examples import NoSpark, content
-from tests.world import Death, ManualClock
 
 PRUNE = "PRUNE c KEEP LAST 1 FULL CONFIRM"
 ATTACH = "ATTACH BACKUP COLLECTION c FROM '{repository}' WITH (ENCRYPTION = 'false')"

@@ -16,7 +16,7 @@ from strandline.errors import Corrupted, PathNotFound, PreconditionFailed
 from strandline.settings import Settings
 from strandline.storage.repository_marker import to_bytes
 from tests.backups import test_records as made
-from tests.tables.examples import QuickFiles
+from tests.quick_files import QuickFiles
 
 GRACE = 10.0
 DAY_0, DAY_1, DAY_2, DAY_2A, DAY_3 = (f"2026010{day}120000Z" for day in (1, 2, 3, 4, 5))

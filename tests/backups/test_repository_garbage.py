@@ -22,11 +22,12 @@ from strandline.settings import Settings
 from strandline.storage.files import LocalFiles
 from tests.backups.reading import TABLE, backups, collection, contents, hurry, leaks, open_at, records
 from tests.backups.test_repository import Places, load
+from tests.catalogs import Death, ManualClock
 from tests.crash.mortal import MortalFiles, bury
 from tests.crash.mortal import connect as mortal_connect
 from tests.effort import EVERY
-from tests.tables.examples import QuickFiles, content, rows
-from tests.world import Death, ManualClock
+from tests.quick_files import QuickFiles
+from tests.tables.examples import content, rows
 
 pytestmark = pytest.mark.slow
 

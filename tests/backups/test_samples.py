@@ -19,7 +19,7 @@ from strandline.catalog import paths
 from strandline.model import IndexDef
 from strandline.storage.repository_marker import Marker
 from tests.backups.reading import TABLE, backups, open_at
-from tests.samples.repository import rows_of
+from tests.samples.make_repository import rows_of
 
 SAMPLES = Path(__file__).resolve().parent.parent / "samples"
 

@@ -18,8 +18,10 @@ from strandline.catalog import chains, operations, paths
 from strandline.catalog.transactions import current_step
 from strandline.errors import Corrupted, Unavailable
 from tests.backups.reading import CLUSTER, contents, last, leaks, open_at
-from tests.tables.examples import QuickFiles, assert_sound, rows
-from tests.world import ManualClock, until_alone
+from tests.catalogs import ManualClock
+from tests.engines import until_alone
+from tests.quick_files import QuickFiles
+from tests.tables.examples import assert_sound, rows
 
 pytestmark = pytest.mark.slow
 

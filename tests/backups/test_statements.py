@@ -10,8 +10,8 @@ from strandline import Database
 from strandline.backups.collection import CollectionRequest
 from strandline.errors import UnderOperation
 from tests.backups.reading import CLUSTER, HERE, backups, last, leaks, open_at, streams
+from tests.catalogs import ManualClock
 from tests.tables.examples import refused, rows
-from tests.world import ManualClock
 
 TABLE = "CREATE TABLE {} (k Uint32, v Utf8, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v))"
 

@@ -20,8 +20,8 @@ from strandline.storage.files import LocalFiles
 from tests.backups.reading import TABLE, backups, collection, contents, open_at, records
 from tests.backups.test_repository import load
 from tests.backups.test_repository_garbage import DAY, files, needed, take_chains
-from tests.tables.examples import QuickFiles
-from tests.world import ManualClock
+from tests.catalogs import ManualClock
+from tests.quick_files import QuickFiles
 
 PRUNE = "PRUNE c KEEP LAST 1 FULL CONFIRM"
 

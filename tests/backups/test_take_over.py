@@ -11,8 +11,8 @@ import pytest
 from strandline import Database
 from strandline.errors import AlreadyExists, PreconditionFailed
 from tests.backups.reading import TABLE, backups, collection, open_at, records
+from tests.catalogs import ManualClock
 from tests.tables.examples import content
-from tests.world import ManualClock
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed, St
 from strandline.settings import Settings
 from strandline.storage.repository_marker import MARKER, Marker, from_bytes
 from tests.backups.reading import TABLE, backups, collection, open_at, records
+from tests.catalogs import ManualClock
 from tests.tables.examples import content
-from tests.world import ManualClock
 
 
 @pytest.fixture

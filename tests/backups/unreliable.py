@@ -25,9 +25,9 @@ from strandline.backups.repository.repository_writer import LEASE_SECONDS
 from strandline.clock import Clock
 from strandline.errors import StrandlineError, Unavailable
 from strandline.storage.files import Files
+from tests.catalogs import Death
 from tests.crash.mortal import Fate
-from tests.tables.examples import QuickFiles
-from tests.world import Death
+from tests.quick_files import QuickFiles
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import pytest
 
 from strandline.catalog.connection import Catalog
 from strandline.catalog.sessions import Session
-from tests.world import place_catalog
+from tests.catalogs import place_catalog
 
 
 class Clock:

@@ -17,8 +17,8 @@ from strandline.catalog.tables import TableBody
 from strandline.catalog.versions import VersionRegistry
 from strandline.model import Digest
 from tests.catalog.examples import SCHEMA
+from tests.catalogs import forget_rows
 from tests.effort import EVERY
-from tests.memory import forget_rows
 
 BINDS, BINDS_OF_ROWS = 1_000, 10_000
 """Maximum number of values that a statement, and an INSERT, may bind in these tests.

@@ -18,8 +18,8 @@ from strandline.catalog.transactions import Announcement
 from strandline.clock import SystemClock
 from strandline.errors import PathNotFound, UnderOperation
 from strandline.metrics import Metrics
-from tests.plans import poll
-from tests.world import BY_V, counted, create, drop, engine_of, execute, stream_on
+from tests.catalogs import BY_V, counted, create, drop, poll
+from tests.engines import engine_of, execute, stream_on
 
 
 class Held:

@@ -16,10 +16,8 @@ from strandline.catalog.versions import VersionRegistry, Wish
 from strandline.errors import PathNotFound, SchemaMismatch, UnderOperation
 from tests.catalog.conftest import Clock
 from tests.catalog.test_cache import alter, touch_index
-from tests.claims import claim
-from tests.copies import copy_request
-from tests.plans import planned, poll
-from tests.world import BY_N, BY_V, STREAM, create, drop, engine_of, execute, stream_on
+from tests.catalogs import BY_N, BY_V, create, drop, planned, poll
+from tests.engines import STREAM, claim, copy_request, engine_of, execute, stream_on
 
 IMPL = "/orders/by_v/indexImplTable"
 

@@ -37,8 +37,8 @@ from strandline.catalog.versions import VersionRegistry
 from strandline.errors import OperationNotFound, PreconditionFailed, StrandlineError, UnderOperation
 from strandline.model import Digest
 from strandline.records import Nothing, Record
-from tests.claims import move
-from tests.world import BY_V, SCHEMA, create, disagreements, dump, kept, leaks, write
+from tests.catalogs import BY_V, SCHEMA, create, disagreements, dump, kept, leaks, write
+from tests.engines import move
 
 STATES = ["creating", "altering", "copying", "dropping", "incoming restore", "outgoing restore"]
 BUSY = {

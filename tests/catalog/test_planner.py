@@ -12,9 +12,8 @@ from strandline.clock import Clock
 from strandline.errors import InvalidArgument, PathNotFound, SchemaMismatch, StrandlineError
 from strandline.metrics import Metrics
 from tests.catalog.test_cache import Held, alter, touch_index
-from tests.claims import move
-from tests.plans import planned, poll
-from tests.world import BY_N, BY_V, commit, counted, create, write
+from tests.catalogs import BY_N, BY_V, commit, counted, create, planned, poll, write
+from tests.engines import move
 
 IMPL = "/orders/by_v/indexImplTable"
 

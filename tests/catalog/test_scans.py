@@ -12,7 +12,8 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
 import strandline
-from tests.tables.examples import ARROW, QuickFiles
+from tests.quick_files import QuickFiles
+from tests.tables.examples import ARROW
 
 GROWING = (
     "paths",

@@ -14,8 +14,8 @@ from strandline.catalog.paths import Path
 from strandline.catalog.tables import TableInfo
 from strandline.catalog.versions import Claimed, Joined, Taken, VersionRegistry, Wish, sync_indexes
 from strandline.errors import Internal
-from tests.claims import claim, move
-from tests.world import BY_V, create, disagreements
+from tests.catalogs import BY_V, create, disagreements
+from tests.engines import claim, move
 
 IMPL = "/orders/by_v/indexImplTable"
 registry = VersionRegistry()

@@ -26,10 +26,11 @@ from strandline.operations.kind import AnyRun, Part, PartPlan
 from strandline.records import Nothing
 from strandline.storage.files import Files, LocalFiles
 from strandline.storage.spark import session
+from tests.catalogs import open_catalog
 from tests.cluster.machines import PATIENCE, until
+from tests.engines import engine_of
 from tests.operations.test_part_progress import Work, Worked
 from tests.storage.spark.test_interrupt import job
-from tests.world import engine_of, open_catalog
 
 ROWS = 2_000
 TABLE = """CREATE TABLE t (k Int64 NOT NULL, v Utf8, n Int32, j Json, PRIMARY KEY (k),

@@ -22,7 +22,8 @@ from strandline import Database, Settings
 from strandline.errors import StrandlineError
 from tests.backups.reading import hurry, records
 from tests.crash.mix import KEYS, OF_BOTH, SETTINGS, SUM, read
-from tests.tables.examples import NoSpark, QuickFiles
+from tests.quick_files import QuickFiles
+from tests.tables.examples import NoSpark
 
 IN_PLACE = ("PATH_NOT_FOUND", "UNDER_OPERATION")
 """Errors that are expected on a table that is dropped and restored concurrently."""

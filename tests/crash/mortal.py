@@ -26,7 +26,7 @@ from strandline.settings import Settings
 from strandline.storage.files import LocalFiles
 from strandline.storage.location import is_url
 from strandline.storage.objects import ObjectFiles
-from tests.world import Death, is_session
+from tests.catalogs import Death, is_session
 
 NOW = Settings(history_seconds=0.0, grace_seconds=0.0)
 """No history is kept, so that there is garbage to collect."""

@@ -22,9 +22,9 @@ from strandline.errors import Corrupted
 from strandline.model import Digest, Segment, TableSchema
 from strandline.storage.arrow.write import log_table
 from strandline.storage.segment import Inline, write_segment
+from tests.catalogs import forget
 from tests.crash.scenarios import FILES, TABLES, litter
 from tests.effort import EVERY
-from tests.memory import forget
 from tests.storage.rowwise import Change, in_columns
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import strandline
+from tests.catalogs import Death
 from tests.crash.mortal import NOW, Fate, bury, connect
 from tests.crash.scenarios import HERE, LARGE_ON_SPARK, ON_SPARK, Model, Scenario, create, state, verify
 from tests.effort import EVERY, on_catalogs
 from tests.s3 import S3
-from tests.world import Death
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

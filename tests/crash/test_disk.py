@@ -18,7 +18,7 @@ from sqlalchemy.exc import OperationalError
 import strandline
 from strandline import Database
 from strandline.errors import Unavailable
-from tests.crash.faults import BROKEN, READ_ONLY, FaultyFiles
+from tests.crash.failures import BROKEN, READ_ONLY, FaultyFiles
 from tests.crash.mortal import lost_files, unknown_files
 from tests.crash.scenarios import BY_NAME, FILES, Scenario, create, state, verify, write, written
 from tests.effort import EVERY

@@ -11,8 +11,8 @@ import pytest
 
 from strandline.settings import Settings
 from strandline.storage.outgoing import ExportTarget, export, targets
+from tests.catalogs import Death
 from tests.crash.mortal import Fate, MortalFiles
-from tests.world import Death
 
 ROWS = {"before": pa.table({"k": [1]}), "after": pa.table({"k": [1, 2, 3]})}
 

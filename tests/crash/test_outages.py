@@ -20,10 +20,10 @@ from strandline.catalog import operations
 from strandline.errors import BEING_UNDONE, HAPPENED, UNDONE, UNKNOWN, StrandlineError
 from strandline.operations import callers, engine
 from tests.backups.reading import CLUSTER, backups, leaks, open_at
+from tests.catalogs import Death
+from tests.crash.failures import ANSWERED, FULL, KILLED, LOST, UNANSWERED, Outage
 from tests.crash.mortal import bury
-from tests.crash.outage import ANSWERED, FULL, KILLED, LOST, UNANSWERED, Outage
 from tests.effort import EVERY, FACTOR, on_catalogs
-from tests.world import Death
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,10 @@ from strandline.catalog import sessions, sqltables
 from strandline.errors import InvalidArgument, PreconditionFailed
 from strandline.storage.arrow.scan import scan
 from strandline.tables.snapshot import Reader
+from tests.catalogs import ManualClock, forget
 from tests.crash.mortal import DEAD, lost_files, unknown_files
 from tests.crash.scenarios import FILES, create, litter, state, verify, write, written
-from tests.memory import forget
 from tests.processes import READY, finish, start
-from tests.world import ManualClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

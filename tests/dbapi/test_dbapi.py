@@ -11,8 +11,9 @@ import pytest
 
 from strandline import dbapi
 from strandline.dbapi import Connection
-from tests.tables.examples import NoSpark, QuickFiles
-from tests.world import place_catalog
+from tests.catalogs import place_catalog
+from tests.quick_files import QuickFiles
+from tests.tables.examples import NoSpark
 
 
 @pytest.fixture

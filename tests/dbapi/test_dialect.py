@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import registry
 
 from strandline.dbapi import dialect
-from tests.world import place_catalog
+from tests.catalogs import place_catalog
 
 if sys.version_info >= (3, 11):
     import tomllib

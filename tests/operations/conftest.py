@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from strandline.catalog.connection import Catalog
-from tests.world import ManualClock, open_catalog
+from tests.catalogs import ManualClock, open_catalog
 
 
 @pytest.fixture

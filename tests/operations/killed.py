@@ -14,8 +14,7 @@ from pathlib import Path
 
 from strandline.catalog.connection import Catalog
 from strandline.catalog.sessions import Session
-from tests.copies import copy_request
-from tests.world import STREAM, engine_of, execute
+from tests.engines import STREAM, copy_request, engine_of, execute
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUEST = copy_request(("/orders", "/copies/orders"), ("/users", "/copies/users"), stream=STREAM)

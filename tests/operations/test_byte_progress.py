@@ -8,7 +8,7 @@ from strandline.api.progress import OperationInfo, build_info
 from strandline.catalog.operations import OperationRow
 from strandline.operations.byte_progress import Transfer
 from strandline.records import to_text
-from tests.world import ManualClock
+from tests.catalogs import ManualClock
 
 BATCH, PARTS, SECONDS = 1_000, 24, 10.0
 """The bytes of a part, the number of parts, and the seconds in which each worker moves one part."""

@@ -36,33 +36,36 @@ from strandline.operations.copy import CopiedIndex
 from strandline.operations.engine import Engine
 from strandline.operations.streams import StreamSpec
 from strandline.records import Record
-from tests import world
-from tests.copies import copy_request
-from tests.effort import EVERY
-from tests.plans import planned
-from tests.schedulers import Explicit, Shuffled
-from tests.world import (
+from tests import catalogs, engines
+from tests.catalogs import (
     BY_N,
     BY_V,
     LATER,
-    STREAM,
     ManualClock,
     Template,
     create,
     disagreements,
     drop,
     dump,
-    engine_of,
-    execute,
     kept,
     leaks,
-    listed,
     open_catalog,
-    parts_of,
+    planned,
     segment,
-    stream_on,
     version,
     write,
+)
+from tests.effort import EVERY
+from tests.engines import (
+    STREAM,
+    Explicit,
+    Shuffled,
+    copy_request,
+    engine_of,
+    execute,
+    listed,
+    parts_of,
+    stream_on,
 )
 
 ONE = copy_request(("/orders", "/copies/orders"), stream=STREAM)
@@ -170,7 +173,7 @@ class Orders:
         return known is state
 
     def engine(self, catalog: Catalog) -> Engine:
-        return world.engine_of(catalog, lease=world.Process(catalog, self.session))
+        return engines.engine_of(catalog, lease=engines.Process(catalog, self.session))
 
 
 def canonical(catalog: Catalog) -> str:
@@ -278,7 +281,7 @@ def test_compaction_and_collection_during_a_copy_take_nothing_from_it(
         table_id = paths.require(tx.conn, "/orders").id
         chain = chains.load(tx.conn, table_id, step)
         commits.replace_segments(tx, table_id, chain.segments, [base_segment(step)], "compact")
-    clock.sleep(world.GRACE_SECONDS + 1)
+    clock.sleep(catalogs.GRACE_SECONDS + 1)
     for _ in range(20):
         with catalog.write() as tx:
             garbage_collection.sweep(tx, history_seconds=0.0, grace_seconds=60.0)
@@ -445,7 +448,7 @@ def shards_of(catalog: Catalog, shard_bytes: int) -> list[tuple[Any, ...]]:
 
 def test_what_is_large_is_copied_shard_by_shard(tmp_path: Path, clock: ManualClock) -> None:
     catalog = open_catalog(tmp_path, clock=clock)
-    cut = replace(world.SCHEMA, bounds=((10,),))
+    cut = replace(catalogs.SCHEMA, bounds=((10,),))
     with catalog.write() as tx:
         info = definitions.create(tx, TableDefinition("/orders", cut, (BY_V,)))
     for key in (1, 20):
@@ -469,7 +472,7 @@ def test_what_is_large_is_copied_shard_by_shard(tmp_path: Path, clock: ManualClo
     shards = [("table shard", path, 0, number, 7) for path in (table, index) for number in (0, 1)]
     last = [("table", table, 1, None, None), ("index", index, 0, None, None), ("table", index, 1, None, None)]
     assert shards_of(catalog, 10**6) == shards + last, "at its bounds, and an index into as many"
-    cut_at(world.SCHEMA)
+    cut_at(catalogs.SCHEMA)
     assert shards_of(catalog, 14) == whole
     assert shards_of(catalog, 7) == shards + last, "at the first keys of segments"
     cut_at(replace(cut, bounds=((99,),)))

@@ -11,29 +11,22 @@ import pytest
 from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import CANCELLED, DONE
 from strandline.operations.streams import StreamSpec
-from tests.copies import copy_request
-from tests.effort import EVERY
-from tests.operations import killed
-from tests.processes import environment, run_python
-from tests.world import (
+from tests.catalogs import (
     BY_N,
     BY_V,
     LEASE_SECONDS,
-    STREAM,
     Death,
     Template,
     create,
     die_after,
-    drop_of,
     dump,
-    engine_of,
-    execute,
-    listed,
     open_catalog,
-    resume,
-    stream_on,
     write,
 )
+from tests.effort import EVERY
+from tests.engines import STREAM, copy_request, drop_of, engine_of, execute, listed, resume, stream_on
+from tests.operations import killed
+from tests.processes import environment, run_python
 
 COPY = copy_request(("/orders", "/copies/orders"), ("/users", "/copies/users"), stream=STREAM)
 OLD = StreamSpec(name="old")

@@ -12,7 +12,8 @@ from strandline.errors import PathNotFound
 from strandline.operations.dry_run import rehearse
 from strandline.operations.kind import Plan
 from strandline.operations.streams import CreateStream
-from tests.world import create, dump, open_catalog, stream_on
+from tests.catalogs import create, dump, open_catalog
+from tests.engines import stream_on
 
 
 def test_a_plan_is_looked_at_and_undone(tmp_path: Path) -> None:

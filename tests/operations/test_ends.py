@@ -15,8 +15,8 @@ from strandline.errors import Corrupted, InvalidArgument, TimedOut, Unavailable
 from strandline.operations.engine import Engine
 from strandline.operations.kind import AnyRun, pause_after
 from strandline.records import Nothing, Record
-from tests.operations.worked import Work, Worked, on_sqlite
-from tests.world import ManualClock, counted, create, engine_of, kept, kinds, listed, stream_on
+from tests.catalogs import ManualClock, counted, create, kept
+from tests.engines import Work, Worked, engine_of, kinds, listed, on_sqlite, stream_on
 
 pytestmark = on_sqlite
 

@@ -35,31 +35,34 @@ from strandline.errors import (
 from strandline.operations.engine import Engine
 from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPlan, Plan, Planning
 from strandline.records import Newer, Nothing, Record, later
-from tests.claims import claim
-from tests.copies import copy_request
-from tests.operations.worked import Work, Worked
-from tests.schedulers import Explicit
-from tests.world import (
+from tests.catalogs import (
     BY_V,
     LEASE_SECONDS,
-    STREAM,
     ManualClock,
     counted,
     create,
     drop,
-    drop_of,
     dump,
+    kept,
+    leaks,
+    open_catalog,
+    write,
+)
+from tests.engines import (
+    STREAM,
+    Explicit,
+    Work,
+    Worked,
+    claim,
+    copy_request,
+    drop_of,
     engine_of,
     execute,
-    kept,
     kinds,
-    leaks,
     listed,
-    open_catalog,
     parts_of,
     resume,
     stream_on,
-    write,
 )
 
 COPY = copy_request(("/orders", "/copies/orders"), stream=STREAM)

@@ -20,8 +20,8 @@ from strandline.operations.engine import Engine
 from strandline.operations.kind import AnyRun
 from strandline.operations.transitions import Transitions
 from strandline.records import Nothing, Record
-from tests.operations.worked import Work, Worked, on_sqlite
-from tests.world import LEASE_SECONDS, ManualClock, Process, engine_of, listed
+from tests.catalogs import LEASE_SECONDS, ManualClock
+from tests.engines import Process, Work, Worked, engine_of, listed, on_sqlite
 
 pytestmark = on_sqlite
 

@@ -8,7 +8,7 @@ import pytest
 
 from strandline.catalog.connection import Catalog
 from tests.effort import EVERY
-from tests.load import prepare, run_load
+from tests.planning_readers import prepare, run_load
 
 READERS = 8 if EVERY else 3
 

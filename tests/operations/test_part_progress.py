@@ -16,8 +16,8 @@ from strandline.errors import Corrupted, TimedOut, Unavailable
 from strandline.operations.kind import AnyRun, Part, PartPlan
 from strandline.operations.transitions import LOOK_SECONDS, NOTED_SECONDS
 from strandline.records import Nothing
-from tests.operations.worked import Work, Worked, running, shown, states, until_state
-from tests.world import LEASE_SECONDS, ManualClock, engine_of
+from tests.catalogs import LEASE_SECONDS, ManualClock
+from tests.engines import Work, Worked, engine_of, running, shown, states, until_state
 
 
 @pytest.mark.parametrize("workers", [1, 2])

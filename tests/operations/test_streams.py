@@ -25,7 +25,8 @@ from strandline.operations.kind import AnyRun, Body, Handler, Kind, Part, PartPl
 from strandline.operations.streams import StreamRequest, StreamSpec, alter_stream, begin_streams
 from strandline.records import Nothing, Record
 from strandline.storage.feed import MODES
-from tests.world import BY_N, BY_V, create, drop_of, dump, engine_of, execute, kept, leaks, stream_on, write
+from tests.catalogs import BY_N, BY_V, create, dump, kept, leaks, write
+from tests.engines import drop_of, engine_of, execute, stream_on
 
 IMPL = "/orders/by_v/indexImplTable"
 INDEX = "/orders/by_v"

@@ -14,8 +14,8 @@ from strandline.errors import TimedOut, Unavailable
 from strandline.operations.engine import Engine
 from strandline.operations.transitions import LOOK_SECONDS, NOTED_SECONDS, Transitions
 from strandline.records import Nothing
-from tests.operations.worked import Work, Worked, hanging, on_sqlite, running
-from tests.world import ManualClock, Process, engine_of
+from tests.catalogs import ManualClock
+from tests.engines import Process, Work, Worked, engine_of, hanging, on_sqlite, running
 
 pytestmark = on_sqlite
 

@@ -12,8 +12,8 @@ from strandline.catalog.connection import Catalog
 from strandline.catalog.operations import DONE
 from strandline.operations.kind import AnyRun, Part, PartPlan
 from strandline.records import Nothing
-from tests.operations.worked import Work, Worked, on_sqlite
-from tests.world import Death, engine_of
+from tests.catalogs import Death
+from tests.engines import Work, Worked, engine_of, on_sqlite
 
 pytestmark = on_sqlite
 

@@ -10,9 +10,28 @@ import json
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
+from strandline import Database
 from tests.backups.reading import open_at
-from tests.samples.repository import rows_of
+
+
+def rows_of(db: Database, paths: list[str], root: str = "") -> dict[str, Any]:
+    """The tables at ``paths`` below ``root`` as JSON has them: version, digest, indexes and rows."""
+    found = {}
+    for path in paths:
+        table = db.describe(f"{root}{path}")
+        rows = [list(map(str, row)) for row in db.sql(f"SELECT * FROM `{root}{path}`").rows()]
+        indexes = [[index["name"], index["kind"], index["version"]] for index in table["indexes"]]
+        found[path] = {
+            "columns": [[column["name"], column["type"]] for column in table["columns"]],
+            "version": table["version"],
+            "digest": table["digest"],
+            "indexes": indexes,
+            "rows": sorted(rows),
+        }
+    return found
+
 
 STATEMENTS = """
 CREATE TABLE orders (id Uint64 NOT NULL, customer Utf8, total Int64, note Utf8, PRIMARY KEY (id),

@@ -16,9 +16,9 @@ from strandline.catalog.versions import Claim, Claimed, HeldClaim, VersionRegist
 from strandline.metrics import Metrics
 from strandline.operations.engine import Engine
 from strandline.operations.transitions import Transitions
-from tests import world
-from tests.schedulers import Shuffled
-from tests.world import ManualClock, Process
+from tests import engines
+from tests.catalogs import ManualClock
+from tests.engines import Process, Shuffled
 
 
 class SimClock(ManualClock):
@@ -89,7 +89,7 @@ class Actor:
         transitions = Transitions(
             catalog,
             Process(catalog, name),
-            world.kinds(),
+            engines.kinds(),
             metrics=metrics,
             scheduler=Shuffled(random_),
             registry=EagerRegistry() if eager else VersionRegistry(),

@@ -38,11 +38,10 @@ from strandline.metrics import Metrics
 from strandline.model import Digest
 from strandline.operations.streams import StreamSpec
 from strandline.types import parse_type
-from tests import world
-from tests.copies import copy_request
-from tests.plans import planned, poll
+from tests import catalogs
+from tests.catalogs import BY_N, BY_V, GRACE_SECONDS, Death, kept, planned, poll
+from tests.engines import copy_request, drop_of, resume, stream_on
 from tests.simulation.actors import Actor, SimClock
-from tests.world import BY_N, BY_V, GRACE_SECONDS, Death, drop_of, kept, resume, stream_on
 
 ACTIONS = 16
 REFUSALS = (UnderOperation, AlreadyExists, PathNotFound)
@@ -105,7 +104,7 @@ class Simulation:
         dies = action not in (self.read, self.crash, self.bury) and self.random.random() < 0.06
         told = "done"
         if dies:
-            world.die_after(self.catalog, self.random.randint(1, 2))
+            catalogs.die_after(self.catalog, self.random.randint(1, 2))
         try:
             action(actor)
         except Death:
@@ -134,11 +133,11 @@ class Simulation:
         """Return all paths as they are now."""
         if self.known is None:
             with self.catalog.read() as conn:
-                self.known = world.all_paths(conn)
+                self.known = catalogs.all_paths(conn)
         return self.known
 
     def check(self) -> None:
-        if self.known is None and not self.eager and (wrong := world.disagreements(self.paths())):
+        if self.known is None and not self.eager and (wrong := catalogs.disagreements(self.paths())):
             raise Violation(f"a reader can see {wrong}")
 
     # -- what a process may do
@@ -188,7 +187,7 @@ class Simulation:
                 (r.impl_id, r.version) for r in plan.table.indexes if r.definition.is_sync and not r.omitted
             ]
             try:
-                world.commit(self.catalog, plan.table, refs, next(self.ids))
+                catalogs.commit(self.catalog, plan.table, refs, next(self.ids))
                 self.counts["commits"] += 1
                 return
             except Stale as stale:
@@ -239,12 +238,12 @@ class Simulation:
             actor.engine.start("drop streams", drop_of(stream.path))
 
     def create_table(self, actor: Actor) -> None:
-        world.create(self.catalog, f"/t{next(self.ids)}", self.random.choice([(), (BY_V,), (BY_V, BY_N)]))
+        catalogs.create(self.catalog, f"/t{next(self.ids)}", self.random.choice([(), (BY_V,), (BY_V, BY_N)]))
 
     def drop_table(self, actor: Actor) -> None:
         table = self.pick("table")
         if table is not None and table.name != paths.IMPL_TABLE:
-            world.drop(self.catalog, table.path)
+            catalogs.drop(self.catalog, table.path)
 
     def alter_table(self, actor: Actor) -> None:
         self.alter(
@@ -351,8 +350,8 @@ class Simulation:
                 if o.error and kept(o.error)["code"] == Internal.code
             ]
             wrong += (
-                world.leaks(conn)
-                + world.disagreements(world.all_paths(conn))
+                catalogs.leaks(conn)
+                + catalogs.disagreements(catalogs.all_paths(conn))
                 + self.wrong_copies(conn)
                 + wrong_histories(conn)
             )

@@ -14,10 +14,10 @@ from multiprocessing import get_context
 from pathlib import Path as File
 
 from strandline.metrics import Metrics
-from tests import world
+from tests import catalogs
+from tests.catalogs import BY_N, BY_V, ManualClock, counted
 from tests.simulation.actors import SimClock
 from tests.simulation.history import Simulation, Violation
-from tests.world import BY_N, BY_V, ManualClock, counted
 
 
 class Runner:
@@ -28,12 +28,12 @@ class Runner:
         self.folder = tempfile.TemporaryDirectory(prefix="strandline-simulation-", dir=memory)
         folder = File(self.folder.name)
         self.template = folder / "template.db"
-        made = world.open_catalog(folder, f"sqlite:///{self.template}", ManualClock())
+        made = catalogs.open_catalog(folder, f"sqlite:///{self.template}", ManualClock())
         for name, indexes in (("a", [BY_V]), ("b", [BY_V, BY_N])):
-            world.create(made, f"/{name}", indexes)
-            world.write(made, f"/{name}", 1)
+            catalogs.create(made, f"/{name}", indexes)
+            catalogs.write(made, f"/{name}", 1)
         made.close()
-        self.catalog = world.open_catalog(folder, f"sqlite:///{folder / 'catalog.db'}", SimClock())
+        self.catalog = catalogs.open_catalog(folder, f"sqlite:///{folder / 'catalog.db'}", SimClock())
         self.eager = eager
         self.trace = trace
         self.metrics = Metrics()

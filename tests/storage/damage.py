@@ -13,7 +13,7 @@ from strandline.storage.digest import checksum_of
 from strandline.storage.files import Files
 from strandline.storage.keys import keys_of
 from strandline.storage.segment import describe_file
-from tests.storage.columns import table_of
+from tests.storage.rowwise import table_of
 
 
 def unsorted_segment(

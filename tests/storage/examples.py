@@ -22,20 +22,11 @@ from strandline.storage.rows import Mode
 from strandline.storage.segment import Inline
 from strandline.storage.segment_cache import SegmentCache
 from strandline.types import Type, parse_type
+from tests.quick_files import QuickFiles
 from tests.storage.rowwise import Change, apply_write, is_fresh, log_table
 
 Row = tuple[Any, ...]
 _WIDE = Context(prec=60)
-
-
-class QuickFiles(LocalFiles):
-    """Files without fsync: no test has to survive a power failure."""
-
-    def _flush(self, descriptor: int) -> None:
-        pass
-
-    def _sync(self, path: str) -> None:
-        pass
 
 
 def schema(*columns: str, key: str) -> TableSchema:

@@ -16,8 +16,7 @@ from strandline.storage.arrow import write as columnar
 from strandline.storage.arrow.write import Changes
 from strandline.storage.keys import keys_of
 from strandline.storage.rows import Mode, Row
-from strandline.types.arrays import column_to_python
-from tests.storage.columns import table_of
+from strandline.types.arrays import column_to_python, python_to_array
 
 
 @dataclass(frozen=True)
@@ -190,4 +189,11 @@ def _show(schema: TableSchema, key: Key) -> str:
 
     return (
         "(" + ", ".join(f"{name} = {short(value)}" for name, value in zip(schema.key, key, strict=True)) + ")"
+    )
+
+
+def table_of(schema: TableSchema, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> pa.Table:
+    """Return rows of canonical values as a table with ``columns``."""
+    return pa.table(
+        {name: python_to_array(schema[name].type, [row[i] for row in rows]) for i, name in enumerate(columns)}
     )

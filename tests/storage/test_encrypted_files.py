@@ -22,7 +22,7 @@ from strandline.storage.encrypted_files import EncryptedFiles
 from strandline.storage.encrypted_format import HEADER_BYTES, SEALED_BYTES, TAG_BYTES, OtherMaster
 from strandline.storage.files import CHUNK, LocalFiles
 from strandline.storage.keyring import Ring
-from tests.storage.examples import QuickFiles
+from tests.quick_files import QuickFiles
 
 RING = Ring(1, os.urandom(32))
 READS: dict[str, Callable[[EncryptedFiles], object]] = {

@@ -19,8 +19,8 @@ import pytest
 from strandline.errors import Corrupted, Unavailable
 from strandline.storage.atomic_swap import exchange
 from strandline.storage.files import LocalFiles
+from tests.catalogs import Death
 from tests.crash.mortal import Fate, MortalFiles
-from tests.world import Death
 
 
 class Broken(LocalFiles):

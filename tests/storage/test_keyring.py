@@ -28,10 +28,10 @@ from strandline.storage.files import Files, LocalFiles
 from strandline.storage.keyring import Ring, UserKey, WrongKey, create, open_ring, rotate
 from strandline.storage.location import files_at
 from strandline.storage.user_key import user_key
+from tests.catalogs import Death
 from tests.crash.mortal import Fate, MortalFiles
+from tests.quick_files import QuickFiles
 from tests.s3 import S3
-from tests.storage.examples import QuickFiles
-from tests.world import Death
 
 OLD, NEW, OTHER = (UserKey(os.urandom(32)) for _ in range(3))
 

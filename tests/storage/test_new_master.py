@@ -30,11 +30,11 @@ from strandline.storage.keyring import (
     rotate,
 )
 from strandline.storage.repository_marker import MARKER, Marker, to_bytes
+from tests.catalogs import Death
 from tests.crash.mortal import Fate, MortalFiles
-from tests.storage.examples import QuickFiles
+from tests.quick_files import QuickFiles
 from tests.storage.test_sealed_format import SAMPLE as FIRST_SAMPLE
 from tests.storage.test_sealed_format import USER, content_of, masters_of
-from tests.world import Death
 
 SAMPLE = FIRST_SAMPLE.with_name("repository-new-master")
 OLD, NEW, THIRD = (UserKey(os.urandom(32)) for _ in range(3))

@@ -18,8 +18,9 @@ from strandline.storage import segment as segments
 from strandline.storage.files import LocalFiles
 from strandline.storage.order import Finding, examine_segment
 from strandline.storage.store import Store
+from tests.quick_files import QuickFiles
 from tests.storage.damage import unsorted_segment
-from tests.storage.examples import SCHEMAS, QuickFiles, histories, schema, values
+from tests.storage.examples import SCHEMAS, histories, schema, values
 
 KV = schema("k Int64", "v Utf8", key="k")
 PAIR = schema("a Utf8", "b Int32", "v Double", key="a b")

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from strandline.storage.encrypted_files import EncryptedFiles
 from strandline.storage.files import LocalFiles
 from strandline.storage.keyring import Ring, UserKey, create, open_ring, rotate
-from tests.storage.examples import QuickFiles
+from tests.quick_files import QuickFiles
 
 SAMPLE = Path(__file__).resolve().parent.parent / "samples" / "repository"
 USER = bytes(range(32, 64))

@@ -21,7 +21,8 @@ from strandline.storage.segment import Inline, describe_file, footer_of, read_se
 from strandline.storage.segment_cache import SegmentCache
 from strandline.types import parse_type
 from strandline.types.arrays import column_to_python, python_to_array
-from tests.storage.examples import SCHEMAS, QuickFiles, schema, values
+from tests.quick_files import QuickFiles
+from tests.storage.examples import SCHEMAS, schema, values
 
 KV = schema("k Int64 NOT NULL", "v Utf8", key="k")
 SMALL = Inline(2_000, 1 << 18)

@@ -26,8 +26,9 @@ from strandline.storage.segment import BATCH_ROWS
 from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.segment_files import Copies, Form, copy_into, describe_segment_file
 from strandline.storage.throttle import Throttle
+from tests.quick_files import QuickFiles
 from tests.storage.damage import unsorted_segment
-from tests.storage.examples import History, QuickFiles, schema
+from tests.storage.examples import History, schema
 
 KV = schema("k Int64", "v Utf8", key="k")
 

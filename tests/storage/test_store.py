@@ -19,8 +19,9 @@ from strandline.storage.rows import Mode, Outcome, Target
 from strandline.storage.segment_files import Copies
 from strandline.storage.store import Store
 from strandline.storage.throttle import Throttle
-from tests.storage.columns import table_of
-from tests.storage.examples import History, QuickFiles, schema
+from tests.quick_files import QuickFiles
+from tests.storage.examples import History, schema
+from tests.storage.rowwise import table_of
 
 KV = schema("k Int64", "v Utf8", key="k")
 BY_V = schema("v Utf8", "k Int64", key="v k")

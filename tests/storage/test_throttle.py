@@ -20,8 +20,8 @@ from strandline.storage.files import CHUNK
 from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.segment_files import Copies
 from strandline.storage.throttle import Throttle, Throttles
-from tests.storage.examples import QuickFiles
-from tests.world import ManualClock
+from tests.catalogs import ManualClock
+from tests.quick_files import QuickFiles
 
 RATE = 1_000_000.0
 SIZE = 300_000

@@ -11,8 +11,9 @@ import pytest
 
 import strandline
 from strandline import Database
-from tests.tables.examples import NoSpark, QuickFiles
-from tests.world import place_catalog
+from tests.catalogs import place_catalog
+from tests.quick_files import QuickFiles
+from tests.tables.examples import NoSpark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,22 +15,11 @@ from strandline.catalog import sqltables
 from strandline.errors import StrandlineError
 from strandline.model import order
 from strandline.settings import Settings
-from strandline.storage.files import LocalFiles
 
 ARROW = Settings(bulk_rows=10**9, scan_rows=10**9)
 """Settings with which all possible work is done in the process."""
 SPARK = Settings(bulk_rows=0, scan_rows=0)
 """Settings with which all possible work is done on Spark."""
-
-
-class QuickFiles(LocalFiles):
-    """Local files without fsync: test data need not survive a power failure."""
-
-    def _flush(self, descriptor: int) -> None:
-        pass
-
-    def _sync(self, path: str) -> None:
-        pass
 
 
 class NoSpark:

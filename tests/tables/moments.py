@@ -17,9 +17,9 @@ import strandline
 from strandline import Database, Settings
 from strandline.errors import Conflict, PathNotFound, StrandlineError
 from tests.backups.reading import CLUSTER, hurry
-from tests.memory import forget
-from tests.tables.examples import NoSpark, QuickFiles, rows
-from tests.world import ManualClock, place_catalog
+from tests.catalogs import ManualClock, forget, place_catalog
+from tests.quick_files import QuickFiles
+from tests.tables.examples import NoSpark, rows
 
 FILES = Settings(
     bulk_rows=10**9, scan_rows=10**9, workers=1, history_seconds=0.0, inline_rows=0, inline_bytes=0

@@ -25,7 +25,8 @@ import strandline
 from strandline import Database, Settings
 from strandline.errors import StrandlineError
 from tests.effort import EVERY, FACTOR
-from tests.tables.examples import ARROW, NoSpark, QuickFiles
+from tests.quick_files import QuickFiles
+from tests.tables.examples import ARROW, NoSpark
 from tests.tables.queries import (
     IN_DUCKDB,
     KINDS,

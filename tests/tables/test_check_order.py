@@ -16,8 +16,8 @@ from strandline.catalog.tables import TableInfo
 from strandline.model import Segment
 from strandline.storage.digest import digest_of, row_hashes
 from strandline.types import parse_type
-from tests.storage.columns import table_of
 from tests.storage.damage import unsorted_segment
+from tests.storage.rowwise import table_of
 from tests.tables.examples import rows
 from tests.tables.model import POOL
 

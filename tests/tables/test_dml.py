@@ -13,7 +13,8 @@ import pytest
 
 from strandline import Database, Settings
 from strandline.storage.files import LocalFiles
-from tests.tables.examples import QuickFiles, assert_sound, content, refused, rows
+from tests.quick_files import QuickFiles
+from tests.tables.examples import assert_sound, content, refused, rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

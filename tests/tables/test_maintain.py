@@ -17,9 +17,9 @@ import strandline
 from strandline import Database, Settings
 from strandline.catalog import sqltables
 from strandline.errors import AlreadyExists, Corrupted, InvalidArgument, PathNotFound, PreconditionFailed
+from tests.catalogs import ManualClock, is_session
 from tests.processes import run
 from tests.tables.examples import ARROW, assert_sound, content, data_files, refused, rows
-from tests.world import ManualClock, is_session
 
 FILES = Settings(inline_rows=0)
 TABLE = "CREATE TABLE t (k Int32, v Utf8, n Int64, PRIMARY KEY (k), INDEX i GLOBAL ON (v) COVER (n), INDEX late GLOBAL ASYNC ON (n))"

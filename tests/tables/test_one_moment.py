@@ -15,8 +15,8 @@ import pytest
 import strandline
 from strandline import Database
 from strandline.errors import Conflict, PathNotFound, UnderOperation
+from tests.catalogs import forget
 from tests.effort import EVERY, on_catalogs
-from tests.memory import forget
 from tests.processes import finish, start
 from tests.tables.examples import assert_sound, rows
 from tests.tables.moments import COLUMNS, FILES, Pair, Reads, Statement, at_every_moment, content, paired

@@ -10,7 +10,8 @@ import pytest
 
 from strandline import Database, Settings
 from tests.processes import run
-from tests.tables.examples import ARROW, SPARK, NoSpark, QuickFiles, content, rows
+from tests.quick_files import QuickFiles
+from tests.tables.examples import ARROW, SPARK, NoSpark, content, rows
 
 SETUP = """
 CREATE TABLE t (k Int32, v Utf8, n Int64, d Double, b Bool, day Date, PRIMARY KEY (k),

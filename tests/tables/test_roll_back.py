@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from strandline import Database, Index
 from strandline.catalog import sqltables
 from strandline.errors import Conflict, Corrupted, InvalidArgument, PathNotFound
+from tests.catalogs import ManualClock
 from tests.tables.examples import SPARK
-from tests.world import ManualClock
 
 ROWS = [{"k": k, "v": f"v{k}", "n": k % 3} for k in range(12)]
 

@@ -30,7 +30,8 @@ from strandline import Database
 from strandline.errors import PreconditionFailed, StrandlineError
 from strandline.types import parse_type
 from tests.effort import FACTOR
-from tests.tables.examples import ARROW, SPARK, NoSpark, QuickFiles, content
+from tests.quick_files import QuickFiles
+from tests.tables.examples import ARROW, SPARK, NoSpark, content
 from tests.tables.model import (
     MOVES,
     POOL,

@@ -9,7 +9,7 @@ import pytest
 
 from strandline import Database, Index, Settings
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed
-from tests.world import ManualClock
+from tests.catalogs import ManualClock
 
 ROWS = [{"k": k, "v": f"v{k}"} for k in range(5)]
 SETTINGS = Settings(bin_seconds=3600, history_seconds=0, grace_seconds=0, inline_rows=0)

@@ -17,10 +17,10 @@ from strandline import Database
 from strandline.errors import PreconditionFailed
 from strandline.model import order
 from strandline.settings import Settings
+from tests.catalogs import ManualClock
 from tests.effort import EVERY
 from tests.tables.examples import ARROW, SPARK, assert_sound, content, read_with
 from tests.tables.model import literal
-from tests.world import ManualClock
 
 Row = tuple[int, int | None, str | None, int | None]
 COLUMNS = ("k", "a", "b", "n")

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import datasource
 
 import strandline
-from tests.jvm import OPTIONS
 from tests.processes import COMPILED, SOURCE, joined, run_python
+from tests.speed import OPTIONS
 
 TYPED = """
 import sys

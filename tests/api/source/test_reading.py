@@ -21,9 +21,9 @@ from strandline.storage.arrow import partitions as partitions_
 from strandline.storage.spark import shipping
 from tests.api.source.conftest import TABLE, close_opened
 from tests.api.source.sparkless import load, planned, read, source
+from tests.catalogs import ManualClock
 from tests.effort import EVERY
 from tests.tables.examples import ARROW, rows
-from tests.world import ManualClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,9 +18,9 @@ from strandline.storage.arrow import partitions
 from strandline.storage.feed import MODES
 from tests.api.source.sparkless import rows as rows_of
 from tests.api.source.sparkless import sent, source
+from tests.catalogs import Death
 from tests.effort import EVERY
 from tests.tables.examples import ARROW, assert_sound, content, rows
-from tests.world import Death
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

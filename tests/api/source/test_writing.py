@@ -25,9 +25,9 @@ from strandline.errors import (
 from strandline.storage import staged_files
 from strandline.storage.arrow import write_staged
 from tests.api.source.sparkless import save, sent, source
+from tests.catalogs import ManualClock
 from tests.effort import EVERY
 from tests.tables.examples import ARROW, assert_sound, content, picture, rows
-from tests.world import ManualClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, make_url, text
 
 from strandline.api.database import Database
 from tests.backups.restore.story import TOLD_AT, Story, Told, open_at, tell
-from tests.world import ManualClock
+from tests.catalogs import ManualClock
 
 
 @pytest.fixture(scope="session")

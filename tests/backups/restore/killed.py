@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.backups.restore.story import QuickFiles, open_at
+from tests.backups.restore.story import open_at
+from tests.quick_files import QuickFiles
 
 TRANSACTION, MIDDLE, FILE = "a transaction", "half a file", "a file"
 

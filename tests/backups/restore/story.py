@@ -20,7 +20,8 @@ from strandline.clock import Clock
 from strandline.operations.engine import Engine
 from strandline.operations.transitions import Transitions
 from strandline.settings import Settings
-from strandline.storage.files import Files, LocalFiles
+from strandline.storage.files import Files
+from tests.quick_files import QuickFiles
 
 IN_PROCESS = Settings(
     bulk_rows=10**9, scan_rows=10**9, workers=1, history_seconds=0, grace_seconds=0, carry_on_seconds=0
@@ -55,16 +56,6 @@ class Told:
     folder: Path
     story: Story
     url: str | None = None
-
-
-class QuickFiles(LocalFiles):
-    """Files that need not survive a power cut."""
-
-    def _flush(self, descriptor: int) -> None:
-        pass
-
-    def _sync(self, path: str) -> None:
-        pass
 
 
 def open_at(

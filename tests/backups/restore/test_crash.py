@@ -26,8 +26,9 @@ from strandline.backups.restore.restore_plan import RestoreRequest
 from strandline.catalog import operations, paths, sqltables
 from tests.backups.restore.killed import FILE, MIDDLE, TRANSACTION, WatchedFiles, restore
 from tests.backups.restore.story import TABLES, TOLD_AT, Told, open_at, started, state, unknown_files
+from tests.catalogs import ManualClock, counted, dump, is_session, leaks
 from tests.effort import EVERY
-from tests.world import ManualClock, counted, dump, is_session, leaks, parts_of
+from tests.engines import parts_of
 
 BEFORE, AFTER = TOLD_AT + 1_000.0, TOLD_AT + 2_000.0
 """When the restore runs, and when its process counts as dead."""

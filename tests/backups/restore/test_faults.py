@@ -23,7 +23,6 @@ from strandline.storage.files import Source
 from tests.backups.restore.story import (
     TABLES,
     TOLD_AT,
-    QuickFiles,
     Story,
     Told,
     open_at,
@@ -31,8 +30,10 @@ from tests.backups.restore.story import (
     state,
     unknown_files,
 )
+from tests.catalogs import ManualClock, counted, leaks
 from tests.effort import EVERY
-from tests.world import ManualClock, counted, leaks, parts_of, until_alone
+from tests.engines import parts_of, until_alone
+from tests.quick_files import QuickFiles
 
 pytestmark = pytest.mark.slow
 

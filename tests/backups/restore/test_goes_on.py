@@ -12,8 +12,8 @@ from strandline import Database
 from strandline.backups.record import chain_to, slices_of
 from strandline.errors import Corrupted, PreconditionFailed
 from tests.backups.reading import backups, contents, last, leaks, open_at, records, streams
+from tests.catalogs import ManualClock
 from tests.tables.examples import assert_sound
-from tests.world import ManualClock
 
 pytestmark = pytest.mark.slow
 

@@ -26,7 +26,6 @@ from strandline.errors import (
 from strandline.storage.files import Source
 from tests.backups.restore.story import (
     TOLD_AT,
-    QuickFiles,
     Story,
     Told,
     open_at,
@@ -34,7 +33,9 @@ from tests.backups.restore.story import (
     state,
     unknown_files,
 )
-from tests.world import Death, ManualClock, counted, die_after, leaks, parts_of
+from tests.catalogs import Death, ManualClock, counted, die_after, leaks
+from tests.engines import parts_of
+from tests.quick_files import QuickFiles
 
 pytestmark = pytest.mark.slow
 

@@ -31,7 +31,6 @@ from tests.backups.restore.story import (
     INDEXES,
     TABLES,
     TOLD_AT,
-    QuickFiles,
     Story,
     Told,
     open_at,
@@ -39,9 +38,10 @@ from tests.backups.restore.story import (
     state,
     versions,
 )
+from tests.catalogs import ManualClock
 from tests.effort import EVERY
-from tests.schedulers import Shuffled
-from tests.world import ManualClock, parts_of
+from tests.engines import Shuffled, parts_of
+from tests.quick_files import QuickFiles
 
 
 def agree(db: Database, prefix: str = "") -> bool:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from strandline import Database
-from tests.backups.prepared import Prepared
+from tests.backups.prepared_backups import Prepared
 from tests.backups.verify.repository import Kept, keep, opened
-from tests.world import ManualClock
+from tests.catalogs import ManualClock
 
 
 @pytest.fixture(params=["in a repository", "in the warehouse"])

@@ -18,9 +18,9 @@ from strandline.settings import Limits, Settings
 from tests.backups.reading import hurry, leaks
 from tests.backups.verify.repository import Kept, keep
 from tests.backups.verify.test_verify import everything
+from tests.catalogs import Death
 from tests.crash.mortal import Fate, bury, connect
 from tests.effort import EVERY
-from tests.world import Death
 
 ALONE = Settings(workers=1, parts_together=1, history_seconds=0.0, grace_seconds=0.0, inline_rows=0)
 

@@ -20,11 +20,11 @@ from strandline.errors import Corrupted, InvalidArgument, PreconditionFailed, Un
 from strandline.settings import Limits
 from tests.backups.reading import HERE, backups, hurry
 from tests.backups.verify.repository import State, opened, state
+from tests.catalogs import Death, ManualClock
 from tests.crash.mortal import Fate, MortalFiles, bury
 from tests.crash.mortal import connect as mortal_connect
 from tests.effort import EVERY
 from tests.s3 import S3
-from tests.world import Death, ManualClock
 
 
 @dataclass

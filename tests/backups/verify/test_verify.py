@@ -21,10 +21,9 @@ from strandline.model import Digest, Segment
 from strandline.storage.files import fault
 from tests.backups.reading import backups, open_at, records
 from tests.backups.verify.repository import Kept, keep, more, opened, state
-from tests.memory import forget
-from tests.tables.examples import QuickFiles
+from tests.catalogs import ManualClock, forget
+from tests.quick_files import QuickFiles
 from tests.test_cancellation import Seen
-from tests.world import ManualClock
 
 pytestmark = pytest.mark.slow
 

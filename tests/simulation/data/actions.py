@@ -19,11 +19,11 @@ from strandline.errors import (
     StrandlineError,
     UnderOperation,
 )
+from tests.catalogs import LEASE_SECONDS
 from tests.simulation.data import model
 from tests.simulation.data.judge import GaveUp, Judge, Reason, Told
 from tests.simulation.data.model import INDEXES, Effect, State, Violation
 from tests.simulation.data.processes import Intent, Process
-from tests.world import LEASE_SECONDS
 
 GRACE_SECONDS = 15.0
 """A few dozen turns: a process that waits longer must have recorded what it reads, or loses it."""

@@ -9,8 +9,8 @@ import random
 import threading
 from collections.abc import Callable
 
+from tests.catalogs import Death, ManualClock
 from tests.simulation.data.model import Violation
-from tests.world import Death, ManualClock
 
 TICK_SECONDS, FAST_TICK_SECONDS = 0.5, 3.0
 """Time from one point to the next: usually, and while a process sleeps long, so that it wakes up in time."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from strandline.api.connector import connect
 from strandline.settings import Settings
+from tests.catalogs import LEASE_SECONDS, Death
 from tests.simulation.data import model
 from tests.simulation.data.actions import (
     COLLECTION,
@@ -28,7 +29,6 @@ from tests.simulation.data.model import Effect, History
 from tests.simulation.data.processes import Intent, Process
 from tests.simulation.data.rest import come_to_rest, leave_nothing
 from tests.simulation.data.witness import Witness, replaced, watching
-from tests.world import LEASE_SECONDS, Death
 
 DUEL, CROWD = (2, 5, 1.0), (4, 28, 0.3)
 """The two kinds of histories: number of processes, number of actions, and probability that an action is held.

@@ -21,11 +21,10 @@ from strandline.catalog.transactions import Writer
 from strandline.runtime import Runtime
 from strandline.settings import Settings
 from strandline.storage.files import LocalFiles
-from tests.memory import forget
-from tests.schedulers import Shuffled
+from tests.catalogs import Death, forget
+from tests.engines import Shuffled
 from tests.simulation.data.baton import Baton, Runner
 from tests.simulation.data.model import Effect, Violation
-from tests.world import Death
 
 DIES = (0.0, 0.002, 0.005)
 """Probabilities of dying at a point; each process has one of them."""

@@ -6,12 +6,12 @@ from sqlalchemy import select
 
 from strandline.catalog import operations, sqltables
 from strandline.errors import Corrupted, Internal
-from tests import world
+from tests import catalogs
+from tests.catalogs import LEASE_SECONDS
 from tests.simulation.data import model
 from tests.simulation.data.actions import COLLECTION
 from tests.simulation.data.model import INDEXES, History, State, Violation
 from tests.simulation.data.processes import Intent, Process
-from tests.world import LEASE_SECONDS
 
 
 def come_to_rest(process: Process, history: History, old_backups: set[str]) -> None:
@@ -26,12 +26,12 @@ def come_to_rest(process: Process, history: History, old_backups: set[str]) -> N
         wrong += [
             f"{o.kind}: {o.error}"
             for o in operations.list_operations(conn)
-            if o.error and world.kept(o.error)["code"] in bad
+            if o.error and catalogs.kept(o.error)["code"] in bad
         ]
         # A user's stream is moved by its hold; only a backup's stays where it began.
         wrong += [
-            leak for leak in world.leaks(conn) if not leak.endswith("/feed has no hold at its cursor")
-        ] + world.disagreements(conn)
+            leak for leak in catalogs.leaks(conn) if not leak.endswith("/feed has no hold at its cursor")
+        ] + catalogs.disagreements(conn)
     _refuse(wrong, "at rest")
     for number, backup in enumerate(sorted(history.backups.keys() - old_backups)):
         step = history.backups[backup]

@@ -18,10 +18,10 @@ from strandline.catalog import chains, commits, garbage_collection, operations, 
 from strandline.catalog.snapshots import Moment
 from strandline.catalog.transactions import Writer
 from strandline.operations import transitions
+from tests.catalogs import kept
 from tests.simulation.data.baton import Baton
 from tests.simulation.data.model import History, Refused, State, Violation
 from tests.simulation.data.processes import Process
-from tests.world import kept
 
 
 class Witness:

@@ -41,7 +41,8 @@ from strandline.storage.keys import keys_of
 from strandline.storage.segment import Inline, describe_file, read_segment, write_segment
 from strandline.storage.segment_cache import SegmentCache
 from strandline.types.arrays import column_to_python
-from tests.storage.examples import History, QuickFiles, histories, schema, values
+from tests.quick_files import QuickFiles
+from tests.storage.examples import History, histories, schema, values
 from tests.storage.rowwise import apply_write, is_fresh, log_table
 
 KV = schema("k Int64 NOT NULL", "v Utf8", "n Int32", key="k")

@@ -21,7 +21,8 @@ from strandline.storage.segment import Inline, read_segment
 from strandline.storage.segment_cache import SegmentCache
 from strandline.types import parse_type
 from strandline.types.arrays import column_to_python
-from tests.storage.examples import History, QuickFiles, histories, schema
+from tests.quick_files import QuickFiles
+from tests.storage.examples import History, histories, schema
 from tests.values import shard_of
 
 INLINE = Inline(2_000, 1 << 18)

@@ -25,8 +25,9 @@ from strandline.storage.file_router import Destination
 from strandline.storage.keys import keys_of
 from strandline.storage.order import examine_segment
 from strandline.storage.throttle import Throttle
+from tests.quick_files import QuickFiles
 from tests.storage.damage import unsorted_segment
-from tests.storage.examples import History, QuickFiles, histories, schema
+from tests.storage.examples import History, histories, schema
 
 KV = schema("k Int64", "v Utf8", key="k")
 PLENTY = 1 << 30

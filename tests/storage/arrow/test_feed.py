@@ -14,7 +14,8 @@ from strandline.storage.arrow.feed import feed as table
 from strandline.storage.arrow.records import records
 from strandline.storage.feed import MODES, STATEFUL_MODES, Feed
 from strandline.types.arrays import column_to_python
-from tests.storage.examples import History, QuickFiles, histories, schema
+from tests.quick_files import QuickFiles
+from tests.storage.examples import History, histories, schema
 
 KV = schema("k Int64", "v Utf8", "x Double", key="k")
 

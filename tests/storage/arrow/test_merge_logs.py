@@ -13,7 +13,8 @@ from strandline.storage.arrow.changes import changes
 from strandline.storage.arrow.lookup import lookup
 from strandline.storage.arrow.merge_logs import merge_logs
 from strandline.storage.segment import read_segment
-from tests.storage.examples import History, QuickFiles, histories, schema
+from tests.quick_files import QuickFiles
+from tests.storage.examples import History, histories, schema
 
 KV = schema("k Int64 NOT NULL", "v Utf8", key="k")
 

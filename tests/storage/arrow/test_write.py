@@ -25,9 +25,8 @@ from strandline.storage.keys import keys_of
 from strandline.storage.rows import Mode
 from strandline.types.arrays import python_to_array
 from tests.storage import rowwise
-from tests.storage.columns import table_of
 from tests.storage.examples import SCHEMAS, schema, values
-from tests.storage.rowwise import Change, in_columns, one_by_one
+from tests.storage.rowwise import Change, in_columns, one_by_one, table_of
 
 KVN = schema("k Int64 NOT NULL", "v Utf8", "n Int32", key="k")
 OLD = {(1,): (1, "a", 10)}

@@ -12,8 +12,8 @@ from strandline.storage.keys import keys_of
 from strandline.storage.spark.anti_join import without
 from strandline.storage.spark.rows import local
 from strandline.types import parse_type
-from tests.storage.columns import table_of
 from tests.storage.examples import schema
+from tests.storage.rowwise import table_of
 
 EDGES = [-(2**63), -(2**31) - 1, -65, -64, -63, -1, 0, 1, 62, 63, 64, 65, 127, 128, 2**31, 2**63 - 1]
 

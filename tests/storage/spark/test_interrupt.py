@@ -22,9 +22,10 @@ from strandline.records import Nothing
 from strandline.storage.spark.jobs import _Hush
 from strandline.storage.spark.session import inheriting, working
 from strandline.threads import within
+from tests.catalogs import open_catalog
+from tests.engines import engine_of
 from tests.operations.test_part_progress import Work as Worker
 from tests.operations.test_part_progress import Worked
-from tests.world import engine_of, open_catalog
 
 
 def waiting_for(file: Path) -> Callable[[Iterable[Any]], Iterable[Any]]:

@@ -64,7 +64,6 @@ class File:
     at: str
     _: KW_ONLY
     keeps: object = None
-    _: KW_ONLY
     start: int = 0
     end: int | None = None
     lines: int = 0

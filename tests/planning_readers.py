@@ -21,9 +21,8 @@ from strandline.metrics import Metrics
 from strandline.operations.engine import Engine
 from strandline.operations.streams import StreamSpec
 from strandline.types import parse_type
-from tests.copies import copy_request
-from tests.plans import planned
-from tests.world import BY_N, BY_V, counted, create, drop, drop_of, engine_of, execute, listed
+from tests.catalogs import BY_N, BY_V, counted, create, drop, planned
+from tests.engines import copy_request, drop_of, engine_of, execute, listed
 
 TABLES = ("/a", "/b", "/c", "/d")
 ROUNDS = 4

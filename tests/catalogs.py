@@ -1,45 +1,40 @@
-"""What tests of the catalog and of operations share: a clock that a test moves, a process that can die,
-tables, and what must be true."""
+"""Catalogs and clocks for tests: open or copy catalogs, create and write tables in them, compare them.
+
+Also what a process remembers of a catalog: plans of tables, and segments that a test wants to be forgotten.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import json
-import os
 import shutil
 import sqlite3
 import tempfile
 import threading
-import time
-import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path as File
 from typing import Any
 
-from sqlalchemy import URL, Connection, event, insert, select
+from sqlalchemy import URL, Connection, event, select
 
-from strandline import records
-from strandline.catalog import cache, commits, definitions, operations, paths, sqltables
+from strandline import names, records
+from strandline.catalog import cache, commits, definitions, paths, sqltables
+from strandline.catalog.cache import Loader, Look, SchemeCache, TablePlan, present
+from strandline.catalog.chain_cache import ChainCache
 from strandline.catalog.commits import TableChange
 from strandline.catalog.connection import Catalog
 from strandline.catalog.definitions import TableDefinition
 from strandline.catalog.engines import sqlite_url
-from strandline.catalog.operations import OperationRow, PartRow
-from strandline.catalog.sessions import HOST
 from strandline.catalog.streams import StreamBody
 from strandline.catalog.tables import TableBody, TableInfo
 from strandline.catalog.transactions import current_step
 from strandline.clock import Clock
 from strandline.metrics import Metrics
 from strandline.model import PENDING, Digest, IndexDef, Segment, TableSchema
-from strandline.operations.engine import Engine
-from strandline.operations.kind import Kind
-from strandline.operations.streams import CreateStream, DropStreams, StreamPaths, StreamRequest, StreamSpec
-from strandline.operations.transitions import Transitions
-from strandline.records import Record
+from strandline.runtime import Runtime
+from strandline.storage.segment_cache import SegmentCache
 from strandline.types import parse_type
-from tests.copies import Copy
 
 LEASE_SECONDS = 60.0
 GRACE_SECONDS = 60.0
@@ -50,9 +45,6 @@ SCHEMA = TableSchema.of(
 BY_V = IndexDef(name="by_v", kind="GLOBAL SYNC", columns=("v",))
 BY_N = IndexDef(name="by_n", kind="GLOBAL SYNC", columns=("n",), cover=("v",))
 LATER = IndexDef(name="later", kind="GLOBAL ASYNC", columns=("n",))
-STREAM = StreamSpec(name="20260101120000Z_continuousBackupImpl")
-
-
 _ALL = select(sqltables.paths).order_by(sqltables.paths.c.id)
 
 
@@ -71,30 +63,6 @@ class ManualClock:
 
     def sleep(self, seconds: float) -> None:
         self._now += seconds
-
-
-class Process:
-    """A session without a thread that renews it: it lives until its lease runs out, as if its process hung or
-    died."""
-
-    def __init__(self, catalog: Catalog, session_id: str | None = None) -> None:
-        self.id = session_id or uuid.uuid4().hex[:16]
-        self._catalog = catalog
-        self._known = False
-
-    @property
-    def is_held(self) -> bool:
-        return self._known
-
-    def ensure(self) -> str:
-        if not self._known:
-            with self._catalog.write() as tx:
-                expires = self._catalog.clock.now() + LEASE_SECONDS
-                tx.conn.execute(
-                    insert(sqltables.sessions).values(id=self.id, host=HOST, pid=os.getpid(), expires=expires)
-                )
-            self._known = True
-        return self.id
 
 
 def is_session() -> bool:
@@ -181,65 +149,10 @@ class Template:
         return self._file.with_name(f"copy{self._copies}.db")
 
 
-def kinds() -> list[Kind[Any, Any, Any]]:
-    return [Copy(), CreateStream(), DropStreams()]
-
-
-def engine_of(catalog: Catalog, **options: Any) -> Engine:
-    of_engine = {name: options.pop(name) for name in ("workers", "new_id", "away_seconds") if name in options}
-    lease = options.pop("lease", None) or Process(catalog)
-    transitions = Transitions(catalog, lease, options.pop("kinds", None) or kinds(), **options)
-    return Engine(transitions, **of_engine)
-
-
-def execute(engine: Engine, kind: str, request: Record, workers: int = 1) -> OperationRow:
-    """Start an operation, run it to its end and raise its error if it failed."""
-    ended = engine.run(engine.start(kind, request), workers)
-    failure = ended.failure()
-    if failure is not None:
-        raise failure
-    return ended
-
-
-def resume(engine: Engine) -> list[OperationRow]:
-    """Carry what dead processes left to its end; the operations as they ended."""
-    return [engine.run(operation_id) for operation_id in engine.take_over()]
-
-
-def stream_on(table: str, stream: StreamSpec | str = STREAM) -> StreamRequest:
-    """The request to create a stream."""
-    return StreamRequest(table=table, stream=StreamSpec(name=stream) if isinstance(stream, str) else stream)
-
-
-def drop_of(*streams: str) -> StreamPaths:
-    """The request to drop streams."""
-    return StreamPaths(streams=streams)
-
-
 def kept(text: str | None) -> dict[str, Any]:
     """What a record in the catalog holds."""
     assert text is not None
     return records.to_plain(text, "a record")
-
-
-def listed(engine: Engine) -> list[OperationRow]:
-    with engine.catalog.read() as conn:
-        return operations.list_operations(conn)
-
-
-def parts_of(engine: Engine, operation_id: str) -> list[PartRow]:
-    with engine.catalog.read() as conn:
-        return operations.parts(conn, operation_id)
-
-
-def until_alone(catalog: Catalog, operation_id: str) -> None:
-    """Wait until one part is all that is left of its stage: if time passes then, it does so for that one."""
-    for _ in range(30_000):
-        with catalog.read() as conn:
-            if len(operations.open_parts(conn, operation_id, 2)) == 1:
-                return
-        time.sleep(0.01)
-    raise AssertionError("there are others")
 
 
 def counted(metrics: Metrics, name: str, **labels: str) -> float:
@@ -418,3 +331,25 @@ def _named(body: Any, named: dict[int, str]) -> Any:
     if isinstance(body, dict):
         return {k: named.get(v, "?") if k in _IDS else _named(v, named) for k, v in body.items()}
     return [_named(v, named) for v in body] if isinstance(body, list) else body
+
+
+def planned(loader: Loader, paths: Sequence[str]) -> list[TablePlan]:
+    """The tables at some paths, from one snapshot of the catalog."""
+    return loader.read(lambda look: [loader.plan_table(look, names.normalize(path)) for path in paths])
+
+
+def poll(cache: SchemeCache) -> None:
+    """Let a cache look at the board now, and deliver what was held back."""
+    with cache.catalog.read() as conn:
+        cache._catch_up(Look(conn, present(conn)))
+
+
+def forget(*runtimes: Runtime) -> None:
+    """What was read of segments' files is not known any more, as if the process had just started."""
+    for runtime in runtimes:
+        runtime.store.cache = SegmentCache(runtime.files)
+
+
+def forget_rows(catalog: Catalog) -> None:
+    """Nor are the rows of segments that were read from the catalog."""
+    catalog._chains = ChainCache()
