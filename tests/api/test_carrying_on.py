@@ -149,7 +149,7 @@ def test_who_looks_sees_who_is_silent_and_leaves_it_alone(folder: Path, catalog_
         assert rows(db, "SELECT k FROM t VIEW by_v WHERE v = 'a'") == [(1,)]
         (attention,) = [a for a in db.status().attention if a.about == found.id]
         assert (attention.level, attention.message) == ("warning", "the process of this backup has died")
-        assert not db._operations.is_loaded, "whoever reads writes nothing"
+        assert db._operations._loaded is None, "whoever reads writes nothing"
         assert db.operation(found.id).state == "running"
 
 

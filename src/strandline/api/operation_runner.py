@@ -36,10 +36,6 @@ class OperationRunner:
         self.carrier: Carrier | None = None
 
     @property
-    def is_loaded(self) -> bool:
-        return self._loaded is not None
-
-    @property
     def loaded(self) -> Operations:
         with self._lock:
             if self._loaded is None:

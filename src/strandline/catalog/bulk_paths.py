@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import JSON, Connection, Row, Text, bindparam, cast, func, insert, select, update
+from sqlalchemy import JSON, Connection, Row, Text, bindparam, cast, func, select, update
 
 from strandline import names, records
 from strandline.catalog import paths, sqltables
@@ -33,13 +33,8 @@ _FEEDS = (
     .order_by(_AT.name)
 )
 _USED = select(_AT.parent_id).distinct().where(sqltables.among(_AT.parent_id, "parents"))
-# The returned rows name their path, so the database may insert many rows at once in any order.
-_NEW = insert(sqltables.paths).returning(_AT.id, _AT.parent_id, _AT.name)
 _CHILDREN = select(sqltables.paths).where(sqltables.among(_AT.parent_id, "parents"))
 _PUT = update(sqltables.paths).where(_AT.id == bindparam("path")).values(parent_id=bindparam("parent"))
-_NEW_IDS = select(func.nextval(func.pg_get_serial_sequence("paths", "id"))).select_from(
-    func.generate_series(1, bindparam("count"))
-)
 _COLUMNS = tuple(column.name for column in sqltables.paths.columns)
 _SET_BODY = update(sqltables.paths).where(_AT.id == bindparam("path")).values(body=bindparam("text"))
 _GIVEN = func.json_each_text(cast(bindparam("bodies", type_=Text), JSON)).table_valued("key", "value")

@@ -124,15 +124,11 @@ class Ring:
         older = (self.master, *self.older)
         return Ring(generation, os.urandom(KEY_BYTES), older, since=generation)
 
-    def name_of(self, checksum: str) -> str:
-        """Return 64 hex digits that name a content by its checksum.
-
-        They reveal nothing about the content without the newest master key.
-        """
-        return next(self.names_of(checksum))
-
     def names_of(self, checksum: str) -> Iterator[str]:
-        """Yield the names of a content under each master key, newest first."""
+        """Yield the names of a content under each master key, newest first: 64 hex digits.
+
+        Without the master key they reveal nothing about the content.
+        """
         return (hmac.digest(key, checksum.encode(), "sha256").hex() for key in self._names)
 
     @cached_property
