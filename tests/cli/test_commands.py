@@ -375,7 +375,8 @@ def test_every_help_has_an_example_that_is_a_valid_command_line(run: Run) -> Non
     assert len(commands) > 30
     for path, command in commands.items():
         said = run(*path, "--help").out
-        assert ("Example: strandline" in said, "<bool>" in said) == (True, False), path
+        assert "Example: strandline" in said, path
+        assert not re.search(r"<(bool|str|int|float|list)\b", said), path
         words = shlex.split(command.epilog.splitlines()[0])[2:]
         assert (*words[: len(path)],) == path
         named = max((known for known in commands if (*words[: len(known)],) == known), key=len)

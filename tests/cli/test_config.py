@@ -128,14 +128,14 @@ def test_a_process_in_the_background_has_no_password_in_its_arguments(
         ("[settings]\nbulk_rws = 1", "unknown setting 'bulk_rws'", "'bulk_rows'"),
         ("bulk_rows = 1", "bulk_rows is a setting", "below [settings]"),
         ("[settings]\nbulk_rows = 'many'", "bulk_rows cannot be 'many' (strandline.toml)", "whole number"),
-        ("[spark]\nmemory = 1", "'memory' is no option of Spark", "spark.memory"),
+        ("[spark]\nmemory = 1", "'memory' is not an option of Spark", "spark.memory"),
         ("[spark]\nspark.x = 1", "spark.spark is not a text", "quotes"),
         ("warehouse = 1", "warehouse is not a text", "Write"),
         ("[profiles.a]\nx = 1", "unknown setting 'x' (strandline.toml, profile a)", "Known names"),
         ("profile = 'b'\n[profiles.a]", "there is no profile 'b'", "There are a"),
         ("settings = 1", "settings is a table", "[settings]"),
         ("log_level = 'loud'", "log_level (strandline.toml) cannot be 'loud'", "one of debug"),
-        ("[", "strandline.toml is no TOML", "Correct it"),
+        ("[", "strandline.toml is not valid TOML", "Correct it"),
     ],
 )
 def test_what_cannot_be_is_refused(run: Run, text: str, message: str, hint: str) -> None:

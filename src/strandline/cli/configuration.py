@@ -233,7 +233,7 @@ def _parse(text: bytes, path: Path) -> dict[str, Any]:
     try:
         content: dict[str, Any] = tomllib.loads(text.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{path} is no TOML: {error}", "Correct it, or remove it.") from None
+        raise InvalidArgument(f"{path} is not valid TOML: {error}", "Correct it, or remove it.") from None
     _check_names(content, path)
     return content
 
@@ -289,7 +289,8 @@ def _section(section: str, content: dict[str, Any], source: str, path: Path) -> 
         text = str(value).lower() if isinstance(value, bool) else str(value)
         if section == "spark" and not key.startswith("spark."):
             raise InvalidArgument(
-                f"{key!r} is no option of Spark ({source})", f'Write it whole: "spark.{key}" = "{text}".'
+                f"{key!r} is not an option of Spark ({source})",
+                f'Write its full name: "spark.{key}" = "{text}".',
             )
         yield key if section == "spark" else f"storage.{key}", text
 

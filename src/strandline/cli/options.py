@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from strandline.cli import completion, logs
 from strandline.cli.output import nobody_reads
@@ -147,26 +147,35 @@ _SHARED: dict[str, tuple[Any, Any]] = {
 }
 
 
-def _without_flag_types(parameters: list[Any]) -> list[Any]:
-    """Keep Typer from showing ``<bool>`` as the type of each flag in ``--help``."""
+def _without_python_types(parameters: list[Any]) -> list[Any]:
+    """Keep Typer from showing Python types, such as ``<bool>`` or ``<list[str]>``, in ``--help``."""
     for parameter in parameters:
-        if getattr(parameter, "is_flag", False):
+        if isinstance(parameter, TyperArgument):  # Its metavar would replace its name.
+            parameter.display_type_rich = _no_type  # type: ignore[method-assign]
+        elif getattr(parameter, "is_flag", False):
             parameter.metavar = ""
+        elif parameter.metavar is None and not parameter.type_descriptor.is_choice:
+            is_text = parameter.type_descriptor.annotation is str
+            parameter.metavar = "TEXT" if is_text else "NUMBER"
     return parameters
 
 
+def _no_type(ctx: Any) -> None:
+    return None
+
+
 class Command(TyperCommand):
-    """A command without flag types in its help."""
+    """A command without Python types in its help."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return _without_flag_types(super().get_params(ctx))
+        return _without_python_types(super().get_params(ctx))
 
 
 class Group(TyperGroup):
-    """A group of commands without flag types in its help."""
+    """A group of commands without Python types in its help."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return _without_flag_types(super().get_params(ctx))
+        return _without_python_types(super().get_params(ctx))
 
 
 def example_text(example: str) -> str:

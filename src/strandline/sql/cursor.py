@@ -118,7 +118,9 @@ class TokenCursor:
         try:
             path = names.normalize(written)
             if path == "/":
-                raise InvalidArgument("the root is not the name of anything else", "Name something below it.")
+                raise InvalidArgument(
+                    "the root / cannot be named here", "Name a path below it, such as /orders."
+                )
         except InvalidArgument as error:
             raise self.invalid(error, token) from None
         return written, path

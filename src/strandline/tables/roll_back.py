@@ -29,7 +29,8 @@ def roll_back(tx: Transaction, statement: st.RollBackTable) -> None:
     _, past = resolve(tx, statement.source)
     if past.info.id != view.info.id:
         raise PreconditionFailed(
-            f"{statement.path} was created after that", "SHOW VERSIONS OF it lists what happened to the path."
+            f"{statement.path} was created after that step",
+            "SHOW VERSIONS OF it lists what happened to the path.",
         )
     step, head = past.chain.step, tx.snapshot.step
     with tx.runtime.catalog.read() as conn:

@@ -204,7 +204,7 @@ def _at(place: str, settings: Settings) -> list[File]:
         raise Unavailable(f"there is no file {place}", "Check its name.")
     if parted := [n for n in below if "=" in os.path.dirname(n.removeprefix(name))]:
         raise Unsupported(
-            f"{place} has values of columns in the names of folders ({os.path.dirname(parted[0])})",
+            f"{place} has folders whose names hold values, such as {os.path.dirname(parted[0])}",
             "Read it with Spark, and give the DataFrame to db.table(...).upsert.",
         )
     return [File(f"{place.rstrip('/')}{n.removeprefix(name)}", files, n) for n in below]
