@@ -72,7 +72,7 @@ def _metrics() -> Iterator[tuple[str, ...]]:
 def forms() -> str:
     """Return the syntax of every statement that the parser knows, as its error messages show it."""
     found: dict[str, None] = {}
-    for name in ("tables", "changes", "query", "parser", "backups", "retention", "warehouse"):
+    for name in ("tables", "changes", "merge", "query", "parser", "backups", "retention", "warehouse"):
         module = importlib.import_module(f"strandline.sql.{name}")
         found.update({v: None for k, v in vars(module).items() if re.fullmatch(r"_?[A-Z_]*FORM", k)})
     return "\n\n".join(f"```text\n{form}\n```" for form in found)

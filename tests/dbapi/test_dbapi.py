@@ -127,7 +127,7 @@ def test_a_conflict_is_told_by_commit(connection: Connection, tmp_path: Path) ->
         ("INSERT INTO t (k) VALUES (1), (1)", dbapi.IntegrityError, "PRECONDITION_FAILED"),
         ("UPSERT INTO t (k) VALUES ('x')", dbapi.DataError, "INVALID_ARGUMENT"),
         ("CREATE TABLE t (k Int32, PRIMARY KEY (k))", dbapi.IntegrityError, "ALREADY_EXISTS"),
-        ("MERGE INTO t", dbapi.NotSupportedError, "UNSUPPORTED"),
+        ("TRUNCATE TABLE t", dbapi.NotSupportedError, "UNSUPPORTED"),
     ],
 )
 def test_errors_are_those_of_the_standard(

@@ -134,7 +134,6 @@ def test_transactions() -> None:
         ("PRAGMA TablePathPrefix = '/x'", "in their place"),
         ("$x = 1", "Bind one"),
         ("SELECT * FROM t WHERE k = $k", "Bind one"),
-        ("MERGE INTO t USING u ON 1 = 1", "UPSERT"),
         ("TRUNCATE TABLE t", "DELETE"),
         ("USE x", "connect"),
         ("CREATE VIEW v AS SELECT 1", "Only TABLE"),

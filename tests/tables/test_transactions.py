@@ -184,9 +184,9 @@ def test_a_transaction_gives_up_only_after_many_tries(connect: Callable[..., Dat
 
     def unlucky(tx: object) -> None:
         from strandline.sql.parser import parse
-        from strandline.tables import write
+        from strandline.tables import changes
 
-        write.execute(tx, parse("UPSERT INTO t (k, n) VALUES (1, 1)")[0])  # type: ignore[arg-type]
+        changes.execute(tx, parse("UPSERT INTO t (k, n) VALUES (1, 1)")[0])  # type: ignore[arg-type]
         tries.append(1)
         other.sql(f"UPSERT INTO t (k, n) VALUES (1, {len(tries)})")
 

@@ -133,12 +133,12 @@ def _run(db: Database, group: list[st.Statement]) -> Result:
 
 def _change(db: Database, statements: Sequence[st.Change]) -> Result:
     """Run statements that change rows as one commit."""
-    from strandline.tables import write
+    from strandline.tables import changes
 
     def run(tx: Transaction) -> None:
         for statement in statements:
-            write.execute(tx, statement)
+            changes.execute(tx, statement)
 
-    named = [table for statement in statements for table in write.tables_of_statement(statement)]
+    named = [table for statement in statements for table in changes.tables_of_statement(statement)]
     step, rows = db._transactions.change(run, named)
     return Result(step=step, rows_changed=rows)

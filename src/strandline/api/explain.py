@@ -33,12 +33,12 @@ def run(db: Database, statement: st.ExplainStatement) -> Result:
 
 
 def _change(db: Database, statement: st.Change) -> Result:
-    from strandline.tables import write
+    from strandline.tables import changes
     from strandline.tables.explain import Step
     from strandline.tables.explain_changes import explain_change
 
     found = db._transactions.read(
-        lambda reader: explain_change(reader, statement), write.tables_of_statement(statement)
+        lambda reader: explain_change(reader, statement), changes.tables_of_statement(statement)
     )
     return Result(Step._fields, found)
 

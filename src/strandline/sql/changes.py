@@ -11,7 +11,15 @@ from strandline.sql.statements import Delete, DeleteOn, RollBackTable, Update, V
 from strandline.sql.syntax import Expression
 from strandline.sql.tokens import NAME, WORD
 
-__all__ = ["read_delete", "read_query", "read_roll_back", "read_update", "read_write"]
+__all__ = [
+    "QUERY_WORDS",
+    "read_delete",
+    "read_query",
+    "read_roll_back",
+    "read_update",
+    "read_values",
+    "read_write",
+]
 
 WRITE_FORM = "UPSERT | INSERT | REPLACE INTO table [(columns)] VALUES (values), ... | SELECT ..."
 UPDATE_FORM = "UPDATE table SET column = expression, ... [WHERE condition]"
@@ -21,7 +29,7 @@ DELETE_FORM = (
 
 ROLL_BACK_FORM = "RESTORE TABLE table TO VERSION AS OF step | TIMESTAMP AS OF 'time'"
 
-_QUERY_WORDS = ("SELECT", "WITH", "FROM")
+QUERY_WORDS = ("SELECT", "WITH", "FROM")
 
 
 def read_write(cursor: TokenCursor) -> Write:
@@ -45,7 +53,7 @@ def read_write(cursor: TokenCursor) -> Write:
 def _read_columns(cursor: TokenCursor) -> tuple[str, ...] | None:
     """Read a list of columns, and return None if a query or VALUES follows instead."""
     after = cursor.peek(1)
-    is_query = after.key in (*_QUERY_WORDS, "VALUES", "(") and cursor.peek(2).key not in (",", ")")
+    is_query = after.key in (*QUERY_WORDS, "VALUES", "(") and cursor.peek(2).key not in (",", ")")
     if not cursor.sees("(") or is_query:
         return None
     return cursor.name_list("a column name")
@@ -53,18 +61,19 @@ def _read_columns(cursor: TokenCursor) -> tuple[str, ...] | None:
 
 def _read_source(cursor: TokenCursor, columns: tuple[str, ...] | None) -> Values | Query:
     if cursor.accept("VALUES"):
-        return _read_values(cursor, columns)
+        return read_values(cursor, columns)
     return read_query(cursor, "VALUES or SELECT" if columns else "(columns), VALUES or SELECT")
 
 
 def read_query(cursor: TokenCursor, expected: str = "SELECT") -> Query:
     """Read a query up to the end of the statement."""
-    if cursor.peek().key not in (*_QUERY_WORDS, "("):
+    if cursor.peek().key not in (*QUERY_WORDS, "("):
         raise cursor.fault(f"expected {expected}")
     return query_of(cursor.source, cursor.rest())
 
 
-def _read_values(cursor: TokenCursor, columns: tuple[str, ...] | None) -> Values:
+def read_values(cursor: TokenCursor, columns: tuple[str, ...] | None) -> Values:
+    """Read the rows after VALUES up to the end of the statement."""
     rows: list[tuple[Expression, ...]] = []
     width = len(columns) if columns is not None else None
     while True:

@@ -28,6 +28,7 @@ from strandline.sql.changes import read_delete, read_roll_back, read_update, rea
 from strandline.sql.cursor import TokenCursor
 from strandline.sql.export import read_export
 from strandline.sql.keywords import OTHER_OBJECTS
+from strandline.sql.merge import read_merge
 from strandline.sql.query import query_of
 from strandline.sql.retention import read_drop_backup, read_pin, read_prune
 from strandline.sql.statements import (
@@ -74,7 +75,7 @@ _DESCRIBE_FORM = "DESCRIBE [TABLE] table"
 _TRANSACTION_FORM = "BEGIN [TRANSACTION] | COMMIT | ROLLBACK"
 _EXPLAIN_FORM = (
     "EXPLAIN [EXTENDED | CODEGEN | COST | FORMATTED] SELECT ... | EXPLAIN UPSERT | INSERT | REPLACE | "
-    "UPDATE | DELETE | EXPORT | BACKUP | COPY BACKUP | COMPACT | PRUNE | DROP BACKUP | RESTORE ..."
+    "UPDATE | DELETE | MERGE | EXPORT | BACKUP | COPY BACKUP | COMPACT | PRUNE | DROP BACKUP | RESTORE ..."
 )
 
 
@@ -224,7 +225,7 @@ def _read_transaction(cursor: TokenCursor) -> Begin | Commit | Rollback:
 
 _EXPLAINED = frozenset(
     (
-        *("UPSERT", "INSERT", "REPLACE", "UPDATE", "DELETE", "EXPORT"),
+        *("UPSERT", "INSERT", "REPLACE", "UPDATE", "DELETE", "MERGE", "EXPORT"),
         *("BACKUP", "COPY BACKUP", "COMPACT", "PRUNE", "DROP BACKUP", "RESTORE"),
     )
 )
@@ -239,6 +240,7 @@ _READERS: dict[str, Callable[[TokenCursor], Statement]] = {
     "REPLACE": read_write,
     "UPDATE": read_update,
     "DELETE": read_delete,
+    "MERGE": read_merge,
     **dict.fromkeys(_QUERY_STARTS, _read_select),
     "EXPLAIN": _read_explain,
     "EXPORT": read_export,
@@ -271,7 +273,6 @@ _ELSEWHERE = {
         ("DECLARE", "PRAGMA", "DEFINE", "DO"), "Leave it out; write values and subqueries in their place."
     ),
     **dict.fromkeys(("SET", "RESET", "USE"), "Settings are given to connect(); paths are always complete."),
-    "MERGE": "Use UPSERT INTO table SELECT ...; it inserts or updates by key.",
     "TRUNCATE": "Use DELETE FROM table, which can be backed up incrementally like any change.",
     "TABLE": "Write SELECT * FROM table.",
     **dict.fromkeys(

@@ -52,6 +52,8 @@ __all__ = [
     "ExplainStatement",
     "Export",
     "Keep",
+    "Merge",
+    "MergeAction",
     "PinBackup",
     "Prune",
     "RemoveTable",
@@ -277,6 +279,39 @@ class DeleteOn(Change):
     path: str
     columns: tuple[str, ...] | None
     source: Values | Query
+
+
+@dataclass(frozen=True)
+class MergeAction:
+    """A WHEN clause of MERGE.
+
+    ``columns`` None stands for ``*``. ``values`` are those of the columns; empty for ``*`` and DELETE.
+    """
+
+    when: Literal["MATCHED", "NOT MATCHED", "NOT MATCHED BY SOURCE"]
+    action: Literal["UPDATE", "DELETE", "INSERT"]
+    condition: Expression | None = None
+    columns: tuple[str, ...] | None = ()
+    values: tuple[Expression, ...] = ()
+
+
+@dataclass(frozen=True)
+class Merge(Change):
+    """MERGE INTO. ``alias`` and ``source_alias`` qualify columns in the expressions.
+
+    ``source`` gives the rows of USING. ``values``: the same rows if they are VALUES, or a SELECT without a
+    table. ``source_columns``: names for the columns, if the statement gives them.
+    """
+
+    path: str
+    source: Query
+    on: Expression
+    actions: tuple[MergeAction, ...]
+    _: KW_ONLY
+    alias: str = field(default="", compare=False)
+    source_alias: str = field(default="", compare=False)
+    values: Values | None = field(default=None, compare=False, repr=False)
+    source_columns: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)

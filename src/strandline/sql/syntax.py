@@ -36,7 +36,16 @@ from strandline.sql.tokens import (
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = ["Expression", "Parsed", "display_token", "names_in", "parse_expression", "parse_spark", "token_of"]
+__all__ = [
+    "Expression",
+    "Parsed",
+    "display_token",
+    "names_in",
+    "parse_expression",
+    "parse_spark",
+    "parse_tree",
+    "token_of",
+]
 
 MAX_DEPTH = 150
 """Maximum nesting of parentheses; more could exhaust the stack."""
@@ -67,7 +76,7 @@ class Expression:
 
     @cached_property
     def ast(self) -> exp.Expr:
-        return _tree(self.source, self.tokens)
+        return parse_tree(self.source, self.tokens).tree
 
     @property
     def named(self) -> str:
@@ -123,7 +132,8 @@ def _is_plain(tokens: Sequence[Token]) -> bool:
     return len(tokens) == 2 and tokens[0].key in ("-", "+") and tokens[1].kind == NUMBER
 
 
-def _tree(source: str, tokens: Sequence[Token]) -> exp.Expr:
+def parse_tree(source: str, tokens: Sequence[Token]) -> Parsed:
+    """Parse a single expression. Its literals know their tokens (``token_of``)."""
     from sqlglot import exp
 
     hint = "Write one expression of Spark SQL."
@@ -145,7 +155,7 @@ def _tree(source: str, tokens: Sequence[Token]) -> exp.Expr:
         number = re.fullmatch(r"s?([0-9]+)", str(node.this))
         if number and int(number[1]) < len(tokens):
             node.meta["token"] = tokens[int(number[1])]
-    return root
+    return parsed.with_tree(root)
 
 
 def token_of(node: exp.Expr) -> Token | None:
@@ -161,6 +171,10 @@ class Parsed:
         self.tree = tree
         self._starts = starts
         self._places = places
+
+    def with_tree(self, tree: exp.Expr) -> Parsed:
+        """Return the same positions for a part of the tree."""
+        return Parsed(tree, self._starts, self._places)
 
     def token_at(self, offset: int) -> int:
         """Return the place of the source token that sqlglot read at ``offset``."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from strandline.model import State, TableSchema
+from strandline.storage import arrow
+from strandline.storage.keys import Wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,6 +29,29 @@ class Queries:
         from strandline.storage import spark
 
         return spark.scan.scan(self._store.spark, self._store.cache, state)
+
+    def look_up(self, state: State, keys: DataFrame) -> tuple[pa.Table, DataFrame] | None:
+        """Look up rows by distinct keys in this process; return the keys and a DataFrame of the rows.
+
+        None if there are too many keys.
+        """
+        most = self._store.settings.bulk_rows
+        found = self.values(keys.limit(most + 1))
+        if found.num_rows > most or not self._store.writes_here(state, found.num_rows):
+            return None
+        typed = pa.schema([(column.name, column.type.arrow) for column in state.schema.key_columns])
+        found = found.rename_columns(typed.names).cast(typed)
+        wanted = Wanted(state.schema, [column.combine_chunks() for column in found.columns])
+        _, rows = arrow.lookup.rows_at(self._store.cache, state, wanted)
+        return found, self._store.spark.createDataFrame(rows)
+
+    @contextmanager
+    def keep(self, frame: DataFrame) -> Iterator[DataFrame]:
+        """Keep the rows of a DataFrame on the executors for the time of the block."""
+        from strandline.storage import spark
+
+        with spark.given.persisted(frame) as kept:
+            yield kept
 
     def increment(self, state: State) -> DataFrame:
         """Return the changes of an incremental backup, with the column that marks tombstones."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from strandline.model import visible
 from strandline.names import count
 from strandline.sql import statements as st
 from strandline.sql.evaluate.literals import NotConstant
@@ -19,8 +20,12 @@ from strandline.sql.query import Query
 from strandline.storage.rows import Mode
 from strandline.tables import explain, write
 from strandline.tables.explain import Step
-from strandline.tables.snapshot import Reader, TableView
+from strandline.tables.merge import constant_rows
+from strandline.tables.merge_plan import plan_merge
+from strandline.tables.snapshot import Reader, TableView, resolve
 from strandline.tables.transaction import check_writable
+from strandline.tables.values import constant_of
+from strandline.types import Type
 from strandline.types.arrays import python_to_array
 
 _MEANS = {
@@ -40,6 +45,8 @@ def explain_change(reader: Reader, statement: st.Change) -> list[Step]:
             return list(_explain_given(reader, statement, "DELETE ON"))
         case st.Update() | st.Delete():
             return list(_scan_matching(reader, statement))
+        case st.Merge():
+            return list(_explain_merge(reader, statement))
     raise AssertionError(statement)
 
 
@@ -82,7 +89,7 @@ def _constants(view: TableView, columns: Sequence[str], values: st.Values) -> tu
     for row in values.rows:
         for name, value, into in zip(columns, row, found, strict=True):
             try:
-                into.append(write.constant_of(view.info.schema, name, value))
+                into.append(constant_of(view.info.schema, name, value))
             except NotConstant:
                 beyond += 1
     arrays: list[pa.Array] = [
@@ -120,6 +127,61 @@ def _scan_matching(reader: Reader, statement: st.Update | st.Delete) -> Iterator
         yield Step(1, "filter", where.text, "")
     yield Step(1, "read", view.info.path, f"at step {view.chain.step}, {explain.size(view.state)}")
     yield from found
+
+
+def _explain_merge(reader: Reader, statement: st.Merge) -> Iterator[Step]:
+    view = _writable(reader, statement.path)
+    names, types, rows, of = _source_of(reader, statement)
+    plan = None if names is None else plan_merge(view, statement, names, types)
+    if plan is None or types is None:
+        how, why = "on Spark", "its source is a query; few rows are written in the process"
+    elif not plan.is_here:
+        how, why = "on Spark", "its expressions are not ones that the process evaluates"
+    elif not reader.runtime.store.writes_here(view.state, rows):
+        how, why = "on Spark", f"{count(rows, 'row')}: more than bulk_rows or bulk_bytes allow"
+    else:
+        how, why = "in the process", "with Arrow, no JVM"
+    yield Step(0, "merge", how, why)
+    kinds = {action.action for action in statement.actions}
+    set_ = None
+    if plan is not None and kinds == {"UPDATE"}:
+        set_ = {name for action in plan.actions for name in action.columns}
+    yield from _target(view, "the first action that fits changes a row", set_)
+    for action in statement.actions:
+        condition = "" if action.condition is None else f"if {action.condition.text}"
+        yield Step(2, action.action.lower(), action.when.lower(), condition)
+    yield Step(1, "filter", statement.on.text, "")
+    yield Step(1, "source", of, "" if names is None else f"with {', '.join(names)}")
+    yield Step(1, "read", view.info.path, f"at step {view.chain.step}, {explain.size(view.state)}")
+    if plan is not None and plan.has_key and not plan.by_source:
+        yield Step(2, "look up", "by key", "one key for each row of the source")
+    elif plan is None:
+        yield Step(2, "look up", "by key", "if ON compares the key with columns of the query, else all of it")
+    else:
+        yield Step(2, "scan", "all of it", explain.segments(view.state, view.state))
+
+
+def _source_of(
+    reader: Reader, statement: st.Merge
+) -> tuple[Sequence[str] | None, Sequence[Type] | None, int, str]:
+    """Return columns, types and number of rows of a source, as far as they are known, and a name for it."""
+    names = statement.source_columns
+    constants = None if statement.values is None else constant_rows(statement.values)
+    if constants is not None:
+        types, found = constants
+        return names, types, len(found), count(len(found), "row") + " of values"
+    simple = statement.source.simple
+    if simple is None or simple.count is not None or simple.table.index is not None:
+        return None, None, 0, "a query"
+    view = resolve(reader, simple.table)[1]
+    schema = view.info.schema
+    shown = [(n, n) for n in schema.names] if simple.columns is None else list(simple.columns)
+    exact = {name.lower(): name for name in schema.names}
+    if view.increment or not all(column.lower() in exact for column, _ in shown):
+        return None, None, 0, "a query"
+    kinds = [schema[exact[column.lower()]].type for column, _ in shown]
+    rows = sum(segment.rows for segment in visible(view.chain))
+    return names or [name for _, name in shown], kinds, rows, f"{view.info.path}, {explain.size(view.state)}"
 
 
 def _target(view: TableView, means: str, set_: Collection[str] | None) -> Iterator[Step]:

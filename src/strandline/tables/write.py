@@ -7,61 +7,24 @@ from typing import Any
 
 import pyarrow as pa
 
-from strandline.catalog.snapshots import Named
 from strandline.errors import InvalidArgument
 from strandline.model import Key, TableSchema
 from strandline.names import column
 from strandline.sql import statements as st
-from strandline.sql.constants import cast_constant
-from strandline.sql.evaluate.assignments import assign
-from strandline.sql.evaluate.literals import NotConstant, literal
+from strandline.sql.evaluate.literals import NotConstant
 from strandline.sql.query import Query
 from strandline.sql.syntax import Expression
 from strandline.sql.tokens import quote
 from strandline.storage.rows import Mode, Row
 from strandline.tables import read
-from strandline.tables.roll_back import roll_back
 from strandline.tables.snapshot import TableView
 from strandline.tables.transaction import Transaction
+from strandline.tables.values import constant_of, text_of, value_function
 from strandline.types import coerce
 from strandline.types.arrays import array_from_user, check_source, column_to_python, python_to_array
 
 EVALUATED = 200
 """Maximum number of expressions evaluated by one query."""
-
-
-def execute(tx: Transaction, statement: st.Change) -> None:
-    """Execute one statement inside the transaction."""
-    match statement:
-        case st.Write():
-            view = tx.writable(statement.path)
-            columns = _columns(view, statement.columns)
-            _from_source(tx, view, statement.mode, columns, statement.source)
-        case st.DeleteOn():
-            view = tx.writable(statement.path)
-            columns = _key_columns(view, statement.columns)
-            _from_source(tx, view, "DELETE ON", columns, statement.source)
-        case st.Update():
-            _update(tx, statement)
-        case st.Delete():
-            _delete(tx, statement)
-        case st.RollBackTable():
-            roll_back(tx, statement)
-        case _:
-            raise InvalidArgument(f"{type(statement).__name__} does not change rows")
-
-
-def tables_of_statement(statement: st.Change) -> list[Named]:
-    """Return the table that a statement changes, and the tables that it reads."""
-    match statement:
-        case st.Write(path=path, source=source) | st.DeleteOn(path=path, source=source):
-            return [
-                Named(path, writes=True),
-                *(read.tables_of_query(source) if isinstance(source, Query) else ()),
-            ]
-        case st.Update(path=path) | st.Delete(path=path) | st.RollBackTable(path=path):
-            return [Named(path, writes=True)]
-    return []
 
 
 def write_rows(
@@ -109,7 +72,7 @@ def write_dicts(tx: Transaction, view: TableView, mode: Mode, rows: Sequence[Map
         write_rows(tx, tx.writable(view.info.path), mode, columns, group)
 
 
-def _from_source(
+def write_source(
     tx: Transaction, view: TableView, mode: Mode, columns: tuple[str, ...], source: st.Values | Query
 ) -> None:
     if not isinstance(source, st.Values):
@@ -158,12 +121,7 @@ def _rows(tx: Transaction, table: TableSchema, columns: Sequence[str], values: s
     return [tuple(row) for row in rows]
 
 
-def constant_of(table: TableSchema, name: str, expression: Expression) -> Any:
-    """Return a constant as a value of a column; raise NotConstant for other expressions."""
-    return coerce(table[name].type, literal(expression), name)
-
-
-def _update(tx: Transaction, statement: st.Update) -> None:
+def update(tx: Transaction, statement: st.Update) -> None:
     view = tx.writable(statement.path)
     table = view.info.schema
     setters = setters_of(view, statement)
@@ -179,7 +137,7 @@ def _update(tx: Transaction, statement: st.Update) -> None:
         write_rows(tx, view, "UPDATE", columns, new)
         return
     assigned = [
-        f"{_assignment(table, name, value)} AS {quote(name)}"
+        f"{text_of(table, name, value)} AS {quote(name)}"
         for name, (_, value) in zip(set_, statement.assignments, strict=True)
     ]
     params = {n: v for _, value in statement.assignments for n, v in value.params.items()}
@@ -201,33 +159,12 @@ def setters_of(view: TableView, statement: st.Update) -> dict[str, Any]:
             )
     types = {c.name: c.type for c in table.columns}
     return {
-        name: _setter(table, name, value, types, statement.alias)
+        name: value_function(table, name, value, types, statement.alias)
         for name, (_, value) in zip(set_, statement.assignments, strict=True)
     }
 
 
-def _setter(table: TableSchema, name: str, value: Expression, types: Mapping[str, Any], alias: str) -> Any:
-    type_ = table[name].type
-    try:
-        constant = constant_of(table, name, value)
-    except NotConstant:
-        compute = assign(value, types, alias)
-        return None if compute is None else lambda fields: coerce(type_, compute(fields), name)
-    return lambda fields: constant
-
-
-def _assignment(table: TableSchema, name: str, value: Expression) -> str:
-    """Return the right side of SET for Spark. A constant gets the same value as in the process."""
-    try:
-        constant = constant_of(table, name, value)
-    except NotConstant:
-        return f"({value.named})"
-    if value.params:
-        return f"CAST({value.named} AS {table[name].type.spark})"
-    return cast_constant(table[name].type, constant)
-
-
-def _delete(tx: Transaction, statement: st.Delete) -> None:
+def delete(tx: Transaction, statement: st.Delete) -> None:
     view = tx.writable(statement.path)
     table = view.info.schema
     rows = read.matching_rows(tx, view, statement.alias, statement.where)
@@ -242,10 +179,10 @@ def _delete(tx: Transaction, statement: st.Delete) -> None:
 
 def frame_columns(view: TableView, mode: Mode, given: tuple[str, ...]) -> tuple[str, ...]:
     """Map the columns of a DataFrame or an Arrow table to columns of the table."""
-    return _key_columns(view, given) if mode == "DELETE ON" else _columns(view, given)
+    return key_columns_of(view, given) if mode == "DELETE ON" else columns_of(view, given)
 
 
-def _columns(view: TableView, given: tuple[str, ...] | None) -> tuple[str, ...]:
+def columns_of(view: TableView, given: tuple[str, ...] | None) -> tuple[str, ...]:
     table = view.info.schema
     known = table.names
     if given is None:
@@ -262,8 +199,8 @@ def _columns(view: TableView, given: tuple[str, ...] | None) -> tuple[str, ...]:
     return columns
 
 
-def _key_columns(view: TableView, given: tuple[str, ...] | None) -> tuple[str, ...]:
-    columns = view.info.schema.key if given is None else _columns(view, given)
+def key_columns_of(view: TableView, given: tuple[str, ...] | None) -> tuple[str, ...]:
+    columns = view.info.schema.key if given is None else columns_of(view, given)
     if set(columns) != set(view.info.schema.key):
         raise InvalidArgument(
             "DELETE ON takes exactly the key columns",
