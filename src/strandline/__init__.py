@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from strandline.backups.verify.repair import DamagedObject
     from strandline.backups.verify.verification_history import BackupReport
     from strandline.backups.verify.verify import VerifyReport
+    from strandline.catalog.commit_history import CommitEvent
     from strandline.catalog.history import VersionEvent
     from strandline.catalog.owners import Owner
     from strandline.catalog.part_progress import Attempt, ShardInfo, StageInfo
@@ -103,6 +104,7 @@ _HOMES = {
     "backups.retention.retention": ("Decision",),
     "backups.verify.verification_history": ("BackupReport",),
     "backups.verify.verify": ("VerifyReport",),
+    "catalog.commit_history": ("CommitEvent",),
     "catalog.history": ("VersionEvent",),
     "catalog.owners": ("Owner",),
     "catalog.part_progress": ("Attempt", "ShardInfo", "StageInfo"),
@@ -124,6 +126,7 @@ __all__ = [
     "Collection",
     "CollectionInfo",
     "CollectionStatus",
+    "CommitEvent",
     "CopyResult",
     "DamagedObject",
     "Database",

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import strandline
-from strandline import Database
+from strandline import Database, Settings
 from strandline.errors import Conflict, StrandlineError
 from tests.effort import FACTOR
 from tests.tables.examples import ARROW, SPARK, NoSpark, QuickFiles, assert_sound, read_with, refused, rows
@@ -199,6 +199,10 @@ def any_clause(
     return Clause(when, "UPDATE", condition, {name: chance.choice(values[name]) for name in names})
 
 
+def connect(path: Path, spark: Any = None, settings: Settings = ARROW) -> Database:
+    return strandline.connect(path, files=QuickFiles(path), spark=spark or NoSpark(), settings=settings)
+
+
 def literal(value: Any) -> str:
     return "NULL" if value is None else f"'{value}'" if isinstance(value, str) else str(value)
 
@@ -257,8 +261,7 @@ def follow(dbs: list[Database], seed: int, steps: int) -> None:
 
 @pytest.mark.parametrize("seed", range(12 * max(FACTOR, 1)))
 def test_the_process_does_what_the_model_does(tmp_path: Path, seed: int) -> None:
-    db = strandline.connect(tmp_path, files=QuickFiles(tmp_path), spark=NoSpark(), settings=ARROW)  # type: ignore[arg-type]
-    with db:
+    with connect(tmp_path) as db:
         follow([db], seed, 12)
 
 
@@ -268,8 +271,7 @@ def test_spark_does_what_the_model_does(tmp_path: Path, spark: Any, bulk_rows: i
     """With a few ``bulk_rows``, the rows of the table are looked up by the keys of the source."""
     settings = replace(SPARK, bulk_rows=bulk_rows)
     there, reader = (
-        strandline.connect(tmp_path, files=QuickFiles(tmp_path), spark=session, settings=chosen)
-        for session, chosen in ((spark, settings), (NoSpark(), ARROW))
+        connect(tmp_path, session, chosen) for session, chosen in ((spark, settings), (NoSpark(), ARROW))
     )
     with there, reader:
         read_with(there, reader)
@@ -280,7 +282,7 @@ def test_spark_does_what_the_model_does(tmp_path: Path, spark: Any, bulk_rows: i
 
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[Database]:
-    with strandline.connect(tmp_path, files=QuickFiles(tmp_path), spark=NoSpark(), settings=ARROW) as db:  # type: ignore[arg-type]
+    with connect(tmp_path) as db:
         db.sql(CREATE.format(unique=""))
         yield db
 
@@ -298,9 +300,7 @@ def test_concurrent_merges_lose_no_change(db: Database, tmp_path: Path) -> None:
     def work(number: int) -> None:
         chance = random.Random(number)
         try:
-            with strandline.connect(
-                tmp_path, files=QuickFiles(tmp_path), spark=NoSpark(), settings=ARROW
-            ) as own:  # type: ignore[arg-type]
+            with connect(tmp_path) as own:
                 for _ in range(15):
                     first = chance.randrange(4)
                     own.sql(ADD.format(values=f"({first}, 1), ({first + 1}, 1)"))
@@ -320,7 +320,7 @@ def test_concurrent_merges_lose_no_change(db: Database, tmp_path: Path) -> None:
 
 def test_a_merge_by_key_conflicts_only_with_changes_of_its_keys(db: Database, tmp_path: Path) -> None:
     db.sql("UPSERT INTO t (k, n) VALUES (1, 1), (2, 1), (3, 1)")
-    with strandline.connect(tmp_path, files=QuickFiles(tmp_path), spark=NoSpark(), settings=ARROW) as other:  # type: ignore[arg-type]
+    with connect(tmp_path) as other:
         with db.transaction():
             db.sql(ADD.format(values="(1, 1)"))
             other.sql("UPSERT INTO t (k, n) VALUES (2, 5)")

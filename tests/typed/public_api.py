@@ -20,6 +20,7 @@ from strandline import (
     Collection,
     CollectionInfo,
     CollectionStatus,
+    CommitEvent,
     CopyResult,
     DamagedObject,
     Database,
@@ -124,6 +125,7 @@ def look_around(db: Database, folder: str) -> None:
     assert db.busy() == {}
     events = db.versions("/orders")
     assert_type(events, list[VersionEvent])
+    assert_type(db.table("/orders").history(5), list[CommitEvent])
     file_plan = db.files("/orders", pack=os.path.join(folder, "packed"))
     assert_type(file_plan, FilePlan)
     parts: tuple[FilePlanPart, ...] = file_plan.parts

@@ -33,6 +33,7 @@ HANDLERS: Mapping[type[st.Statement], str] = {
     st.ShowTables: "show.tables",
     st.ShowCreateTable: "show.create_table",
     st.Describe: "show.describe",
+    st.DescribeHistory: "show.history",
     st.ShowBackupCollections: "show.backup_collections",
     st.ShowBackups: "show.backups",
     st.ShowOperations: "show.operations",

@@ -85,6 +85,15 @@ def versions(db: Database, statement: st.ShowVersions) -> Result:
     return Result(columns, rows)
 
 
+def history(db: Database, statement: st.DescribeHistory) -> Result:
+    columns = (
+        *("step", "time", "author", "statement", "inserted", "updated", "deleted", "rows"),
+        *("operation_id", "operation"),
+    )
+    found = db.table(statement.path).history(statement.limit)
+    return Result(columns, [(event.step, moment(event.time), *event[2:]) for event in found])
+
+
 def warehouse(db: Database, statement: st.ShowWarehouse) -> Result:
     with db._runtime.catalog.read() as conn:
         present = asdict(settings_at(conn, db._runtime.clock.now()))

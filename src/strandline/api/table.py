@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strandline.api.caller_rows import CallerFrame, read_caller_rows
+from strandline.api.conversions import check_limit
+from strandline.catalog.commit_history import CommitEvent, table_history
 from strandline.catalog.snapshots import Named
 from strandline.errors import InvalidArgument, PathNotFound, StrandlineError
 from strandline.sql.at import parse_at
@@ -124,6 +126,17 @@ class Table:
     def describe(self) -> dict[str, Any]:
         """Return ``db.describe`` of this table."""
         return self._database.describe(self.path)
+
+    def history(self, limit: int | None = None) -> list[CommitEvent]:
+        """Return the commits of the table, newest first; with ``limit`` only the last ones.
+
+        A commit is listed as long as the state after it can be read, so each can be brought back with RESTORE
+        TABLE: at least for ``history_seconds``.
+        """
+        if limit is not None:
+            check_limit(limit)
+        with self._database.guard(), self._database.runtime.catalog.read() as conn:
+            return table_history(conn, self.path, limit)
 
     def _write(self, mode: Mode, data: Any) -> int | None:
         with self._database._guard():

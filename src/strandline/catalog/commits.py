@@ -7,7 +7,7 @@ module. Each adds a row to ``commits``: row count and digest of a table from a s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, func, select, update
@@ -16,9 +16,14 @@ from strandline.catalog import chains, sqltables
 from strandline.catalog.chains import TableState
 from strandline.catalog.conflicts import RowsChanged, Stale
 from strandline.catalog.paths import CLOSED_STATES, under_operation
+from strandline.catalog.sessions import this_user
 from strandline.catalog.transactions import Writer
 from strandline.model import Digest, Segment
 
+_COLUMNS = (
+    *("table_id", "step", "kind", "rows", "digest", "time"),
+    *("author", "statement", "inserted", "updated", "deleted"),
+)
 # Run by every commit. Built once: SQLAlchemy takes longer to build a statement than SQLite takes to answer
 # it.
 _CURRENT = (
@@ -55,11 +60,34 @@ class Basis:
 
 
 @dataclass(frozen=True)
+class CommitNote:
+    """What a commit did to a table: the kinds of its statements, and how many rows they changed."""
+
+    statements: tuple[str, ...] = ()
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    def plus(self, statement: str, changed: int, delta: Digest, *, deletes: bool) -> CommitNote:
+        """Add a write of one kind: how many rows it changed, and by how many their number grew."""
+        said = self.statements if statement in self.statements else (*self.statements, statement)
+        if deletes:
+            return replace(self, statements=said, deleted=self.deleted - delta.rows)
+        return replace(
+            self,
+            statements=said,
+            inserted=self.inserted + delta.rows,
+            updated=self.updated + changed - delta.rows,
+        )
+
+
+@dataclass(frozen=True)
 class TableChange(Basis):
-    """The change of one table in a commit."""
+    """The change of one table in a commit. ``note`` is None for an index."""
 
     segments: tuple[Segment, ...]
     delta: Digest
+    note: CommitNote | None = field(default=None, kw_only=True)
 
 
 def prove(tx: Writer, basis: Basis) -> TableState:
@@ -104,7 +132,8 @@ def commit(tx: Writer, parts: Sequence[TableChange], reads: Sequence[Basis] = ()
     new = {part.table_id: part.segments for part in parts}
     chains.attach_all(tx, chains.insert_all(tx, new, tx.step), tx.step)
     digests = {part.table_id: head.digest + part.delta for part, head in zip(parts, heads, strict=True)}
-    record_all(tx, digests, "data")
+    notes = {part.table_id: part.note for part in parts if part.note is not None}
+    record_all(tx, digests, "data", notes)
     changed = [
         {"table": table_id, "at": tx.step, "now_rows": digest.rows, "now_digest": digest.hex}
         for table_id, digest in digests.items()
@@ -142,10 +171,22 @@ def record(tx: Writer, table_id: int, kind: str, digest: Digest) -> None:
     record_all(tx, {table_id: digest}, kind)
 
 
-def record_all(tx: Writer, digests: Mapping[int, Digest], kind: str) -> None:
-    columns = ("table_id", "step", "kind", "rows", "digest", "time")
-    rows = [(i, tx.step, kind, digest.rows, digest.hex, tx.now) for i, digest in digests.items()]
-    tx.insert(sqltables.commits, columns, rows)
+def record_all(
+    tx: Writer, digests: Mapping[int, Digest], kind: str, notes: Mapping[int, CommitNote] | None = None
+) -> None:
+    """Record the digests of tables. ``notes`` None: the author is recorded for all of them."""
+    author = this_user()
+    rows = []
+    for i, digest in digests.items():
+        note = None if notes is None else notes.get(i)
+        known = (
+            (None, 0, 0, 0)
+            if note is None
+            else (", ".join(note.statements), note.inserted, note.updated, note.deleted)
+        )
+        told = (None,) * 5 if notes is not None and note is None else (author, *known)
+        rows.append((i, tx.step, kind, digest.rows, digest.hex, tx.now, *told))
+    tx.insert(sqltables.commits, _COLUMNS, rows)
 
 
 def step_at(conn: Connection, time: float) -> int | None:

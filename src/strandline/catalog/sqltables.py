@@ -148,6 +148,7 @@ chains = Table(
     Index("chains_by_segment", "segment_id"),
 )
 
+# ``author`` to ``deleted`` tell users what a commit did; index tables, and old commits, have NULL.
 commits = Table(
     "commits",
     metadata,
@@ -157,6 +158,11 @@ commits = Table(
     Column("rows", BigInteger, nullable=False),
     Column("digest", Text, nullable=False),
     Column("time", Float, nullable=False),
+    Column("author", Text, nullable=True),
+    Column("statement", Text, nullable=True),
+    Column("inserted", BigInteger, nullable=True),
+    Column("updated", BigInteger, nullable=True),
+    Column("deleted", BigInteger, nullable=True),
     Index("commits_by_step", "step"),
 )
 

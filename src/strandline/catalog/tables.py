@@ -19,6 +19,7 @@ from strandline import records
 from strandline.catalog import paths, sqltables
 from strandline.catalog.conflicts import Stale
 from strandline.catalog.paths import Path
+from strandline.catalog.sessions import this_user
 from strandline.catalog.transactions import Writer
 from strandline.chunks import chunks
 from strandline.errors import PathNotFound
@@ -163,7 +164,7 @@ def add_states(
 
     ``followed``: the steps that asynchronous indexes among them have reached.
     """
-    steps = followed or {}
+    steps, author = followed or {}, this_user()
     tx.insert(
         sqltables.tables,
         ("path_id", "step", "rows", "digest", "kept_from", "followed_step"),
@@ -171,8 +172,8 @@ def add_states(
     )
     tx.insert(
         sqltables.commits,
-        ("table_id", "step", "kind", "rows", "digest", "time"),
-        [(i, step, "create", of.rows, of.hex, tx.now) for i, of in digests.items()],
+        ("table_id", "step", "kind", "rows", "digest", "time", "author"),
+        [(i, step, "create", of.rows, of.hex, tx.now, author) for i, of in digests.items()],
     )
 
 

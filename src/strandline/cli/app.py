@@ -56,6 +56,7 @@ COMMANDS = (
     "ls",
     "tree",
     "describe",
+    "history",
     "status",
     "config",
     "backup",

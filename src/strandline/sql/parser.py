@@ -35,6 +35,7 @@ from strandline.sql.statements import (
     Begin,
     Commit,
     Describe,
+    DescribeHistory,
     DropBackupCollection,
     Explain,
     ExplainStatement,
@@ -61,7 +62,7 @@ from strandline.sql.tables import (
     read_drop_table,
     read_undrop_table,
 )
-from strandline.sql.tokens import Position, Token, tokenize
+from strandline.sql.tokens import NUMBER, Position, Token, tokenize, value
 from strandline.sql.warehouse import read_alter_warehouse
 
 __all__ = ["parse"]
@@ -71,7 +72,7 @@ _SHOW_FORM = (
     "COLLECTION collection | SHOW BACKUPS IN collection | SHOW BIN | SHOW OPERATIONS | "
     "SHOW OPERATION 'id' [ALL] | SHOW VERSIONS OF path | SHOW WAREHOUSE"
 )
-_DESCRIBE_FORM = "DESCRIBE [TABLE] table"
+_DESCRIBE_FORM = "DESCRIBE [TABLE] table | DESCRIBE HISTORY table [LIMIT n]"
 _TRANSACTION_FORM = "BEGIN [TRANSACTION] | COMMIT | ROLLBACK"
 _EXPLAIN_FORM = (
     "EXPLAIN [EXTENDED | CODEGEN | COST | FORMATTED] SELECT ... | EXPLAIN UPSERT | INSERT | REPLACE | "
@@ -200,14 +201,29 @@ def _read_directory(cursor: TokenCursor) -> str:
     return cursor.path("a directory")
 
 
-def _read_describe(cursor: TokenCursor) -> Describe:
+def _read_describe(cursor: TokenCursor) -> Describe | DescribeHistory:
     cursor.form = _DESCRIBE_FORM
     cursor.take()
+    if cursor.sees("HISTORY") and cursor.sees_name(1):
+        cursor.take()
+        path = cursor.path()
+        limit = _read_limit(cursor) if cursor.accept("LIMIT") else None
+        cursor.expect_end()
+        return DescribeHistory(path, limit)
     if cursor.sees("TABLE") and cursor.sees_name(1):
         cursor.take()
     path = cursor.path()
     cursor.expect_end()
     return Describe(path)
+
+
+def _read_limit(cursor: TokenCursor) -> int:
+    token = cursor.peek()
+    found = value(token) if token.kind == NUMBER else None
+    if not isinstance(found, int) or not 0 < found < 2**63:
+        raise cursor.fault("expected a number of at least 1")
+    cursor.take()
+    return found
 
 
 def _read_transaction(cursor: TokenCursor) -> Begin | Commit | Rollback:

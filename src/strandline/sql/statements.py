@@ -42,6 +42,7 @@ __all__ = [
     "Delete",
     "DeleteOn",
     "Describe",
+    "DescribeHistory",
     "DropBackup",
     "DropBackupCollection",
     "DropChangefeed",
@@ -413,6 +414,14 @@ class ShowCreateBackupCollection(Statement):
 @dataclass(frozen=True)
 class Describe(Statement):
     path: str
+
+
+@dataclass(frozen=True)
+class DescribeHistory(Statement):
+    """DESCRIBE HISTORY: the last ``limit`` commits of a table; None: all that are kept."""
+
+    path: str
+    limit: int | None = None
 
 
 # --- backups ----------------------------------------------------------------------------------------------

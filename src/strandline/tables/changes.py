@@ -14,8 +14,20 @@ from strandline.tables.transaction import Transaction
 __all__ = ["execute", "tables_of_statement"]
 
 
+_NAMES = {st.Merge: "MERGE", st.RollBackTable: "RESTORE"}
+"""Statements that make several writes, for the history of the table."""
+
+
 def execute(tx: Transaction, statement: st.Change) -> None:
     """Execute one statement inside the transaction."""
+    tx.statement = _NAMES.get(type(statement))
+    try:
+        _execute(tx, statement)
+    finally:
+        tx.statement = None
+
+
+def _execute(tx: Transaction, statement: st.Change) -> None:
     match statement:
         case st.Write():
             view = tx.writable(statement.path)

@@ -21,7 +21,7 @@ import pyarrow as pa
 from strandline import names
 from strandline.cancellation import phase, shield
 from strandline.catalog import chains, commits, definitions, paths, tables, write_dedup
-from strandline.catalog.commits import Basis, TableChange
+from strandline.catalog.commits import Basis, CommitNote, TableChange
 from strandline.catalog.conflicts import RowsChanged
 from strandline.catalog.definitions import TableDefinition
 from strandline.catalog.snapshots import Named
@@ -57,6 +57,8 @@ class _Pending:
     """... except for unique keys, which are checked here."""
     segments: list[Segment] = field(default_factory=list)
     delta: Digest = field(default_factory=Digest)
+    note: CommitNote | None = None
+    """What the statements did, for the history; None for an index."""
     keys: list[Keys] = field(default_factory=list)
     whole: bool = False
     """The whole table was read, so any commit to it is a conflict."""
@@ -109,6 +111,8 @@ class Transaction(Reader):
         self._statement = 0
         self._application: tuple[str, int, int] | None = None
         self.rows_changed = 0
+        self.statement: str | None = None
+        """The kind of the statement, for the history; None: that of its writes."""
 
     def lend(self) -> None:
         """Do nothing: only statements of the transaction read its data frames."""
@@ -148,7 +152,7 @@ class Transaction(Reader):
 
         The rows have columns of the table, by name.
         """
-        return self._write(view, lambda target: self.runtime.store.write(target, mode, rows))
+        return self._write(view, mode, lambda target: self.runtime.store.write(target, mode, rows))
 
     def write_staged(
         self, view: TableView, mode: Mode, schema: TableSchema, staged: Sequence[Staged]
@@ -160,7 +164,7 @@ class Transaction(Reader):
             told = target if mode == "UPDATE" else replace(target, reads=lambda keys: None)
             return self.runtime.store.write_staged(told, mode, schema, staged)
 
-        return self._write(view, made)
+        return self._write(view, mode, made)
 
     def digest(self, view: TableView) -> Digest:
         """Return the digest of a table with the changes of this transaction."""
@@ -180,7 +184,7 @@ class Transaction(Reader):
         if before is not None and before >= version:
             raise AlreadyApplied
 
-    def _write(self, view: TableView, make: Callable[[Target], Outcome]) -> Outcome:
+    def _write(self, view: TableView, mode: Mode, make: Callable[[Target], Outcome]) -> Outcome:
         impls: dict[str, TableView] = {}
 
         def indexes() -> dict[str, TableSchema]:
@@ -202,6 +206,7 @@ class Transaction(Reader):
         # A provisional step: later than any committed step, and than those of earlier statements.
         at = PENDING + self._statement
         self._add(view.info, made.table, at, follows=False)
+        self._note(view.info, mode, made.table)
         for ref in view.info.indexes:
             if ref.name in made.indexes:
                 impl = impls[ref.name]
@@ -210,6 +215,14 @@ class Transaction(Reader):
                     self._of(impl.info).unique = UniqueIndex(view.info, ref.definition, impl.state)
         self.rows_changed += sum(segment.rows for segment in made.table.segments)
         return made
+
+    def _note(self, info: TableInfo, mode: Mode, written: Written) -> None:
+        if written.segments:
+            pending = self._of(info)
+            changed = sum(segment.rows for segment in written.segments)
+            name = self.statement or mode.split()[0]
+            note, deletes = pending.note or CommitNote(), mode.startswith("DELETE")
+            pending.note = note.plus(name, changed, written.delta, deletes=deletes)
 
     def _add(self, info: TableInfo, written: Written, at: int, *, follows: bool) -> None:
         if not written.segments:
@@ -227,16 +240,16 @@ class Transaction(Reader):
     @contextlib.contextmanager
     def savepoint(self) -> Iterator[None]:
         """Undo the changes of the block if it fails; keep earlier changes."""
-        before = {table_id: (list(p.segments), p.delta) for table_id, p in self._pending.items()}
+        before = {id_: (list(p.segments), p.delta, p.note) for id_, p in self._pending.items()}
         rows_changed = self.rows_changed
         try:
             yield
         except BaseException:
             for table_id, pending in self._pending.items():
-                kept, delta = before.get(table_id, ([], Digest()))
+                kept, delta, note = before.get(table_id, ([], Digest(), None))
                 files = {segment.file for segment in kept}
                 self.runtime.store.discard(s for s in pending.segments if s.file not in files)
-                pending.segments, pending.delta = kept, delta
+                pending.segments, pending.delta, pending.note = kept, delta, note
             self.rows_changed = rows_changed
             raise
 
@@ -256,7 +269,7 @@ class Transaction(Reader):
                 pending.unique.check(self.runtime.store, pending.segments)
         while True:
             parts = [
-                TableChange(p.info.id, p.info.version, p.depends_on, tuple(p.segments), p.delta)
+                TableChange(p.info.id, p.info.version, p.depends_on, tuple(p.segments), p.delta, note=p.note)
                 for p in changed
             ]
             # Tables that were only read are checked, too: the written rows may depend on them.

@@ -1,0 +1,21 @@
+"""What each commit did to a table, and who made it.
+
+Frozen: the schema as it was in this revision, independent of what ``catalog.sqltables`` says today.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0012"
+down_revision = "0011"
+
+
+def upgrade() -> None:
+    for name, type_ in (
+        ("author", sa.Text),
+        ("statement", sa.Text),
+        ("inserted", sa.BigInteger),
+        ("updated", sa.BigInteger),
+        ("deleted", sa.BigInteger),
+    ):
+        op.add_column("commits", sa.Column(name, type_, nullable=True))
