@@ -140,8 +140,6 @@ def test_names_of_a_query() -> None:
         ("SELECT * FROM", "line 1, column"),
         ("SELECT a FROM b WHERE x = = 1", "line 1, column 27: unexpected ="),
         ("SELECT *\nFROM t\nWHERE (k = 1", "line 3, column"),
-        ("SELECT * FROM a.b", "dot"),
-        ("SELECT * FROM a.b.c.d", "dot"),
         ("SELECT * FROM dir/t", "line 1, column 18"),
         ("INSERT INTO t SELECT 1", "expected a query"),
         ("WITH a AS (SELECT 1) INSERT INTO x SELECT * FROM a", "expected a query"),
@@ -160,6 +158,23 @@ def test_names_of_a_query() -> None:
 def test_what_is_no_query_is_refused(text: str, message: str) -> None:
     with pytest.raises(SyntaxFault, match=message):
         parse_query(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("SELECT * FROM a.b JOIN t", "`a`.`b`"),
+        ("SELECT * FROM t, a.b.c", "`a`.`b`.`c`"),
+        ("FROM a.b.c.d JOIN t", "`a`.`b`.`c`.`d`"),
+        ("SELECT (SELECT 1 FROM `x y`.b) FROM t", "`x y`.`b`"),
+    ],
+)
+def test_a_table_of_a_catalog_is_left_to_spark(text: str, name: str) -> None:
+    query = parse_query(text)
+    assert query.files == (name,)
+    assert [table.path for table in query.tables] == ["/t"]
+    assert query.dotted is not None
+    assert "a dot does not separate" in query.dotted.message
 
 
 NAMES = st.text(min_size=1, max_size=8).filter(lambda name: "/" not in name and name not in (".", ".."))

@@ -200,7 +200,8 @@ def any_clause(
 
 
 def connect(path: Path, spark: Any = None, settings: Settings = ARROW) -> Database:
-    return strandline.connect(path, files=QuickFiles(path), spark=spark or NoSpark(), settings=settings)
+    session: Any = spark or NoSpark()
+    return strandline.connect(path, files=QuickFiles(path), spark=session, settings=settings)
 
 
 def literal(value: Any) -> str:

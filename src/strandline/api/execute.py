@@ -43,6 +43,7 @@ HANDLERS: Mapping[type[st.Statement], str] = {
     st.ShowBin: "show.bin_",
     st.ShowCreateBackupCollection: "show.create_backup_collection",
     st.AlterWarehouse: "warehouse.alter",
+    st.Maintain: "warehouse.maintain",
     st.CreateTable: "ddl.create_table",
     st.AlterTable: "ddl.alter_table",
     st.DropTable: "ddl.drop_table",
@@ -68,7 +69,7 @@ Modules are imported by the first statement that needs them: reading the catalog
 a query for the modules of operations. Statements that change rows are handled by ``_change``.
 """
 
-_FREE_SPACE = (st.DropTable, st.DropBackupCollection, st.DropBackup, st.Prune)
+_FREE_SPACE = (st.Maintain, st.DropTable, st.DropBackupCollection, st.DropBackup, st.Prune)
 """Statements that work on a full disk."""
 _CHANGE_WHAT_EXISTS = ("ddl", "backups", "retention", "warehouse")
 

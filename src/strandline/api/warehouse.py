@@ -47,3 +47,22 @@ def _check_once(names: list[str]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise InvalidArgument(f"the setting {name} is named twice", "Name each setting once.")
+
+
+def maintain(db: Database, statement: st.Maintain) -> Result:
+    """Run housekeeping; return a row with what was done."""
+    compacted = []
+    if statement.compact and statement.path is not None and db.compact(statement.path):
+        compacted = [statement.path]
+    report = db.maintain(statement.path)
+    row = (
+        ", ".join(report.merged),
+        ", ".join(dict.fromkeys([*compacted, *report.compacted])),
+        report.removed_files,
+        report.removed_orphans,
+    )
+    hint = (
+        "this is maintain, which also runs by itself: it merges, compacts, and removes what no step within "
+        "history_seconds needs"
+    )
+    return Result(("merged", "compacted", "removed_files", "removed_orphans"), [row], warnings=(hint,))

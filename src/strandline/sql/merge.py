@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from strandline.errors import SyntaxFault
+from strandline.names import quote_spark
 from strandline.sql.changes import QUERY_WORDS, read_values
 from strandline.sql.cursor import TokenCursor
 from strandline.sql.query import Query, parse_query, query_of
@@ -83,9 +85,16 @@ def _read_source(cursor: TokenCursor) -> tuple[Query, Values | None, tuple[str, 
             raise cursor.fault("expected a table, (SELECT ...) or (VALUES ...) before this")
         source = query_of(cursor.source, inner)
         values, columns = _read_constants(cursor.source, inner)
+    elif cursor.peek(1).key == ".":
+        parts = [cursor.name("a table name")]
+        while cursor.accept("."):
+            parts.append(cursor.name("a table name"))
+        source = parse_query(f"SELECT * FROM {'.'.join(map(quote_spark, parts))}")
+        name = parts[-1]
     else:
         ref = read_reference(cursor)
-        source, name = parse_query(f"SELECT * FROM {ref.text}"), ref.name
+        # By its name as written, which may be that of a view of the Spark session.
+        source, name = parse_query(f"SELECT * FROM {replace(ref, path=ref.name).text}"), ref.name
     name = _read_alias(cursor, "ON") or name
     if cursor.sees("("):
         columns = cursor.name_list("a column name")

@@ -63,7 +63,7 @@ from strandline.sql.tables import (
     read_undrop_table,
 )
 from strandline.sql.tokens import NUMBER, Position, Token, tokenize, value
-from strandline.sql.warehouse import read_alter_warehouse
+from strandline.sql.warehouse import read_alter_warehouse, read_maintain
 
 __all__ = ["parse"]
 
@@ -278,6 +278,8 @@ _READERS: dict[str, Callable[[TokenCursor], Statement]] = {
     "REPAIR": read_repair,
     "PRUNE": read_prune,
     **dict.fromkeys(("BEGIN", "START", "COMMIT", "ROLLBACK"), _read_transaction),
+    "VACUUM": read_maintain,
+    "OPTIMIZE": read_maintain,
     "PIN": read_pin,
     "UNPIN": read_pin,
 }
@@ -290,10 +292,10 @@ _ELSEWHERE = {
     ),
     **dict.fromkeys(("SET", "RESET", "USE"), "Settings are given to connect(); paths are always complete."),
     "TRUNCATE": "Use DELETE FROM table, which can be backed up incrementally like any change.",
+    "ANALYZE": "Numbers of rows are always exact here; SELECT count(*) and DESCRIBE show them.",
     "TABLE": "Write SELECT * FROM table.",
     **dict.fromkeys(
         (
-            "ANALYZE",
             "CACHE",
             "CALL",
             "CLEAR",
@@ -305,7 +307,6 @@ _ELSEWHERE = {
             "REFRESH",
             "REVOKE",
             "UNCACHE",
-            "VACUUM",
         ),
         "See the SQL reference for the statements there are.",
     ),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from strandline.errors import SyntaxFault
 from strandline.names import quote_spark
 from strandline.sql.binding import Params, arguments, bind
 from strandline.sql.cursor import TokenCursor
@@ -37,13 +38,15 @@ class Query:
     """A query, with its tables in the order of the text.
 
     A table that is named twice is in ``tables`` twice. Names of common table expressions, table functions and
-    ``files`` are not. ``files`` are sources that Spark reads itself, such as parquet.`/a/b`.
+    ``files`` are not. ``files`` are sources that Spark reads itself, such as parquet.`/a/b` and tables of its
+    catalogs. ``dotted``: the error for the first of these tables, if there is no session that could have it.
     """
 
     text: str
     _: KW_ONLY
     tables: tuple[TableRef, ...] = field(default=(), compare=False)
     files: tuple[str, ...] = field(default=(), compare=False)
+    dotted: SyntaxFault | None = field(default=None, compare=False, repr=False)
     simple: SimpleSelect | None = field(default=None, compare=False, repr=False)
     """The query in a form that can be answered without Spark, or None."""
     edits: tuple[tuple[int, int, str], ...] = field(default=(), compare=False, repr=False)
@@ -117,11 +120,12 @@ def query_of(source: str, tokens: Sequence[Token]) -> Query:
             tree=lambda: _parse(source, tokens)[0].tree,
         )
     parsed, folded = _parse(source, tokens)
-    tables, files = _tables(source, tokens, parsed, folded)
+    tables, files, dotted = _tables(source, tokens, parsed, folded)
     return Query(
         text,
         tables=tuple(_move_clause(table, base) for table in tables),
         files=files,
+        dotted=dotted,
         edits=edits,
         names=names_in(tokens),
         args=_arguments(tokens, tables),
@@ -170,7 +174,7 @@ def _fold(source: str, tokens: Sequence[Token]) -> dict[int, tuple[TableRef, int
 
 def _tables(
     source: str, tokens: Sequence[Token], parsed: Parsed, folded: dict[int, tuple[TableRef, int]]
-) -> tuple[list[TableRef], tuple[str, ...]]:
+) -> tuple[list[TableRef], tuple[str, ...], SyntaxFault | None]:
     from sqlglot import exp
 
     if not isinstance(parsed.tree, (exp.Query, exp.Values)):
@@ -182,6 +186,7 @@ def _tables(
         )
     tables: dict[int, TableRef] = {}
     files: list[str] = []
+    dotted: list[SyntaxFault] = []
     stack: list[tuple[exp.Expr, frozenset[str]]] = [(parsed.tree, frozenset())]
     while stack:
         node, hidden = stack.pop()
@@ -198,6 +203,7 @@ def _tables(
                 folded=folded,
                 tables=tables,
                 files=files,
+                dotted=dotted,
             )
         elif isinstance(node, (exp.Insert, exp.Into)):
             raise fault(
@@ -215,7 +221,7 @@ def _tables(
                 "this clause does not follow a table",
                 f"The form is: {_FORM}",
             )
-    return [tables[start] for start in sorted(tables)], tuple(files)
+    return [tables[start] for start in sorted(tables)], tuple(files), dotted[0] if dotted else None
 
 
 def _enter_with(
@@ -242,6 +248,7 @@ def _add_table(
     folded: dict[int, tuple[TableRef, int]],
     tables: dict[int, TableRef],
     files: list[str],
+    dotted: list[SyntaxFault],
 ) -> None:
     from sqlglot import exp
 
@@ -255,12 +262,11 @@ def _add_table(
     if node.args.get("db") or isinstance(name, exp.Dot):
         first = str(node.args["db"].name if node.args.get("db") else name).lower()
         if first not in _FORMATS or node.args.get("catalog") or isinstance(name, exp.Dot):
-            raise fault(
-                source,
-                tokens[place].start,
-                "a dot does not separate the parts of a path",
-                "Put a path in backticks: `dir/table`.",
-            )
+            message = "a dot does not separate the parts of a path"
+            hint = "Put a path in backticks: `dir/table`. Tables of Spark need connect(spark=session)."
+            dotted.append(fault(source, tokens[place].start, message, hint))
+            files.append(".".join(quote_spark(part.name) for part in node.parts))
+            return
         files.append(f"{first}.{quote_spark(name.name)}")
         return
     alias = node.args.get("alias")

@@ -53,6 +53,7 @@ __all__ = [
     "ExplainStatement",
     "Export",
     "Keep",
+    "Maintain",
     "Merge",
     "MergeAction",
     "PinBackup",
@@ -602,6 +603,14 @@ class Restore(Statement):
 @dataclass(frozen=True)
 class AlterWarehouse(Statement):
     actions: tuple[SetSettings | ResetSettings, ...]
+
+
+@dataclass(frozen=True)
+class Maintain(Statement):
+    """VACUUM or OPTIMIZE: housekeeping of a table; ``path`` None: of all. ``compact``: even if not needed."""
+
+    path: str | None = None
+    compact: bool = False
 
 
 @dataclass(frozen=True)

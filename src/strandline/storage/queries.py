@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from strandline.errors import StrandlineError
 from strandline.model import State, TableSchema
+from strandline.names import quote_spark
 from strandline.storage import arrow
 from strandline.storage.keys import Wanted
 
@@ -73,6 +75,22 @@ class Queries:
         from strandline.storage import spark
 
         return spark.query.sql(self._store.spark, text, frames, args)
+
+    def may_have_catalogs(self) -> bool:
+        """Return True if there is a session, or if settings give it catalogs when it starts."""
+        configured = any(name.startswith("spark.sql.catalog.") for name in self._store.settings.spark)
+        return configured or self._store.present_session is not None
+
+    def has_table(self, name: str) -> bool:
+        """Return True if there is a session, and it has a view or a table with this name."""
+        session = self._store.present_session
+        if session is None:
+            return False
+        from strandline.storage import spark
+
+        with suppress(StrandlineError), spark.failures.spark_errors():
+            return bool(session.catalog.tableExists(quote_spark(name)))
+        return False
 
     def declare_types(self, frame: DataFrame, schema: TableSchema) -> DataFrame:
         """Return the rows of a table; columns carry their declared type where Spark's type differs."""

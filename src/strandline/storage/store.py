@@ -88,6 +88,11 @@ class Store:
         """The Spark session: the caller's own, or a new one."""
         return self._spark if self._spark is not None else self._start_spark()
 
+    @property
+    def present_session(self) -> SparkSession | None:
+        """The caller's session, or the one that was started; None if there is none yet."""
+        return self._spark
+
     def _start_spark(self) -> SparkSession:
         """Start Spark on its own thread and wait for it.
 

@@ -34,6 +34,9 @@ class Step(NamedTuple):
 
 def explain(reader: Reader, query: Query) -> list[Step]:
     """Return the plan of a query as a tree, with the last step first."""
+    read.check_catalogs(reader, query)
+    if read.views_of(reader, query):
+        return list(on_spark(reader, query, "it reads a view or a table of the Spark session"))
     if query.simple is None:
         why = "only a SELECT of columns or count(*) of one table is answered in the process"
         return list(on_spark(reader, query, why))
@@ -58,15 +61,20 @@ def _explain_streamed(reader: Reader, simple: SimpleSelect, why: str) -> Iterato
 def on_spark(reader: Reader, query: Query, why: str) -> Iterator[Step]:
     """Yield the plan of a query that Spark answers."""
     yield Step(0, "answer", "on Spark", why)
-    found = [resolve(reader, ref) for ref in query.tables]
-    read.check_columns(query, [view for _, view in found])
-    for ref, (reader_, view) in zip(query.tables, found, strict=True):
+    views = read.views_of(reader, query)
+    own = [ref for ref in query.tables if ref.name not in views]
+    found = [resolve(reader, ref) for ref in own]
+    if not views:
+        read.check_columns(query, [view for _, view in found])
+    for ref, (reader_, view) in zip(own, found, strict=True):
         yield _table(ref, view)
         if ref.index is not None:
             impl = reader_.index(view, view.info.index(ref.index))
             yield Step(2, "index", ref.index, f"all entries: {size(impl.state)}")
         yield Step(2, "scan", "all of it", segments(view.state, view.state))
         yield from _shards(reader_, view)
+    for name in sorted(views):
+        yield Step(1, "read", name, "a view or a table of the Spark session")
     for file in query.files:
         yield Step(1, "read", file, "a source of Spark's own")
     yield Step(1, "hint", "EXPLAIN FORMATTED", "shows Spark's own plan")

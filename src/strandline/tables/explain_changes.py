@@ -18,7 +18,7 @@ from strandline.sql.evaluate.predicates import predicate
 from strandline.sql.evaluate.ranges import key_ranges
 from strandline.sql.query import Query
 from strandline.storage.rows import Mode
-from strandline.tables import explain, write
+from strandline.tables import explain, read, write
 from strandline.tables.explain import Step
 from strandline.tables.merge import constant_rows
 from strandline.tables.merge_plan import plan_merge
@@ -170,7 +170,7 @@ def _source_of(
     if constants is not None:
         types, found = constants
         return names, types, len(found), count(len(found), "row") + " of values"
-    simple = statement.source.simple
+    simple = None if read.views_of(reader, statement.source) else statement.source.simple
     if simple is None or simple.count is not None or simple.table.index is not None:
         return None, None, 0, "a query"
     view = resolve(reader, simple.table)[1]

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from strandline.cancellation import phase
 from strandline.catalog.snapshots import Named
-from strandline.errors import InvalidArgument
+from strandline.errors import InvalidArgument, PathNotFound
 from strandline.model import Key, TableSchema
-from strandline.names import did_you_mean
+from strandline.names import did_you_mean, quote_spark
 from strandline.sql.columns import missing_column
 from strandline.sql.evaluate.predicates import predicate
 from strandline.sql.evaluate.ranges import Constraints, key_ranges
@@ -63,7 +63,13 @@ def tables_of_query(query: Query) -> list[Named]:
 def select(reader: Reader, query: Query) -> Selected:
     """Run a query: a simple one with few rows in this process, another one on Spark."""
     with phase("querying"):
-        return _select(reader, query)
+        try:
+            return _select(reader, query)
+        except PathNotFound:
+            if not views_of(reader, query):
+                raise
+            frame = query_frame(reader, query)
+            return Selected(lambda: frame)
 
 
 def _select(reader: Reader, query: Query) -> Selected:
@@ -218,14 +224,40 @@ def _rows_here(
 def query_frame(reader: Reader, query: Query, prefix: str = "") -> DataFrame:
     """Return a DataFrame of the query over the tables as the reader sees them."""
     # Resolve all tables first: errors are then reported before Spark is started.
-    found = [_resolve_reference(reader, ref) for ref in query.tables]
-    check_columns(query, [view for _, view, _ in found])
-    frames = {
-        f"t{i}": _reference_frame(query, ref, *each)
-        for i, (ref, each) in enumerate(zip(query.tables, found, strict=True))
+    check_catalogs(reader, query)
+    views = views_of(reader, query)
+    found = {
+        i: _resolve_reference(reader, ref) for i, ref in enumerate(query.tables) if ref.name not in views
     }
-    text = prefix + query.render([f"{{t{i}}}" for i in range(len(query.tables))])
-    return reader.runtime.store.queries.sql(text, frames, query.args)
+    if not views:
+        check_columns(query, [view for _, view, _ in found.values()])
+    frames = {f"t{i}": _reference_frame(query, query.tables[i], *each) for i, each in found.items()}
+    names = [f"{{t{i}}}" if i in found else quote_spark(ref.name) for i, ref in enumerate(query.tables)]
+    text = query.render(names)
+    if views and not frames:
+        text = text.format()  # Spark replaces the doubled braces of a text only if it is given frames.
+    return reader.runtime.store.queries.sql(prefix + text, frames, query.args)
+
+
+def check_catalogs(reader: Reader, query: Query) -> None:
+    """Refuse tables of Spark's catalogs if no session could have them, without starting Spark."""
+    if query.dotted is not None and not reader.runtime.store.queries.may_have_catalogs():
+        raise query.dotted
+
+
+def views_of(reader: Reader, query: Query) -> frozenset[str]:
+    """Return the names in a query that are views or tables of the Spark session, and no tables of ours."""
+    return frozenset(ref.name for ref in query.tables if _is_view(reader, ref))
+
+
+def _is_view(reader: Reader, ref: TableRef) -> bool:
+    if not ref.is_now or ref.index is not None or "{" in ref.name or "}" in ref.name:
+        return False
+    try:
+        reader.view(ref.path)
+    except PathNotFound:
+        return reader.runtime.store.queries.has_table(ref.name)
+    return False
 
 
 def matching_frame(
