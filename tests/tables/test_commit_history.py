@@ -76,6 +76,7 @@ def test_each_statement_is_recorded_with_its_rows(db: Database) -> None:
     assert [row[0] for row in db.sql("DESCRIBE HISTORY t LIMIT 2").rows()] == [e.step for e in events[:2]]
     # Each listed step can be read, with as many rows.
     for event in events:
+        assert event.readable
         found = db.sql(f"SELECT k FROM t VERSION AS OF {event.step}").rows()
         assert len(found) == event.rows
 
@@ -124,6 +125,9 @@ def test_history_ends_where_states_can_be_read_no_more(db: Database, clock: Manu
     events = db.table("/t").history()
     assert 10 <= len(events) < 20
     for event in events:
+        if not event.readable:
+            assert event == events[-1]
+            continue
         assert len(db.sql(f"SELECT k FROM t VERSION AS OF {event.step}").rows()) == event.rows
 
 

@@ -87,7 +87,7 @@ def versions(db: Database, statement: st.ShowVersions) -> Result:
 
 def history(db: Database, statement: st.DescribeHistory) -> Result:
     columns = (
-        *("step", "time", "author", "statement", "inserted", "updated", "deleted", "rows"),
+        *("step", "time", "author", "statement", "inserted", "updated", "deleted", "rows", "readable"),
         *("operation_id", "operation"),
     )
     found = db.table(statement.path).history(statement.limit)

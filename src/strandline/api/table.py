@@ -130,8 +130,8 @@ class Table:
     def history(self, limit: int | None = None) -> list[CommitEvent]:
         """Return the commits of the table, newest first; with ``limit`` only the last ones.
 
-        A commit is listed as long as the state after it can be read, so each can be brought back with RESTORE
-        TABLE: at least for ``history_seconds``.
+        A commit is listed at least for ``history_seconds``. If it is ``readable``, RESTORE TABLE can bring
+        back the rows.
         """
         if limit is not None:
             check_limit(limit)

@@ -1,7 +1,8 @@
 """The history of a table: its commits, as far as they are kept.
 
-A commit is kept as long as the state of the table after it can be read, and so can be brought back. Commits
-of versions without authors and numbers of rows have NULL there.
+A commit is kept as long as the state of the table after it, which can be read and brought back. The commits
+of a table that was dropped come back with it, but its states before that cannot be read. Commits of versions
+without authors and numbers of rows have NULL there.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
-from strandline.catalog import paths, sqltables
+from strandline.catalog import chains, paths, sqltables
 
 __all__ = ["CommitEvent", "table_history"]
 
@@ -28,8 +29,9 @@ class CommitEvent(NamedTuple):
     """A commit to a table.
 
     ``statement`` is the kind of the statement, or of several, such as ``UPSERT, DELETE``. ``rows`` is the
-    number of rows afterwards. ``operation_id``: the operation that published the table at this step, such as
-    a restore, and ``operation`` its kind. ``time`` is in seconds since 1970. What is not recorded is None.
+    number of rows afterwards, and ``readable`` whether they can still be read. ``operation_id``: the
+    operation that published the table at this step, such as a restore, and ``operation`` its kind. ``time``
+    is in seconds since 1970. What is not recorded is None.
     """
 
     step: int
@@ -40,6 +42,7 @@ class CommitEvent(NamedTuple):
     updated: int | None
     deleted: int | None
     rows: int
+    readable: bool
     operation_id: str | None = None
     operation: str | None = None
 
@@ -52,6 +55,7 @@ def table_history(conn: Connection, path: str, limit: int | None = None) -> list
     found = conn.execute(query if limit is None else query.limit(limit)).all()
     if not found:
         return []
+    kept_from = chains.state(conn, table.id).kept_from
     operations = _operations(conn, table.id, found[-1].step)
     return [
         CommitEvent(
@@ -63,6 +67,7 @@ def table_history(conn: Connection, path: str, limit: int | None = None) -> list
             row.updated,
             row.deleted,
             row.rows,
+            row.step >= kept_from,
             *operations.get(row.step, (None, None)),
         )
         for row in found

@@ -23,10 +23,10 @@ def history(
 ) -> None:
     """Show the last commits of a table: step, time, author, kind of statement, and numbers of rows.
 
-    RESTORE TABLE brings back the rows of any of these steps."""
+    RESTORE TABLE brings back the rows of any step that is readable."""
     with cli.database() as db:
         found = db.table(names.normalize(path)).history(limit)
     answer = [{**event._asdict(), "time": moment(event.time)} for event in found]
-    columns = ("step", "time", "author", "statement", "inserted", "updated", "deleted", "rows")
+    columns = ("step", "time", "author", "statement", "inserted", "updated", "deleted", "rows", "readable")
     rows = [[entry[name] for name in columns] for entry in answer]
     cli.output.result(answer, lambda: cli.output.table(columns, rows))

@@ -55,6 +55,29 @@ def test_a_statement_that_would_do_nothing(guarded: SparkSession, statement: str
     assert caught.value.hint == f'Use db.sql("{instead}"), and then call strandline.register again.'
 
 
+@pytest.mark.parametrize(
+    ("statement", "instead"),
+    [
+        ("UPDATE guarded.orders SET k = 1", "UPDATE orders SET ..."),
+        ("DELETE FROM spark_catalog.guarded.orders WHERE k = 1", "DELETE FROM orders ..."),
+        ("MERGE INTO shop_orders t USING x ON t.k = x.k WHEN MATCHED THEN DELETE", "MERGE INTO orders ..."),
+        ("INSERT OVERWRITE guarded.orders SELECT 1", "DELETE FROM orders; UPSERT INTO orders ..."),
+        (
+            "SELECT * FROM guarded.2026_orders VERSION AS OF 5",
+            "SELECT ... FROM `2026/orders` VERSION AS OF ...",
+        ),
+        (
+            "SELECT 1 FROM x JOIN guarded.orders FOR TIMESTAMP AS OF '2026-01-01'",
+            "SELECT ... FROM orders TIMESTAMP AS OF ...",
+        ),
+    ],
+)
+def test_what_spark_does_not_support(guarded: SparkSession, statement: str, instead: str) -> None:
+    with pytest.raises(Unsupported, match="a table of a warehouse") as caught:
+        guarded.sql(statement)
+    assert caught.value.hint == f'Use db.sql("{instead}").'
+
+
 def test_a_name_without_a_namespace_counts_in_the_current_one(guarded: SparkSession) -> None:
     guarded.sql("USE guarded")
     with pytest.raises(Unsupported):

@@ -1,8 +1,9 @@
-"""Refuse Spark DDL on registered tables, with a hint at the right statement.
+"""Refuse what Spark cannot do with registered tables, with a hint at the right statement.
 
 A table of a namespace is an entry in Spark's catalog that refers to a table of a warehouse. Spark executes
 ALTER TABLE, DROP TABLE and CREATE TABLE on its own entry, reports success, and never asks the data source. So
-``spark.sql`` of a session with registered tables checks such statements first.
+``spark.sql`` of a session with registered tables checks such statements first. UPDATE, DELETE, MERGE, INSERT
+OVERWRITE and time travel are refused as well: a Python data source does not support them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,24 @@ _STATEMENT = re.compile(
     rf"\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?(?P<name>{_PART}(?:\s*\.\s*{_PART})*)",
     re.IGNORECASE,
 )
+_NAME = rf"(?P<name>{_PART}(?:\s*\.\s*{_PART})*)"
+_CHANGE = re.compile(
+    rf"\b(?P<verb>UPDATE|DELETE\s+FROM|MERGE\s+INTO|INSERT\s+OVERWRITE(?:\s+TABLE)?)\s+{_NAME}", re.IGNORECASE
+)
+_TRAVEL = re.compile(
+    rf"\b(?:FROM|JOIN)\s+{_NAME}\s+(?:FOR\s+)?(?:SYSTEM_)?(?P<verb>VERSION|TIMESTAMP|TIME)\s+AS\s+OF\b",
+    re.IGNORECASE,
+)
+_INSTEAD = {
+    "UPDATE": "UPDATE {} SET ...",
+    "DELETE": "DELETE FROM {} ...",
+    "MERGE": "MERGE INTO {} ...",
+    "INSERT": "DELETE FROM {0}; UPSERT INTO {0} ...",
+    "VERSION": "SELECT ... FROM {} VERSION AS OF ...",
+    "TIMESTAMP": "SELECT ... FROM {} TIMESTAMP AS OF ...",
+    "TIME": "SELECT ... FROM {} TIMESTAMP AS OF ...",
+}
+"""Statements of ``db.sql``, by the first word of what Spark does not support."""
 _CREATES = re.compile("CREATE|REPLACE")
 _USING = re.compile(r"\bUSING\s+`?(\w+)`?", re.IGNORECASE)
 _UNSAID = re.compile(r"""--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
@@ -60,25 +79,41 @@ class _GuardedSql:
         if not isinstance(text, str):
             return
         said = _UNSAID.sub(" ", _IMMEDIATE.sub(r"\2", _IDENTIFIER.sub(r"\2", text)))
+        for pattern in (_CHANGE, _TRAVEL):
+            for found in pattern.finditer(said):
+                self._check_change(found["verb"].upper().split()[0], _parts(found["name"]))
         for found in _STATEMENT.finditer(said):
-            parts = [part.strip().strip("`").lower() for part in re.findall(_PART, found["name"])]
-            if parts[0] == "spark_catalog":
-                del parts[0]
+            parts = _parts(found["name"])
             if found["gone"]:
                 if parts[-1] in self._namespaces:
                     raise _refusal(f"DROP DATABASE {parts[-1]}", "DROP TABLE ...")
                 continue
             self._check_table(" ".join(found["verb"].upper().split()), parts, said)
 
-    def _check_table(self, verb: str, parts: list[str], text: str) -> None:
+    def _check_change(self, verb: str, parts: list[str]) -> None:
+        path = self._path(parts)
+        if path is not None:
+            what = f"{verb} AS OF" if verb.startswith(("VERSION", "TIME")) else verb
+            raise Unsupported(
+                f"Spark has no {what} for {'.'.join(parts)}, a table of a warehouse",
+                f'Use db.sql("{_INSTEAD[verb].format(_quoted(path[1:]))}").',
+            )
+
+    def _path(self, parts: list[str]) -> str | None:
+        """Return the path of a registered table; None for another table."""
         path = self._tables.get(parts[0]) if len(parts) == 1 else None
         if path is None:
             namespace = parts[-2] if len(parts) > 1 else self._spark.catalog.currentDatabase().lower()
             path = self._tables.get(f"{namespace}.{parts[-1]}")
-            if path is None and not self._would_create(verb, namespace, text):
+        return path
+
+    def _check_table(self, verb: str, parts: list[str], text: str) -> None:
+        path = self._path(parts)
+        if path is None:
+            namespace = parts[-2] if len(parts) > 1 else self._spark.catalog.currentDatabase().lower()
+            if not self._would_create(verb, namespace, text):
                 return
-        name = parts[-1] if path is None else path[1:]
-        quoted = name if re.fullmatch(r"\w+", name) else f"`{name}`"
+        quoted = _quoted(parts[-1] if path is None else path[1:])
         instead = {"ALTER": f"ALTER TABLE {quoted} ...", "DROP": f"DROP TABLE {quoted}"}.get(verb)
         instead = instead or (
             f"DELETE FROM {quoted}" if verb == "TRUNCATE" else f"CREATE TABLE {quoted} (...)"
@@ -94,6 +129,16 @@ class _GuardedSql:
         return bool(_CREATES.match(verb)) and (
             namespace in self._namespaces if using is None else using[1].lower().startswith("strandline")
         )
+
+
+def _parts(name: str) -> list[str]:
+    """Return the parts of a name in lower case, without Spark's own catalog."""
+    parts = [part.strip().strip("`").lower() for part in re.findall(_PART, name)]
+    return parts[1:] if parts[0] == "spark_catalog" and len(parts) > 1 else parts
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"\w+", name) else f"`{name}`"
 
 
 def _refusal(statement: str, instead: str) -> Unsupported:
