@@ -21,7 +21,7 @@ from strandline.storage.location import files_at, is_url
 
 _OURS = re.compile(rf"{re.escape(MARKER)}\.[0-9a-f]{{32}}|strandline\.toml|lost\+found")
 """Files that are allowed: temporary markers left by a crash, a configuration, ``lost+found``."""
-_SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal", "-reserve")
+_SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal", "-reserve", "-queue")
 _IS_REPOSITORY = (
     "It is a backup repository. To restore from it, create a warehouse in another folder, and attach the "
     "repository: ATTACH BACKUP COLLECTION name FROM 'url'."

@@ -71,17 +71,19 @@ class Catalog:
     @contextlib.contextmanager
     def _begin_write(self) -> Iterator[Connection]:
         self.database.check_writable()
-        conn = self.database.patiently(self.database.open_write)
-        try:
-            yield conn
-            check()  # the last point where a cancelled statement has no effect
-            with shield():
-                conn.commit()
-        except BaseException:
-            conn.rollback()
-            raise
-        finally:
-            conn.close()
+        with self.database.turn() as has_begun:
+            conn = self.database.patiently(self.database.open_write)
+            try:
+                has_begun()
+                yield conn
+                check()  # the last point where a cancelled statement has no effect
+                with shield():
+                    conn.commit()
+            except BaseException:
+                conn.rollback()
+                raise
+            finally:
+                conn.close()
 
     def open(
         self,

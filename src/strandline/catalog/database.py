@@ -14,6 +14,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from strandline.catalog import sqlite_files
 from strandline.catalog.engines import engine_at, reading_engine
+from strandline.catalog.write_queue import WriteQueue
 from strandline.clock import Clock
 from strandline.errors import Corrupted, StrandlineError, Unavailable
 from strandline.retry import tries
@@ -29,6 +30,7 @@ class CatalogDatabase:
         self.engine = engine_at(url, wait_seconds)
         self.is_sqlite = self.engine.dialect.name == "sqlite"
         self.reading: Engine | None = reading_engine(self.file) if self.is_sqlite else None
+        self._queue = WriteQueue(self.file, clock, wait_seconds) if self.is_sqlite else None
         self._clock = clock
         self._wait_seconds = wait_seconds
         for engine in (self.engine, self.reading):
@@ -119,6 +121,13 @@ class CatalogDatabase:
             conn.close()
             raise
         return conn
+
+    def turn(self) -> contextlib.AbstractContextManager[Callable[[], None]]:
+        """Wait for this writer's turn, which the block ends; it calls what it gets once it has begun.
+
+        PostgreSQL has a queue of its own: that for the lock of the row of ``clock``.
+        """
+        return contextlib.nullcontext(lambda: None) if self._queue is None else self._queue.turn()
 
     def open_write(self) -> Connection:
         conn = self.engine.connect().execution_options(strandline_write=True)

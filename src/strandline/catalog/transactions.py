@@ -4,8 +4,9 @@ A function that changes the catalog takes a ``Writer``; one that only reads take
 has as well. So the signature tells whether a function may change anything.
 
 Writers are serialized: SQLite by BEGIN IMMEDIATE, PostgreSQL by locking the one row of ``clock`` first. So a
-step becomes visible before any later one, and a write transaction sees every earlier commit. Readers get a
-snapshot and never wait. ``strandline.catalog.connection.Catalog`` opens both.
+step becomes visible before any later one, and a write transaction sees every earlier commit. They take turns,
+first come, first served (``write_queue``). Readers get a snapshot and never wait.
+``strandline.catalog.connection.Catalog`` opens both.
 """
 
 from __future__ import annotations
