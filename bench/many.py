@@ -1,12 +1,14 @@
 """Measure many tables: backups of all of them, and everyday work on one of them.
 
-    python bench/many.py [--tables 100,1000,10000] [--large 100000] [--segments 10] [--postgresql]
+    python bench/many.py [--tables 100,1000,10000] [--far 200,2000] [--large 100000] [--segments 10]
+        [--postgresql]
 
 For each number of tables, each with an index and a row: creates them, puts them into a collection, backs them
-up, backs them up incrementally after ten of them have changed, and restores them. Then fills a catalog with a
-large number of tables and segments, and compares work on one small table in it with the same work in a small
-catalog. Prints a table; the exit code does not depend on it. Needs no Spark. ``--postgresql`` starts a
-PostgreSQL server and runs everything on it.
+up, backs them up incrementally after ten of them have changed, and restores them. For each number of
+``--far``: backs the tables up to a repository, and restores them from it into another warehouse. Then fills
+a catalog with a large number of tables and segments, and compares work on one small table in it with the same
+work in a small catalog. Prints a table; the exit code does not depend on it. Needs no Spark.
+``--postgresql`` starts a PostgreSQL server and runs everything on it.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ CHANGED = 10
 SECONDS = {"full backup": 60.0, f"increment, {CHANGED} tables changed": 10.0, "restore": 60.0}
 """Targets for the following number of tables."""
 TABLES = 10_000
-LINEAR, SAME = 2.0, 2.0
+LINEAR, SAME, FAR = 2.0, 2.0, 1.2
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,33 @@ def all_of_them(db: Database, count: int) -> dict[str, Took]:
     took["DROP TABLE, of one"] = timed(lambda: db.sql(f"DROP TABLE `{last}`"))
     took["DROP BACKUP COLLECTION"] = timed(lambda: db.sql("DROP BACKUP COLLECTION c"))
     return took
+
+
+def from_repository(folder: str, new: Callable[[], Any], count: int) -> Took:
+    """Measure a restore of ``count`` tables from a repository, which copies and verifies each of them."""
+    names = [f"t{i}" for i in range(count)]
+    with strandline.connect(f"{folder}/near{count}", catalog=new()) as db:
+        create(db, names)
+        for some in statements([f"UPSERT INTO {name} (k, v, n) VALUES (1, 'a', 1)" for name in names]):
+            db.sql(some)
+        listed = ", ".join(f"TABLE {name}" for name in names)
+        where = f"{folder}/repository{count}"
+        db.sql(f"CREATE BACKUP COLLECTION c ({listed}) WITH (STORAGE = '{where}'); BACKUP c")
+    with strandline.connect(f"{folder}/far{count}", catalog=new()) as db:
+        db.sql(f"ATTACH BACKUP COLLECTION c FROM '{where}'")
+        took = timed(lambda: db.sql("RESTORE c INTO `r`"))
+        assert db.sql(f"SELECT v FROM `r/t{count - 1}`").rows() == [("a",)]
+    return took
+
+
+def report_far(report: Report, measured: dict[int, Took]) -> None:
+    first, last = min(measured), max(measured)
+    for count, took in measured.items():
+        each = 1000 * took.busy / count
+        report.note(f"{count} tables: restore from a repository", f"{took}, {each:.1f} ms for each table")
+    if last > first:
+        grown = (measured[last].busy / last) / (measured[first].busy / first)
+        report.at_most(f"... processor time for each table, beside {first} of them", grown, FAR)
 
 
 def report_all(report: Report, measured: dict[int, dict[str, Took]]) -> None:
@@ -223,6 +252,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--tables", default="100,1000,10000")
+    parser.add_argument("--far", default="200,2000", help="tables that are restored from a repository")
     parser.add_argument("--large", type=int, default=100_000, help="0: without the large catalog")
     parser.add_argument("--segments", type=int, default=10, help="of each table in the large catalog")
     parser.add_argument("--postgresql", action="store_true")
@@ -241,6 +271,9 @@ def main() -> None:
             print(f"  {count} tables: {figures}", flush=True)
         if measured:
             report_all(report, measured)
+        far = {n: from_repository(folder, new, n) for n in map(int, filter(None, chosen.far.split(",")))}
+        if far:
+            report_far(report, far)
         if chosen.large:
             with strandline.connect(f"{folder}/small", catalog=new()) as db:
                 small = one_of_them(db)

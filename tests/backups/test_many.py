@@ -18,6 +18,7 @@ import pytest
 from sqlalchemy import event
 
 from strandline import Database, records
+from strandline.catalog import operations
 from strandline.operations.streams import StreamPart
 from tests.backups.reading import CLUSTER, HERE, contents, last, leaks, open_at, streams
 from tests.backups.test_death import Places
@@ -73,7 +74,7 @@ def counted(db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[s
     event.remove(catalog.database.engine, "before_cursor_execute", count)
 
 
-Measure = Callable[[int, Callable[[Database], None], str], Counter[str]]
+Measure = Callable[..., Counter[str]]
 
 
 @pytest.fixture
@@ -81,9 +82,9 @@ def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Measure
     """Return a function that measures a statement, in a catalog of ``count`` tables, after ``prepare``."""
     opened: list[Database] = []
 
-    def run(count: int, prepare: Callable[[Database], None], statement: str) -> Counter[str]:
+    def run(count: int, prepare: Callable[[Database], None], statement: str, **settings: Any) -> Counter[str]:
         # The clock stands still: noting a slow part would be an extra transaction.
-        db = open_at(tmp_path / str(len(opened)), clock=ManualClock())
+        db = open_at(tmp_path / str(len(opened)), clock=ManualClock(), settings=settings)
         opened.append(db)
         make(db, count)
         prepare(db)
@@ -129,6 +130,32 @@ def test_eight_times_the_tables_take_no_more_transactions_and_hardly_more_statem
     assert many["transactions"] == few["transactions"]
     assert many["statements"] <= few["statements"] + 15
     assert many["records"] <= few["records"] * MANY / FEW + 20, "each record is read a fixed number of times"
+
+
+def test_parts_that_wait_for_a_thread_are_not_read_at_each_step(
+    measure: Measure, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A restore from a repository has parts with slow work for each table. They are read once or twice."""
+    read = Counter[int]()
+    find = operations.open_parts
+
+    def in_repository(db: Database) -> None:
+        count = len([entry for entry in db.ls("/") if entry.type == "table"])
+        storage = f"(STORAGE = '{tmp_path / f'repository{count}'}', INCREMENTAL_BACKUP_ENABLED = 'true')"
+        db.sql(f"CREATE BACKUP COLLECTION far {members(count)} WITH {storage}; BACKUP far")
+
+    def open_parts(*args: Any) -> Any:
+        found = find(*args)
+        read[now] += len(found)
+        return found
+
+    monkeypatch.setattr(operations, "open_parts", open_parts)
+    counts = {}
+    for now in (FEW, MANY):
+        counts[now] = measure(now, in_repository, "RESTORE far INTO `r`", workers=2)
+    each = counts[MANY]["transactions"] / counts[FEW]["transactions"]
+    assert each > 0.5 * MANY / FEW, "most transactions are those of single parts"
+    assert read[MANY] <= 1.5 * read[FEW] * MANY / FEW
 
 
 def test_an_increment_takes_a_transaction_or_two_for_each_table_that_has_changed(measure: Measure) -> None:

@@ -344,8 +344,9 @@ class Engine:
             self.transitions.advance(task.operation, *task.parts)
 
         at_work = Workers(work, most, f"strandline-{operation_id}-worker")
+        waiting: dict[int, PartRow] = {}
         try:
-            while self._patiently(lambda: self._step_on_threads(operation_id, at_work)):
+            while self._patiently(lambda: self._step_on_threads(operation_id, at_work, waiting)):
                 after_step()
             # Wait for running work, so that nothing touches files after this call. Work that hangs is given
             # up at its time limit.
@@ -354,26 +355,39 @@ class Engine:
         finally:
             at_work.end()
 
-    def _step_on_threads(self, operation_id: str, at_work: Workers[_Task]) -> bool:
-        """Make one transition like ``step``, but give slow work to threads and wait for one of them."""
+    def _step_on_threads(
+        self, operation_id: str, at_work: Workers[_Task], waiting: dict[int, PartRow]
+    ) -> bool:
+        """Make one transition like ``step``, but give slow work to threads and wait for one of them.
+
+        ``waiting``: runnable parts with slow work that were read, and not given to a thread yet. Others are
+        read when there are none left: to read them at each step would take the square of their number.
+        """
         if self.stopping.is_set():
             return False
-        operation, runnable = self.transitions.runnable(operation_id)
+        runnable: Sequence[PartRow] = ()
+        if waiting:
+            operation = self.transitions.get(operation_id)
+        else:
+            operation, runnable = self.transitions.runnable(operation_id)
         if operation.is_over or operation.session_id != self.lease.id:
             return False
-        is_wanted = not self.refusals.is_unwanted(operation)
-        if not at_work.busy and not (runnable and is_wanted):
+        if self.refusals.is_unwanted(operation):
+            runnable = ()
+            waiting.clear()
+        if not (at_work.busy or runnable or waiting):
             return self.step(operation_id)
         taken = {part.id for task in at_work.busy for part in task.parts}
-        idle = [part for part in runnable if part.id not in taken] if is_wanted else []
-        slow = [part for part in idle if not self.transitions.is_quick(operation, part)]
-        if idle and not slow:
+        idle = [part for part in runnable if part.id not in taken]
+        waiting.update((part.id, part) for part in idle if not self.transitions.is_quick(operation, part))
+        if idle and not waiting:
             # Transactions are serialized anyway, so parts without slow work need no thread.
             self.transitions.advance(operation, *self.transitions.bunch(operation, idle))
             return True
-        while slow and not at_work.is_full:
-            parts = self.transitions.bunch(operation, slow)
-            slow = [part for part in slow if part not in parts]
+        while waiting and not at_work.is_full:
+            parts = self.transitions.share_work(operation, list(waiting.values()))
+            for part in parts:
+                del waiting[part.id]
             at_work.give(_Task(operation, parts))
         # Nothing else becomes runnable in between, and querying an operation with many tables is slow.
         at_work.collect()

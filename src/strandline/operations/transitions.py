@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import Connection
@@ -80,6 +81,11 @@ class Transitions:
             found = operations.open_parts(conn, operation_id, max(_WINDOW, 2 * self.together))
             return operations.get(conn, operation_id), found
 
+    def get(self, operation_id: str) -> OperationRow:
+        """Return an operation without the numbers of its parts, which would all be read."""
+        with self.catalog.read() as conn:
+            return operations.get(conn, operation_id)
+
     def bunch(self, operation: OperationRow, runnable: Sequence[PartRow]) -> list[PartRow]:
         """Return the next part, with similar parts that advance with it.
 
@@ -88,26 +94,32 @@ class Transitions:
         advances alone.
         """
         if self.together == 1:
-            return [self.scheduler.choose(runnable)]
+            return self.share_work(operation, runnable)
         slow = [p for p in runnable if p.attempt or not self.is_quick(operation, p)]
-        first = self.scheduler.choose(slow or runnable)
-        if first.attempt:
-            return [first]
-        others = (p for p in runnable if p is not first and not p.attempt)
-        alike = [first, *(p for p in others if (p.kind, p.state) == (first.kind, first.state))]
-        return alike[: self._sharing(operation, alike[: self.together])]
+        return self.share_work(operation, slow or runnable)
 
-    def _sharing(self, operation: OperationRow, parts: Sequence[PartRow]) -> int:
-        """Return how many of the parts advance together.
+    def share_work(self, operation: OperationRow, parts: Sequence[PartRow]) -> list[PartRow]:
+        """Return the next of these parts, with those that advance with it.
 
-        A part that cannot be read advances alone, and fails there.
+        Only these are read. A part that cannot be read advances alone, and fails there.
         """
-        handler = self.handler_of(operation, parts[0])
+        first = self.scheduler.choose(parts)
+        if self.together == 1 or first.attempt:
+            return [first]
+
+        def alike() -> Iterator[PartRow]:
+            yield first
+            for part in parts:
+                if part is not first and not part.attempt and _is_alike(part, first):
+                    yield part
+
+        handler = self.handler_of(operation, first)
+        some = islice(alike(), self.together)
         try:
-            shared = handler.share(self.run_of(operation), (read_part(p, handler.record) for p in parts))
+            shared = handler.share(self.run_of(operation), (read_part(p, handler.record) for p in some))
         except Corrupted:
-            return 1
-        return min(shared, len(parts))
+            return [first]
+        return list(islice(alike(), min(shared, self.together)))
 
     def is_quick(self, operation: OperationRow, part: PartRow) -> bool:
         """Return whether the present phase of a part has no slow work."""
@@ -399,6 +411,10 @@ def _discard(handler: Handler[Any, Any], made: Iterable[Any]) -> None:
     for each in made:
         if each is not None and not isinstance(each, Exception):
             handler.discard(each)
+
+
+def _is_alike(one: PartRow, other: PartRow) -> bool:
+    return (one.kind, one.state) == (other.kind, other.state)
 
 
 def _is_same(present: PartRow | None, part: PartRow) -> bool:
