@@ -381,11 +381,16 @@ class Store:
         ``logs`` are the table's changes between the states. None if deriving all ``entries`` anew is cheaper,
         unless ``at_any_size`` is set.
         """
-        if not at_any_size and not self.fits_memory(logs):
+        if self.fits_memory(logs):
+            return arrow.index_changes.follow(
+                self.cache, before, after, logs, impl, name=name, inline=self._inline
+            )
+        if not at_any_size:
             return None
-        return arrow.index_changes.follow(
-            self.cache, before, after, logs, impl, name=name, inline=self._inline
-        )
+        from strandline.storage import spark
+
+        prefix = name().removesuffix(".parquet")
+        return spark.index_changes.follow(self.spark, self.cache, before, after, logs, impl, prefix)
 
     def slice(
         self, schema: TableSchema, window: Window, name: str, throttle: Throttle | None = None

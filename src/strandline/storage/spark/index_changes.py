@@ -1,0 +1,69 @@
+"""Derive an index's changes from a window of its table's changes, as a Spark job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from strandline.model import OP, PENDING, WAS_HI, WAS_LO, Segment, State, TableSchema
+from strandline.storage.rows import Written
+from strandline.storage.segment_cache import SegmentCache
+from strandline.storage.spark.columns import col, other_side, rename_keys, same_key
+from strandline.storage.spark.given import persisted
+from strandline.storage.spark.rows import rows_of
+from strandline.storage.spark.scan import scan
+from strandline.storage.spark.session import working
+from strandline.storage.spark.sort import write_sorted
+from strandline.storage.spark.write import BROADCAST_ROWS, index_log
+
+__all__ = ["follow"]
+
+_HAD, _HAS = "__strandline_had", "__strandline_has"
+
+
+def follow(
+    spark: SparkSession,
+    cache: SegmentCache,
+    before: State,
+    after: State,
+    logs: Sequence[Segment],
+    impl: TableSchema,
+    name: str,
+) -> Written:
+    """Return the changes that bring an index from one state of its table to a later one.
+
+    ``logs`` are the table's changes between the states; ``impl`` is the schema of the implementation table.
+    On an error no file stays.
+    """
+    schema = after.schema
+    with working(spark):
+        keys = rows_of(spark, cache, schema, logs, schema.key, after=before.chain.step, upto=PENDING)
+        touched = rename_keys(keys.distinct(), schema.key)
+        if sum(s.rows for s in logs) <= BROADCAST_ROWS:
+            touched = F.broadcast(touched)
+        names = list(dict.fromkeys([*schema.key, *impl.names]))
+        old, new = (
+            scan(spark, cache, state, names).join(touched, same_key(schema), "left_semi")
+            for state in (before, after)
+        )
+        with persisted(_both(schema, impl, old, new)) as log:
+            return write_sorted(index_log(log, schema, impl), cache, impl, name, role="log")
+
+
+def _both(schema: TableSchema, impl: TableSchema, old: DataFrame, new: DataFrame) -> DataFrame:
+    """Return what ``index_log`` takes: each key's new values, and its old ones as ``other_side``."""
+    earlier = old.select(*(col(n).alias(other_side(n)) for n in old.columns), F.lit(True).alias(_HAD))
+    rows = new.withColumn(_HAS, F.lit(True)).join(earlier, same_key(schema), "full")
+    has, had = col(_HAS).isNotNull(), col(_HAD).isNotNull()
+    values = [n for n in impl.names if n not in schema.key]
+    known = F.when(had, F.lit(0).cast("bigint"))  # Of the table's row, only whether it was there is needed.
+    return rows.select(
+        *(F.when(has, col(n)).otherwise(col(other_side(n))).alias(n) for n in schema.key),
+        *map(col, values),
+        F.when(has, "U").otherwise("E").alias(OP),
+        known.alias(WAS_HI),
+        known.alias(WAS_LO),
+        *(col(other_side(n)) for n in values),
+    )
