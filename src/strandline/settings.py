@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
 from strandline.errors import InvalidArgument
+from strandline.records import later
 
 _LEAST: dict[str, float] = {
     "bulk_rows": -1,
@@ -17,7 +18,6 @@ _LEAST: dict[str, float] = {
     "workers": 1,
     "shard_bytes": 1,
     "parts_together": 1,
-    "copies": 1,
     "commit_tries": 1,
     "session_seconds": 0.01,
     "storage_timeout_seconds": 0.01,
@@ -39,15 +39,22 @@ _TEXTS = {"spark": "spark.some.option", "storage_options": "region"}
 """Settings that are dictionaries of texts, each with an example of a name."""
 
 
+COPIES = 8
+"""Number of files that a process copies at the same time, if the setting ``copies`` does not say."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """Limits for the copies of one operation.
 
-    ``bytes_per_second``: total throughput, 0 for no limit. ``copies``: number of files at a time.
+    ``bytes_per_second``: total throughput, 0 for no limit. ``copies``: number of files at a time. ``spread``:
+    that number is only for one process; executors copy as many as they can run tasks, unless a throughput is
+    set, which the tasks must share.
     """
 
     bytes_per_second: float = 0.0
-    copies: int = 8
+    copies: int = COPIES
+    spread: bool = later(False)
 
     def seconds_for(self, size: int) -> float:
         """Return the minimum time for copying ``size`` bytes at the limited throughput."""
@@ -175,10 +182,11 @@ class Settings:
     In bytes per second, for a repository or within the warehouse. A statement can set it by
     MAX_BYTES_PER_SECOND.
     """
-    copies: int = 8
+    copies: int = 0
     """Maximum number of files that an operation copies at the same time, also on executors.
 
-    Increase it on a large cluster. A statement can set it by COPIES.
+    0: eight in a process; on executors two for each task that the cluster runs at once, or eight altogether
+    if there is a limit for the throughput. A statement can set it by COPIES.
     """
     repository_grace_seconds: float | None = None
     """Time for which a repository keeps files that no backup needs any more.
@@ -211,7 +219,11 @@ class Settings:
     @property
     def limits(self) -> Limits:
         """The limits of an operation whose statement does not set its own."""
-        return Limits(bytes_per_second=float(self.copy_bytes_per_second), copies=self.copies)
+        return Limits(
+            bytes_per_second=float(self.copy_bytes_per_second),
+            copies=self.copies or COPIES,
+            spread=not self.copies,
+        )
 
     def __post_init__(self) -> None:
         for setting in fields(self):

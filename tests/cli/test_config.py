@@ -66,7 +66,7 @@ def test_what_is_nearer_is_stronger(files: Run, monkeypatch: pytest.MonkeyPatch)
     assert held(files)["workers"] == ("6", "STRANDLINE_WORKERS")
     assert held(files, "--set", "workers=7")["workers"] == ("7", "command line")
     assert held(files, "-w", "other")["warehouse"] == ("other", "command line")
-    assert held(files, "--all")["copies"] == ("8", "default")
+    assert held(files, "--all")["copies"] == ("0", "default")
 
 
 def test_it_holds_for_commands(files: Run) -> None:

@@ -189,6 +189,19 @@ def test_tasks_share_the_rate_and_the_room(clock: ManualClock) -> None:
         assert not _is_free(single, 0.2)
 
 
+def test_a_cluster_decides_how_many_tasks_copy_unless_a_limit_is_given(clock: ManualClock) -> None:
+    assert Settings().limits == Limits(copies=8, spread=True)
+    assert Settings(copies=5).limits == Limits(copies=5)
+    throttle = Throttle(Settings().limits, clock)
+    with throttle.share(1000, each=2) as (tasks, share):
+        assert (tasks, share.limits) == (500, Limits(copies=2))
+        assert _is_free(throttle, 300)
+    with Throttle(Settings(copies=6).limits, clock).share(1000, each=2) as (tasks, share):
+        assert (tasks, share.limits) == (3, Limits(copies=2))
+    with Throttle(Settings(copy_bytes_per_second=80.0).limits, clock).share(1000, each=2) as (tasks, share):
+        assert (tasks, share.limits) == (4, Limits(bytes_per_second=20.0, copies=2))
+
+
 def _is_free(throttle: Throttle, seconds: float) -> bool:
     """Return True if another thread can start to copy a file within the time."""
     came = threading.Event()

@@ -17,4 +17,5 @@ def limits_of(options: StatementOptions, usual: Limits) -> Limits:
     return Limits(
         bytes_per_second=usual.bytes_per_second if rate is None else rate,
         copies=usual.copies if copies is None else int(copies),
+        spread=usual.spread and copies is None,
     )

@@ -72,9 +72,13 @@ class Throttle:
         """Reserve slots for up to ``files`` copies in tasks that do not know of each other.
 
         Yields how many tasks may run at once and the throttle of each task, which copies ``each`` files at a
-        time. If a rate is set, the tasks get all of it while they run.
+        time. If a rate is set, the tasks get all of it while they run. Otherwise the limits may leave their
+        number to the cluster, which runs as many at once as it has room for.
         """
         limits = self.limits
+        if limits.spread and not limits.bytes_per_second:
+            yield -(-files // each), Throttle(Limits(copies=each), self._clock)
+            return
         each = min(each, limits.copies)
         tasks = max(1, min(limits.copies // each, -(-files // each)))
         share = Limits(bytes_per_second=limits.bytes_per_second / tasks, copies=each)

@@ -65,7 +65,7 @@ def on_executors(
         function = F.udf(worked, T.BinaryType(), useArrow=False).asNondeterministic()
         tasks = spark.createDataFrame(packed)
         if len(things) > FEW:
-            tasks = tasks.repartition(min(len(things), at_once or TASKS))
+            tasks = tasks.repartition(min(len(things), at_once or TASKS, TASKS))
         elif at_once is not None:
             tasks = tasks.coalesce(at_once)
         rows = tasks.select(col(_PLACE), function(col(_THING)).alias(_THING)).collect()
