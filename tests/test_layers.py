@@ -65,6 +65,7 @@ MIRRORED = (
     "digest",
     "entries",
     "feed",
+    "index_changes",
     "scan",
     "segment_files",
     "unique",

@@ -16,7 +16,7 @@ A request is one call of ``Files`` that touches storage. It can fail in these wa
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 from strandline.backups.repository.repository_writer import LEASE_SECONDS
 from strandline.clock import Clock
 from strandline.errors import StrandlineError, Unavailable
-from strandline.storage.files import Files
+from strandline.storage.files import Files, act_on_all, raise_first
 from tests.catalogs import Death
 from tests.crash.mortal import Fate
 from tests.quick_files import QuickFiles
@@ -139,6 +139,9 @@ class FarFiles:
     def size(self, name: str) -> int:
         return self._line.ask("measure", lambda: self._there.size(name))
 
+    def sizes(self, names: Sequence[str]) -> list[int | StrandlineError]:
+        return act_on_all(self.size, names, 1)
+
     def read(self, name: str) -> bytes:
         return self._line.ask("read", lambda: self._there.read(name))
 
@@ -210,6 +213,9 @@ class FarFiles:
 
     def remove(self, name: str) -> None:
         self._line.ask("remove", lambda: self._there.remove(name))
+
+    def remove_all(self, names: Sequence[str]) -> None:
+        raise_first(act_on_all(self.remove, names, 1))
 
     def remove_tree(self, folder: str) -> None:
         def first() -> None:

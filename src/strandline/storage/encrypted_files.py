@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import xxhash
 
-from strandline.errors import Corrupted, Unsupported
+from strandline.errors import Corrupted, StrandlineError, Unsupported
 from strandline.storage import keyring
 from strandline.storage.block_reader import BlockReader
 from strandline.storage.encrypted_format import (
@@ -21,7 +21,16 @@ from strandline.storage.encrypted_format import (
     encrypt,
     plain_size,
 )
-from strandline.storage.files import CHUNK, PREFIX, Files, Source, check_name, fault, read_checked
+from strandline.storage.files import (
+    CHUNK,
+    PREFIX,
+    Files,
+    Source,
+    act_on_all,
+    check_name,
+    fault,
+    read_checked,
+)
 from strandline.storage.keyring import Ring
 
 __all__ = ["EncryptedFiles"]
@@ -134,6 +143,9 @@ class EncryptedFiles:
     def remove(self, name: str) -> None:
         self._files.remove(name)
 
+    def remove_all(self, names: Sequence[str]) -> None:
+        self._files.remove_all(names)
+
     def remove_tree(self, folder: str) -> None:
         self._files.remove_tree(folder)
 
@@ -142,6 +154,16 @@ class EncryptedFiles:
 
     def size(self, name: str) -> int:
         return plain_size(name, self._files.size(name))
+
+    def sizes(self, names: Sequence[str]) -> list[int | StrandlineError]:
+        found = dict(zip(names, self._files.sizes(names), strict=True))
+
+        def size_in_plain(name: str) -> int:
+            if isinstance(size := found[name], StrandlineError):
+                raise size
+            return plain_size(name, size)
+
+        return act_on_all(size_in_plain, names, 1)
 
     def read(self, name: str) -> bytes:
         return b"".join(map(bytes, self._decrypt(name, self._files.chunks(name))))

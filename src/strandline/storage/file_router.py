@@ -10,7 +10,7 @@ them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, count, islice
@@ -230,6 +230,25 @@ class FileRouter:
     chunks = _in_its_store(Files.chunks)
     checksum = _in_its_store(Files.checksum)
 
+    def sizes(self, names: Sequence[str]) -> list[int | StrandlineError]:
+        by_root: dict[str, list[str]] = {}
+        found: dict[str, int | StrandlineError] = {}
+        for name in names:
+            try:
+                root = place_of(name)[0] if is_elsewhere(name) else ""
+            except StrandlineError as error:
+                found[name] = error
+            else:
+                by_root.setdefault(root, []).append(name)
+        for some in by_root.values():
+            try:
+                located = [self.locate(name) for name in some]
+                sizes = located[0][0].sizes([inside for _, inside in located])
+                found.update(zip(some, sizes, strict=True))
+            except StrandlineError as error:
+                found.update(dict.fromkeys(some, error))
+        return [found[name] for name in names]
+
     # --- changing the warehouse ----------------------------------------------------------------------------
 
     copy = _in_warehouse(Files.copy)
@@ -237,6 +256,7 @@ class FileRouter:
     make_root = _in_warehouse(Files.make_root)
     names = _in_warehouse(Files.names)
     remove = _in_warehouse(Files.remove)
+    remove_all = _in_warehouse(Files.remove_all)
     remove_tree = _in_warehouse(Files.remove_tree)
     replace = _in_warehouse(Files.replace)
     seal = _in_warehouse(Files.seal)

@@ -13,10 +13,10 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import xxhash
 
@@ -30,10 +30,16 @@ from strandline.errors import (
 )
 from strandline.storage.buffers import gather, pieces, write_pieces
 from strandline.storage.no_follow import Entries, entries, folder_of, open_file, stat_file
+from strandline.threads import in_parallel
 
 __all__ = ["PREFIX", "Files", "LocalFiles", "MissingFile", "Source", "check_name", "fault", "read_checked"]
 
 CHUNK = 1 << 20
+THREADS = 8
+"""Maximum number of threads that look at files or delete them: the folder may be on another machine."""
+FEW = 8
+"""A thread gets no fewer files than this."""
+T = TypeVar("T")
 PREFIX = "xxh3-128:"
 """Prefix of checksums: names the hash function."""
 
@@ -135,6 +141,13 @@ class Files(Source, Protocol):
         """Delete a file if it exists."""
         ...
 
+    def remove_all(self, names: Sequence[str]) -> None:
+        """Delete many files together; missing ones are ignored.
+
+        If one cannot be deleted, the error is raised after all others were tried.
+        """
+        ...
+
     def remove_tree(self, folder: str) -> None:
         """Delete a folder and its content if it exists."""
         ...
@@ -142,6 +155,10 @@ class Files(Source, Protocol):
     def exists(self, name: str) -> bool: ...
 
     def size(self, name: str) -> int: ...
+
+    def sizes(self, names: Sequence[str]) -> list[int | StrandlineError]:
+        """Return the size of each of many files, or its error; many requests are made at once."""
+        ...
 
     def read(self, name: str) -> bytes: ...
 
@@ -201,6 +218,34 @@ def fault(
         hint = "Give this process the right to read and write there, then try again."
     place = f" at {at}" if at else ""
     return Unavailable(f"cannot {verb} the file {name}{place}: {error.strerror or error}", hint)
+
+
+def act_on_all(act: Callable[[str], T], names: Sequence[str], threads: int) -> list[T | StrandlineError]:
+    """Call ``act`` with each name, on up to ``threads`` threads; return each result or error."""
+
+    def act_on_some(some: Sequence[str]) -> list[T | StrandlineError]:
+        return [_result(act, name) for name in some]
+
+    threads = min(threads, len(names) // FEW)
+    if threads <= 1:
+        return act_on_some(names)
+    # Neighbours go to different threads, because a slow folder has many files in a row.
+    made = in_parallel(act_on_some, [names[start::threads] for start in range(threads)], threads=threads)
+    return [made[number % threads][number // threads] for number in range(len(names))]
+
+
+def _result(act: Callable[[str], T], name: str) -> T | StrandlineError:
+    try:
+        return act(name)
+    except StrandlineError as error:
+        return error
+
+
+def raise_first(results: Iterable[object]) -> None:
+    """Raise the first error of ``act_on_all``."""
+    for result in results:
+        if isinstance(result, StrandlineError):
+            raise result
 
 
 class LocalFiles:
@@ -395,6 +440,9 @@ class LocalFiles:
         except OSError as error:
             raise self._fault("remove", name, error) from error
 
+    def remove_all(self, names: Sequence[str]) -> None:
+        raise_first(act_on_all(self.remove, names, THREADS))
+
     def remove_tree(self, folder: str) -> None:
         top = self.path(folder.rstrip("/"))
         try:
@@ -425,6 +473,9 @@ class LocalFiles:
         if found is None:
             raise Corrupted(f"{path} is not a file")
         return found.st_size
+
+    def sizes(self, names: Sequence[str]) -> list[int | StrandlineError]:
+        return act_on_all(self.size, names, THREADS)
 
     def read(self, name: str) -> bytes:
         return b"".join(map(bytes, self.chunks(name)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -27,7 +27,15 @@ from strandline.errors import (
 from strandline.retry import tries
 from strandline.settings import Settings
 from strandline.storage.bucket import bucket_of
-from strandline.storage.files import CHUNK, PREFIX, Source, check_name, read_checked
+from strandline.storage.files import (
+    CHUNK,
+    PREFIX,
+    Source,
+    act_on_all,
+    check_name,
+    raise_first,
+    read_checked,
+)
 from strandline.storage.object_parts import ObjectReader, prefetch
 
 __all__ = ["ObjectFiles"]
@@ -37,6 +45,8 @@ T = TypeVar("T")
 WHOLE_BYTES = 16 << 20
 """Maximum size of an upload in one request, which also checks that the name is free."""
 PART_BYTES = 8 << 20
+REQUESTS = 32
+"""Maximum number of small requests at the same time: each takes tens of milliseconds, mostly of waiting."""
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified bucket does not exist")
 _STATUS = re.compile(r"status code: (\d{3} [A-Za-z ]+)")
 _REASONS = {
@@ -154,8 +164,7 @@ class ObjectFiles:
         self.store_if_absent(name, map(bytes, read_checked(source, source_name, checksum)))
 
     def seal(self, names: Iterable[str]) -> None:
-        for name in names:
-            self.size(name)  # An object that exists is durable.
+        raise_first(self.sizes(list(names)))  # An object that exists is durable.
 
     def names(self, folder: str = "") -> Iterator[str]:
         below = folder.rstrip("/")
@@ -170,6 +179,12 @@ class ObjectFiles:
     def remove(self, name: str) -> None:
         check_name(name)
         self._delete([name])
+
+    def remove_all(self, names: Sequence[str]) -> None:
+        for name in names:
+            check_name(name)
+        if names:
+            self._delete(list(names))
 
     def remove_tree(self, folder: str) -> None:
         below = folder.rstrip("/")
@@ -190,6 +205,9 @@ class ObjectFiles:
     def size(self, name: str) -> int:
         check_name(name)
         return self._read(name, lambda store: int(store.head(name)["size"]))
+
+    def sizes(self, names: Sequence[str]) -> list[int | StrandlineError]:
+        return act_on_all(self.size, names, REQUESTS)
 
     def read(self, name: str) -> bytes:
         check_name(name)
@@ -364,9 +382,12 @@ class ObjectFiles:
             except FileNotFoundError as error:
                 if _NO_BUCKET.search(str(error)):
                     raise
-                for name in names:  # Some stores report a missing object as an error.
-                    with suppress(FileNotFoundError):
-                        store.delete(name)
+                # Some stores report a missing object as an error.
+                raise_first(act_on_all(delete_one, names, REQUESTS))
+
+        def delete_one(name: str) -> None:
+            with suppress(FileNotFoundError):
+                store.delete(name)
 
         self._repeat("remove", names[0], delete, once=retries == 0)
 

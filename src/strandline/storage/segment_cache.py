@@ -54,7 +54,5 @@ class SegmentCache:
         """
         if os.getpid() != self._process:
             return  # This is a forked process: the files belong to its parent.
-        for segment in segments:
-            if segment.file is not None:
-                with suppress(StrandlineError):
-                    self.files.remove(segment.file)
+        with suppress(StrandlineError):
+            self.files.remove_all([s.file for s in segments if s.file is not None])

@@ -175,8 +175,7 @@ def collect_garbage(runtime: Runtime, report: Report | None = None) -> Report:
     _forget_old(runtime)
     with runtime.catalog.read() as conn:
         garbage = garbage_collection.garbage(conn)
-    for file in garbage:
-        runtime.files.remove(file)
+    runtime.files.remove_all(garbage)
     if garbage:
         with runtime.catalog.write() as tx:
             garbage_collection.forget_garbage(tx, garbage)
@@ -206,8 +205,7 @@ def _remove_orphans(runtime: Runtime, garbage: Sequence[str]) -> int:
         known = garbage_collection.list_known_files(conn)
         writers = sessions.all_sessions(conn)
     orphans = [file for file in found if file not in known and sessions.writer_of(file) not in writers]
-    for file in orphans:
-        runtime.files.remove(file)
+    runtime.files.remove_all(orphans)
     left = {_bulk_folder(file) for file in known}
     for folder in {_bulk_folder(file) for file in (*garbage, *orphans)} - left:
         if folder is not None:

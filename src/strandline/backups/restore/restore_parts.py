@@ -227,7 +227,7 @@ class ShardPart(RestorePart[Shard]):
             return self._copy_shards(run, shards)
         with self.runtime.catalog.read() as conn:
             found = [chains.segments(conn, shard.segments) for shard in shards]
-        return [self._check_file(segments) for segments in found]
+        return self._check_files(found)
 
     def _copy_shards(self, run: RestoreRun, shards: Sequence[Shard]) -> list[list[Segment] | StrandlineError]:
         with self.runtime.catalog.read() as conn:
@@ -253,20 +253,26 @@ class ShardPart(RestorePart[Shard]):
             return other
         return Corrupted(error.message, NOTHING_PUBLISHED)
 
-    def _check_file(self, segments: Sequence[Segment]) -> list[Segment] | StrandlineError:
-        """Return no segments, or the error of a missing or truncated file.
+    def _check_files(self, shards: Sequence[Sequence[Segment]]) -> list[list[Segment] | StrandlineError]:
+        """Return for each shard no segments, or the error of a missing or truncated file.
 
         This finds such a file early, at the cost of one request per file.
         """
-        try:
+        names = [s.file for segments in shards for s in segments if s.file is not None]
+        sizes = dict(zip(names, self.runtime.files.sizes(names), strict=True))
+
+        def find_error(segments: Sequence[Segment]) -> list[Segment] | StrandlineError:
             for each in segments:
-                if each.file is not None and (size := self.runtime.files.size(each.file)) != each.bytes:
+                size = None if each.file is None else sizes[each.file]
+                if isinstance(size, StrandlineError):
+                    return size
+                if size not in (None, each.bytes):
                     return Corrupted(
                         f"the file {each.file} has {size} bytes instead of {each.bytes}", NOTHING_PUBLISHED
                     )
-        except StrandlineError as error:
-            return error
-        return []
+            return []
+
+        return list(map(find_error, shards))
 
     def store_all(
         self, tx: Writer, run: RestoreRun, parts: Sequence[Part[Shard]], made: Sequence[list[Segment]]

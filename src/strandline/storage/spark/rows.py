@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from strandline.errors import Corrupted, Internal
+from strandline.errors import Corrupted, Internal, StrandlineError
 from strandline.model import OP, STEP, Segment, TableSchema, cover
 from strandline.storage.files import Files
 from strandline.storage.segment import META, in_window, read_segment
@@ -33,8 +31,6 @@ POSITION = "__strandline_position"
 """Column with the position of a row's segment in the chain."""
 _FILE = "__strandline_file"
 
-LOOKS_AT_ONCE = 8
-"""Parallel file checks: a request to a bucket is slow, and there may be thousands of files."""
 READING = {
     # The user's session settings for files must not hide damage to ours.
     "ignoreMissingFiles": "false",
@@ -177,8 +173,7 @@ def _read_stored(
 ) -> DataFrame:
     names = list(dict.fromkeys([*columns, *((STEP,) if window is not None else ())]))
     wanted = struct(schema, names, physical=True)
-    with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
-        paths = list(pool.map(partial(_check_file, files), [s for _, s in segments]))
+    paths = _check_files(files, [s for _, s in segments])
     df = spark.read.options(**READING).schema(wanted).parquet(*paths)
     found = {name: col(field.name) for name, field in zip(names, wanted.fields, strict=True)}
     if OP in found:
@@ -211,13 +206,17 @@ def _read_stored(
     return df.select(*chosen, *([where.alias(POSITION)] if position else []))
 
 
-def _check_file(files: Files, segment: Segment) -> str:
-    """Return the path of a segment's file after checking its size.
+def _check_files(files: Files, segments: Sequence[Segment]) -> list[str]:
+    """Return the paths of segments' files after checking their sizes.
 
     Spark would read a truncated or replaced file without an error.
     """
-    if segment.file is None:
+    names = [s.file for s in segments if s.file is not None]
+    if len(names) < len(segments):
         raise Internal("an inline segment was taken for a file")
-    if (size := files.size(segment.file)) != segment.bytes:
-        raise Corrupted(f"the file {segment.file} has {size} bytes instead of {segment.bytes}")
-    return _pattern(spark_path(files.path(segment.file)))
+    for segment, size in zip(segments, files.sizes(names), strict=True):
+        if isinstance(size, StrandlineError):
+            raise size
+        if size != segment.bytes:
+            raise Corrupted(f"the file {segment.file} has {size} bytes instead of {segment.bytes}")
+    return [_pattern(spark_path(files.path(name))) for name in names]
