@@ -24,7 +24,14 @@ META_IDS: Mapping[str, int] = {
 """Field ids of the meta columns: above any column id, and below the ids that Iceberg reserves."""
 
 GROUP_BYTES = 2 << 20
-"""Target size of a row group: wide rows make groups with fewer rows."""
+"""Target size of a row group: long rows make groups with fewer rows."""
+CHUNK_BYTES = 16 << 10
+"""Target size of a column in a row group of many columns.
+
+A smaller one takes longer to open than to decode.
+"""
+MANY_BYTES = 16 << 20
+"""Maximum size of a row group that is larger because of its many columns."""
 SOME_ROWS = 8192
 """Number of rows that are sampled to choose a column's encoding."""
 
@@ -39,7 +46,8 @@ class ParquetFile:
     """
 
     def __init__(self, first: pa.Table, schema: TableSchema, most: int) -> None:
-        fitting = GROUP_BYTES * first.num_rows // max(first.nbytes, 1)
+        size = max(GROUP_BYTES, min(CHUNK_BYTES * first.num_columns, MANY_BYTES))
+        fitting = size * first.num_rows // max(first.nbytes, 1)
         self.group_rows: int = min(max(fitting, 256), most)
         self._sink = pa.BufferOutputStream()
         self._writer = pq.ParquetWriter(
@@ -47,7 +55,7 @@ class ParquetFile:
             _add_field_ids(schema, first.schema),
             compression="zstd",
             # Not for keys: they are distinct or sorted, so a dictionary saves nothing and costs decoding.
-            use_dictionary=[name for name in _value_names(schema) if _repeats(first, name)] or False,
+            use_dictionary=[name for name in _value_names(schema, first) if _repeats(first, name)] or False,
             write_page_checksum=True,
         )
 
@@ -77,13 +85,15 @@ def _add_field_ids(schema: TableSchema, stored: pa.Schema) -> pa.Schema:
     return pa.schema([f.with_metadata({"PARQUET:field_id": str(ids[f.name])}) for f in stored])
 
 
-def _value_names(schema: TableSchema) -> list[str]:
-    return [*(c.physical for c in schema.value_columns), STEP]
+def _value_names(schema: TableSchema, rows: pa.Table) -> list[str]:
+    """Return the columns of some rows that are not part of the key."""
+    there = set(rows.column_names)
+    return [name for name in (*(c.physical for c in schema.value_columns), STEP) if name in there]
 
 
 def _repeats(rows: pa.Table, name: str) -> bool:
     """Return True if a dictionary pays for a column. For few rows it is always used."""
-    if name not in rows.column_names or rows.num_rows < SOME_ROWS:
-        return name in rows.column_names
+    if rows.num_rows < SOME_ROWS:
+        return True
     some = rows.column(name).slice(0, SOME_ROWS)
     return bool(pc.count_distinct(some, mode="all").as_py() <= SOME_ROWS // 2)

@@ -238,8 +238,7 @@ def _pick(
             rows = rows - starts[where] + (np.cumsum(lengths) - lengths)[np.searchsorted(needed, where)]
             groups = [groups[i] for i in needed.tolist()]
         others = read_segment(cache, schema, segment, rest, groups, threads=threads).take(rows)
-        for name in rest:
-            found = found.append_column(name, others.column(name))
+        found = pa.table([*found.columns, *others.columns], [*first, *rest])
     return positions[hits], found.select(list(columns))
 
 
