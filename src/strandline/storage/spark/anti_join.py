@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from strandline.model import TableSchema
-from strandline.storage.spark.columns import col, rename_keys, same_key
+from strandline.storage.spark.columns import col, other_side, rename_keys
 from strandline.storage.spark.rows import local
 
 __all__ = ["without"]
@@ -19,11 +21,33 @@ _WHOLE = (pa.int64(), pa.int32(), pa.int16(), pa.int8())
 
 def without(rows: DataFrame, schema: TableSchema, keys: pa.Table) -> DataFrame:
     """Return the rows whose key is not in ``keys``, which are distinct and small enough to broadcast."""
-    # Hints, because Spark does not know the size of either side.
     if len(schema.key) == 1 and keys.column(0).type in _WHOLE and not keys.column(0).null_count:
         return _without_bits(rows, schema.key[0], keys.column(0))
     others = rename_keys(local(rows.sparkSession, schema, keys), schema.key)
-    return rows.join(F.broadcast(others), same_key(schema), "left_anti")
+    # A hint, because Spark does not know the size of either side.
+    return rows.join(F.broadcast(others), _same_hash(schema) & _same_key(schema), "left_anti")
+
+
+def _same_hash(schema: TableSchema) -> Column:
+    """Return the condition that the keys of both sides have the same hash.
+
+    Spark's hash table of bigints is faster than that of other keys: it builds no row to look up a key.
+    """
+    here, there = ([col(n) for n in schema.key], [col(other_side(n)) for n in schema.key])
+    return F.xxhash64(*here) == F.xxhash64(*there)
+
+
+def _same_key(schema: TableSchema) -> Column:
+    """Return the condition that the keys are the same, in a form that Spark does not look up in a hash table.
+
+    So it is tested only for rows whose hash was found.
+    """
+    parts = []
+    for column in schema.key_columns:
+        here, there = col(column.name), col(other_side(column.name))
+        equal = (here >= there) & (here <= there)
+        parts.append(equal if column.not_null else equal | (here.isNull() & there.isNull()))
+    return reduce(Column.__and__, parts)
 
 
 def _without_bits(rows: DataFrame, name: str, keys: pa.ChunkedArray) -> DataFrame:
