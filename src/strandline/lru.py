@@ -51,3 +51,9 @@ class Cache(Generic[K, V]):
                 self._total += cost
                 while self._total > self._limit:
                     self._total -= self._entries.popitem(last=False)[1][1]
+
+    def replace(self, key: K, value: V) -> None:
+        """Cache a value that is better than the one that is cached now."""
+        with self._lock:
+            self._total -= self._entries.pop(key, (None, 0))[1]
+        self.put(key, value)

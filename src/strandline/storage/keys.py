@@ -218,6 +218,11 @@ class Wanted:
     def left(self) -> set[Key]:
         return set(self.position)
 
+    @property
+    def ends(self) -> tuple[Key, Key] | None:
+        """The first and the last key; None without keys."""
+        return (self._ends[0], self._ends[1]) if self._ends else None
+
     def mark_found(self, positions: Ints) -> None:
         self._open[positions] = False
         if "left" in self.__dict__:

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import Any
 
 import pyarrow as pa
 
@@ -45,6 +46,8 @@ class SegmentCache:
             128 << 20, lambda folded: sum(table.nbytes for table in folded)
         )
         """Folded logs: a table is read more often than it changes."""
+        self.directories: Cache[Hashable, Any] = Cache(64 << 20, attrgetter("cost"))
+        """A ``Directory`` of each long chain."""
         self._process = os.getpid()
 
     def discard(self, segments: Iterable[Segment]) -> None:

@@ -193,9 +193,10 @@ class Store:
 
     def scan(self, state: State, columns: Sequence[str] | None = None) -> pa.Table | None:
         """Return ``columns`` of all rows; None if there are too many for this process: then use ``frame``."""
-        if not self.estimate(state).fits:
+        few = arrow.directory.with_few_segments(self.cache, state)
+        if not self.estimate(few).fits:
             return None
-        return arrow.scan.scan(self.cache, state, columns)
+        return arrow.scan.scan(self.cache, few, columns)
 
     def estimate(self, state: State) -> Estimate:
         """Return how many rows ``scan`` would have to read at most, and whether it would run in process."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -121,7 +121,7 @@ def _candidates(
     reader.read_whole(view)
     if not view.chain.segments:
         return []
-    rows = reader.runtime.store.scan(view.state.narrow(constraints.key_range(key)), columns)
+    rows = reader.runtime.store.scan(replace(view.state, within=constraints.key_range(key)), columns)
     if rows is None:
         return None
     values = [column_to_python(view.info.schema[name].type, rows[name]) for name in columns]

@@ -11,7 +11,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from strandline.model import BEGINNING, OP, PENDING, STEP, Key, Segment, State, TableSchema, cover, visible
+from strandline.model import (
+    BEGINNING,
+    OP,
+    PENDING,
+    STEP,
+    Key,
+    Segment,
+    State,
+    TableSchema,
+    cover,
+    order,
+    visible,
+)
+from strandline.storage.arrow.directory import directory_of
 from strandline.storage.arrow.row_filter import empty, rows_in
 from strandline.storage.footer import Footer
 from strandline.storage.keys import Ints, Wanted, keys_of, match, to_mask
@@ -36,7 +49,7 @@ def rows_at(
     schema, chain = state.schema, state.chain
     names = list(schema.names if columns is None else columns)
     found = []
-    for segment in reversed(visible(chain)):  # The newest segment that has the key decides.
+    for segment in reversed(_segments_for(cache, state, wanted)):  # The newest one that has the key decides.
         hits = _find(cache, schema, segment, wanted, [*names, OP], upto=chain.step)
         if hits is not None:
             wanted.mark_found(hits[0])
@@ -132,6 +145,15 @@ def begins_like(
     short = replace(schema, key=schema.key[:width])
     wanted = Wanted.of(short, heads)
     return bool(rows_beginning(cache, short, segments, wanted, short.key, upto=PENDING).num_rows)
+
+
+def _segments_for(cache: SegmentCache, state: State, wanted: Wanted) -> Sequence[Segment]:
+    """Return the segments of a state that may have a wanted key, oldest first."""
+    directory = directory_of(cache, state)
+    if directory is None or wanted.ends is None:
+        return visible(state.chain)
+    pending = state.chain.segments[len(directory.segments) :]
+    return [*directory.segments_between(*map(order, wanted.ends)), *pending]
 
 
 # --- in one segment ---------------------------------------------------------------------------------------

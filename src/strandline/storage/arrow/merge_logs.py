@@ -14,7 +14,7 @@ from strandline.storage.digest import checksum_of
 from strandline.storage.file_router import Destination, object_name
 from strandline.storage.files import Files
 from strandline.storage.keys import codes
-from strandline.storage.segment import Sink, read_segment, write_segment
+from strandline.storage.segment import NEVER, Inline, Sink, read_segment, write_segment
 from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.segment_files import check_healed, has_object
 from strandline.storage.throttle import Throttle
@@ -29,11 +29,15 @@ def merge_logs(
     name: str,
     *,
     into: Sink | None = None,
+    inline: Inline = NEVER,
 ) -> Segment:
     """Merge consecutive, committed log segments, oldest first, into one that has every change.
 
-    Nothing is folded: streams and earlier steps read the same from it. ``into``: where to write the file, if
-    not to the warehouse.
+    Nothing is folded: streams and earlier steps read the same from it.
+
+    Args:
+        into: where to write the file, if not to the warehouse.
+        inline: limit up to which the merged segment carries its rows itself.
     """
     if not segments or any(s.role != "log" or s.upto >= PENDING for s in segments):
         raise Internal("only committed log segments can be merged")
@@ -54,6 +58,7 @@ def merge_logs(
         # Of shards of one backup, a later segment may begin at an earlier step.
         after=min(s.after for s in segments),
         upto=segments[-1].upto,
+        inline=inline,
     )
 
 

@@ -1,0 +1,122 @@
+"""Find the segments of a long chain that may hold some keys, without a look at each segment.
+
+A process keeps a directory of each long chain that it reads: the key ranges of its segments, with the small
+logs of the catalog merged in memory, as ``merge_logs`` merges them in the warehouse. So the cost of a read
+does not grow with the number of commits that no writer has merged yet. A directory is extended by what was
+added to the chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from strandline.model import PENDING, Chain, Segment, State, TableSchema, may_hold, order
+from strandline.storage.arrow.merge_logs import merge_logs
+from strandline.storage.segment import Inline
+from strandline.storage.segment_cache import SegmentCache
+
+__all__ = ["Directory", "directory_of", "with_few_segments"]
+
+LONG = 192
+"""Minimum number of segments of a chain that gets a directory. Writers merge small logs earlier than that."""
+FAN_IN = 16
+"""Number of logs, or of merged logs, that are merged into one."""
+MERGED_ROWS = 1 << 15
+"""Maximum number of rows of a merged log."""
+_ANY = Inline(1 << 62, 1 << 62)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A segment of the directory, and its first and last key in the form of ``order``.
+
+    ``level``: how often its logs were merged; -1 for a segment that is not merged.
+    """
+
+    segment: Segment
+    level: int
+    first: tuple[Any, ...]
+    last: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, segment: Segment, level: int) -> _Part:
+        return cls(segment, level, order(segment.min_key or ()), order(segment.max_key or ()))
+
+
+@dataclass(frozen=True)
+class Directory:
+    """The segments of a chain, and parts with the same changes in the same order."""
+
+    segments: tuple[Segment, ...] = ()
+    parts: tuple[_Part, ...] = ()
+
+    @property
+    def cost(self) -> int:
+        """Approximate size in memory, in bytes."""
+        merged = sum(len(part.segment.data or b"") for part in self.parts if part.level > 0)
+        return merged + 1000 * len(self.parts) + 8 * len(self.segments)
+
+    def segments_between(self, first: tuple[Any, ...], last: tuple[Any, ...]) -> list[Segment]:
+        """Return the segments whose key range meets a range of keys, in the form of ``order``."""
+        return [p.segment for p in self.parts if p.first <= last and first <= p.last]
+
+    def plus(self, cache: SegmentCache, schema: TableSchema, added: Sequence[Segment]) -> Directory:
+        """Return the directory of the chain with further segments."""
+        parts = list(self.parts)
+        for segment in added:
+            if not segment.rows:
+                continue
+            is_merged = segment.role == "log" and segment.file is None
+            parts.append(_Part.of(segment, 0 if is_merged else -1))
+            while _is_due(parts):
+                merged = merge_logs(cache, schema, [p.segment for p in parts[-FAN_IN:]], "", inline=_ANY)
+                parts[-FAN_IN:] = [_Part.of(merged, parts[-1].level + 1)]
+        return Directory((*self.segments, *added), tuple(parts))
+
+
+def _is_due(parts: Sequence[_Part]) -> bool:
+    last = parts[-FAN_IN:]
+    return (
+        len(last) == FAN_IN
+        and last[0].level == last[-1].level >= 0
+        and all(part.level == last[0].level for part in last)
+        and sum(part.segment.rows for part in last) <= MERGED_ROWS
+    )
+
+
+def directory_of(cache: SegmentCache, state: State) -> Directory | None:
+    """Return the directory of a state's committed segments; None if there are few, or a later chain is known.
+
+    The segments that a transaction has added are not in it.
+    """
+    segments = state.chain.segments
+    if (count := len(segments)) < LONG:
+        return None
+    while count and segments[count - 1].upto >= PENDING:
+        count -= 1
+    segments = segments[:count]
+    key = (segments[0].id if segments else 0, tuple(c.physical for c in state.schema.columns))
+    known = cache.directories.find(key) or Directory()
+    if segments[: len(known.segments)] != known.segments:
+        if len(segments) < len(known.segments):
+            return None
+        known = Directory()
+    added = segments[len(known.segments) :]
+    if added:
+        known = known.plus(cache, state.schema, added)
+        cache.directories.replace(key, known)
+    return known
+
+
+def with_few_segments(cache: SegmentCache, state: State) -> State:
+    """Return the same rows as fewer segments: only those that may hold keys in the state's range."""
+    directory = directory_of(cache, state)
+    if directory is None:
+        return state.narrow(state.within)
+    pending = state.chain.segments[len(directory.segments) :]
+    found = [part.segment for part in directory.parts]
+    if state.within.is_limited:
+        found = [s for s in found if may_hold(s, state.within)]
+    return replace(state, chain=Chain((*found, *pending), state.chain.step))
