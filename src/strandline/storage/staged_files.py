@@ -22,7 +22,7 @@ from strandline.storage.rows import Mode
 from strandline.storage.segment import write_segment
 from strandline.types.arrays import array_from_user
 
-__all__ = ["FOLDER", "Staged", "Staging", "fresh_folder", "is_old", "stage"]
+__all__ = ["FOLDER", "Staged", "Staging", "fresh_folder", "is_old", "last_of_keys", "stage"]
 
 FOLDER = "staged"
 STAGED_SECONDS = 24 * 3600.0
@@ -89,15 +89,15 @@ def _runs(staging: Staging, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Ta
         ]
         waiting.append(pa.table(arrays, list(staging.schema.names)))
         if sum(t.num_rows for t in waiting) >= RUN_ROWS or sum(t.nbytes for t in waiting) >= RUN_BYTES:
-            yield _run(staging, waiting)
+            yield last_of_keys(staging.schema, staging.mode, pa.concat_tables(waiting))
             waiting = []
     if any(table.num_rows for table in waiting):
-        yield _run(staging, waiting)
+        yield last_of_keys(staging.schema, staging.mode, pa.concat_tables(waiting))
 
 
-def _run(staging: Staging, tables: list[pa.Table]) -> pa.Table:
-    rows = pa.concat_tables(tables)
-    if staging.mode == "INSERT":
-        return rows  # Duplicate keys are an error, which the commit detects.
-    _, lasts = firsts_and_lasts([rows.column(name) for name in staging.schema.key])
+def last_of_keys(schema: TableSchema, mode: Mode, rows: pa.Table) -> pa.Table:
+    """Return the last row of each key. For INSERT all rows: duplicate keys are an error of the commit."""
+    if mode == "INSERT":
+        return rows
+    _, lasts = firsts_and_lasts([rows.column(name) for name in schema.key])
     return rows if len(lasts) == rows.num_rows else rows.take(lasts)

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
-from strandline.model import BEGINNING, EVERYWHERE, PENDING, Chain, Digest, Segment, State, TableSchema
-from strandline.storage.arrow.partitions import between, by_row_group
-from strandline.storage.arrow.row_filter import empty, rows_in
+from strandline.model import Digest, TableSchema
+from strandline.storage.arrow.merge_runs import PIECE_BYTES, pieces_of
 from strandline.storage.arrow.write import write
 from strandline.storage.rows import Mode, Outcome, Target, Written
 from strandline.storage.segment import Inline
 from strandline.storage.segment_cache import SegmentCache
-from strandline.storage.shards import cuts
-from strandline.storage.staged_files import Staged
+from strandline.storage.staged_files import Staged, last_of_keys
 
 __all__ = ["Given", "write_staged"]
 
 PIECE_ROWS = 1_000_000
-PIECE_BYTES = 128 << 20
-"""Limits of the rows and bytes that are written at a time."""
+"""Maximum number of rows that are written at a time."""
 
 
 @dataclass(frozen=True)
@@ -34,33 +32,21 @@ class Given:
     schema: TableSchema
     staged: Sequence[Staged]
 
-    @property
-    def segments(self) -> list[Segment]:
-        return [segment for each in self.staged for segment in each.segments]
-
-    def pieces(self, cache: SegmentCache) -> Iterator[pa.Table]:
+    def pieces(self, cache: SegmentCache, mode: Mode) -> Iterator[pa.Table]:
         """Yield the rows of one range of keys after the other."""
-        segments = self.segments
-        rows, memory = sum(s.rows for s in segments), sum(each.memory for each in self.staged)
+        runs = [[segment] for each in self.staged for segment in each.segments]
+        rows, memory = sum(run[0].rows for run in runs), sum(each.memory for each in self.staged)
         most = max(1, min(PIECE_ROWS, PIECE_BYTES * rows // max(memory, 1)))
-        state = State(self.schema, Chain(tuple(segments), PENDING))
-        weighed = (replace(s, bytes=s.rows) for s in by_row_group(cache, state, segments))
-        for within in between(EVERYWHERE, cuts((), weighed, most)):
-            names, found = self.schema.names, [empty(self.schema, self.schema.names)]
-            for segment in segments:
-                found += rows_in(
-                    cache, self.schema, segment, names, after=BEGINNING, upto=PENDING, within=within
-                )
-            yield pa.concat_tables(found)
+        fold = partial(last_of_keys, self.schema, mode)
+        yield from pieces_of(cache, self.schema, runs, most=most, memory=memory, fold=fold)
 
 
 def write_staged(cache: SegmentCache, target: Target, mode: Mode, given: Given, inline: Inline) -> Outcome:
     """Apply all rows according to ``mode``. Files are durable on return, and deleted on an error."""
     made: list[Outcome] = []
     try:
-        for piece in given.pieces(cache) if given.segments else ():
-            if piece.num_rows:
-                made.append(write(cache, target, mode, piece, inline))
+        for piece in given.pieces(cache, mode):
+            made.append(write(cache, target, mode, piece, inline))
     except BaseException:
         cache.discard(s for each in made for w in (each.table, *each.indexes.values()) for s in w.segments)
         raise
