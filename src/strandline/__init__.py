@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from strandline.api.collection import Collection
     from strandline.api.create_table import Index
+    from strandline.api.load import Loaded
     from strandline.api.open_backup import BackupTable, OpenBackup
     from strandline.api.progress import Operation, OperationInfo
     from strandline.api.result import Result
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from strandline.catalog.part_progress import Attempt, ShardInfo, StageInfo
     from strandline.sql.retention_rules import Keep
     from strandline.storage.file_plan import FilePlan, FilePlanPart
+    from strandline.storage.outgoing import Exported
     from strandline.tables.check import CheckReport, Problem
     from strandline.tables.housekeeping import Report
 
@@ -80,6 +82,7 @@ _HOMES = {
     ),
     "api.collection": ("Collection",),
     "api.create_table": ("Index",),
+    "api.load": ("Loaded",),
     "api.open_backup": ("BackupTable", "OpenBackup"),
     "api.progress": ("Operation", "OperationInfo"),
     "api.result": ("Result",),
@@ -110,6 +113,7 @@ _HOMES = {
     "catalog.part_progress": ("Attempt", "ShardInfo", "StageInfo"),
     "sql.retention_rules": ("Keep",),
     "storage.file_plan": ("FilePlan", "FilePlanPart"),
+    "storage.outgoing": ("Exported",),
     "tables.check": ("CheckReport", "Problem"),
     "tables.housekeeping": ("Report",),
 }
@@ -133,12 +137,14 @@ __all__ = [
     "Decision",
     "DroppedCollection",
     "Entry",
+    "Exported",
     "FilePlan",
     "FilePlanPart",
     "Index",
     "Keep",
     "LastBackup",
     "LastVerification",
+    "Loaded",
     "OpenBackup",
     "Operation",
     "OperationInfo",

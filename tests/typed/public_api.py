@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from datetime import datetime, timedelta, timezone
 
 from typing_extensions import assert_type
@@ -27,12 +28,14 @@ from strandline import (
     Decision,
     DroppedCollection,
     Entry,
+    Exported,
     FilePlan,
     FilePlanPart,
     Index,
     Keep,
     LastBackup,
     LastVerification,
+    Loaded,
     OpenBackup,
     Operation,
     OperationInfo,
@@ -94,6 +97,23 @@ def write_rows(db: Database) -> None:
         if_not_exists=True,
     )
     assert_type(made, Table)
+    db.sql("DROP TABLE made")
+    with tempfile.TemporaryDirectory() as folder:
+        place = os.path.join(folder, "orders.csv")
+        exported = db.export(place, table="orders", where="id < 3", format="csv", at=db.step, overwrite=True)
+        assert_type(exported, Exported)
+        assert (exported.place, exported.format, exported.files, exported.rows) == (place, "csv", 1, 2)
+        db.export(os.path.join(folder, "ids"), query="SELECT id FROM orders")
+        loaded = db.load("made", [place], key=["id"], types={"id": "Uint64"}, mode="upsert", format="csv")
+        assert_type(loaded, Loaded)
+        assert (loaded.table, loaded.created, loaded.files, loaded.read, loaded.before) == (
+            "/made",
+            True,
+            1,
+            2,
+            0,
+        )
+        assert loaded.step == db.step
     db.sql("DROP TABLE made")
     scan = table.scan(["id"], "total > :least", params={"least": 10}, view="by_total", at=db.step)
     assert_type(scan, Scan)

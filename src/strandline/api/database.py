@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from strandline.api.collection import Collection
     from strandline.api.create_table import Index
+    from strandline.api.export import ExportFormat
+    from strandline.api.load import Loaded, LoadMode
     from strandline.api.progress import OperationInfo
     from strandline.api.result import Result
     from strandline.api.status import Status
@@ -44,7 +46,9 @@ if TYPE_CHECKING:
     from strandline.catalog.history import VersionEvent
     from strandline.sql.binding import Params
     from strandline.sql.retention_rules import Keep
+    from strandline.storage.external.source import Format
     from strandline.storage.file_plan import FilePlan
+    from strandline.storage.outgoing import Exported
     from strandline.storage.repository_marker import Expected
     from strandline.tables.check import CheckReport
     from strandline.tables.housekeeping import Report
@@ -132,6 +136,95 @@ class Database:
                 self, path, data, key=key, indexes=indexes, types=types or {}, if_not_exists=if_not_exists
             )
             return self.table(path)
+
+    def load(
+        self,
+        path: str,
+        files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        key: Sequence[str] | None = None,
+        types: Mapping[str, str] | None = None,
+        mode: LoadMode = "upsert",
+        format: Format | None = None,
+        delimiter: str | None = None,
+        header: bool = True,
+        columns: Sequence[str] | None = None,
+        null: str = "",
+    ) -> Loaded:
+        """Load files into a table, in one commit. Columns are matched by name.
+
+        On failure nothing is written, and a table that was created is dropped again.
+
+        Args:
+            path: the table.
+            files: paths, patterns, folders, Delta and Iceberg tables, or URLs.
+            key: create the table with this primary key if it does not exist.
+            types: types of columns of a new table that should not be derived from the values.
+            mode: for rows whose key exists: upsert changes the columns in the files, replace also sets the
+                others to NULL, insert fails.
+            format: the format of the files; None: by their names.
+            delimiter: CSV: the separator of values.
+            header: CSV: the first line has the column names.
+            columns: CSV: the column names, in order.
+            null: CSV: the unquoted text that means NULL.
+        """
+        with self.guard():
+            from strandline.api.load import load_files
+
+            return load_files(
+                self,
+                path,
+                [files] if isinstance(files, str | os.PathLike) else files,
+                key=key,
+                types=types,
+                mode=mode,
+                format=format,
+                delimiter=delimiter,
+                header=header,
+                columns=columns,
+                null=null,
+            )
+
+    def export(
+        self,
+        place: str | os.PathLike[str],
+        *,
+        table: str | None = None,
+        query: str | None = None,
+        at: int | str | datetime | None = None,
+        backup: str | None = None,
+        where: str | None = None,
+        format: ExportFormat | None = None,
+        overwrite: bool = False,
+    ) -> Exported:
+        """Write a table or the rows of a query to a file, a folder or a lake table.
+
+        On failure the target stays as it was.
+
+        Args:
+            place: a file, whose extension selects the format, a folder, or a URL.
+            table: the table.
+            query: a SELECT, instead of a table.
+            at: the table at that step or time.
+            backup: the table in a backup: a collection, or one of its backups, such as ``nightly/...``.
+            where: only the rows of the table that satisfy a condition.
+            format: the format; None: by the extension, else Parquet.
+            overwrite: replace the target if an earlier export wrote it.
+        """
+        with self.guard():
+            from strandline.api.export import export_rows
+
+            return export_rows(
+                self,
+                os.fspath(place),
+                table=table,
+                query=query,
+                at=at,
+                backup=backup,
+                where=where,
+                format=format,
+                overwrite=overwrite,
+            )
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Database]:

@@ -4,37 +4,140 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import pyarrow as pa
 
+from strandline import names
 from strandline.api.conversions import BATCH_ROWS
-from strandline.api.result import Result
+from strandline.api.result import Result, SparkResult, StreamedResult
 from strandline.api.select import select
 from strandline.cancellation import Phase, check, phase
 from strandline.errors import InvalidArgument, mask_urls
 from strandline.names import did_you_mean
 from strandline.sql import statements as st
+from strandline.sql.export import export_query, export_table
 from strandline.sql.options import StatementOptions
 from strandline.storage.external.typed_files import KEY, TYPES
 from strandline.storage.files import LocalFiles
+from strandline.storage.frames import export_frame
 from strandline.storage.location import is_url
-from strandline.storage.outgoing import ExportTarget, export
+from strandline.storage.outgoing import Exported, ExportedPart, ExportTarget, PartFolder, SpreadRows, export
 from strandline.tables.partitions import describe_columns
+from strandline.tables.time_travel import reference
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from strandline.api.database import Database
 
-FORMATS = ("parquet", "csv", "jsonl", "delta", "iceberg")
+ExportFormat: TypeAlias = Literal["parquet", "csv", "jsonl", "delta", "iceberg"]
+FORMATS = get_args(ExportFormat)
 
 
 def run(db: Database, statement: st.Export) -> Result:
-    target = target_of(db, statement)
-    with phase(f"exporting to {mask_urls(statement.place)}", unit="rows") as exporting:
-        done = export(target, lambda: _watch(_rows(db, statement), exporting))
+    """Export as the statement says; the result has one row."""
+    done = _export(db, statement)
     row = (mask_urls(done.place), done.format, done.files, done.rows)
     return Result(("place", "format", "files", "rows"), [row])
+
+
+def export_rows(
+    db: Database,
+    place: str,
+    *,
+    table: str | None,
+    query: str | None,
+    at: int | str | datetime | None,
+    backup: str | None,
+    where: str | None,
+    format: ExportFormat | None,
+    overwrite: bool,
+) -> Exported:
+    """Export as the arguments of a caller say."""
+    if (table is None) == (query is None):
+        raise InvalidArgument(
+            "an export needs a table or a query, and not both",
+            'Write db.export(place, table="orders") or db.export(place, query="SELECT ...").',
+        )
+    given = {"FORMAT": format, "OVERWRITE": "true" if overwrite else None}
+    settings = tuple((name, value) for name, value in given.items() if value is not None)
+    if query is not None:
+        if (at, backup, where) != (None, None, None):
+            raise InvalidArgument("at, backup and where need a table", "Write them into the query.")
+        return _export(db, export_query(query, place, settings))
+    ref = reference(names.normalize(table or ""), at, backup)
+    return _export(db, export_table(ref, where, place, settings))
+
+
+def _export(db: Database, statement: st.Export) -> Exported:
+    target = target_of(db, statement)
+    with phase(f"exporting to {mask_urls(statement.place)}", unit="rows") as exporting:
+        rows = _ExportedRows(db, statement, exporting)
+        return export(target, rows.reader, rows.spread)
+
+
+class _ExportedRows:
+    """The rows to export. The query runs when they are first asked for."""
+
+    def __init__(self, db: Database, statement: st.Export, exporting: Phase) -> None:
+        self._db = db
+        self._statement = statement
+        self._exporting = exporting
+
+    @cached_property
+    def _result(self) -> Result:
+        return select(self._db, st.Select(self._statement.query))
+
+    def reader(self) -> pa.RecordBatchReader:
+        """Return the rows as a stream through this process."""
+        rows = self._result.to_reader(BATCH_ROWS)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for batch in rows:
+                check()
+                yield batch
+                self._exporting.advance(batch.num_rows)
+
+        return pa.RecordBatchReader.from_batches(self._add_table(rows.schema), batches())
+
+    def spread(self) -> SpreadRows | None:
+        """Return the rows for executors; None if this process writes them."""
+        result = self._result
+        if isinstance(result, StreamedResult):
+            found = result.scan.export()
+            return None if found is None else replace(found, schema=self._add_table(found.schema))
+        if isinstance(result, SparkResult) and result.df.columns:
+            return FrameExport(result.df, self._add_table(result.schema))
+        return None
+
+    def _add_table(self, schema: pa.Schema) -> pa.Schema:
+        """Add the metadata from which a load creates the same table."""
+        if self._statement.table is None:
+            return schema
+        table = describe_columns(self._db.runtime, self._statement.table)
+        known = [column for column in table.columns if column.name in schema.names]
+        told = {
+            KEY: json.dumps(table.key),
+            TYPES: json.dumps({column.name: column.type.name for column in known}),
+        }
+        return schema.with_metadata(told)
+
+
+@dataclass(frozen=True)
+class FrameExport:
+    """The rows of a DataFrame, for executors that write them to files."""
+
+    frame: DataFrame
+    schema: pa.Schema
+
+    def write(self, folder: PartFolder) -> Sequence[ExportedPart]:
+        """Let executors write the rows to files; return the files in the order of the rows."""
+        return export_frame(self.frame, folder)
 
 
 def target_of(db: Database, statement: st.Export) -> ExportTarget:
@@ -54,30 +157,6 @@ def target_of(db: Database, statement: st.Export) -> ExportTarget:
         overwrite=options.boolean("OVERWRITE") or False,
         settings=db._runtime.settings,
     )
-
-
-def _watch(rows: pa.RecordBatchReader, exporting: Phase) -> pa.RecordBatchReader:
-    def batches() -> Iterator[pa.RecordBatch]:
-        for batch in rows:
-            check()
-            yield batch
-            exporting.advance(batch.num_rows)
-
-    return pa.RecordBatchReader.from_batches(rows.schema, batches())
-
-
-def _rows(db: Database, statement: st.Export) -> pa.RecordBatchReader:
-    """Return the rows, with metadata from which a load creates the same table."""
-    reader = select(db, st.Select(statement.query)).to_reader(BATCH_ROWS)
-    if statement.table is None:
-        return reader
-    schema = describe_columns(db._runtime, statement.table)
-    known = [column for column in schema.columns if column.name in reader.schema.names]
-    told = {
-        KEY: json.dumps(schema.key),
-        TYPES: json.dumps({column.name: column.type.name for column in known}),
-    }
-    return pa.RecordBatchReader.from_batches(reader.schema.with_metadata(told), reader)
 
 
 def _refuse_inside(db: Database, place: str) -> None:

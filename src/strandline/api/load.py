@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import pyarrow as pa
 
@@ -18,6 +19,7 @@ from strandline.model import TableSchema
 from strandline.names import did_you_mean
 from strandline.sql import statements as st
 from strandline.storage.external import External, Incoming, open_source
+from strandline.storage.external.source import Format
 from strandline.storage.rows import Mode
 from strandline.storage.staged_files import Staging, fresh_folder, stage
 from strandline.tables.transaction import Transaction
@@ -25,6 +27,10 @@ from strandline.types import Type, parse_type
 
 if TYPE_CHECKING:
     from strandline.api.database import Database
+
+
+LoadMode: TypeAlias = Literal["upsert", "insert", "replace"]
+_MODES: Mapping[str, Mode] = {"upsert": "UPSERT", "insert": "INSERT", "replace": "REPLACE"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +55,47 @@ class NewTable:
 
     key: Sequence[str] | None = None
     types: Mapping[str, str] | None = None
+
+
+def load_files(
+    db: Database,
+    path: str,
+    files: Sequence[str | os.PathLike[str]],
+    *,
+    key: Sequence[str] | None,
+    types: Mapping[str, str] | None,
+    mode: LoadMode,
+    format: Format | None,
+    delimiter: str | None,
+    header: bool,
+    columns: Sequence[str] | None,
+    null: str,
+) -> Loaded:
+    """Load files as the arguments of a caller say."""
+    for given, what in ((key, "key"), (columns, "columns")):
+        if isinstance(given, str):
+            raise InvalidArgument(
+                f"{what} is a text, not a list of columns", f"Pass a list: {what}=[{given!r}]."
+            )
+    if mode not in _MODES:
+        raise InvalidArgument(
+            f"a load has no mode {mode!r}", did_you_mean(mode, _MODES) or f"It has {', '.join(_MODES)}."
+        )
+    kinds = get_args(Format)
+    if format is not None and format not in kinds:
+        raise InvalidArgument(
+            f"a load has no format {format!r}", did_you_mean(format, kinds) or f"It has {', '.join(kinds)}."
+        )
+    source = External(
+        places=tuple(os.fspath(file) for file in files),
+        kind=format,
+        delimiter=delimiter,
+        header=header,
+        columns=None if columns is None else tuple(columns),
+        null=null,
+        settings=db.runtime.settings,
+    )
+    return load(db, path, source, _MODES[mode], NewTable(key=key, types=types))
 
 
 def load(

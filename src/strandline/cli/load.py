@@ -81,25 +81,20 @@ def load(
 
     Columns are matched by name. A missing table is created if its key is known; its column types fit all
     values."""
-    from strandline.api.load import NewTable
-    from strandline.api.load import load as load_files
-    from strandline.storage.external import External
-
     started = time.monotonic()
     with cli.database() as db:
-        source = External(
-            places=tuple(files),
-            kind="jsonl" if format == "json" else format,
+        done = db.load(
+            table,
+            files,
+            key=None if key is None else _names(key),
+            types=dict(map(_parse_column, type or ())),
+            mode=mode,
+            format="jsonl" if format == "json" else format,
             delimiter=delimiter,
             header=header,
             columns=None if columns is None else _names(columns),
             null=null,
-            settings=db._runtime.settings,
         )
-        wanted = NewTable(
-            key=None if key is None else _names(key), types=dict(map(_parse_column, type or ()))
-        )
-        done = load_files(db, table, source, mode.upper(), wanted)  # type: ignore[arg-type]
         rows = db.describe(done.table)["rows"]
     seconds = time.monotonic() - started
     answer = {

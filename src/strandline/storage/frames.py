@@ -11,12 +11,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, Row, SparkSession
 
+    from strandline.storage.outgoing.parts import ExportedPart, PartFolder
+
 __all__ = [
     "Batches",
     "Collector",
     "as_rows",
     "batches",
     "collector",
+    "export_frame",
     "is_of_spark",
     "register_source",
     "run",
@@ -56,6 +59,13 @@ def batches(frame: DataFrame) -> Batches:
     from strandline.storage.spark.batches import FrameBatches
 
     return FrameBatches(frame)
+
+
+def export_frame(frame: DataFrame, folder: PartFolder) -> Sequence[ExportedPart]:
+    """Let executors write the rows of a frame to files, in their order."""
+    from strandline.storage.spark.export import export_frame
+
+    return export_frame(frame, folder)
 
 
 def collector(frame: DataFrame) -> Collector:

@@ -8,6 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from strandline.storage.files import Files
+from strandline.storage.task_reports import Sizes
 
 __all__ = ["RowPartition"]
 
@@ -18,6 +19,11 @@ class RowPartition(Protocol):
     @property
     def files(self) -> Files:
         """Where the rows are read from."""
+        ...
+
+    @property
+    def sizes(self) -> Sizes:
+        """The files that the rows are read from, with their sizes."""
         ...
 
     def tables(self) -> Iterator[pa.Table]:

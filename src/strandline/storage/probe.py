@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strandline.storage.files import Files
-from strandline.storage.task_reports import blind_writers
+from strandline.storage.task_reports import WAREHOUSE, blind_writers
 
 __all__ = ["Answer", "answer_question", "check_answers", "load_package", "write_question"]
 
@@ -48,14 +48,12 @@ def load_package(number: int) -> str:
     return socket.gethostname()
 
 
-def check_answers(files: Files, content: bytes, answers: Sequence[Answer]) -> None:
+def check_answers(files: Files, content: bytes, answers: Sequence[Answer], place: str = WAREHOUSE) -> None:
     """Raise if an executor does not see the folder, or if this process does not see its answer."""
     for answer in answers:
         if answer.file is None:
-            raise blind_writers(
-                files, f"one on {answer.host} does not see a file that this process wrote there"
-            )
+            said = f"one on {answer.host} does not see a file that this process wrote there"
+            raise blind_writers(files, said, place)
         if files.find(answer.file) != content:
-            raise blind_writers(
-                files, f"a file that one on {answer.host} wrote is not there for this process"
-            )
+            said = f"a file that one on {answer.host} wrote is not there for this process"
+            raise blind_writers(files, said, place)

@@ -33,6 +33,7 @@ from strandline.storage.file_plan import FilePlan, plan_files
 from strandline.storage.file_router import Destination, FileRouter
 from strandline.storage.files import Files
 from strandline.storage.memory import Estimate
+from strandline.storage.outgoing.parts import ExportedPart, PartFolder
 from strandline.storage.partition import RowPartition
 from strandline.storage.queries import Queries
 from strandline.storage.rows import Mode, Outcome, Row, Target, Written
@@ -275,6 +276,19 @@ class Store:
         from strandline.storage import spark
 
         return spark.external.rows_of(self.spark, incoming, types, not_null)
+
+    def exports_here(self, state: State) -> bool:
+        """Return True if this process exports all rows of a state, without Spark."""
+        segments = state.chain.segments
+        return self.budget.streamed.fits(
+            rows=sum(s.rows for s in segments), bytes=sum(s.bytes for s in segments)
+        )
+
+    def export_partitions(self, partitions: Sequence[RowPartition], folder: PartFolder) -> list[ExportedPart]:
+        """Let executors write the rows of partitions to files, in their order."""
+        from strandline.storage import spark
+
+        return spark.export.export_partitions(self.spark, self.files, partitions, folder)
 
     # --- streams -------------------------------------------------------------------------------------------
 

@@ -26,14 +26,17 @@ from strandline.storage.files import Files, MissingFile
 from strandline.storage.order import Finding
 
 __all__ = [
+    "EXPORT",
     "HINT",
     "REPOSITORY",
+    "WAREHOUSE",
     "Sizes",
     "TaskReport",
     "blind_readers",
     "blind_writers",
     "check_reports",
     "check_rows",
+    "check_sizes",
     "check_written",
     "explain_damage",
     "is_whole",
@@ -47,7 +50,7 @@ Sizes: TypeAlias = Sequence[tuple[str, int | None]]
 """The names of files that a task reads, with their recorded sizes; None if no size is recorded."""
 
 LOOKS_AT_ONCE = 8
-WAREHOUSE, REPOSITORY = "warehouse", "repository"
+WAREHOUSE, REPOSITORY, EXPORT = "warehouse", "repository", "export"
 HINT = (
     "Mount the same folder under this path on every machine of Spark (its driver, workers and Connect "
     "server), or use an object store."
@@ -69,16 +72,23 @@ def check_rows(files: Files, reported: int, segments: Sequence[Segment]) -> None
 
 
 def check_written(files: Files, segments: Sequence[Segment], place: str = WAREHOUSE) -> None:
-    """Fail a job if one of the files that its tasks report is missing or has another size.
+    """Fail a job if one of the files that its tasks report is missing or has another size."""
+    check_sizes(files, sizes_of(segments), place)
+
+
+def check_sizes(files: Files, reported: Sizes, place: str) -> None:
+    """Do the same for files with their sizes.
 
     Checks only folders: an object store is the same for all machines.
     """
-    written = [s for s in segments if s.file is not None and _is_local(files.location)]
+    if not _is_local(files.location):
+        return
     with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
-        for segment, size in zip(written, pool.map(partial(_size, files), written), strict=True):
-            if size != segment.bytes:
+        sizes = pool.map(partial(_size, files), (name for name, _ in reported))
+        for (name, told), size in zip(reported, sizes, strict=True):
+            if size != told:
                 found = "is not there" if size is None else f"has {size} bytes there"
-                said = f"they reported {segment.bytes} bytes in the file {segment.file}, which {found}"
+                said = f"they reported {told} bytes in the file {name}, which {found}"
                 raise blind_writers(files, said, place)
 
 
@@ -175,9 +185,9 @@ def _is_lost(files: Files, name: str, size: int | None) -> bool:
     return size is not None and found != size
 
 
-def _size(files: Files, segment: Segment) -> int | None:
+def _size(files: Files, name: str) -> int | None:
     try:
-        return files.size(segment.file or "")
+        return files.size(name)
     except StrandlineError:
         return None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 
@@ -17,15 +17,82 @@ from strandline.sql.evaluate.ranges import key_ranges
 from strandline.sql.evaluate.simple_select import SimpleSelect
 from strandline.sql.references import TableRef
 from strandline.sql.syntax import Expression
+from strandline.storage.files import Files
+from strandline.storage.outgoing.columns import OutgoingColumns
+from strandline.storage.outgoing.parts import ExportedPart, PartFolder
+from strandline.storage.partition import RowPartition
+from strandline.storage.task_reports import Sizes
 from strandline.tables.attempts import StatementAttempts
 from strandline.tables.snapshot import Reader, TableView, resolve
 from strandline.types import Type
-from strandline.types.arrays import outgoing, outgoing_type
+from strandline.types.arrays import outgoing_type
 
 __all__ = ["PlainScan", "Wanted", "plain_scan", "plain_select"]
 
 Wanted = Sequence[tuple[str, str]]
 """Columns of a table, as pairs of their name in the table and in the result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanPartition:
+    """A partition of the rows of a scan, which another process can read."""
+
+    rows: RowPartition
+    names: Sequence[str]
+    columns: OutgoingColumns
+    where: Condition | None
+
+    @property
+    def files(self) -> Files:
+        """Where the rows are read from."""
+        return self.rows.files
+
+    @property
+    def sizes(self) -> Sizes:
+        """The files that the rows are read from, with their sizes."""
+        return self.rows.sizes
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Yield the rows in blocks."""
+        keep = None if self.where is None else self.where.mask()
+        for rows in self.rows.tables():
+            found = rows if keep is None else rows.filter(keep(rows))
+            if found.num_rows:
+                yield self.columns.convert([found.column(name) for name in self.names])
+
+
+@dataclass(frozen=True)
+class ScanExport:
+    """The rows of a scan, for executors that write them to files."""
+
+    scan: PlainScan
+    schema: pa.Schema
+
+    def write(self, folder: PartFolder) -> Sequence[ExportedPart]:
+        """Let executors write the rows to files; return the files in the order of the keys."""
+        scan = self.scan
+        with scan.looking():
+            store = scan.reader.runtime.store
+            found = () if scan.state is None else store.partitions(scan.state, scan.read, scan.behind)
+            columns = scan.outgoing_columns
+            names = [name for name, _, _ in scan.columns]
+            parts = [
+                ScanPartition(rows=rows, names=names, columns=columns, where=scan.where) for rows in found
+            ]
+            return store.export_partitions(parts, folder)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition on columns of a table that the process evaluates."""
+
+    expression: Expression
+    types: Mapping[str, Type]
+    qualifier: str | None
+
+    def mask(self) -> Mask | None:
+        """Return the condition as a function; None if only Spark can evaluate it."""
+        return mask(self.expression, self.types, self.qualifier)
 
 
 @dataclass(frozen=True)
@@ -43,7 +110,7 @@ class PlainScan:
     _: KW_ONLY
     behind: State | None = None
     read: Sequence[str] = ()
-    keep: Mask | None = None
+    where: Condition | None = None
     limit: int | None = None
 
     @property
@@ -53,10 +120,11 @@ class PlainScan:
     def tables(self) -> Iterator[pa.Table]:
         """Yield the rows in batches, in no particular order."""
         left = self.limit
-        with self._looking():
+        keep = None if self.where is None else self.where.mask()
+        with self.looking():
             for rows in self._rows() if left != 0 else ():
                 check()
-                found = rows if self.keep is None else rows.filter(self.keep(rows))
+                found = rows if keep is None else rows.filter(keep(rows))
                 if left is not None:
                     found = found.slice(0, left)
                     left -= found.num_rows
@@ -66,7 +134,8 @@ class PlainScan:
                     return
 
     @contextmanager
-    def _looking(self) -> Iterator[None]:
+    def looking(self) -> Iterator[None]:
+        """Translate errors of reading in this block."""
         try:
             with StatementAttempts(self.reader.runtime).once(self.reader.snapshot.mark):
                 yield
@@ -87,8 +156,19 @@ class PlainScan:
     def _outgoing(self, rows: pa.Table) -> pa.Table:
         if not self.columns:
             return rows.select([])
-        arrays = [outgoing(type_, rows.column(name)) for name, _, type_ in self.columns]
-        return pa.Table.from_arrays(arrays, schema=self.schema)
+        return self.outgoing_columns.convert([rows.column(name) for name, _, _ in self.columns])
+
+    @property
+    def outgoing_columns(self) -> OutgoingColumns:
+        """How the columns of the table become those of the result."""
+        return OutgoingColumns([type_ for _, _, type_ in self.columns], self.schema)
+
+    def export(self) -> ScanExport | None:
+        """Return the rows for executors to write to files; None if this process writes them."""
+        if self.state is None or self.limit is not None or not self.columns:
+            return None
+        is_here = self.reader.runtime.store.exports_here(self.state)
+        return None if is_here else ScanExport(self, self.schema)
 
 
 def plain_scan(
@@ -128,8 +208,8 @@ def _plan_scan(
     if view.increment:
         return None
     types = {c.name: c.type for c in view.info.schema.columns}
-    keep = None if where is None else mask(where, types, ref.qualifier)
-    if where is not None and keep is None:
+    condition = None if where is None else Condition(where, types, ref.qualifier)
+    if condition is not None and condition.mask() is None:
         return None
     mentioned = () if where is None else (n for n in types if n.lower() in where.names)
     read = list(dict.fromkeys([*(name for name, _ in wanted), *mentioned])) or list(view.info.schema.key[:1])
@@ -148,6 +228,6 @@ def _plan_scan(
         [(name, shown, types[name]) for name, shown in wanted],
         behind=None if all(name in impl.info.schema for name in read) else view.state,
         read=read,
-        keep=keep,
+        where=condition,
         limit=limit,
     )

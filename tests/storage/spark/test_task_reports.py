@@ -65,6 +65,15 @@ for how, change in (("shorter", CUT), ("missing", "find . -name '*.parquet' -del
         with blind.copied(home, shared, change):
             said[how, name] = tried(JOBS[name])
 del JOBS["data source"]
+target = shared.parent / "target"
+target.mkdir()
+exports = {
+    "export of a table": "TABLE t", "export of a query": "(SELECT k, upper(v) AS v FROM t)",
+}
+for name, what in exports.items():
+    with blind.hidden(home, target):
+        said["hidden", name] = tried(lambda: db.sql(f"EXPORT {what} TO '{target}/out'"))
+    assert list(target.iterdir()) == [], name
 for name in JOBS:
     if name == "backup to a repository":
         continue
@@ -94,8 +103,12 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], 
         pytest.skip(why)
     shared, home = folder / "shared", blind.java_home(folder / "java")
     shared.mkdir()
-    env = processes.environment(processes.SOURCE.parent) | {"JAVA_HOME": str(home)}
-    said = processes.finish(processes.start_python("-c", SCENARIO, str(home), str(shared), env=env))
+    # With pandas, which Spark needs for functions of Arrow data.
+    path = processes.joined(processes.SOURCE, processes.COMPILED, processes.SOURCE.parent)
+    env = processes.environment() | {"JAVA_HOME": str(home), "PYTHONPATH": path}
+    said = processes.finish(
+        processes.start_python("-c", SCENARIO, str(home), str(shared), env=env, afresh=True)
+    )
     return {(how, job): text for how, job, text in json.loads(said)}
 
 
@@ -126,6 +139,13 @@ def test_a_job_whose_executors_write_into_another_folder(
     outcomes: dict[tuple[str, str], str], job: str
 ) -> None:
     _is_refused(outcomes["copied", job], "do not write to the ")
+
+
+@pytest.mark.parametrize("job", ["export of a table", "export of a query"])
+def test_an_export_whose_executors_write_into_another_folder(
+    outcomes: dict[tuple[str, str], str], job: str
+) -> None:
+    _is_refused(outcomes["hidden", job], "do not write to the export's folder ")
 
 
 def _is_refused(said: str, how: str = "") -> None:

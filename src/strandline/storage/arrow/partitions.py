@@ -21,6 +21,7 @@ from strandline.storage.keys import Wanted
 from strandline.storage.segment import footer_of, is_small
 from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.shards import cuts, ranges, spread
+from strandline.storage.task_reports import Sizes, sizes_of
 from strandline.types.arrays import column_to_python
 
 __all__ = ["FeedPartition", "StatePartition", "between", "by_row_group", "partition_feed", "partition_state"]
@@ -44,6 +45,11 @@ class StatePartition:
     state: State
     columns: tuple[str, ...]
     behind: State | None = None
+
+    @property
+    def sizes(self) -> Sizes:
+        """The files that the rows are read from, with their sizes."""
+        return [each for s in (self.state, self.behind) if s for each in sizes_of(s.chain.segments)]
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield the rows in blocks, in no particular order."""
@@ -84,6 +90,11 @@ class FeedPartition:
     files: Files
     window: Feed
     within: KeyRange
+
+    @property
+    def sizes(self) -> Sizes:
+        """The files that the records are read from, with their sizes."""
+        return sizes_of(self.window.logs)
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield the records in blocks, those of a key in the order of their steps."""

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from strandline.types.texts import bytes_as_text, texts_of_bytes
 
-__all__ = ["Encoder", "Format", "encode_rows", "encoder"]
+__all__ = ["Format", "encode_file", "encode_rows"]
 
 Format: TypeAlias = Literal["csv", "jsonl", "parquet"]
 
@@ -54,7 +54,7 @@ class _Pieces(io.RawIOBase):
         return found
 
 
-class Encoder(Protocol):
+class _Encoder(Protocol):
     """Encodes the rows of one file."""
 
     def encode(self, batch: pa.RecordBatch) -> Iterator[bytes]:
@@ -66,7 +66,7 @@ class Encoder(Protocol):
         ...
 
 
-def encoder(format: Format, schema: pa.Schema) -> Encoder:
+def _encoder(format: Format, schema: pa.Schema) -> _Encoder:
     """Return the encoder for a file of rows with these columns."""
     if format == "parquet":
         return _Parquet(schema)
@@ -75,9 +75,21 @@ def encoder(format: Format, schema: pa.Schema) -> Encoder:
 
 def encode_rows(format: Format, reader: pa.RecordBatchReader) -> Iterator[bytes]:
     """Yield the bytes of one file with all rows of a reader."""
-    made = encoder(format, reader.schema)
-    for batch in reader:
-        yield from made.encode(batch)
+    return encode_file(format, reader.schema, iter(reader))
+
+
+def encode_file(
+    format: Format, schema: pa.Schema, batches: Iterator[pa.RecordBatch], *, most: int | None = None
+) -> Iterator[bytes]:
+    """Yield the bytes of one file with the rows that come, up to about ``most`` bytes."""
+    made = _encoder(format, schema)
+    size = 0
+    for batch in batches:
+        for chunk in made.encode(batch):
+            size += len(chunk)
+            yield chunk
+        if most is not None and size >= most:
+            break
     yield from made.finish()
 
 

@@ -1,11 +1,17 @@
 """Write Delta Lake and Apache Iceberg tables without a JVM.
 
-Delta's log and Iceberg's metadata are written last, so that a table appears as a whole or not at all.
+Delta's log and Iceberg's metadata are written last, so that a table appears as a whole or not at all. Data
+files are written by the library of the format, or by tasks on executors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -13,8 +19,11 @@ from strandline.errors import StrandlineError, Unavailable
 from strandline.settings import Settings
 from strandline.storage.external.lakes import check_iceberg, delta_options, iceberg_properties, locate, needs
 from strandline.storage.location import is_url
+from strandline.storage.outgoing.parts import ExportedPart
 
-__all__ = ["to_delta", "to_iceberg"]
+__all__ = ["DATA", "Lake", "check_lake", "commit_lake", "lake_schema", "write_lake"]
+
+Lake: TypeAlias = Literal["delta", "iceberg"]
 
 _SIGNED = {
     pa.uint8(): pa.int16(),
@@ -25,13 +34,32 @@ _SIGNED = {
 """Types for unsigned integers, which Delta and Iceberg do not have."""
 _WIDE = {**_SIGNED, pa.uint8(): pa.int32(), pa.int8(): pa.int32(), pa.int16(): pa.int32()}
 """Iceberg's integers have 32 or 64 bits."""
+_TYPES: dict[Lake, dict[pa.DataType, pa.DataType]] = {"delta": _SIGNED, "iceberg": _WIDE}
+DATA: dict[Lake, str] = {"delta": "", "iceberg": "/data"}
+"""Where data files are in the folder of a table."""
+_PACKAGES: dict[Lake, str] = {"delta": "deltalake", "iceberg": "pyiceberg"}
+
+
+def check_lake(kind: Lake, place: str) -> None:
+    """Refuse a format whose package is not installed, and a place where it cannot be."""
+    try:
+        import_module(_PACKAGES[kind])
+    except ImportError:
+        raise needs(_PACKAGES[kind], kind) from None
+    if kind == "iceberg":
+        check_iceberg(place)
+
+
+def lake_schema(kind: Lake, schema: pa.Schema) -> pa.Schema:
+    """Return the columns with the types that the format has for them."""
+    return pa.schema([pa.field(f.name, _TYPES[kind].get(f.type, f.type)) for f in schema])
 
 
 class _Rows:
     """Converts rows to a lake's types and counts them. ``failed``: the error that ended the input early."""
 
-    def __init__(self, reader: pa.RecordBatchReader, types: dict[pa.DataType, pa.DataType]) -> None:
-        self.schema = pa.schema([pa.field(f.name, types.get(f.type, f.type)) for f in reader.schema])
+    def __init__(self, reader: pa.RecordBatchReader, schema: pa.Schema) -> None:
+        self.schema = schema
         self.count = 0
         self.failed: BaseException | None = None
         self._reader = reader
@@ -48,57 +76,107 @@ class _Rows:
     def reader(self) -> pa.RecordBatchReader:
         return pa.RecordBatchReader.from_batches(self.schema, self._batches())
 
-    def unwritten(self, what: str, place: str, error: BaseException) -> BaseException:
-        """Return the error to raise when a library failed, perhaps only because the input failed."""
-        if isinstance(self.failed, StrandlineError) or not isinstance(error, Exception):
-            return self.failed or error
+
+@contextmanager
+def _failures(kind: Lake, place: str, rows: _Rows | None = None) -> Iterator[None]:
+    """Translate errors of a library, which may have failed only because its input failed."""
+    try:
+        yield
+    except BaseException as error:
+        failed = None if rows is None else rows.failed
+        if isinstance(failed, StrandlineError) or not isinstance(error, Exception):
+            raise (failed or error) from None
         said = (str(error).strip() or type(error).__name__).splitlines()[0]
-        return Unavailable(
-            f"the {what} table {place} cannot be written: {said[:200]}", "Check the place and the rights."
-        )
+        raise Unavailable(
+            f"the {kind.title()} table {place} cannot be written: {said[:200]}",
+            "Check the place and the rights.",
+        ) from None
 
 
-def to_delta(
-    place: str, reader: pa.RecordBatchReader, settings: Settings, *, overwrite: bool
+def write_lake(
+    kind: Lake, place: str, reader: pa.RecordBatchReader, settings: Settings, *, overwrite: bool
 ) -> tuple[int, int]:
-    """Write a new table or a new version of one; return the numbers of its files and rows."""
-    try:
-        from deltalake import DeltaTable, write_deltalake
-    except ImportError:
-        raise needs("deltalake", "delta") from None
-    where, options, rows = locate(place), delta_options(settings), _Rows(reader, _SIGNED)
-    try:
-        write_deltalake(
-            where,
-            rows.reader(),
-            mode="overwrite" if overwrite else "error",
-            schema_mode="overwrite" if overwrite else None,
-            storage_options=options,
-        )
-        return len(DeltaTable(where, storage_options=options).file_uris()), rows.count
-    except BaseException as error:
-        raise rows.unwritten("Delta", place, error) from None
+    """Write a new table, or a new version of a Delta table; return the numbers of its files and rows."""
+    rows = _Rows(reader, lake_schema(kind, reader.schema))
+    with _failures(kind, place, rows):
+        if kind == "delta":
+            return _write_delta(place, rows, settings, overwrite=overwrite), rows.count
+        with _new_iceberg(place, rows.schema, settings) as (catalog, transaction):
+            transaction.append(rows.reader())
+            transaction.commit_transaction()
+            return len(list(catalog.load_table(_NAME).scan().plan_files())), rows.count
 
 
-def to_iceberg(place: str, reader: pa.RecordBatchReader, settings: Settings) -> tuple[int, int]:
-    """Write a new table that is not in any catalog; return the numbers of its files and rows."""
+def commit_lake(
+    kind: Lake,
+    place: str,
+    schema: pa.Schema,
+    parts: Sequence[ExportedPart],
+    settings: Settings,
+    *,
+    is_new: bool,
+) -> None:
+    """Make files that tasks wrote into the table's folder a new table, or a new version of a Delta table."""
+    with _failures(kind, place):
+        if kind == "delta":
+            _commit_delta(place, schema, parts, settings, is_new=is_new)
+            return
+        with _new_iceberg(place, schema, settings) as (_, transaction):
+            if parts:
+                transaction.add_files([f"{_url(place)}{DATA[kind]}/{part.name}" for part in parts])
+            transaction.commit_transaction()
+
+
+def _write_delta(place: str, rows: _Rows, settings: Settings, *, overwrite: bool) -> int:
+    from deltalake import DeltaTable, write_deltalake
+
+    where, options = locate(place), delta_options(settings)
+    write_deltalake(
+        where,
+        rows.reader(),
+        mode="overwrite" if overwrite else "error",
+        schema_mode="overwrite" if overwrite else None,
+        storage_options=options,
+    )
+    return len(DeltaTable(where, storage_options=options).file_uris())
+
+
+def _commit_delta(
+    place: str, schema: pa.Schema, parts: Sequence[ExportedPart], settings: Settings, *, is_new: bool
+) -> None:
+    from deltalake import DeltaTable, Schema
+    from deltalake.transaction import AddAction, RemoveAction, create_table_with_add_actions
+
+    where, options, now = locate(place), delta_options(settings), int(time.time() * 1000)
+    added = [
+        AddAction(part.name, part.bytes, {}, now, True, json.dumps({"numRecords": part.rows}))
+        for part in parts
+    ]
+    columns = Schema.from_arrow(schema)
+    if is_new:
+        create_table_with_add_actions(where, columns, added, storage_options=options)
+        return
+    actions: list[AddAction | RemoveAction] = [*added]
+    DeltaTable(where, storage_options=options).create_write_transaction(actions, "overwrite", columns)
+
+
+_NAME = "export.t"
+
+
+def _url(place: str) -> str:
+    where = locate(place)
+    return where if is_url(where) else f"file://{where}"
+
+
+@contextmanager
+def _new_iceberg(place: str, schema: pa.Schema, settings: Settings) -> Iterator[tuple[Any, Any]]:
+    """Yield a catalog in memory, and a transaction in it that creates a table."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    properties = iceberg_properties(settings)
+    catalog = SqlCatalog("export", uri="sqlite:///:memory:", warehouse=_url(place), **properties)
     try:
-        from pyiceberg.catalog.sql import SqlCatalog
-    except ImportError:
-        raise needs("pyiceberg", "iceberg") from None
-    check_iceberg(place)
-    where, rows = locate(place), _Rows(reader, _WIDE)
-    url = where if is_url(where) else f"file://{where}"
-    try:
-        catalog = SqlCatalog(
-            "export", uri="sqlite:///:memory:", warehouse=url, **iceberg_properties(settings)
-        )
-        try:
-            catalog.create_namespace("export")
-            with catalog.create_table_transaction("export.t", rows.schema, location=url) as transaction:
-                transaction.append(rows.reader())
-            return len(list(catalog.load_table("export.t").scan().plan_files())), rows.count
-        finally:
-            catalog.close()
-    except BaseException as error:
-        raise rows.unwritten("Iceberg", place, error) from None
+        catalog.create_namespace("export")
+        yield catalog, catalog.create_table_transaction(_NAME, schema, location=_url(place))
+    finally:
+        catalog.close()

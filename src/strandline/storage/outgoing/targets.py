@@ -2,7 +2,8 @@
 
 - A file is written under a temporary name and renamed at the end. In an object store it appears when its
   upload is complete.
-- A folder is written next to its final place and then moved there.
+- A folder is written next to its final place and then moved there. If there are too many rows for this
+  process, tasks on executors write its files.
 - Object stores cannot move folders. There ``_manifest.json``, which lists the files, is written last; files
   that it does not list are not part of the export.
 
@@ -16,20 +17,23 @@ import os
 import re
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
-from strandline.errors import AlreadyExists, InvalidArgument, PreconditionFailed
+from strandline.errors import AlreadyExists, InvalidArgument, PreconditionFailed, StrandlineError
 from strandline.settings import Settings
 from strandline.storage.external.locations import MANIFEST, endings, place_of
 from strandline.storage.files import Files, LocalFiles
-from strandline.storage.outgoing.encode import Format, encoder
+from strandline.storage.outgoing.encode import Format, encode_file
+from strandline.storage.outgoing.parts import CountedBatches, ExportedPart, PartFolder, SpreadRows
 
 if TYPE_CHECKING:
     from strandline.storage.objects import ObjectFiles
+    from strandline.storage.outgoing.lakes import Lake
 
 __all__ = ["ExportTarget", "Exported", "Kind", "export"]
 
@@ -62,7 +66,7 @@ _OTHERS = frozenset(
     )
 )
 """Extensions of files that exports cannot write: such a name is not taken for a folder."""
-_OURS = re.compile(r"part-([0-9a-f]{8}-)?\d{5,}\.(csv|jsonl|parquet)|_manifest\.json")
+_OURS = re.compile(r"part-([0-9a-f]{8}-)?\d{5,}(-[0-9a-f]{16})?\.(csv|jsonl|parquet)|_manifest\.json")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,44 +122,62 @@ class Exported:
     rows: int
 
 
-def export(target: ExportTarget, rows: Callable[[], pa.RecordBatchReader]) -> Exported:
+def export(
+    target: ExportTarget,
+    rows: Callable[[], pa.RecordBatchReader],
+    spread: Callable[[], SpreadRows | None] = lambda: None,
+) -> Exported:
     """Write rows to a target. If it fails, the target is as it was before.
 
-    ``rows`` is called only after the target was checked.
+    The functions are called only after the target was checked. ``spread`` returns the rows for executors, or
+    None if this process writes them. A single file is always written by this process.
     """
     target.check()
     files, name = place_of(target.place, target.settings)
-    if target.format in ("delta", "iceberg"):
-        return _to_lake(target, files, name, rows)
+    if target.kind == "delta" or target.kind == "iceberg":
+        return _to_lake(target.kind, target, files, name, rows=rows, spread=spread)
     if target.is_file:
         return _to_file(target, files, name, rows)
-    return _to_folder(target, files, name, rows)
+    before = _files_to_replace(target, files, name)
+    return _to_folder(target, files, name, before, spread() or rows())
 
 
 def _to_lake(
-    target: ExportTarget, files: Files, name: str, rows: Callable[[], pa.RecordBatchReader]
+    kind: Lake,
+    target: ExportTarget,
+    files: LocalFiles | ObjectFiles,
+    name: str,
+    *,
+    rows: Callable[[], pa.RecordBatchReader],
+    spread: Callable[[], SpreadRows | None],
 ) -> Exported:
-    from strandline.storage.outgoing.lakes import to_delta, to_iceberg
+    from strandline.storage.outgoing.lakes import DATA, check_lake, commit_lake, lake_schema, write_lake
 
     is_new = next(iter(files.names(name)), None) is None
     if not is_new and not target.overwrite:
         raise _already_there(target)
-    if not is_new and (
-        target.format == "iceberg" or next(iter(files.names(f"{name}/_delta_log")), None) is None
-    ):
+    if not is_new and (kind == "iceberg" or next(iter(files.names(f"{name}/_delta_log")), None) is None):
         raise PreconditionFailed(
             f"{target.place} exists, and only a Delta table can be overwritten", "Choose another place."
         )
+    check_lake(kind, target.place)
+    folder = None
     try:
-        if target.format == "delta":
-            made = to_delta(target.place, rows(), target.settings, overwrite=target.overwrite)
-        else:
-            made = to_iceberg(target.place, rows(), target.settings)
+        if (many := spread()) is None:
+            made = write_lake(kind, target.place, rows(), target.settings, overwrite=target.overwrite)
+            return Exported(target.place, kind, *made)
+        schema = lake_schema(kind, many.schema)
+        folder = PartFolder(files=files, name=f"{name}{DATA[kind]}", format="parquet", schema=schema)
+        parts = many.write(folder)
+        _remove_parts(folder, but=parts)
+        commit_lake(kind, target.place, schema, parts, target.settings, is_new=is_new)
+        return Exported(target.place, kind, len(parts), sum(part.rows for part in parts))
     except BaseException:
         if is_new:
             files.remove_tree(name)
+        elif folder is not None:
+            _remove_parts(folder, but=())
         raise
-    return Exported(target.place, target.format, *made)
 
 
 def _already_there(target: ExportTarget) -> AlreadyExists:
@@ -165,20 +187,6 @@ def _already_there(target: ExportTarget) -> AlreadyExists:
     )
 
 
-class _Counted:
-    """Counts the rows of record batches."""
-
-    def __init__(self, reader: pa.RecordBatchReader) -> None:
-        self.schema = reader.schema
-        self.rows = 0
-        self._reader = reader
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._reader:
-            self.rows += batch.num_rows
-            yield batch
-
-
 def _to_file(
     target: ExportTarget, files: LocalFiles | ObjectFiles, name: str, rows: Callable[[], pa.RecordBatchReader]
 ) -> Exported:
@@ -186,8 +194,9 @@ def _to_file(
         raise PreconditionFailed(f"{target.place} is a folder", "Choose another name.")
     if files.exists(name) and not target.overwrite:
         raise _already_there(target)
-    counted = _Counted(rows())
-    chunks = _chunks(target, counted, iter(counted), most=None)
+    reader = rows()
+    counted = CountedBatches(reader)
+    chunks = encode_file(target.encoding, reader.schema, iter(counted))
     content = _pack(chunks) if target.place.lower().endswith(".gz") else chunks
     if isinstance(files, LocalFiles):
         ready = f"{name}.{uuid.uuid4().hex[:8]}.partial"
@@ -201,37 +210,66 @@ def _to_file(
 
 
 def _to_folder(
-    target: ExportTarget, files: LocalFiles | ObjectFiles, name: str, rows: Callable[[], pa.RecordBatchReader]
+    target: ExportTarget,
+    files: LocalFiles | ObjectFiles,
+    name: str,
+    before: Sequence[str],
+    rows: pa.RecordBatchReader | SpreadRows,
 ) -> Exported:
-    before = _files_to_replace(target, files, name)
-    counted = _Counted(rows())
-    fresh, written = uuid.uuid4().hex[:8], list[str]()
     beside = isinstance(files, LocalFiles)
-    folder = f"{name}.{fresh}.partial" if beside else name
-    prefix = f"part-{fresh}" if before and not beside else "part"
+    at = f"{name}.{uuid.uuid4().hex[:8]}.partial" if beside else name
+    folder = PartFolder(files=files, name=at, format=target.encoding, schema=rows.schema)
     try:
-        coming = _Peeked(iter(counted))
-        while coming.has_more or not written:
-            part = f"{prefix}-{len(written):05d}.{target.format}"
-            files.store(f"{folder}/{part}", _chunks(target, counted, coming, most=FILE_BYTES))
-            written.append(part)
+        parts = _write_parts(folder, rows, plain=beside)
         if isinstance(files, LocalFiles):
-            files.move_folder(folder, name, replace=bool(before))
+            files.move_folder(at, name, replace=bool(before))
     except BaseException:
-        if beside:
-            files.remove_tree(folder)
-        for part in () if beside else written:
-            files.remove(f"{folder}/{part}")
+        with suppress(StrandlineError):
+            files.remove_tree(at) if beside else _remove_parts(folder, but=())
         raise
+    written, count = [part.name for part in parts], sum(part.rows for part in parts)
     if not isinstance(files, LocalFiles):
-        said = {"format": target.format, "rows": counted.rows, "files": written}
+        said = {"format": target.format, "rows": count, "files": written}
         # On failure the manifest may still have arrived, so the files that it names stay. The next export
         # deletes them.
-        files.replace(f"{folder}/{MANIFEST}", [json.dumps(said).encode()])
+        files.replace(f"{at}/{MANIFEST}", [json.dumps(said).encode()])
         for old in before:
             if old != f"{name}/{MANIFEST}":
                 files.remove(old)
-    return Exported(target.place, target.format, len(written), counted.rows)
+    return Exported(target.place, target.format, len(written), count)
+
+
+def _write_parts(
+    folder: PartFolder, rows: pa.RecordBatchReader | SpreadRows, *, plain: bool
+) -> Sequence[ExportedPart]:
+    """Write rows to files in this process or by executors; there is at least one file.
+
+    ``plain``: this process need not avoid the names of other exports.
+    """
+    if not isinstance(rows, pa.RecordBatchReader):
+        found = rows.write(folder)
+        _remove_parts(folder, but=found)
+        if found:
+            return found
+        rows = rows.schema.empty_table().to_reader()
+    parts: list[ExportedPart] = []
+    coming = _Peeked(iter(rows))
+    while coming.has_more or not parts:
+        number = len(parts)
+        name = f"part-{number:05d}.{folder.format}" if plain else folder.fresh_name(number)
+        counted = CountedBatches(coming)
+        chunks = encode_file(folder.format, folder.schema, iter(counted), most=FILE_BYTES)
+        size = folder.files.store(f"{folder.name}/{name}", chunks)
+        parts.append(ExportedPart(number, name, counted.rows, size))
+    return parts
+
+
+def _remove_parts(folder: PartFolder, *, but: Sequence[ExportedPart]) -> None:
+    """Remove the files of an export's tasks, except those of attempts that count."""
+    kept = {f"{folder.name}/{part.name}" for part in but}
+    for name in folder.files.names(folder.name):
+        if name not in kept and folder.is_of_job(name):
+            folder.files.remove(name)
 
 
 def _files_to_replace(target: ExportTarget, files: Files, name: str) -> list[str]:
@@ -279,21 +317,6 @@ class _Peeked:
             raise StopIteration
         self._next = next(self._coming, None)
         return found
-
-
-def _chunks(
-    target: ExportTarget, counted: _Counted, coming: Iterator[pa.RecordBatch], *, most: int | None
-) -> Iterator[bytes]:
-    """Yield the bytes of one file with the rows that come, up to about ``most`` bytes."""
-    made = encoder(target.encoding, counted.schema)
-    size = 0
-    for batch in coming:
-        for chunk in made.encode(batch):
-            size += len(chunk)
-            yield chunk
-        if most is not None and size >= most:
-            break
-    yield from made.finish()
 
 
 def _pack(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -13,11 +13,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from strandline.cancellation import attend_work, phase
 from strandline.model import TableSchema
+from strandline.storage.outgoing.columns import OutgoingColumns
 from strandline.storage.spark.columns import col
 from strandline.storage.spark.failures import spark_errors
 from strandline.storage.spark.session import MEANING, settings
 from strandline.types import Type, parse_type
-from strandline.types.arrays import outgoing, outgoing_type
+from strandline.types.arrays import outgoing_type
 
 __all__ = ["FrameBatches", "declare_types", "find_declared_type"]
 
@@ -60,32 +61,33 @@ class FrameBatches:
         with spark_errors(), settings(frame.sparkSession, MEANING):
             fields = frame.schema.fields
             given = to_arrow_schema(frame.schema)
-        self._types = [find_declared_type(field) for field in fields]
+        types = [find_declared_type(field) for field in fields]
         self.schema = pa.schema(
             [
                 (field.name, _in_utc(field.type) if type_ is None else outgoing_type(type_))
-                for field, type_ in zip(given, self._types, strict=True)
+                for field, type_ in zip(given, types, strict=True)
             ]
         )
+        self.columns = OutgoingColumns(types, self.schema)
 
     def whole(self) -> pa.Table:
         """Return all rows."""
-        with self._asking():
-            return self._outgoing(self._number().toArrow())
+        with self.asking():
+            return self.columns.convert(self.numbered().toArrow().columns)
 
     def tables(self) -> Iterator[pa.Table]:
         """Yield all rows. Holds only part of them in memory."""
-        with self._asking():  # A Connect server plans when the first row is requested.
-            packed = self._number().mapInArrow(_packing(), "rows binary")
+        with self.asking():  # A Connect server plans when the first row is requested.
+            packed = self.numbered().mapInArrow(_packing(), "rows binary")
             coming = iter(packed.toLocalIterator(prefetchPartitions=True))
             some = list(islice(coming, 1))
         while some:
-            yield self._outgoing(_unpack(some[0][0]))
-            with self._asking():
+            yield self.columns.convert(_unpack(some[0][0]).columns)
+            with self.asking():
                 some = list(islice(coming, 1))
 
     @contextmanager
-    def _asking(self) -> Iterator[None]:
+    def asking(self) -> Iterator[None]:
         """Fetch rows inside this block: Ctrl-C interrupts it, and no foreign code runs in it."""
         with (
             attend_work(),
@@ -95,17 +97,9 @@ class FrameBatches:
         ):
             yield
 
-    def _number(self) -> DataFrame:
-        # By position, because two columns of a result may have the same name.
-        return self._frame.toDF(*map(str, range(len(self._types))))
-
-    def _outgoing(self, table: pa.Table) -> pa.Table:
-        arrays = [
-            column if type_ is None else outgoing(type_, column)
-            for type_, column in zip(self._types, table.columns, strict=True)
-        ]
-        columns = [a.cast(field.type) for a, field in zip(arrays, self.schema, strict=True)]
-        return pa.Table.from_arrays(columns, schema=self.schema)
+    def numbered(self) -> DataFrame:
+        """Return the frame with numbers as names: two columns of a result may have the same name."""
+        return self._frame.toDF(*map(str, range(len(self.schema))))
 
 
 def _in_utc(type_: pa.DataType) -> pa.DataType:

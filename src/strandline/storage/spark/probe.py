@@ -16,14 +16,15 @@ from pyspark.sql import SparkSession
 from strandline.cancellation import phase
 from strandline.errors import StrandlineError
 from strandline.storage.file_router import FileRouter
-from strandline.storage.files import LocalFiles
+from strandline.storage.files import Files, LocalFiles
 from strandline.storage.probe import answer_question, check_answers, load_package, write_question
 from strandline.storage.spark.failures import spark_errors
 from strandline.storage.spark.jobs import is_remote
 from strandline.storage.spark.tasks import FEW, on_executors
 from strandline.storage.staged_files import fresh_folder
+from strandline.storage.task_reports import EXPORT, WAREHOUSE
 
-__all__ = ["is_local", "probe_executors"]
+__all__ = ["is_local", "probe_executors", "probe_target"]
 
 _probed: weakref.WeakKeyDictionary[SparkSession, set[str]] = weakref.WeakKeyDictionary()
 """The warehouses that were checked, by session."""
@@ -43,6 +44,13 @@ def probe_executors(spark: SparkSession, files: FileRouter) -> None:
     known.add(files.location)
 
 
+def probe_target(spark: SparkSession, files: Files, folder: str) -> None:
+    """Raise Unavailable if executors do not write to the folder of an export that this process sees."""
+    if isinstance(files, LocalFiles) and not is_local(spark):
+        with phase("checking the executors"):
+            _exchange_files(spark, files, f"{folder}/_probe", EXPORT)
+
+
 def is_local(spark: SparkSession) -> bool:
     """Return True if the executors of a session run in this machine's own Spark."""
     if is_remote(spark):
@@ -56,11 +64,14 @@ def _ask(spark: SparkSession, files: FileRouter) -> None:
         on_executors(spark, load_package, range(FEW))  # A bucket is the same for all machines.
         return
     # If this process crashes, the folder is deleted like other staged files.
-    folder = fresh_folder(time.time())
+    _exchange_files(spark, files, fresh_folder(time.time()), WAREHOUSE)
+
+
+def _exchange_files(spark: SparkSession, files: Files, folder: str, place: str) -> None:
     try:
         content = write_question(files, folder)
         answers = on_executors(spark, partial(answer_question, files, folder, content), range(FEW))
-        check_answers(files, content, answers)
+        check_answers(files, content, answers, place)
     finally:
         with suppress(StrandlineError):
             files.remove_tree(folder)

@@ -1,0 +1,33 @@
+"""Columns of exported rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from strandline.types import Type
+from strandline.types.arrays import outgoing
+
+__all__ = ["OutgoingColumns"]
+
+
+@dataclass(frozen=True)
+class OutgoingColumns:
+    """Converts physical columns to exported Arrow data, by position. Can be pickled.
+
+    ``types``: the type of each column in its table; None if it has none.
+    """
+
+    types: Sequence[Type | None]
+    schema: pa.Schema
+
+    def convert(self, arrays: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Table:
+        """Return the columns under the names and in the types of the schema."""
+        made = [
+            array if type_ is None else outgoing(type_, array)
+            for type_, array in zip(self.types, arrays, strict=True)
+        ]
+        cast = [a.cast(field.type) for a, field in zip(made, self.schema, strict=True)]
+        return pa.Table.from_arrays(cast, schema=self.schema)
