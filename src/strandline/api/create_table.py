@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
 from strandline import names
 from strandline.api.caller_rows import CallerFrame, columns_of_table, read_caller_rows
 from strandline.api.result import Result
+from strandline.catalog.definitions import TableDefinition
 from strandline.errors import InvalidArgument, PreconditionFailed, Unsupported
 from strandline.model import IndexDef
 from strandline.sql import statements as st
@@ -26,7 +27,18 @@ if TYPE_CHECKING:
 
     from strandline.api.database import Database
 
-__all__ = ["Index", "create_table", "create_with_rows", "suggest_create_table"]
+__all__ = [
+    "Columns",
+    "Index",
+    "create_table",
+    "create_with_rows",
+    "define_for_columns",
+    "suggest_create_table",
+    "suggest_key_option",
+]
+
+Columns: TypeAlias = Sequence[tuple[str, Type | None]]
+"""Names of columns with the types that hold their values, if there are any."""
 
 
 @dataclass(frozen=True)
@@ -139,15 +151,32 @@ def suggest_create_table(path: str, data: CallerFrame | pa.Table | Sequence[Any]
     """Return a hint with the statement that creates a missing table for these rows."""
     rows = data if isinstance(data, CallerFrame | pa.Table) else _table_of_dicts(data)
     types = _types_of(rows)
+    otherwise = f"create it with its rows: db.create_table({path!r}, data, key=[{next(iter(types))!r}])"
+    return _suggest(path, types, otherwise)
+
+
+def suggest_key_option(path: str, columns: Columns) -> str:
+    """Return a hint with the statement, or the option of a write by Spark, that creates a missing table."""
+    types = _known_types(columns)
+    return _suggest(path, types, f'set the option of the write: option("key", "{next(iter(types))}")')
+
+
+def _suggest(path: str, types: Mapping[str, Type], otherwise: str) -> str:
     key = next(iter(types))
     columns = ", ".join(
         f"{quote(name)} {type_.name}{' NOT NULL' if name == key else ''}" for name, type_ in types.items()
     )
-    table = quote(path.lstrip("/"))
-    return (
-        f"Create it with the key that fits: CREATE TABLE {table} ({columns}, PRIMARY KEY ({quote(key)})); or "
-        f"create it with its rows: db.create_table({path!r}, data, key=[{key!r}])."
-    )
+    statement = f"CREATE TABLE {quote(path.lstrip('/'))} ({columns}, PRIMARY KEY ({quote(key)}))"
+    return f"Create it with the key that fits: {statement}; or {otherwise}."
+
+
+def define_for_columns(
+    path: str, columns: Columns, key: Sequence[str], indexes: Sequence[Index]
+) -> TableDefinition:
+    """Return a table with these columns, for rows of Spark."""
+    statement = st.CreateTable(path, (), tuple(key), indexes=tuple(index.definition() for index in indexes))
+    types = _known_types(columns)
+    return ddl.define_table(replace(statement, columns=_columns(statement, types)))
 
 
 def _columns(statement: st.CreateTable, types: Mapping[str, Type]) -> tuple[st.ColumnDef, ...]:
@@ -166,8 +195,12 @@ def _columns(statement: st.CreateTable, types: Mapping[str, Type]) -> tuple[st.C
 
 def _types_of(source: CallerFrame | pa.Table) -> dict[str, Type]:
     """Return the types of the columns; refuse columns that no table can have."""
+    return _known_types(source.columns if isinstance(source, CallerFrame) else columns_of_table(source))
+
+
+def _known_types(columns: Columns) -> dict[str, Type]:
     found: dict[str, Type] = {}
-    for name, type_ in source.columns if isinstance(source, CallerFrame) else columns_of_table(source):
+    for name, type_ in columns:
         if type_ is None:
             raise Unsupported(
                 f"column {name} has values that no column type can hold", "Convert or omit the column."

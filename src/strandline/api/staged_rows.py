@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from strandline.catalog.definitions import TableDefinition
 from strandline.catalog.snapshots import Named
 from strandline.errors import Conflict
 from strandline.storage.staged_files import Staged, Staging
@@ -18,11 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StagedWrite:
-    """A table, and the staging of its new rows."""
+    """A table, and the staging of its new rows. ``new``: the table, if the commit creates it."""
 
     path: str
     table_id: int
     staging: Staging
+    new: TableDefinition | None = None
 
     def commit(
         self,
@@ -38,6 +40,9 @@ class StagedWrite:
         schema = self.staging.schema
 
         def run(tx: Transaction) -> None:
+            if self.new is not None:
+                tx.write_staged(tx.create(self.new), self.staging.mode, schema, staged)
+                return
             view = tx.writable(self.path)
             now = {column.name: column for column in view.info.schema.columns}
             is_same = all(now.get(column.name) == column for column in schema.columns)
@@ -49,4 +54,4 @@ class StagedWrite:
             before(tx, view)
             tx.write_staged(view, self.staging.mode, schema, staged)
 
-        return db._transactions.change(run, [Named(self.path, writes=True)])[0]
+        return db.transact(run, [] if self.new else [Named(self.path, writes=True)])[0]

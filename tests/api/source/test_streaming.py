@@ -221,6 +221,81 @@ def test_what_is_wrong_is_said(db: Database) -> None:
         source(db, path="/t", txnId="a", txnVersion="1").streamWriter(given, overwrite=False)
 
 
+def test_a_batch_ends_at_its_limit(db: Database) -> None:
+    for number in range(1, 7):
+        change(db, number)
+    made = source(db, changefeed="/t/f", maxRowsPerBatch="15")
+    reader: Any = made.streamReader(made.schema())
+    start, ends, came = reader.initialOffset(), [], []
+    begin = start
+    while (end := reader.latestOffset()) != start:
+        came += [row for part in reader.partitions(start, end) for row in rows_of(reader.read(sent(part)))]
+        ends.append(end["step"])
+        start = end
+    assert len(ends) == 6
+    assert sorted(came) == sorted(read(db, begin, reader_of(db).latestOffset()))
+    again: Any = made.streamReader(made.schema())
+    assert again.latestOffset()["step"] == ends[0], "the position did not move"
+    again.partitions({"step": ends[3]}, {"step": ends[3]})  # Spark does this after a restart.
+    assert again.latestOffset()["step"] == ends[4]
+    whole = source(db, changefeed="/t/f", maxBytesPerBatch="1")
+    smallest: Any = whole.streamReader(whole.schema())
+    assert smallest.latestOffset()["step"] == ends[0], "a batch has at least one commit"
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "x", "1.5"])
+def test_what_is_no_limit_is_refused(db: Database, limit: str) -> None:
+    with pytest.raises(InvalidArgument, match="the option maxRowsPerBatch cannot be"):
+        source(db, changefeed="/t/f", maxRowsPerBatch=limit).schema()
+    with pytest.raises(InvalidArgument, match="maxRowsPerBatch does not say what is written"):
+        given = from_arrow_schema(pa.schema({"k": pa.int64()}))
+        source(db, path="/t", maxRowsPerBatch="1").writer(given, overwrite=False)
+
+
+def test_spark_limits_batches_and_goes_on_after_a_restart(
+    connect: Callable[..., Database], spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark tells the changefeed of a batch that it is done only when it plans the next one."""
+    db = connect(spark=spark, settings=ARROW)
+    db.sql("CREATE TABLE t (k Int64 NOT NULL, v Utf8, PRIMARY KEY (k))")
+    db.sql("ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'NEW_IMAGE', FORMAT = 'JSON')")
+    place = {"warehouse": db.runtime.files.location}
+
+    def start(options: dict[str, str], **trigger: Any) -> Any:
+        frame = spark.readStream.format("strandline").options(**place, **options).load()
+        writer = frame.select("k", "v").writeStream.format("strandline").options(**place)
+        return (
+            writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .option("key", "k")
+            .option("txnId", "copy")
+            .trigger(**trigger)
+            .start("/copy")
+        )
+
+    for number in range(6):
+        db.table("t").upsert([{"k": 10 * number + k, "v": str(number)} for k in range(10)])
+    limited = {"changefeed": "/t/f", "maxRowsPerBatch": "10"}
+    query = start(limited, processingTime="0 seconds")
+    query.processAllAvailable()
+    query.stop()
+    assert content(db, "/copy") == content(db, "/t")
+    batches = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+    assert batches == [10] * 6
+    assert db.stream("/t/f").position < db.stream("/t/f").head, "the last batch is not released yet"
+    for number in range(2):
+        db.table("t").upsert([{"k": 100 + number, "v": "later"}])
+        query = start({"changefeed": "/t/f"}, availableNow=True)
+        query.awaitTermination()
+        (progress,) = [each for each in query.recentProgress if each["numInputRows"]]
+        assert progress["numInputRows"] == 1
+    db.table("t").upsert([{"k": 200, "v": "last"}])
+    query = start(limited, processingTime="0 seconds")
+    query.processAllAvailable()
+    query.stop()
+    assert [p["numInputRows"] for p in query.recentProgress if p["numInputRows"]] == [1]
+    assert content(db, "/copy") == content(db, "/t")
+
+
 @pytest.mark.skipif(not EVERY, reason="a part of make exhaustive")
 def test_spark_follows_it(connect: Callable[..., Database], spark: SparkSession, tmp_path: Path) -> None:
     """The query is stopped in the middle, and restarted with the same checkpoint."""

@@ -20,8 +20,11 @@ MODES: Mapping[str, Mode] = {
 }
 NAMES = (
     *("warehouse", "catalog", "path", "table", "at", "view", "backup", "columns"),
-    *("mode", "txnId", "txnVersion", "changefeed"),
+    *("mode", "txnId", "txnVersion", "changefeed", "key", "maxRowsPerBatch", "maxBytesPerBatch"),
 )
+LIMITS = ("maxRowsPerBatch", "maxBytesPerBatch")
+INDEX = "index."
+"""Beginning of the options that name indexes of a new table."""
 SPARKS = frozenset({"checkpointlocation", "queryname"})
 """Options for Spark itself, which it also passes to the source."""
 
@@ -42,15 +45,26 @@ class Application:
     version: int
 
 
+@dataclass(frozen=True)
+class NewTableOptions:
+    """The key of a table that a write may create (None: it may not), and the columns of its indexes."""
+
+    key: tuple[str, ...] | None
+    indexes: Mapping[str, tuple[str, ...]]
+
+
 class SourceOptions:
     """Options of the caller. ``default`` is the warehouse if they name none."""
 
     def __init__(self, given: Mapping[str, str], default: Place | None = None) -> None:
         known = {name.lower(): name for name in NAMES}
         self._given = {}
+        self._indexes: dict[str, str] = {}
         for name, value in given.items():
             if name.lower() in known:
                 self._given[known[name.lower()]] = value
+            elif name.lower().startswith(INDEX) and len(name) > len(INDEX):
+                self._indexes[name[len(INDEX) :]] = value
             elif name.lower() not in SPARKS:
                 raise InvalidArgument(
                     f"the format strandline has no option {name!r}",
@@ -85,7 +99,8 @@ class SourceOptions:
     def table(self) -> TableRef:
         """The table to read."""
         self._refuse(
-            "mode", "txnId", "txnVersion", "changefeed", because="says how rows are written or followed"
+            *("mode", "txnId", "txnVersion", "changefeed", "key", *LIMITS),
+            because="says how rows are written or followed",
         )
         at, backup, view = (self._given.get(name) for name in ("at", "backup", "view"))
         return reference(self.path, at, backup, view=view, prefix="the option ")
@@ -94,12 +109,22 @@ class SourceOptions:
     def columns(self) -> list[str] | None:
         """The columns that are to be read; None: all."""
         text = self._given.get("columns")
-        return None if text is None else [name.strip() for name in text.split(",")]
+        return None if text is None else _names(text)
+
+    @property
+    def new_table(self) -> NewTableOptions:
+        """How to create a table that is missing."""
+        key = self._given.get("key")
+        indexes = {name: tuple(_names(text)) for name, text in self._indexes.items()}
+        return NewTableOptions(None if key is None else tuple(_names(key)), indexes)
 
     @property
     def mode(self) -> Mode:
         """How rows are written."""
-        self._refuse("at", "view", "backup", "columns", "changefeed", because="does not say what is written")
+        self._refuse(
+            *("at", "view", "backup", "columns", "changefeed", *LIMITS),
+            because="does not say what is written",
+        )
         text = self._given.get("mode", "upsert")
         if text.lower() not in MODES:
             raise InvalidArgument(
@@ -141,11 +166,24 @@ class SourceOptions:
                 "a stream is read from a changefeed of a table",
                 'Name it by its path: option("changefeed", "/orders/feed").',
             )
-        others = ("path", "table", "mode", "txnId", "txnVersion", "at", "view", "backup", "columns")
+        others = ("path", "table", "key", "mode", "txnId", "txnVersion", "at", "view", "backup", "columns")
         self._refuse(*others, because="has no meaning for a changefeed")
         return normalize(self._given["changefeed"])
+
+    def limit(self, name: str) -> int | None:
+        """Return the limit of a batch of a changefeed; None: not limited."""
+        text = self._given.get(name)
+        if text is not None and not (text.isascii() and text.isdigit() and int(text) > 0):
+            raise InvalidArgument(
+                f"the option {name} cannot be {text!r}", "Set a whole number of at least 1, or leave it out."
+            )
+        return None if text is None else int(text)
 
     def _refuse(self, *names: str, because: str) -> None:
         for name in names:
             if name in self._given:
                 raise InvalidArgument(f"the option {name} {because}", "Leave it out here.")
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]

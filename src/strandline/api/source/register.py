@@ -89,11 +89,11 @@ def _make_tables(spark: SparkSession, place: Place, namespace: str) -> None:
     frames.run(spark, [f"CREATE DATABASE IF NOT EXISTS `{namespace}`"])
     before = frames.tables_of(spark, namespace)
     for name, path in sources.values():
-        if not before.get(name.lower(), "strandline_").startswith("strandline_"):
+        if not before.get(name.lower(), "strandline").startswith("strandline"):
             raise InvalidArgument(
                 f"{namespace}.{name} already exists and is not {path}", "Choose another namespace."
             )
-    gone = [name for name, provider in before.items() if provider.startswith("strandline_")]
+    gone = [name for name, provider in before.items() if provider.startswith("strandline")]
     frames.run(spark, [f"DROP TABLE `{namespace}`.`{name}`" for name in gone])
     for source, (name, path) in sources.items():
         frames.register_source(spark, of_table(place, path, source))

@@ -16,10 +16,10 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from strandline.api.source.options import Place, SourceOptions
+from strandline.api.source.options import LIMITS, Place, SourceOptions
 from strandline.api.source.pickling import archive, travelling
 from strandline.api.source.reader import FilteringReader, TableReader
-from strandline.api.source.stream import FeedReader
+from strandline.api.source.stream import BatchLimits, FeedReader
 from strandline.api.source.warehouse_cache import open_warehouse, plainly
 from strandline.api.source.writer import Job, TableStreamWriter, TableWriter
 from strandline.errors import InvalidArgument, Unsupported
@@ -55,7 +55,7 @@ class StrandlineSource(DataSource):
     @plainly
     def schema(self) -> StructType:
         if self._options.is_changefeed:
-            return FeedReader(self._options.place, self._options.changefeed).schema()
+            return self._feed().schema()
         return spark_schema(self._describe())
 
     @plainly
@@ -78,7 +78,7 @@ class StrandlineSource(DataSource):
 
     @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        found = FeedReader(self._options.place, self._options.changefeed)
+        found = self._feed()
         if _types(schema) != _types(found.schema()):
             raise InvalidArgument(
                 "the given schema does not match the changefeed",
@@ -86,19 +86,27 @@ class StrandlineSource(DataSource):
             )
         return found
 
+    def _feed(self) -> FeedReader:
+        limits = BatchLimits(*map(self._options.limit, LIMITS))
+        return FeedReader(self._options.place, self._options.changefeed, limits)
+
     @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         _refuse(overwrite)
-        return TableWriter(self._job(schema), self._options.application)
+        application = self._options.application
+        # An idempotent write is recorded for a table that exists.
+        return TableWriter(self._job(schema, first=application is not None), application)
 
     @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         _refuse(overwrite)
-        made: DataSourceStreamWriter = TableStreamWriter(self._job(schema), schema, self._options.writer)
+        job = self._job(schema, first=True)
+        made: DataSourceStreamWriter = TableStreamWriter(job, schema, self._options.writer)
         return made
 
-    def _job(self, schema: StructType) -> Job:
-        return Job.of(self._options.place, self._options.path, self._options.mode, schema)
+    def _job(self, schema: StructType, *, first: bool) -> Job:
+        options = self._options
+        return Job.of(options.place, options.path, options.mode, schema, options.new_table, first=first)
 
     def _describe(self, columns: list[str] | None = None) -> TableSchema:
         options = self._options

@@ -16,21 +16,27 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from strandline.api.create_table import Index, define_for_columns, suggest_key_option
 from strandline.api.database import Database
-from strandline.api.source.options import Application, Place
+from strandline.api.execute import run_statement
+from strandline.api.source.options import Application, NewTableOptions, Place
 from strandline.api.source.warehouse_cache import open_warehouse, plainly
 from strandline.api.staged_rows import StagedWrite
+from strandline.catalog.definitions import TableDefinition
 from strandline.catalog.snapshots import Named
 from strandline.catalog.write_dedup import AlreadyApplied
-from strandline.errors import BY_CODE, Internal, StrandlineError
+from strandline.errors import BY_CODE, Internal, InvalidArgument, PathNotFound, StrandlineError
 from strandline.model import TableSchema
+from strandline.sql import statements as st
 from strandline.storage.rows import Mode
 from strandline.storage.staged_files import Staged, Staging, fresh_folder, stage
 from strandline.storage.task_reports import check_written
+from strandline.tables.ddl import table_exists
 from strandline.tables.snapshot import TableView
 from strandline.tables.transaction import Transaction
 from strandline.tables.write import frame_columns
 from strandline.types.arrays import check_source
+from strandline.types.inference import type_of_spark
 
 _QUERY = "sql.streaming.queryId"
 """The Spark property with the id of the streaming query of a task."""
@@ -58,20 +64,28 @@ class Job:
     path: str
     table_id: int
     staging: Staging
+    new: TableDefinition | None = None
+    """The table, if it is missing: the commit creates it with its rows."""
 
     @staticmethod
-    def of(place: Place, path: str, mode: Mode, given: StructType) -> Job:
-        with open_warehouse(place) as db, db._guard():
-            view = Transaction(db._runtime, [Named(path, writes=True)]).writable(path)
-            schema = view.info.schema
-            names = frame_columns(view, mode, tuple(given.names))
-            kinds = to_arrow_schema(given)
-            for i, name in enumerate(names):
-                check_source(schema[name].type, kinds.field(i).type, name)
-            columns = TableSchema(tuple(schema[name] for name in names), schema.key)
-            folder = fresh_folder(db._runtime.clock.now())
-            staging = Staging(files=db._runtime.files.own, folder=folder, schema=columns, mode=mode)
-            return Job(place=place, path=path, table_id=view.info.id, staging=staging)
+    def of(
+        place: Place, path: str, mode: Mode, given: StructType, wanted: NewTableOptions, *, first: bool
+    ) -> Job:
+        """Plan a write. ``first``: create a missing table before the rows are written."""
+        with open_warehouse(place) as db, db.guard():
+            new = _define_if_missing(db, path, given, wanted)
+            if new is not None and first:
+                indexes = new.indexes
+                columns = tuple(st.ColumnDef(c.name, c.type.name, c.not_null) for c in new.schema.columns)
+                run_statement(db, st.CreateTable(path, columns, new.schema.key, indexes=indexes))
+                new = None
+            if new is None:
+                table_id, schema = _plan(db, path, mode, given, wanted)
+            else:
+                table_id, schema = 0, new.schema
+            folder = fresh_folder(db.runtime.clock.now())
+            staging = Staging(files=db.runtime.files.own, folder=folder, schema=schema, mode=mode)
+            return Job(place=place, path=path, table_id=table_id, staging=staging, new=new)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Message:
         """Stage the rows of a task."""
@@ -104,7 +118,7 @@ class Job:
                 tx.once(application.writer, view, application.version)
 
         try:
-            StagedWrite(self.path, self.table_id, self.staging).commit(db, staged, once)
+            StagedWrite(self.path, self.table_id, self.staging, self.new).commit(db, staged, once)
         except AlreadyApplied:
             return
 
@@ -113,6 +127,38 @@ class Job:
         folders = {message.folder for message in messages if isinstance(message, Message)}
         for folder in folders | {self.staging.folder}:
             self.staging.files.remove_tree(folder)
+
+
+def _define_if_missing(
+    db: Database, path: str, given: StructType, wanted: NewTableOptions
+) -> TableDefinition | None:
+    """Return the table to create; None if it exists."""
+    with db.runtime.catalog.read() as conn:
+        if table_exists(conn, path):
+            return None
+    columns = [(field.name, type_of_spark(field.dataType.simpleString())) for field in given.fields]
+    if wanted.key is None:
+        raise PathNotFound(f"there is no table {path}", suggest_key_option(path, columns))
+    indexes = [Index(name, each) for name, each in wanted.indexes.items()]
+    return define_for_columns(path, columns, wanted.key, indexes)
+
+
+def _plan(
+    db: Database, path: str, mode: Mode, given: StructType, wanted: NewTableOptions
+) -> tuple[int, TableSchema]:
+    """Return the id of an existing table, and its columns that are written."""
+    view = Transaction(db.runtime, [Named(path, writes=True)]).writable(path)
+    schema = view.info.schema
+    if wanted.key is not None and wanted.key != schema.key:
+        raise InvalidArgument(
+            f"{path} exists with the key {', '.join(schema.key)}, not {', '.join(wanted.key)}",
+            "Leave the option key out, or write to another table.",
+        )
+    names = frame_columns(view, mode, tuple(given.names))
+    kinds = to_arrow_schema(given)
+    for i, name in enumerate(names):
+        check_source(schema[name].type, kinds.field(i).type, name)
+    return view.info.id, TableSchema(tuple(schema[name] for name in names), schema.key)
 
 
 class TableWriter(DataSourceArrowWriter):
