@@ -30,6 +30,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"runtime"}),
     frozenset({"operations", "tables"}),
     frozenset({"backups"}),
+    frozenset({"schedules"}),
     frozenset({"api"}),
     frozenset({ROOT}),
     frozenset({"demo", "dbapi", "duckdb"}),

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from strandline.api.progress import Operation, OperationInfo
     from strandline.api.result import Result
     from strandline.api.scan import Scan
+    from strandline.api.schedules import Schedule, ScheduleInfo, ScheduleRun
     from strandline.api.source.register import register
     from strandline.api.status import (
         Attention,
@@ -87,6 +88,7 @@ _HOMES = {
     "api.progress": ("Operation", "OperationInfo"),
     "api.result": ("Result",),
     "api.scan": ("Scan",),
+    "api.schedules": ("Schedule", "ScheduleInfo", "ScheduleRun"),
     "api.source.register": ("register",),
     "api.status": (
         "Attention",
@@ -158,6 +160,9 @@ __all__ = [
     "RestoreResult",
     "Result",
     "Scan",
+    "Schedule",
+    "ScheduleInfo",
+    "ScheduleRun",
     "Settings",
     "ShardInfo",
     "StageInfo",

@@ -208,7 +208,7 @@ def test_objects_of_an_export_are_named_by_its_manifest(
             db.sql(f"EXPORT t TO 's3://{bucket}/out' WITH (FORMAT = 'csv'{more})")
             assert len(s3.objects(bucket)) == spread[-1] + 1
         small.sql("CREATE TABLE of_s3 (k Int64 NOT NULL, v Utf8, u Uint64, at Timestamp, PRIMARY KEY (k))")
-        place = External(places=(f"s3://{bucket}/out",), settings=db.runtime.settings)
+        place = External(places=(f"s3://{bucket}/out",), settings=db._runtime.settings)
         assert load(small, "/of_s3", place).files == spread[-1] == 5
         assert small.describe("/of_s3")["digest"] == db.describe("/t")["digest"]
 

@@ -68,10 +68,10 @@ def build(
 ) -> dict[str, Any]:
     """Build the indexes while rows change; return the entries and digests of each."""
     db = connect(settings=settings, **options)
-    writer = connect(db.runtime.files.location.rsplit("/", 1)[-1], settings=ARROW)
+    writer = connect(db._runtime.files.location.rsplit("/", 1)[-1], settings=ARROW)
     writer.sql(f"CREATE TABLE t {COLUMNS}")
     writer.table("t").upsert(some_rows(random.Random(seed), 25))
-    entries = db.runtime.store.entries
+    entries = db._runtime.store.entries
     for number, (name, on) in enumerate(INDEXES.items()):
 
         def overtaken(*given: Any, number: int = number, **options: Any) -> Any:
@@ -79,7 +79,7 @@ def build(
             change(writer, seed + number)
             return made
 
-        monkeypatch.setattr(db.runtime.store, "entries", overtaken)
+        monkeypatch.setattr(db._runtime.store, "entries", overtaken)
         db.sql(f"ALTER TABLE t ADD INDEX {name} GLOBAL {on}")
     assert db.check("/t").ok
     paths = [f"/t/{name}/indexImplTable" for name in INDEXES]

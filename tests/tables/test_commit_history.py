@@ -14,7 +14,7 @@ from sqlalchemy import text
 import strandline
 from strandline import CommitEvent, Database
 from tests.tables.examples import ARROW, NoSpark, QuickFiles, refused
-from tests.world import ManualClock
+from tests.catalogs import ManualClock
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_a_compaction_and_an_operation_are_in_it(db: Database) -> None:
 
 def test_commits_of_old_versions_have_no_author(db: Database) -> None:
     db.sql("UPSERT INTO t (k) VALUES (1)")
-    with db.runtime.catalog.write() as tx:
+    with db._runtime.catalog.write() as tx:
         tx.conn.execute(
             text("UPDATE commits SET author = NULL, statement = NULL, inserted = NULL, updated = NULL")
         )

@@ -17,7 +17,7 @@ from tests.tables.examples import ARROW, QuickFiles, assert_sound, refused, rows
 def test_without_a_session_a_dot_is_a_mistake(tmp_path: Path) -> None:
     """It is reported without starting Spark."""
     with strandline.connect(tmp_path, files=QuickFiles(tmp_path), settings=ARROW) as db:
-        db.runtime.store._begin = None  # type: ignore[assignment, method-assign]
+        db._runtime.store._begin = None  # type: ignore[assignment, method-assign]
         db.sql("CREATE TABLE t (k Int64 NOT NULL, PRIMARY KEY (k))")
         for text in (
             "SELECT * FROM dir.t",

@@ -18,7 +18,7 @@ from strandline import Settings
 from strandline.errors import StrandlineError
 from tests.effort import NIGHTS
 from tests.tables.examples import NoSpark, QuickFiles, assert_sound, tree
-from tests.world import ManualClock
+from tests.catalogs import ManualClock
 
 DAY = 86400.0
 KEPT = 3 * DAY

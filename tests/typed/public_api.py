@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 from datetime import datetime, timedelta, timezone
 
 from typing_extensions import assert_type
@@ -49,6 +50,9 @@ from strandline import (
     RestoreResult,
     Result,
     Scan,
+    Schedule,
+    ScheduleInfo,
+    ScheduleRun,
     Settings,
     ShardInfo,
     StageInfo,
@@ -266,6 +270,23 @@ def keep_backups(db: Database, c: Collection, folder: str) -> None:
         assert (error.code, error.hint != "") == ("OPERATION_NOT_FOUND", True)
 
 
+def schedule_backups(db: Database) -> None:
+    made = db.create_schedule(
+        "nights", "nightly", full="0 2 * * 0", verify="0 5 * * *", timezone="Europe/Berlin"
+    )
+    assert_type(made, Schedule)
+    assert_type(made.alter(incremental="0 2 * * 1-6", sample=10), ScheduleInfo)
+    made.pause()
+    made.resume()
+    assert_type(made.runs(limit=1), list[ScheduleRun])
+    assert_type(db.run_due(), list[ScheduleRun])
+    stop = threading.Event()
+    stop.set()
+    db.run_schedules(stop, on_run=lambda run: None, on_error=lambda error: None)
+    assert [info.name for info in db.schedules()] == [db.schedule("nights").info().name]
+    made.drop()
+
+
 def use_spark(db: Database, folder: str) -> None:
     strandline.register(db.spark, folder)
     assert db.table("orders").df().count() == db.sql("SELECT * FROM orders").df.count()
@@ -283,4 +304,5 @@ def main(folder: str) -> None:
         c = back_up(db)
         restore(db, c)
         keep_backups(db, c, os.path.dirname(folder))
+        schedule_backups(db)
     db.close()

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from strandline.api.load import Loaded, LoadMode
     from strandline.api.progress import OperationInfo
     from strandline.api.result import Result
+    from strandline.api.schedules import Schedule, ScheduleInfo, ScheduleRun
     from strandline.api.status import Status
     from strandline.api.stream import Stream
     from strandline.api.table import Table
@@ -168,7 +169,7 @@ class Database:
             columns: CSV: the column names, in order.
             null: CSV: the unquoted text that means NULL.
         """
-        with self.guard():
+        with self._guard():
             from strandline.api.load import load_files
 
             return load_files(
@@ -211,7 +212,7 @@ class Database:
             format: the format; None: by the extension, else Parquet.
             overwrite: replace the target if an earlier export wrote it.
         """
-        with self.guard():
+        with self._guard():
             from strandline.api.export import export_rows
 
             return export_rows(
@@ -404,6 +405,99 @@ class Database:
 
             return [self.collection(path.name) for path in collections(conn)]
 
+    def create_schedule(
+        self,
+        name: str,
+        collection: str,
+        *,
+        full: str | None = None,
+        incremental: str | None = None,
+        verify: str | None = None,
+        drill: str | None = None,
+        level: str = "checksums",
+        sample: int | None = None,
+        timezone: str = "UTC",
+        missed: str = "run",
+        overlap: str = "wait",
+        retries: int = 3,
+        retry_seconds: float = 60,
+    ) -> Schedule:
+        """Create a schedule of a backup collection; a process that runs schedules starts what is due.
+
+        Args:
+            full: Cron line of full backups, such as ``0 2 * * 0``.
+            incremental: Cron line of incremental backups.
+            verify: Cron line of verifications of all backups at ``level``.
+            drill: Cron line of trial restores of the last backup.
+            sample: Percentage of the objects that a verification checks. None: those not verified before.
+            timezone: IANA name of the time zone of all lines.
+            missed: ``run`` once, or ``skip``, what became due while no process ran schedules.
+            overlap: ``wait`` for the end of the previous run, or ``skip``.
+            retries: How often a failed run is started again.
+            retry_seconds: Pause before the first retry; it doubles each time.
+        """
+        with self._guard():
+            from strandline.api.schedules import create_schedule
+
+            return create_schedule(
+                self,
+                name,
+                collection,
+                FULL=full,
+                INCREMENTAL=incremental,
+                VERIFY=verify,
+                DRILL=drill,
+                LEVEL=level,
+                SAMPLE=sample,
+                TIMEZONE=timezone,
+                MISSED=missed,
+                OVERLAP=overlap,
+                RETRIES=retries,
+                RETRY_SECONDS=retry_seconds,
+            )
+
+    def schedule(self, name: str) -> Schedule:
+        """Return a schedule by its name. That it exists is only checked when it is used."""
+        from strandline.api.schedules import Schedule
+
+        return Schedule(self, name)
+
+    def schedules(self) -> list[ScheduleInfo]:
+        """Return all schedules by name, with what is due next and the last run."""
+        with self._guard():
+            from strandline.api.schedules import list_schedules
+
+            return list_schedules(self)
+
+    def run_due(self) -> list[ScheduleRun]:
+        """Start what the schedules say is due now, in the background; return the runs that were started.
+
+        Several processes may call this at any time: each due time is used once.
+        """
+        with self._guard():
+            from strandline.api.schedules import named_runs, scheduler_of
+
+            self._operations.note_change()
+            return named_runs(self, scheduler_of(self, self._operations.loaded).tick())
+
+    def run_schedules(
+        self,
+        stop: threading.Event | None = None,
+        on_run: Callable[[ScheduleRun], None] = lambda run: None,
+        on_error: Callable[[StrandlineError], None] = lambda error: None,
+    ) -> None:
+        """Start what is due whenever it is due, until ``stop`` is set or the call is interrupted."""
+        from strandline.api.schedules import run_schedules, scheduler_of
+
+        self._operations.note_change()
+        run_schedules(
+            self,
+            scheduler_of(self, self._operations.loaded),
+            stop or threading.Event(),
+            on_run=on_run,
+            on_error=on_error,
+        )
+
     def attach(
         self,
         url: str | os.PathLike[str],
@@ -523,13 +617,10 @@ class Database:
                 problems.
         """
         with self._guard():
-            from strandline.backups.restore.dry_run import trial_request
             from strandline.backups.verify.verify import verify_backups
             from strandline.backups.verify.verify_request import VerifyRequest
 
-            def try_restore(collection: str, backup: str) -> None:
-                self._operations.run("try restore", trial_request(collection, backup, self._runtime.limits))
-
+            try_restore = self._operations.loaded.try_restore
             request = VerifyRequest.of(collection, at=at, level=level, sample=sample, again=again)
             report = verify_backups(self._runtime, request, try_restore)
             if not repair:

@@ -119,7 +119,7 @@ class _ExportedRows:
         """Add the metadata from which a load creates the same table."""
         if self._statement.table is None:
             return schema
-        table = describe_columns(self._db.runtime, self._statement.table)
+        table = describe_columns(self._db._runtime, self._statement.table)
         known = [column for column in table.columns if column.name in schema.names]
         told = {
             KEY: json.dumps(table.key),

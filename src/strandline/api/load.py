@@ -93,7 +93,7 @@ def load_files(
         header=header,
         columns=None if columns is None else tuple(columns),
         null=null,
-        settings=db.runtime.settings,
+        settings=db._runtime.settings,
     )
     return load(db, path, source, _MODES[mode], NewTable(key=key, types=types))
 

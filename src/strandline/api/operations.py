@@ -17,10 +17,11 @@ from strandline.backups.fold.merge import MergeIncrements
 from strandline.backups.repository.garbage import SweepRepository
 from strandline.backups.repository.repository_writer import Leases
 from strandline.backups.repository.upload import SendBackup
-from strandline.backups.restore.dry_run import TryRestore
+from strandline.backups.restore.dry_run import TryRestore, trial_request
 from strandline.backups.restore.restore import RestoreBackup
 from strandline.backups.retention.drop import DropBackups
 from strandline.backups.verify.repair import RepairBackups
+from strandline.backups.verify.verify_kind import VerifyBackups
 from strandline.cancellation import Interrupted, check
 from strandline.catalog.operations import OperationRow
 from strandline.errors import GOES_ON, StrandlineError, Unavailable
@@ -56,6 +57,7 @@ class Operations:
             DropBackups(runtime),
             RestoreBackup(runtime),
             TryRestore(runtime),
+            VerifyBackups(runtime, self.try_restore),
         ]
         transitions = Transitions(
             runtime.catalog,
@@ -68,6 +70,10 @@ class Operations:
         self.engine = Engine(transitions, workers=runtime.settings.workers)
         self._threads: list[threading.Thread] = []
 
+    def try_restore(self, collection: str, backup: str) -> None:
+        """Restore a backup into a hidden path, compare it, and roll back; raise the error of a problem."""
+        self.engine.execute(TryRestore.name, trial_request(collection, backup, self._runtime.limits))
+
     def start(self, kind: str, request: Record) -> str:
         """Plan an operation and run it in a background thread; return its id."""
         operation_id = self.engine.begin(kind, request)
@@ -77,12 +83,16 @@ class Operations:
             with contextlib.suppress(StrandlineError):
                 self.engine.refuse(operation_id, cancelled_error(operation_id))
             raise
+        self.launch(operation_id)
+        return operation_id
+
+    def launch(self, operation_id: str) -> None:
+        """Run a started operation in a background thread."""
         thread = threading.Thread(
             target=self._run, args=(operation_id,), name=f"strandline-{operation_id}", daemon=True
         )
         self._threads = [t for t in self._threads if t.is_alive()] + [thread]
         thread.start()
-        return operation_id
 
     def _run(self, operation_id: str) -> None:
         try:

@@ -54,4 +54,4 @@ class StagedWrite:
             before(tx, view)
             tx.write_staged(view, self.staging.mode, schema, staged)
 
-        return db.transact(run, [] if self.new else [Named(self.path, writes=True)])[0]
+        return db._transactions.change(run, [] if self.new else [Named(self.path, writes=True)])[0]

@@ -11,16 +11,21 @@ from dataclasses import dataclass, fields
 from itertools import chain, count
 from typing import Literal, TypeAlias
 
+from sqlalchemy import Connection
+
 from strandline import names, records
 from strandline.backups.collection import CLUSTER, CollectionRecord
 from strandline.backups.health import Standing, Unprotected, find_unprotected, standings
 from strandline.backups.record import BackupHead
 from strandline.backups.verify.verification_history import LEVELS
-from strandline.catalog import monitoring, owners
+from strandline.catalog import monitoring, owners, schedules
 from strandline.catalog.monitoring import Failed, Lag, Unfinished
 from strandline.catalog.operations import Failure
+from strandline.catalog.schedules import FAILED, RunRow
 from strandline.errors import InvalidArgument
 from strandline.runtime import Runtime
+from strandline.schedules.schedule import Due
+from strandline.schedules.scheduler import find_overdue
 from strandline.sql.constants import constant
 from strandline.sql.tokens import word
 
@@ -141,7 +146,10 @@ class StreamStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:
-    """A problem that needs attention. ``about`` is a collection, an operation, a stream, or ``tables``."""
+    """A problem that needs attention.
+
+    ``about`` is a collection, an operation, a stream, a schedule, or ``tables``.
+    """
 
     level: Grade
     about: str
@@ -183,6 +191,7 @@ def look(runtime: Runtime, thresholds: Thresholds) -> Status:
         found = list(standings(conn))
         unfinished, orphans = monitoring.list_unfinished(conn), set(owners.orphans(conn, now))
         failed = monitoring.failed_operations(conn)
+        overdue, last_runs = find_overdue(conn, now), _last_runs(conn)
         lags = sorted(monitoring.lags(conn).values(), key=lambda lag: lag.stream)
         left_out = find_unprotected(
             conn, [standing.collection for standing in found], runtime.settings.scratch_tables
@@ -201,6 +210,8 @@ def look(runtime: Runtime, thresholds: Thresholds) -> Status:
         *(a for operation in unfinished for a in _of_operation(operation, orphans, thresholds, now)),
         *(_of_failure(each) for each in failed if each.collection in there and not _brings_home(each)),
         *(a for lag in lags for a in _of_stream(lag, thresholds, now)),
+        *(_of_overdue(name, due, now) for name, due in overdue),
+        *(_of_run(name, run) for name, run in last_runs if run.state == FAILED and run.retry_at is None),
     ]
     attention.sort(key=lambda a: -GRADES.index(a.level))
     return Status(
@@ -478,6 +489,29 @@ def _of_stream(lag: Lag, thresholds: Thresholds, now: float) -> Iterator[Attenti
             message=f"its reader is {lag.steps} steps and {hours(age)} behind",
             hint="Check that the reader runs, or drop it: ALTER TABLE ... DROP CHANGEFEED.",
         )
+
+
+def _last_runs(conn: Connection) -> list[tuple[str, RunRow]]:
+    names_of = {row.id: row.name for row in schedules.list_schedules(conn)}
+    return [(names_of[run.schedule_id], run) for run in schedules.list_last_runs(conn)]
+
+
+def _of_overdue(name: str, due: Due, now: float) -> Attention:
+    return Attention(
+        level="critical",
+        about=name,
+        message=f"its {due.task} run was due {hours(now - due.time)} ago and was not started",
+        hint="Start a process that runs the schedules: strandline schedules run.",
+    )
+
+
+def _of_run(name: str, run: RunRow) -> Attention:
+    return Attention(
+        level="warning",
+        about=name,
+        message=f"its last {run.task} run has failed: {run.note}",
+        hint=f"See its runs: strandline schedules runs {shlex.quote(name)}.",
+    )
 
 
 def hours(seconds: float) -> str:

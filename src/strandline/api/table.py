@@ -135,7 +135,7 @@ class Table:
         """
         if limit is not None:
             check_limit(limit)
-        with self._database.guard(), self._database.runtime.catalog.read() as conn:
+        with self._database._guard(), self._database._runtime.catalog.read() as conn:
             return table_history(conn, self.path, limit)
 
     def _write(self, mode: Mode, data: Any) -> int | None:

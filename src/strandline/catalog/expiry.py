@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, delete, exists, func, select, update
 
-from strandline.catalog import garbage_collection, operations, sqltables
+from strandline.catalog import garbage_collection, operations, schedules, sqltables
 from strandline.catalog.transactions import Writer
 from strandline.catalog.warehouse_settings import WarehouseSettings
 
@@ -42,6 +42,11 @@ def forget_operations(tx: Writer, kept: WarehouseSettings, most: int) -> int:
     old = operations.find_ended_before(tx.conn, tx.now - kept.operation_history_seconds, most)
     operations.forget(tx, *old)
     return len(old)
+
+
+def forget_runs(tx: Writer, kept: WarehouseSettings, most: int) -> int:
+    """Delete at most ``most`` runs of schedules that are older than operations are kept; return how many."""
+    return schedules.forget_runs(tx, tx.now - kept.operation_history_seconds, most)
 
 
 def forget_descriptions(tx: Writer, kept: WarehouseSettings, most: int) -> int:

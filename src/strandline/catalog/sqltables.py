@@ -250,6 +250,37 @@ operations = Table(
     sqlite_autoincrement=True,
 )
 
+# ``since``: runs that were due earlier do not count. A new or resumed schedule starts at its own time.
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("body", Text, nullable=False),
+    Column("paused", Boolean, nullable=False),
+    Column("since", Float, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+# One row for each due time, whichever process finds it. ``work`` is what may not run twice at once (backup,
+# verification or drill), ``task`` what was due. ``retry_at``: when a failed run is started again.
+schedule_runs = Table(
+    "schedule_runs",
+    metadata,
+    Column("schedule_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("work", Text, primary_key=True),
+    Column("due", Float, primary_key=True),
+    Column("task", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    Column("operation_id", Text, nullable=True),
+    Column("began", Float, nullable=True),
+    Column("ended", Float, nullable=True),
+    Column("retry_at", Float, nullable=True),
+    Column("note", Text, nullable=True),
+    Index("schedule_runs_by_state", "state"),
+)
+
 # The columns after ``body`` are for display. ``began``, ``process``: the present work, or the last one, which
 # took ``seconds``.
 parts = Table(

@@ -71,6 +71,7 @@ COMMANDS = (
     "bin",
     "undrop",
     "prune",
+    "schedules",
     "rotate-key",
     "operations",
     "check",

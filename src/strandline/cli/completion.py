@@ -53,6 +53,11 @@ def backups(context: typer.Context, incomplete: str) -> list[str]:
     return [name for name in _ask(context, find) if name.startswith(incomplete)]
 
 
+def schedules(context: typer.Context, incomplete: str) -> list[str]:
+    found = _ask(context, lambda db: (each.name for each in db.schedules()))
+    return [name for name in found if name.startswith(incomplete)]
+
+
 def operations(context: typer.Context, incomplete: str) -> list[str]:
     return [
         name

@@ -243,14 +243,18 @@ class Engine:
         self.resume()
         return self.start(kind, request)
 
-    def start(self, kind: str, request: Record) -> str:
+    def start(
+        self, kind: str, request: Record, first: Callable[[Writer, str], None] = lambda tx, operation_id: None
+    ) -> str:
         """Plan an operation and store it, in one transaction; return its id.
 
-        A refused request leaves nothing behind.
+        A refused request leaves nothing behind. ``first`` is called in the same transaction before anything
+        is planned; it may raise.
         """
         session_id, operation_id, is_decided = self.lease.ensure(), self.new_id(), False
         try:
             with pause_gc(), self.catalog.write() as tx:
+                first(tx, operation_id)
                 parts = self._add(tx, operation_id, kind, request, session_id)
                 is_decided = True
         except Exception as error:

@@ -31,6 +31,12 @@ from strandline.sql.keywords import OTHER_OBJECTS
 from strandline.sql.merge import read_merge
 from strandline.sql.query import query_of
 from strandline.sql.retention import read_drop_backup, read_pin, read_prune
+from strandline.sql.schedules import (
+    read_alter_schedule,
+    read_create_schedule,
+    read_drop_schedule,
+    read_pause_schedule,
+)
 from strandline.sql.statements import (
     Begin,
     Commit,
@@ -50,6 +56,8 @@ from strandline.sql.statements import (
     ShowCreateTable,
     ShowOperation,
     ShowOperations,
+    ShowScheduleRuns,
+    ShowSchedules,
     ShowTables,
     ShowVersions,
     ShowWarehouse,
@@ -70,7 +78,8 @@ __all__ = ["parse"]
 _SHOW_FORM = (
     "SHOW TABLES [IN directory] | SHOW CREATE TABLE table | SHOW BACKUP COLLECTIONS | SHOW CREATE BACKUP "
     "COLLECTION collection | SHOW BACKUPS IN collection | SHOW BIN | SHOW OPERATIONS | "
-    "SHOW OPERATION 'id' [ALL] | SHOW VERSIONS OF path | SHOW WAREHOUSE"
+    "SHOW OPERATION 'id' [ALL] | SHOW SCHEDULES | SHOW SCHEDULE RUNS OF schedule | SHOW VERSIONS OF path | "
+    "SHOW WAREHOUSE"
 )
 _DESCRIBE_FORM = "DESCRIBE [TABLE] table | DESCRIBE HISTORY table [LIMIT n]"
 _TRANSACTION_FORM = "BEGIN [TRANSACTION] | COMMIT | ROLLBACK"
@@ -182,13 +191,18 @@ def _read_show(cursor: TokenCursor) -> Statement:
         statement = ShowOperations()
     elif cursor.accept("OPERATION"):
         statement = ShowOperation(cursor.string("the id of an operation"), cursor.accept("ALL"))
+    elif cursor.accept("SCHEDULES"):
+        statement = ShowSchedules()
+    elif cursor.accept("SCHEDULE"):
+        cursor.expect("RUNS", "OF")
+        statement = ShowScheduleRuns(cursor.name("the name of a schedule"))
     elif cursor.accept("VERSIONS"):
         cursor.expect("OF")
         statement = ShowVersions(cursor.path("a path"))
     else:
         raise cursor.fault(
             "expected TABLES, CREATE TABLE, CREATE BACKUP COLLECTION, BACKUP COLLECTIONS, BACKUPS, BIN, "
-            "OPERATIONS, OPERATION, VERSIONS or WAREHOUSE"
+            "OPERATIONS, OPERATION, SCHEDULES, SCHEDULE RUNS, VERSIONS or WAREHOUSE"
         )
     cursor.expect_end()
     return statement
@@ -266,6 +280,11 @@ _READERS: dict[str, Callable[[TokenCursor], Statement]] = {
     "CREATE BACKUP": read_create_collection,
     "ALTER BACKUP": read_alter_collection,
     "ALTER WAREHOUSE": read_alter_warehouse,
+    "CREATE SCHEDULE": read_create_schedule,
+    "ALTER SCHEDULE": read_alter_schedule,
+    "DROP SCHEDULE": read_drop_schedule,
+    "PAUSE": read_pause_schedule,
+    "RESUME": read_pause_schedule,
     "DROP BACKUP": read_drop_backup,
     "UNDROP TABLE": read_undrop_table,
     "UNDROP": read_undrop_collection,
@@ -311,7 +330,8 @@ _ELSEWHERE = {
         "See the SQL reference for the statements there are.",
     ),
     **dict.fromkeys(
-        ("CREATE", "ALTER", "DROP"), "Only TABLE and BACKUP COLLECTION can be created, altered and dropped."
+        ("CREATE", "ALTER", "DROP"),
+        "Only TABLE, BACKUP COLLECTION and SCHEDULE can be created, altered and dropped.",
     ),
 }
 
@@ -332,7 +352,7 @@ def _refusal(cursor: TokenCursor) -> SyntaxFault | Unsupported:
         if second.key in OTHER_OBJECTS:
             return cursor.unsupported(f"{first.key} {second.key}", _ELSEWHERE[first.key])
         cursor.take()
-        return cursor.fault("expected TABLE or BACKUP COLLECTION", _ELSEWHERE[first.key])
+        return cursor.fault("expected TABLE, BACKUP COLLECTION or SCHEDULE", _ELSEWHERE[first.key])
     if first.key in _ELSEWHERE:
         return cursor.unsupported(first.key, _ELSEWHERE[first.key])
     starts = sorted({key.split()[0] for key in _READERS} - {"("})

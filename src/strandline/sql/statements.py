@@ -28,6 +28,7 @@ __all__ = [
     "AlterAction",
     "AlterBackupCollection",
     "AlterChangefeed",
+    "AlterSchedule",
     "AlterTable",
     "AlterWarehouse",
     "Backup",
@@ -38,6 +39,7 @@ __all__ = [
     "ColumnDef",
     "Commit",
     "CreateBackupCollection",
+    "CreateSchedule",
     "CreateTable",
     "Delete",
     "DeleteOn",
@@ -48,6 +50,7 @@ __all__ = [
     "DropChangefeed",
     "DropColumn",
     "DropIndex",
+    "DropSchedule",
     "DropTable",
     "Explain",
     "ExplainStatement",
@@ -56,6 +59,7 @@ __all__ = [
     "Maintain",
     "Merge",
     "MergeAction",
+    "PauseSchedule",
     "PinBackup",
     "Prune",
     "RemoveTable",
@@ -77,6 +81,8 @@ __all__ = [
     "ShowCreateTable",
     "ShowOperation",
     "ShowOperations",
+    "ShowScheduleRuns",
+    "ShowSchedules",
     "ShowTables",
     "ShowVersions",
     "ShowWarehouse",
@@ -481,6 +487,48 @@ class UndropBackupCollection(Statement):
 
     name: str
     as_name: str | None = None
+
+
+@dataclass(frozen=True)
+class CreateSchedule(Statement):
+    """Create a schedule of a collection; ``settings`` has the cron lines, too."""
+
+    name: str
+    collection: str
+    settings: tuple[Setting, ...]
+    if_not_exists: bool = False
+
+
+@dataclass(frozen=True)
+class AlterSchedule(Statement):
+    name: str
+    actions: tuple[SetSettings | ResetSettings, ...]
+
+
+@dataclass(frozen=True)
+class DropSchedule(Statement):
+    name: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class PauseSchedule(Statement):
+    """PAUSE or RESUME a schedule."""
+
+    name: str
+    paused: bool
+
+
+@dataclass(frozen=True)
+class ShowSchedules(Statement):
+    """Show all schedules with their next and last runs."""
+
+
+@dataclass(frozen=True)
+class ShowScheduleRuns(Statement):
+    """Show the runs of a schedule, the latest first."""
+
+    name: str
 
 
 @dataclass(frozen=True)

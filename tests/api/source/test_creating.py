@@ -25,7 +25,7 @@ def batch(**columns: Any) -> pa.RecordBatch:
 
 
 def left(db: Database) -> list[str]:
-    return list(db.runtime.files.names("staged"))
+    return list(db._runtime.files.names("staged"))
 
 
 def test_the_table_its_rows_and_its_indexes_are_one_commit(db: Database) -> None:
@@ -109,7 +109,7 @@ def test_reading_takes_no_key(db: Database) -> None:
 
 def test_spark_creates_tables(connect: Callable[..., Database], spark: SparkSession) -> None:
     db = connect(spark=spark)
-    strandline.register(spark, db.runtime.files.location, namespace="creating")
+    strandline.register(spark, db._runtime.files.location, namespace="creating")
     frame = spark.range(0, 300, 1, 3).selectExpr("id AS k", "concat('v', id % 7) AS v")
     wanted = frame.write.format("strandline").option("key", "k")
     wanted.option("index.by_v", "v").mode("append").save("/new")
@@ -122,6 +122,6 @@ def test_spark_creates_tables(connect: Callable[..., Database], spark: SparkSess
     frame.write.format("strandline").option("key", "k").option("table", "/saved").saveAsTable(
         "creating.saved"
     )
-    strandline.register(spark, db.runtime.files.location, namespace="creating")
+    strandline.register(spark, db._runtime.files.location, namespace="creating")
     assert spark.table("creating.saved").count() == 300
     assert [entry.name for entry in db.ls()] == ["new", "saved"]

@@ -259,7 +259,7 @@ def test_spark_limits_batches_and_goes_on_after_a_restart(
     db = connect(spark=spark, settings=ARROW)
     db.sql("CREATE TABLE t (k Int64 NOT NULL, v Utf8, PRIMARY KEY (k))")
     db.sql("ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'NEW_IMAGE', FORMAT = 'JSON')")
-    place = {"warehouse": db.runtime.files.location}
+    place = {"warehouse": db._runtime.files.location}
 
     def start(options: dict[str, str], **trigger: Any) -> Any:
         frame = spark.readStream.format("strandline").options(**place, **options).load()

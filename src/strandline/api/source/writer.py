@@ -72,7 +72,7 @@ class Job:
         place: Place, path: str, mode: Mode, given: StructType, wanted: NewTableOptions, *, first: bool
     ) -> Job:
         """Plan a write. ``first``: create a missing table before the rows are written."""
-        with open_warehouse(place) as db, db.guard():
+        with open_warehouse(place) as db, db._guard():
             new = _define_if_missing(db, path, given, wanted)
             if new is not None and first:
                 indexes = new.indexes
@@ -83,8 +83,8 @@ class Job:
                 table_id, schema = _plan(db, path, mode, given, wanted)
             else:
                 table_id, schema = 0, new.schema
-            folder = fresh_folder(db.runtime.clock.now())
-            staging = Staging(files=db.runtime.files.own, folder=folder, schema=schema, mode=mode)
+            folder = fresh_folder(db._runtime.clock.now())
+            staging = Staging(files=db._runtime.files.own, folder=folder, schema=schema, mode=mode)
             return Job(place=place, path=path, table_id=table_id, staging=staging, new=new)
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Message:
@@ -133,7 +133,7 @@ def _define_if_missing(
     db: Database, path: str, given: StructType, wanted: NewTableOptions
 ) -> TableDefinition | None:
     """Return the table to create; None if it exists."""
-    with db.runtime.catalog.read() as conn:
+    with db._runtime.catalog.read() as conn:
         if table_exists(conn, path):
             return None
     columns = [(field.name, type_of_spark(field.dataType.simpleString())) for field in given.fields]
@@ -147,7 +147,7 @@ def _plan(
     db: Database, path: str, mode: Mode, given: StructType, wanted: NewTableOptions
 ) -> tuple[int, TableSchema]:
     """Return the id of an existing table, and its columns that are written."""
-    view = Transaction(db.runtime, [Named(path, writes=True)]).writable(path)
+    view = Transaction(db._runtime, [Named(path, writes=True)]).writable(path)
     schema = view.info.schema
     if wanted.key is not None and wanted.key != schema.key:
         raise InvalidArgument(
