@@ -53,7 +53,7 @@ def large(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Iterator[Data
 @pytest.fixture(scope="module")
 def small(large: Database) -> Iterator[Database]:
     """A connection to that warehouse without Spark and with a usual budget."""
-    with open_at(Path(large.runtime.files.own.location), settings={"history_seconds": 1e9}) as db:
+    with open_at(Path(large._runtime.files.own.location), settings={"history_seconds": 1e9}) as db:
         yield db
 
 
@@ -117,11 +117,11 @@ def test_a_query_that_ran_on_spark_is_written_by_executors_in_its_order(
     large: Database, spread: list[int], tmp_path: Path
 ) -> None:
     query = "SELECT k % 1000 AS n, max(u) AS u, count(*) AS c FROM t GROUP BY k % 1000"
-    large.runtime.store.session.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
+    large._runtime.store.session.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
     try:
         large.sql(f"EXPORT ({query} ORDER BY n DESC) TO '{tmp_path / 'sums'}'")
     finally:
-        large.runtime.store.session.conf.unset("spark.sql.adaptive.coalescePartitions.enabled")
+        large._runtime.store.session.conf.unset("spark.sql.adaptive.coalescePartitions.enabled")
     (files,) = spread
     assert files > 1
     parts = [pq.read_table(file) for file in sorted((tmp_path / "sums").iterdir())]
@@ -149,7 +149,7 @@ def test_a_load_brings_back_the_very_rows(
 ) -> None:
     small.sql(EVERY_TYPE)
     small.sql(VALUES)
-    warehouse = Path(small.runtime.files.own.location)
+    warehouse = Path(small._runtime.files.own.location)
     with open_at(warehouse, spark=spark, settings={**LARGE, "scan_rows": 0}) as large:
         _round_trips(large, small, tmp_path)
     assert spread == [1, 5] * 4
@@ -203,7 +203,7 @@ def test_objects_of_an_export_are_named_by_its_manifest(
 ) -> None:
     bucket = s3.new_bucket()
     settings = {**LARGE, "storage_options": s3.settings().storage_options}
-    with open_at(Path(large.runtime.files.own.location), spark=spark, settings=settings) as db:
+    with open_at(Path(large._runtime.files.own.location), spark=spark, settings=settings) as db:
         for more in ("", ", OVERWRITE = 'true'"):
             db.sql(f"EXPORT t TO 's3://{bucket}/out' WITH (FORMAT = 'csv'{more})")
             assert len(s3.objects(bucket)) == spread[-1] + 1
@@ -216,7 +216,7 @@ def test_objects_of_an_export_are_named_by_its_manifest(
 def test_a_failed_task_leaves_nothing(large: Database, spread: list[int], tmp_path: Path, spark: Any) -> None:
     """A task finds damage after others have written their files."""
     (tmp_path / "out").mkdir()
-    copy = Path(shutil.copytree(large.runtime.files.own.location, tmp_path / "copy"))
+    copy = Path(shutil.copytree(large._runtime.files.own.location, tmp_path / "copy"))
     with open_at(copy, spark=spark, settings=LARGE) as db:
         damaged = next(part for part in db.files("/t").parts if part.file and part.rows > 900)
         Path(str(damaged.file)).write_bytes(b"damaged")

@@ -22,8 +22,8 @@ from strandline.catalog.connection import Catalog
 from strandline.catalog.engines import sqlite_url
 from strandline.catalog.transactions import current_step
 from strandline.catalog.write_queue import queue_of
-from tests.processes import finish, start
 from tests.catalogs import place_catalog
+from tests.processes import finish, start
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the queue needs locks of Linux")
 

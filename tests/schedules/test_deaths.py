@@ -9,16 +9,16 @@ import pytest
 from strandline import Database, Settings
 from strandline.api.schedules import scheduler_of
 from tests.backups.reading import CLUSTER
+from tests.catalogs import Death, ManualClock
 from tests.crash.mortal import Fate, bury, connect
 from tests.effort import EVERY
-from tests.catalogs import Death, ManualClock
 
 HOUR = 3600.0
 MAKE = f"CREATE TABLE t (k Int64, PRIMARY KEY (k)); CREATE BACKUP COLLECTION c (TABLE t) {CLUSTER}"
 
 
 def tick(db: Database) -> None:
-    found = scheduler_of(db, db._operations.engine)
+    found = scheduler_of(db, db._operations.loaded)
     found._launch = lambda operation_id: db._operations.engine.run(operation_id)
     found.tick()
 

@@ -38,7 +38,7 @@ def db(connect: Callable[..., Database], clock: ManualClock) -> Database:
 
 def scheduler(db: Database) -> BackupScheduler:
     """Return a scheduler that runs each operation to its end before it starts the next one."""
-    found = scheduler_of(db, db._operations.engine)
+    found = scheduler_of(db, db._operations.loaded)
     found._launch = lambda operation_id: db._operations.engine.run(operation_id)
     return found
 

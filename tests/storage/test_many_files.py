@@ -16,7 +16,7 @@ from strandline.storage import objects
 from strandline.storage.file_router import FileRouter
 from strandline.storage.files import FEW, THREADS, LocalFiles, MissingFile
 from strandline.storage.objects import REQUESTS, ObjectFiles
-from tests.tables.examples import QuickFiles
+from tests.quick_files import QuickFiles
 
 SECONDS = 120.0
 """A request that waits for others gives up after this time."""

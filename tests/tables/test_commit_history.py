@@ -13,8 +13,9 @@ from sqlalchemy import text
 
 import strandline
 from strandline import CommitEvent, Database
-from tests.tables.examples import ARROW, NoSpark, QuickFiles, refused
 from tests.catalogs import ManualClock
+from tests.quick_files import QuickFiles
+from tests.tables.examples import ARROW, NoSpark, refused
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ import strandline
 from strandline import Database, Settings
 from strandline.errors import Conflict, StrandlineError
 from tests.effort import FACTOR
-from tests.tables.examples import ARROW, SPARK, NoSpark, QuickFiles, assert_sound, read_with, refused, rows
+from tests.quick_files import QuickFiles
+from tests.tables.examples import ARROW, SPARK, NoSpark, assert_sound, read_with, refused, rows
 
 Row = dict[str, Any]
 CREATE = (

@@ -11,7 +11,8 @@ import pytest
 import strandline
 from strandline import Database
 from strandline.errors import PathNotFound, StrandlineError, SyntaxFault
-from tests.tables.examples import ARROW, QuickFiles, assert_sound, refused, rows
+from tests.quick_files import QuickFiles
+from tests.tables.examples import ARROW, assert_sound, refused, rows
 
 
 def test_without_a_session_a_dot_is_a_mistake(tmp_path: Path) -> None:

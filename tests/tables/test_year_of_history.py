@@ -16,9 +16,10 @@ import pytest
 import strandline
 from strandline import Settings
 from strandline.errors import StrandlineError
-from tests.effort import NIGHTS
-from tests.tables.examples import NoSpark, QuickFiles, assert_sound, tree
 from tests.catalogs import ManualClock
+from tests.effort import NIGHTS
+from tests.quick_files import QuickFiles
+from tests.tables.examples import NoSpark, assert_sound, tree
 
 DAY = 86400.0
 KEPT = 3 * DAY
