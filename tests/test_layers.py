@@ -52,10 +52,6 @@ of."""
 BUILT_ON = {
     ("storage/spark/scan.py", "strandline.storage.arrow.changes.fold"): "a small log travels inside the plan",
     ("storage/spark/compact.py", "strandline.storage.arrow.lookup.touched_keys"): "the keys of a small log",
-    (
-        "storage/spark/sort.py",
-        "strandline.storage.arrow.segment_files.describe",
-    ): "few bytes that a job wrote",
 }
 """Where one engine truly builds on the other, and for what."""
 

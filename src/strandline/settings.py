@@ -91,7 +91,10 @@ class Settings:
     compact_log_segments: int = 64
     """``maintain()`` compacts a table when its log has more segments than this."""
     target_file_bytes: int = 128 * 1024 * 1024
-    """Approximate size of a base file; a larger base is split into several files."""
+    """Approximate size of a file that a bulk write or a compaction makes; larger ones are split.
+
+    Compaction joins files below a quarter of it and splits those above four times of it.
+    """
     history_seconds: float | None = None
     """Time for which past steps stay readable by ``df(at=step)``; pins keep older ones.
 

@@ -12,7 +12,7 @@ from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Role, Segment, T
 from strandline.storage.digest import checksum_of
 from strandline.storage.files import Files
 from strandline.storage.keys import keys_of
-from strandline.storage.segment import describe_file
+from strandline.storage.segment import read_bounds
 from tests.storage.rowwise import table_of
 
 
@@ -66,3 +66,33 @@ def unsorted_segment(
     pq.write_table(stored, sink, row_group_size=group, write_page_checksum=True)
     files.write(name, bytes(sink.getvalue()))
     return describe_file(files, schema, name, role=role, fresh=fresh, stepped=stepped, after=after, upto=upto)
+
+
+def describe_file(
+    files: Files,
+    schema: TableSchema,
+    name: str,
+    *,
+    role: Role,
+    fresh: bool,
+    stepped: bool,
+    upto: int = PENDING,
+    after: int = 0,
+) -> Segment:
+    """Return the segment of a sorted Parquet file with the right columns."""
+    found = read_bounds(files, schema, name, role=role, fresh=fresh, stepped=stepped)
+    size, checksum = files.size(name), files.checksum(name)
+    return Segment(
+        id=0,
+        role=role,
+        fresh=fresh,
+        stepped=stepped,
+        after=after,
+        upto=upto,
+        rows=found.rows,
+        bytes=size,
+        file=name,
+        checksum=checksum,
+        min_key=found.min_key,
+        max_key=found.max_key,
+    )

@@ -17,11 +17,12 @@ from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, KeyRange, Segmen
 from strandline.storage import segment as segments
 from strandline.storage.digest import checksum_of
 from strandline.storage.files import LocalFiles
-from strandline.storage.segment import Inline, describe_file, footer_of, read_segment, write_segment
+from strandline.storage.segment import Inline, footer_of, read_segment, write_segment
 from strandline.storage.segment_cache import SegmentCache
 from strandline.types import parse_type
 from strandline.types.arrays import column_to_python, python_to_array
 from tests.quick_files import QuickFiles
+from tests.storage.damage import describe_file
 from tests.storage.examples import SCHEMAS, schema, values
 
 KV = schema("k Int64 NOT NULL", "v Utf8", key="k")

@@ -22,12 +22,10 @@ from strandline.storage.arrow.segment_files import ONE_BY_ONE
 from strandline.storage.file_router import FileRouter
 from strandline.storage.files import fault
 from strandline.storage.order import Finding
-from strandline.storage.segment import BATCH_ROWS
 from strandline.storage.segment_cache import SegmentCache
-from strandline.storage.segment_files import Copies, Form, copy_into, describe_segment_file
+from strandline.storage.segment_files import Copies, copy_into
 from strandline.storage.throttle import Throttle
 from tests.quick_files import QuickFiles
-from tests.storage.damage import unsorted_segment
 from tests.storage.examples import History, schema
 
 KV = schema("k Int64", "v Utf8", key="k")
@@ -168,24 +166,3 @@ def test_storage_that_does_not_answer_is_no_damage(tmp_path: Path, size: bool) -
     segments = three(QuickFiles(tmp_path))
     with pytest.raises(Unavailable):
         arrow.segment_files.damages(SegmentCache(Silent(tmp_path, size=size)), segments)
-
-
-@pytest.mark.parametrize(
-    ("keys", "repeats"), [([1, 2, 3, 4, 5], False), ([1, 1, 2], True), ([1, 2, 3, 3], True), ([], False)]
-)
-def test_a_repeated_key_is_found_if_it_matters(files: QuickFiles, keys: list[int], repeats: bool) -> None:
-    form = Form(schema=KV, role="log", stepped=False, after=0, upto=5)
-    made = unsorted_segment(files, KV, [(key, "v") for key in keys], "f.parquet", upto=5)
-    assert describe_segment_file(files, form, "f.parquet").segment == made
-    assert not describe_segment_file(files, form, "f.parquet").repeats
-    assert describe_segment_file(files, replace(form, once=True), "f.parquet").repeats == repeats
-
-
-def test_a_key_that_is_repeated_where_one_piece_ends_is_found(files: QuickFiles) -> None:
-    form = Form(schema=KV, role="log", stepped=False, after=0, upto=5, once=True)
-    for name, twice in (("a", BATCH_ROWS - 1), ("b", BATCH_ROWS)):
-        keys = [*range(twice + 1), *range(twice, BATCH_ROWS + 1)]
-        unsorted_segment(files, KV, [(key, None) for key in keys], name, upto=5, group=BATCH_ROWS)
-        assert describe_segment_file(files, form, name).repeats
-    unsorted_segment(files, KV, [(key, None) for key in range(BATCH_ROWS + 9)], "c", upto=5, group=BATCH_ROWS)
-    assert not describe_segment_file(files, form, "c").repeats

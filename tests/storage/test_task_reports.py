@@ -26,7 +26,6 @@ from strandline.storage.probe import answer_question, check_answers, write_quest
 from strandline.storage.task_reports import (
     TaskReport,
     check_reports,
-    check_rows,
     check_written,
     explain_damage,
     is_whole,
@@ -50,14 +49,6 @@ def segment(file: str | None, rows: int = 1, size: int = 3) -> Segment:
         id=0, role="base", after=0, upto=1, rows=rows, bytes=size, min_key=None, max_key=None, file=file,
         data=None, checksum="xxh3-128:0", fresh=True, stepped=False,
     )  # fmt: skip
-
-
-def test_rows(here: LocalFiles) -> None:
-    check_rows(here, 5, [segment("a", 2), segment("b", 3)])
-    check_rows(here, 0, [])
-    for reported, found in ((5, []), (5, [segment("a", 2)]), (0, [segment("a", 1)])):
-        with pytest.raises(Unavailable, match="executors do not write to the warehouse's folder"):
-            check_rows(here, reported, found)
 
 
 def test_written_files(here: LocalFiles, there: LocalFiles) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from strandline.model import Chain, Segment
 from strandline.settings import Settings
-from strandline.storage.compaction_result import is_good_size
+from strandline.storage.compaction_result import is_good_size, is_too_large
 
 __all__ = ["MEDIUM_ROWS", "MEDIUM_SEGMENTS", "keeps_base", "wants_compaction"]
 
@@ -20,6 +20,17 @@ MEDIUM_SEGMENTS = 16
 
 
 def wants_compaction(chain: Chain, settings: Settings) -> bool:
+    """Return True if readers must fold too many rows or open too many segments, or a file is too large.
+
+    Small base files are not counted: they may be all that a shard has.
+    """
+    target = settings.target_file_bytes
+    return _has_many_changes(chain, settings) or any(
+        is_too_large(s, target) for s in chain.segments if s.fresh
+    )
+
+
+def _has_many_changes(chain: Chain, settings: Settings) -> bool:
     """Return True if readers must fold too many rows or open too many segments.
 
     Large logs of new keys do not count: they are read like a base.
@@ -45,4 +56,4 @@ def keeps_base(base: Sequence[Segment], changes: Sequence[Segment], settings: Se
     is_fresh = all(s.fresh for s in changes)
     log = [replace(s, rows=rows, bytes=size, fresh=is_fresh) for s in changes[:1]]
     chain = Chain((*base, *log), max((s.upto for s in changes), default=0))
-    return sum(s.rows for s in base) > settings.bulk_rows and not wants_compaction(chain, settings)
+    return sum(s.rows for s in base) > settings.bulk_rows and not _has_many_changes(chain, settings)

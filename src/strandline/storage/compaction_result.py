@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strandline.model import Digest, Segment
+from strandline.storage.partition_plan import LEAST_FILE_BYTES
 
-__all__ = ["Compacted", "is_good_size"]
+__all__ = ["GOOD_SIZE", "Compacted", "is_good_size", "is_too_large"]
 
 GOOD_SIZE = 4
-"""A file of at least 1/GOOD_SIZE of the target size is left alone."""
+"""A file between 1/GOOD_SIZE and GOOD_SIZE times the target size is left alone."""
+DIVISIBLE_ROWS = 4096
+"""A file with fewer rows is not too large: they are few row groups, which are not divided."""
 
 
 @dataclass(frozen=True)
@@ -26,5 +29,11 @@ class Compacted:
 
 
 def is_good_size(segment: Segment, target_bytes: int) -> bool:
-    """Return True if a file is large enough to be left alone by compaction."""
-    return segment.bytes * GOOD_SIZE >= target_bytes
+    """Return True if compaction leaves a file alone: it need be neither joined with others nor split."""
+    return segment.bytes * GOOD_SIZE >= target_bytes and not is_too_large(segment, target_bytes)
+
+
+def is_too_large(segment: Segment, target_bytes: int) -> bool:
+    """Return True if compaction splits a file."""
+    most = GOOD_SIZE * max(target_bytes, LEAST_FILE_BYTES)
+    return segment.bytes > most and segment.rows > DIVISIBLE_ROWS

@@ -1,4 +1,4 @@
-"""Write Parquet files in memory, with encodings chosen from the first rows.
+"""Write Parquet files piece by piece, with encodings chosen from the first rows.
 
 Every column of a segment file has a field id, so that other programs can follow a renamed column.
 """
@@ -36,22 +36,47 @@ SOME_ROWS = 8192
 """Number of rows that are sampled to choose a column's encoding."""
 
 
+class _ParquetSink:
+    """A sink in memory whose content can be taken out piece by piece."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.waiting: list[bytes] = []
+
+    def write(self, data: bytes) -> int:
+        self.waiting.append(bytes(data))
+        self.size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class ParquetFile:
-    """A Parquet file in memory that rows are appended to.
+    """A Parquet file that rows are appended to. Its content is in memory until it is taken.
 
     Args:
         first: sample of the rows, under physical names.
         schema: the schema of the table.
         most: maximum number of rows per group.
+        group_bytes: approximate maximum size of a row group.
     """
 
-    def __init__(self, first: pa.Table, schema: TableSchema, most: int) -> None:
-        size = max(GROUP_BYTES, min(CHUNK_BYTES * first.num_columns, MANY_BYTES))
+    def __init__(
+        self, first: pa.Table, schema: TableSchema, most: int, group_bytes: int = MANY_BYTES
+    ) -> None:
+        size = min(group_bytes, max(GROUP_BYTES, min(CHUNK_BYTES * first.num_columns, MANY_BYTES)))
         fitting = size * first.num_rows // max(first.nbytes, 1)
         self.group_rows: int = min(max(fitting, 256), most)
-        self._sink = pa.BufferOutputStream()
+        self._sink = _ParquetSink()
         self._writer = pq.ParquetWriter(
-            self._sink,
+            pa.PythonFile(self._sink, "w"),
             _add_field_ids(schema, first.schema),
             compression="zstd",
             # Not for keys: they are distinct or sorted, so a dictionary saves nothing and costs decoding.
@@ -62,17 +87,23 @@ class ParquetFile:
     @property
     def size(self) -> int:
         """Approximate size so far, in bytes."""
-        return int(self._sink.tell())
+        return self._sink.size
 
     def write(self, rows: pa.Table) -> None:
         """Append rows. The last row group may be smaller than the others."""
         self._writer.write_table(rows, row_group_size=self.group_rows)
 
+    def take(self) -> bytes:
+        """Return the bytes that were written since the last call."""
+        found, self._sink.waiting = b"".join(self._sink.waiting), []
+        return found
+
     def closed(self, rows: pa.Table) -> bytes:
-        """Append the last rows and return the bytes of the file."""
-        self.write(rows)
+        """Append the last rows and return the bytes of the file that were not taken yet."""
+        if rows.num_rows:
+            self.write(rows)
         self._writer.close()
-        return bytes(self._sink.getvalue())
+        return self.take()
 
 
 def field_ids(schema: TableSchema) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Segments: write rows, read them back, and describe files that Spark wrote.
+"""Segments: write rows and read them back.
 
 A segment file is Parquet with the columns under their physical names; a small log segment is an Arrow stream
 in the catalog. Everything that is read is verified: a file of up to CHECKED_BYTES by its checksum, a larger
@@ -34,7 +34,6 @@ __all__ = [
     "Inline",
     "Sink",
     "columns_of",
-    "describe_file",
     "ends_of",
     "footer_of",
     "in_window",
@@ -142,36 +141,6 @@ def write_segment(
         min_key=lowest,
         max_key=highest,
         data=data if is_inline else None,
-    )
-
-
-def describe_file(
-    files: Files,
-    schema: TableSchema,
-    name: str,
-    *,
-    role: Role,
-    fresh: bool,
-    stepped: bool,
-    upto: int = PENDING,
-    after: int = 0,
-) -> Segment:
-    """Return the segment of a sorted Parquet file with the right columns."""
-    found = read_bounds(files, schema, name, role=role, fresh=fresh, stepped=stepped)
-    size, checksum = files.size(name), files.checksum(name)
-    return Segment(
-        id=0,
-        role=role,
-        fresh=fresh,
-        stepped=stepped,
-        after=after,
-        upto=upto,
-        rows=found.rows,
-        bytes=size,
-        file=name,
-        checksum=checksum,
-        min_key=found.min_key,
-        max_key=found.max_key,
     )
 
 

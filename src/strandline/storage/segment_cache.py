@@ -1,4 +1,4 @@
-"""Segment cache: the files of a warehouse, what this process keeps of them, and how much work it takes on."""
+"""Segment cache: the files of a warehouse, what this process keeps of them, and the sizes of its work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from strandline.errors import StrandlineError
 from strandline.lru import Cache
 from strandline.model import Key, Segment
 from strandline.settings import Settings
-from strandline.storage.budget import Budget
 from strandline.storage.files import Files
 from strandline.storage.footer import Footer
 
@@ -37,9 +36,9 @@ class SegmentCache:
     The cache never becomes stale, because segments are immutable.
     """
 
-    def __init__(self, files: Files, budget: Budget | None = None) -> None:
+    def __init__(self, files: Files, target_bytes: int = Settings().target_file_bytes) -> None:
         self.files = files
-        self.budget = Budget.for_statements(Settings()) if budget is None else budget
+        self.target_bytes = target_bytes
         self.footers: Cache[str, Footer] = Cache(256 << 20, attrgetter("cost"))
         self.whole: Cache[str, Whole] = Cache(256 << 20, attrgetter("cost"))
         self.folds: Cache[Hashable, tuple[pa.Table, pa.Table]] = Cache(

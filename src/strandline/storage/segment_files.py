@@ -12,30 +12,22 @@ from dataclasses import dataclass, replace
 from functools import partial
 from uuid import uuid4
 
-import pyarrow as pa
-
 from strandline.errors import Corrupted, Internal, StrandlineError
-from strandline.model import Role, Segment, TableSchema, is_elsewhere
+from strandline.model import Segment, TableSchema, is_elsewhere
 from strandline.storage.bounds import compare_bounds, compare_rows
 from strandline.storage.digest import checksum_of
 from strandline.storage.file_router import Destination, FileRouter, object_name
 from strandline.storage.files import Files, read_checked
-from strandline.storage.keys import neighbours
 from strandline.storage.order import Finding
-from strandline.storage.segment import describe_file, read_batches
 from strandline.storage.throttle import Throttle, ThrottledSource
 
 __all__ = [
     "Copies",
-    "Described",
-    "Form",
     "all_copied_into",
     "check_healed",
     "copy_into",
     "copy_segment",
     "damage",
-    "describe_segment_file",
-    "finish_file",
     "has_object",
     "loss",
     "remove_parts",
@@ -53,26 +45,6 @@ class Copies:
     segments: Sequence[Segment]
     name: str
     schema: TableSchema | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Form:
-    """Properties that all files of one write share. ``once``: detect repeated keys."""
-
-    schema: TableSchema
-    role: Role
-    stepped: bool
-    after: int
-    upto: int
-    once: bool = False
-
-
-@dataclass(frozen=True)
-class Described:
-    """The segment of a file, and whether a key occurs in it more than once (False if not checked)."""
-
-    segment: Segment
-    repeats: bool
 
 
 def copy_segment(
@@ -216,42 +188,3 @@ def damage(files: Files, segment: Segment, schema: TableSchema | None = None) ->
     if schema is not None and is_elsewhere(segment.file):
         return compare_bounds(files, schema, segment)
     return None
-
-
-def describe_segment_file(files: Files, form: Form, name: str) -> Described:
-    """Return the segment of a sorted Parquet file with the right columns.
-
-    The segment is marked as fresh (all its keys are new); the caller decides whether that is true.
-    """
-    segment = describe_file(
-        files,
-        form.schema,
-        name,
-        role=form.role,
-        fresh=True,
-        stepped=form.stepped,
-        after=form.after,
-        upto=form.upto,
-    )
-    return Described(segment, form.once and _repeats(files, form.schema, segment))
-
-
-def finish_file(files: Files, form: Form, name: str) -> Described:
-    """Make a file durable and describe it."""
-    files.seal([name])
-    return describe_segment_file(files, form, name)
-
-
-def _repeats(files: Files, schema: TableSchema, segment: Segment) -> bool:
-    """Return True if a key occurs more than once in a sorted file.
-
-    Reads only the keys; Spark could only tell with a window over all rows.
-    """
-    before: pa.Table | None = None
-    for keys in read_batches(files, schema, segment, schema.key):
-        if before is not None:
-            keys = pa.concat_tables([before, keys])
-        if neighbours(keys.columns)[1].any():
-            return True
-        before = keys.slice(keys.num_rows - 1)
-    return False

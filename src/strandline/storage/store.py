@@ -65,7 +65,7 @@ class Store:
     def __init__(self, files: Files, settings: Settings, spark: SparkSession | None = None) -> None:
         self.files = files if isinstance(files, FileRouter) else FileRouter(files, settings)
         self.settings = settings
-        self.cache = SegmentCache(self.files, Budget.for_statements(settings))
+        self.cache = SegmentCache(self.files, settings.target_file_bytes)
         self._inline = Inline(settings.inline_rows, settings.inline_bytes)
         self._spark = spark
         self.checks = Checks(self)
@@ -322,15 +322,17 @@ class Store:
 
         The rows are an Arrow table in the table's types, or a DataFrame; columns are matched by name.
         """
+        size = None
         if isinstance(rows, pa.Table):
             if self.writes_here(target.state, rows.num_rows, rows.nbytes):
                 return arrow.write.write(self.cache, target, mode, rows, self._inline)
+            size = rows.nbytes
             rows = self.spark.createDataFrame(rows)
         from strandline.storage import spark
 
         self._probe(rows.sparkSession)
         if not visible(target.state.chain):
-            return spark.load.load(self.cache, target, mode, rows)
+            return spark.load.load(self.cache, target, mode, rows, size)
         with spark.given.measured(self.cache, target, mode, rows) as given:
             if not given.rows:
                 return Outcome()
@@ -376,10 +378,7 @@ class Store:
             return arrow.entries.entries(self.cache, state, impl, name)
         from strandline.storage import spark
 
-        shards = len(state.schema.bounds) + 1
-        size = sum(s.bytes for s in state.chain.segments)
-        pieces = None if shards == 1 else max(shards, round(size / self.settings.target_file_bytes))
-        return spark.entries.entries(self.spark, self.cache, state, impl, name, pieces=pieces)
+        return spark.entries.entries(self.spark, self.cache, state, impl, name)
 
     def follow(
         self,
@@ -534,8 +533,7 @@ class Store:
             return arrow.compact.compact(self.cache, state, name, least=least)
         from strandline.storage import spark
 
-        target = self.settings.target_file_bytes
-        return spark.compact.compact(self.spark, self.cache, state, name, target, least=least)
+        return spark.compact.compact(self.spark, self.cache, state, name, least=least)
 
     def fold(self, state: State, name: str, *, among: int) -> Written:
         """Return all rows of a state as base segments under a fresh name, and their digest.
@@ -543,11 +541,15 @@ class Store:
         The state may be a part of a table. ``among``: the total number of bytes that the caller folds.
         """
         if self.streams(state, among, ordered=True):
-            return arrow.compact.fold(self.cache, state, name, most=self.settings.bulk_bytes)
+            return arrow.compact.fold(self.cache, state, name, most=self._file_bytes)
         from strandline.storage import spark
 
-        target = self.settings.target_file_bytes
-        return spark.compact.fold(self.spark, self.cache, state, name, target)
+        return spark.compact.fold(self.spark, self.cache, state, name)
+
+    @property
+    def _file_bytes(self) -> int:
+        """Size of a file that is kept in memory until it is whole."""
+        return min(self.settings.bulk_bytes, self.settings.target_file_bytes)
 
     def fold_into(
         self, target: Destination, state: State, name: str, throttle: Throttle, *, among: int
@@ -555,7 +557,7 @@ class Store:
         """Do the same as ``fold``, but write objects of a repository."""
         if self.streams(state, among, ordered=True):
             there = arrow.merge_logs.ObjectSink(self.files.at(target.root), target, throttle)
-            return arrow.compact.fold(self.cache, state, name, most=self.settings.bulk_bytes, into=there)
+            return arrow.compact.fold(self.cache, state, name, most=self._file_bytes, into=there)
         with self.decrypt_for_spark(state.chain.segments, name, throttle) as found:
             opened = replace(state, chain=replace(state.chain, segments=found))
             made = self.fold(opened, name, among=among)

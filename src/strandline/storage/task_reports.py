@@ -35,7 +35,6 @@ __all__ = [
     "blind_readers",
     "blind_writers",
     "check_reports",
-    "check_rows",
     "check_sizes",
     "check_written",
     "explain_damage",
@@ -61,14 +60,6 @@ DATA_SOURCE_HINT = (
     "finds damage, restore the table from a backup."
 )
 OBJECT_STORE_HINT = "Give the Spark session the endpoint and the bucket that this process uses."
-
-
-def check_rows(files: Files, reported: int, segments: Sequence[Segment]) -> None:
-    """Fail a job if its files do not have as many rows as its tasks report."""
-    rows = sum(s.rows for s in segments)
-    if rows != reported:
-        said = f"rows in the reports of tasks: {reported}, rows in its {len(segments)} new files: {rows}"
-        raise blind_writers(files, said)
 
 
 def check_written(files: Files, segments: Sequence[Segment], place: str = WAREHOUSE) -> None:

@@ -38,10 +38,11 @@ from strandline.storage.arrow.row_filter import without
 from strandline.storage.arrow.scan import scan
 from strandline.storage.digest import digest_of, row_hashes, to_signed
 from strandline.storage.keys import keys_of
-from strandline.storage.segment import Inline, describe_file, read_segment, write_segment
+from strandline.storage.segment import Inline, read_segment, write_segment
 from strandline.storage.segment_cache import SegmentCache
 from strandline.types.arrays import column_to_python
 from tests.quick_files import QuickFiles
+from tests.storage.damage import describe_file
 from tests.storage.examples import History, histories, schema, values
 from tests.storage.rowwise import apply_write, is_fresh, log_table
 

@@ -77,7 +77,7 @@ def test_files_are_of_about_one_size_and_their_groups_are_full(history: History)
     groups = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
     assert groups == [8192, 8192, 8192, 30_000 - 3 * 8192]
     made = fold(history.cache, state, "made", most=1)
-    assert [s.rows for s in made.segments] == [30_000], "a piece is not divided"
+    assert {s.rows for s in made.segments[:-1]} <= set(range(900, 2200)), "one group or two"
     assert made.delta == history.digests[-1]
 
 

@@ -26,7 +26,6 @@ from strandline.model import (
     TableSchema,
     visible,
 )
-from strandline.storage.budget import Budget
 from strandline.storage.files import LocalFiles
 from strandline.storage.rows import Mode, Outcome, Target
 from strandline.storage.segment import Inline, write_segment
@@ -251,23 +250,12 @@ def log_of(df: DataFrame, schema: TableSchema) -> list[Row]:
     return plain(df, schema, [*schema.names, OP, WAS_HI, WAS_LO, *([STEP] if STEP in df.columns else [])])
 
 
-def write_on_spark(
-    target: Target, cache: SegmentCache, mode: Mode, rows: DataFrame, *, here: bool = True
-) -> Outcome:
-    """Write on Spark without bringing rows into this process, even if there are few.
-
-    ``here``: describe the files in this process, otherwise by executors, in another job.
-    """
-    cache = cache if here else by_executors(cache)
+def write_on_spark(target: Target, cache: SegmentCache, mode: Mode, rows: DataFrame) -> Outcome:
+    """Write on Spark without bringing rows into this process, even if there are few."""
     if not visible(target.state.chain):
         return load(cache, target, mode, rows)
     with measured(cache, target, mode, rows) as given:
         return write(given) if given.rows else Outcome()
-
-
-def by_executors(cache: SegmentCache) -> SegmentCache:
-    """Return a cache of the same files for which executors describe all files."""
-    return SegmentCache(cache.files, Budget(-1, 0))
 
 
 def frame(spark: SparkSession, schema: TableSchema, columns: Sequence[str], rows: Sequence[Row]) -> DataFrame:

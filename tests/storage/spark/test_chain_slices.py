@@ -13,19 +13,19 @@ from pyspark.sql import functions as F
 from strandline.model import OP, STEP, WAS_HI, WAS_LO, Chain, Digest, Segment, TableSchema, order
 from strandline.storage.arrow.changes import write_slice as write_slice_here
 from strandline.storage.chain_slices import Slice, Window
+from strandline.storage.partition_plan import plan_partitions
 from strandline.storage.segment import Inline, read_segment
-from strandline.storage.spark.changes import shard_number, write_slice
-from strandline.storage.spark.columns import col
+from strandline.storage.spark.changes import write_slice
 from strandline.storage.spark.sort import write_sorted
 from strandline.types.arrays import column_to_python
-from tests.storage.spark.tables import ALL_TYPES, SMALL, Table, by_executors, comparable, frame, random_table
+from tests.storage.spark.tables import ALL_TYPES, SMALL, Table, comparable, random_table
 from tests.values import shard_of
 
 
 def written(spark: SparkSession, table: Table, window: Window, name: str) -> tuple[Slice, Slice]:
     """Return the slice written in process and the one written by Spark."""
     here = write_slice_here(table.cache, table.schema, window, f"{name}-here", Inline(2_000, 1 << 18))
-    there = write_slice(spark, by_executors(table.cache), table.schema, window, f"{name}-there")
+    there = write_slice(spark, table.cache, table.schema, window, f"{name}-there")
     return here, there
 
 
@@ -100,7 +100,6 @@ def test_a_key_changed_many_times_and_nothing_but_deletes(spark: SparkSession, t
 def test_files_of_many_row_groups_end_at_shard_boundaries_and_are_sorted(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """If Spark does not see the order, it sorts by folder, which destroys the key order in large files."""
     schema = replace(SMALL, bounds=tuple((i,) for i in (7, 50_000, 50_001, 120_000)))
     table = Table.new(tmp_path, schema)
     rows = spark.range(0, 150_000).select(
@@ -113,8 +112,10 @@ def test_files_of_many_row_groups_end_at_shard_boundaries_and_are_sorted(
     log = rows.orderBy(F.hash("k")).withColumns(
         {OP: F.lit("U"), WAS_HI: nothing, WAS_LO: nothing, STEP: F.lit(1).cast("bigint")}
     )
-    cut = shard_number(schema)
-    made = write_sorted(log, table.cache, schema, "big", role="log", stepped=True, after=0, upto=1, cut=cut)
+    plan = plan_partitions(None, 1 << 20)
+    made = write_sorted(
+        log, table.files, schema, "big", plan, role="log", stepped=True, after=0, upto=1, cut=True
+    )
     segments, delta = made.segments, made.delta
     assert delta.rows == 150_000 == sum(s.rows for s in segments)
     ranges = sorted((s.min_key[0], s.max_key[0]) for s in segments if s.min_key and s.max_key)
@@ -125,17 +126,6 @@ def test_files_of_many_row_groups_end_at_shard_boundaries_and_are_sorted(
         keys = pq.read_table(table.files.path(segment.file or ""))["k"].to_pylist()
         assert keys == list(range(keys[0], keys[-1] + 1))
     assert {shard_of(schema, s.min_key or ()) for s in segments} == {0, 1, 2, 3, 4}
-
-
-def test_the_number_of_a_shard(spark: SparkSession) -> None:
-    schema = sharded(ALL_TYPES)
-    keys = [(part, i) for part in ("a", "b", "c", "é") for i in (None, -1, 0, 9, 10, 29, 30, 31)]
-    df = frame(spark, schema, ["part", "id"], keys).select(
-        col("part"), col("id"), shard_number(schema).alias("shard")
-    )
-    assert {(row.part, row.id): row.shard for row in df.collect()} == {
-        key: shard_of(schema, key) for key in keys
-    }
 
 
 def test_hundreds_of_shards_in_one_job(spark: SparkSession, tmp_path: Path) -> None:

@@ -18,14 +18,15 @@ from strandline.storage.spark import rows as reading
 from strandline.storage.spark.compact import compact
 from strandline.storage.spark.digest import digests
 from strandline.storage.spark.scan import scan
-from tests.storage.spark.tables import ALL_TYPES, SMALL, Table, by_executors, in_order, plain, random_table
+from tests.storage.spark.tables import ALL_TYPES, SMALL, Table, in_order, plain, random_table
 
 HUGE = 1 << 40
 
 
 def compacted(spark: SparkSession, table: Table, target: int) -> tuple[list[Segment], list[Segment], Chain]:
     table.segments = tuple(replace(s, id=i) for i, s in enumerate(table.segments, 1))
-    made = compact(spark, table.cache, State(table.schema, table.chain), table.fresh_name(), target)
+    cache = SegmentCache(table.files, target)
+    made = compact(spark, cache, State(table.schema, table.chain), table.fresh_name())
     assert made.digest in (None, table.digest)
     kept = [s for s in table.segments if s not in made.old]
     assert all((s.role, s.fresh, s.stepped, s.upto) == ("base", True, True, table.step) for s in made.new)
@@ -101,7 +102,9 @@ def test_what_is_kept_is_not_read(spark: SparkSession, tmp_path: Path) -> None:
     table.write("UPSERT", [(11, "again", 1, None), (10, "xx", 2, None)])
     for segment in table.segments[1:5]:
         Path(table.files.path(str(segment.file))).unlink()
-    made = compact(spark, table.cache, State(SMALL, table.chain), "new", table.segments[0].bytes)
+    made = compact(
+        spark, SegmentCache(table.files, table.segments[0].bytes), State(SMALL, table.chain), "new"
+    )
     assert set(made.old) == {table.segments[0], *table.segments[5:]}
     assert made.digest is None
     rows_there = {key: row for key, row in table.rows.items() if key < (500,)}
@@ -117,7 +120,7 @@ def test_a_log_that_does_not_fit_its_base_is_found(spark: SparkSession, tmp_path
     first, *others, log = table.segments
     doubled = replace(log, id=9, after=log.upto, upto=log.upto + 1)
     chain = Chain((first, *others, log, doubled), log.upto + 1)
-    made = compact(spark, table.cache, State(SMALL, chain), "new", first.bytes)
+    made = compact(spark, SegmentCache(table.files, first.bytes), State(SMALL, chain), "new")
     assert made.digest == table.digest, "all is read, because the log has replaced the row twice"
 
 
@@ -148,5 +151,5 @@ def test_a_failure_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
     damage(Path(table.files.path(str(table.segments[0].file))), "x")
     before = list(table.files.names())
     with pytest.raises(Corrupted, match="Spark cannot read the file"):
-        compact(spark, by_executors(table.cache), State(table.schema, table.chain), "x", HUGE)
+        compact(spark, table.cache, State(table.schema, table.chain), "x")
     assert list(table.files.names()) == before

@@ -23,8 +23,8 @@ from strandline.storage import arrow
 from strandline.storage.file_router import FileRouter
 from strandline.storage.files import LocalFiles, Source
 from strandline.storage.segment_cache import SegmentCache
-from strandline.storage.segment_files import Copies, Form
-from strandline.storage.spark.segment_files import copy, damages, describe, losses
+from strandline.storage.segment_files import Copies
+from strandline.storage.spark.segment_files import copy, damages, losses
 from strandline.storage.spark.tasks import FEW, on_executors
 from strandline.storage.throttle import Throttle
 from tests.processes import environment, finish, start_python
@@ -140,14 +140,6 @@ def test_losses_are_found_elsewhere(spark: SparkSession, table: Table) -> None:
     found = losses(spark, files, segments)
     assert [f and f.kind for f in found] == ["corrupt_file", None, "missing_file"]
     assert found == arrow.segment_files.losses(files, segments)
-
-
-@pytest.mark.parametrize("once", [False, True])
-def test_files_are_described_elsewhere(spark: SparkSession, table: Table, once: bool) -> None:
-    cache = SegmentCache(Elsewhere(Path(table.files.root)))
-    names = [s.file for s in table.segments if s.file]
-    form = Form(schema=SMALL, role="log", stepped=False, after=0, upto=7, once=once)
-    assert describe(spark, cache, form, names) == arrow.segment_files.describe(table.cache, form, names)
 
 
 def test_what_executors_load_is_light() -> None:

@@ -13,11 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from strandline.errors import Unavailable
+from strandline.storage.partition_plan import plan_partitions
 from strandline.storage.spark import session as module
-from strandline.storage.spark.session import NEEDED, get_session, settings
+from strandline.storage.spark.session import NEEDED, get_session, settings, sized
 
 TIME_ZONE = "spark.sql.session.timeZone"
-UNSET = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
+UNSET = "spark.sql.adaptive.coalescePartitions.minPartitionSize"
 
 
 def test_the_callers_session_is_used(spark: SparkSession) -> None:
@@ -63,6 +64,20 @@ def test_settings_are_put_back_after_an_error(spark: SparkSession) -> None:
         assert spark.conf.get(UNSET) == NEEDED[UNSET]
         raise ZeroDivisionError
     assert spark.conf.get(UNSET, None) == before
+
+
+def test_of_several_sizes_the_largest_holds(spark: SparkSession) -> None:
+    """Jobs of several threads share a session; adaptive execution can join partitions, but not split them."""
+    name = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
+    before = spark.conf.get(name, None)
+    with sized(spark, plan_partitions(0, 1 << 27)):
+        assert spark.conf.get(name) == "32"
+        with sized(spark, plan_partitions(None, 1 << 27)):
+            assert spark.conf.get(name) == "1000"
+            with sized(spark, plan_partitions(0, 1 << 27)):
+                assert spark.conf.get(name) == "1000"
+        assert spark.conf.get(name) == "32"
+    assert spark.conf.get(name, None) == before
 
 
 def test_the_last_thread_to_leave_puts_settings_back(spark: SparkSession) -> None:

@@ -72,14 +72,15 @@ def test_the_shards_of_a_slice_add_up_to_it(spark: SparkSession, tmp_path: Path)
     assert sum((here.delta for here, _ in parts), Digest()) == whole.delta
 
 
-def test_an_index_is_written_in_as_many_pieces_as_are_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_index_has_as_many_files_as_its_table_has_shards(spark: SparkSession, tmp_path: Path) -> None:
     table = random_table(tmp_path, SMALL, 7, BY_V)
     impl = BY_V.impl_schema(SMALL)
-    built = entries(spark, table.cache, State(SMALL, table.chain), impl, "new", pieces=3)
+    sharded = State(replace(SMALL, bounds=((10,), (20,))), table.chain)
+    built = entries(spark, table.cache, sharded, impl, "new")
     assert len(built.segments) == 3
     assert built.delta == table.impls["by_v"].digest
     index = table.impls["by_v"]
     index.segments = tuple(replace(s, id=i) for i, s in enumerate(index.segments, 1))
-    made = compact(spark, index.cache, State(impl, index.chain), "packed", 1 << 40, least=3)
+    made = compact(spark, index.cache, State(impl, index.chain), "packed", least=3)
     assert len(made.new) == 3
     assert made.digest == index.digest

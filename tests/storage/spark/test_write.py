@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from pyspark.sql import Observation, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from strandline.errors import InvalidArgument, PreconditionFailed
@@ -17,7 +17,6 @@ from strandline.model import PENDING, IndexDef, Segment, State, TableSchema
 from strandline.storage.digest import digest_of, row_hashes
 from strandline.storage.rows import Mode, Outcome, Written
 from strandline.storage.segment import read_segment
-from strandline.storage.spark import sort
 from strandline.storage.spark import write as module
 from strandline.storage.spark.entries import entries
 from strandline.storage.spark.scan import scan
@@ -33,7 +32,6 @@ from tests.storage.spark.tables import (
     SMALL,
     Row,
     Table,
-    by_executors,
     frame,
     in_order,
     plain,
@@ -73,12 +71,10 @@ def check(
     mode: Mode,
     columns: Sequence[str],
     rows: Sequence[Row],
-    *,
-    here: bool = True,
 ) -> Outcome:
     expected = table.changes(mode, columns, rows)
     incoming = frame(spark, table.schema, columns, rows)
-    result = write_on_spark(table.target(), table.cache, mode, incoming, here=here)
+    result = write_on_spark(table.target(), table.cache, mode, incoming)
     assert written(table, table.schema, result.table.segments) == logged(table.schema, expected)
     assert result.table.delta == log_table(table.schema, expected)[1]
     assert all(s.fresh == is_fresh(expected) and s.upto == PENDING for s in result.table.segments)
@@ -129,7 +125,7 @@ def test_indexes_follow(
     # Unchanged rows: no index entry changes.
     rows += [row for row in table.rows.values() if rng.random() < 0.2]
     given = [tuple(row[SMALL.names.index(n)] for n in columns) for row in rows]
-    check(spark, table, mode, columns, given, here=broadcast)
+    check(spark, table, mode, columns, given)
 
 
 @pytest.mark.parametrize("mode", MODES if EVERY else ["UPSERT", "DELETE ON", "INSERT"])
@@ -140,19 +136,7 @@ def test_into_an_empty_table(spark: SparkSession, tmp_path: Path, mode: Mode) ->
     if mode == "INSERT":
         rows = [(i, *row[1:]) for i, row in enumerate(rows)]
     columns = ("k",) if mode.startswith("DELETE") else ("k", "v")
-    here = mode != "UPSERT"  # Executors describe the files of one load.
-    check(spark, table, mode, columns, [row[: len(columns)] for row in rows], here=here)
-
-
-@pytest.mark.parametrize("mode", ["UPSERT", *(["DELETE ON"] if EVERY else [])])
-def test_sums_that_spark_does_not_tell_are_computed_from_the_files(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode
-) -> None:
-    """A busy Spark Connect server may answer without the observed sums."""
-    assert sort._observed_metrics(Observation()) is None
-    monkeypatch.setattr(sort, "_observed_metrics", lambda _: None)
-    test_into_an_empty_table(spark, tmp_path / "empty", mode)
-    test_every_mode_on_all_types(spark, tmp_path / "rows", mode)
+    check(spark, table, mode, columns, [row[: len(columns)] for row in rows])
 
 
 def test_the_last_of_several_rows_of_a_key_counts(spark: SparkSession, tmp_path: Path) -> None:
@@ -279,7 +263,7 @@ def test_what_a_users_session_says_does_not_matter(spark: SparkSession, tmp_path
 def test_build_index(spark: SparkSession, tmp_path: Path) -> None:
     table = random_table(tmp_path, SMALL, 9, BY_V, BY_NK)
     for index, impl in table.index_schemas:
-        built = entries(spark, by_executors(table.cache), State(SMALL, table.chain), impl, table.fresh_name())
+        built = entries(spark, table.cache, State(SMALL, table.chain), impl, table.fresh_name())
         assert all(
             (s.role, s.fresh, s.stepped, s.upto) == ("base", True, True, table.step) for s in built.segments
         )
@@ -318,7 +302,7 @@ def test_statements_of_a_transaction_are_collapsed(spark: SparkSession, tmp_path
         pending += tuple(replace(s, upto=PENDING + n) for s in result.table.segments)
         total += result.table.delta
         table.apply(changes)
-    segments = collapse(spark, by_executors(table.cache), SMALL, pending, table.fresh_name())
+    segments = collapse(spark, table.cache, SMALL, pending, table.fresh_name())
     rows_now = scan(spark, table.cache, State(SMALL, table.chain.plus(segments)))
     assert plain(rows_now, SMALL) == in_order(table.rows.values())
     keys = [row[0] for row in written(table, SMALL, segments)]

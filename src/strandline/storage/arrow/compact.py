@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import count
 
-import pyarrow as pa
-
-from strandline.model import STEP, Digest, State
-from strandline.storage.arrow.base_segments import write_base, write_in_order
+from strandline.model import STEP, State
+from strandline.storage.arrow.base_segments import write_base
 from strandline.storage.arrow.merge_logs import ObjectSink
 from strandline.storage.arrow.scan import scan
 from strandline.storage.arrow.stream import stream
 from strandline.storage.compaction_result import Compacted
-from strandline.storage.digest import digest_of, row_digests, row_hashes
 from strandline.storage.keys import by_shard, evenly
 from strandline.storage.rows import Written
 from strandline.storage.segment_cache import SegmentCache
+from strandline.storage.sorted_segments import FileSink, Form, write_in_order
 
 __all__ = ["compact", "fold"]
 
 
 def compact(cache: SegmentCache, state: State, name: str, *, least: int = 1) -> Compacted:
-    """Fold a whole chain, shard by shard, into at least ``least`` files.
+    """Fold a whole chain, shard by shard, into at least ``least`` files of about the target size.
 
     Rows keep the step of their last change. Files are written as ``name-<n>.parquet``; they are durable when
     this returns, and deleted when it raises.
     """
     schema, chain = state.schema, state.chain
     rows = scan(cache, state, [*schema.names, STEP])
-    digest = digest_of(*row_hashes(schema, {n: rows[n] for n in schema.names}))
     pieces = by_shard(schema, rows) if schema.bounds else evenly(schema, rows, least)
-    return Compacted(write_base(cache, schema, pieces, name, upto=chain.step), chain.segments, digest)
+    made = write_base(cache, schema, pieces, name, upto=chain.step)
+    return Compacted(made.segments, chain.segments, made.delta)
 
 
 def fold(
@@ -41,12 +39,14 @@ def fold(
     The state may be a part of a table. Rows of segments that do not overlap are streamed, all others are
     held in memory. ``into``: write objects of a repository instead of files of the warehouse.
     """
-    schema, total = state.schema, [Digest()]
-
-    def hashed() -> Iterator[pa.Table]:
-        for rows in stream(cache, state, [*schema.names, STEP], ordered=True):
-            total.extend(row_digests([schema], {n: rows[n] for n in schema.names}))
-            yield rows
-
-    made = write_in_order(cache, schema, hashed(), name, upto=state.chain.step, most=most, into=into)
-    return Written(made, sum(total, Digest()))
+    form = Form(
+        schema=state.schema, role="base", stepped=True, after=0, upto=state.chain.step, file_bytes=most
+    )
+    rows = stream(cache, state, [*state.schema.names, STEP], ordered=True)
+    if into is not None:
+        made = write_in_order(form, rows, into, None)
+    else:
+        number = count()
+        sink = FileSink(cache.files, lambda: f"{name}-{next(number)}.parquet")
+        made = write_in_order(form, rows, sink, cache.files.remove)
+    return Written(made.segments, made.now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -72,6 +72,13 @@ class ObjectSink:
 
     def name(self, checksum: str) -> str:
         return object_name(self.files, checksum, self.target.avoided)
+
+    def store(self, chunks: Iterable[bytes]) -> str:
+        """Write an object from pieces and return its name, which follows from the content."""
+        data = b"".join(chunks)
+        name = self.name(checksum_of(data))
+        self.write(name, data)
+        return name
 
     def write(self, name: str, data: bytes) -> None:
         with self.throttle.room():

@@ -12,11 +12,11 @@ from strandline.storage import segment_files
 from strandline.storage.file_router import Destination, FileRouter
 from strandline.storage.order import Finding
 from strandline.storage.segment_cache import SegmentCache
-from strandline.storage.segment_files import Copies, Described, Form
+from strandline.storage.segment_files import Copies
 from strandline.storage.throttle import Throttle
 from strandline.threads import in_parallel
 
-__all__ = ["copy", "damages", "describe", "losses", "send"]
+__all__ = ["copy", "damages", "losses", "send"]
 
 ONE_BY_ONE = 8 << 20
 """Up to this total size files are copied one after the other: threads would not be faster."""
@@ -92,10 +92,3 @@ def damages(
 def losses(files: FileRouter, segments: Sequence[Segment]) -> list[Finding | None]:
     """Return for each segment whether its file is missing or has the wrong size."""
     return in_parallel(partial(segment_files.loss, files), segments, threads=SENDERS)
-
-
-def describe(cache: SegmentCache, form: Form, names: Sequence[str]) -> list[Described]:
-    """Make the files that a job wrote durable and describe them, in their order."""
-    cache.files.seal(names)
-    # Reading releases the interpreter's lock.
-    return in_parallel(partial(segment_files.describe_segment_file, cache.files, form), names, threads=4)

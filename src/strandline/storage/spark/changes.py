@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Window as Over
 from pyspark.sql import functions as F
 
@@ -15,15 +15,15 @@ from strandline.model import (
     STEP,
     WAS_HI,
     WAS_LO,
-    Key,
     KeyRange,
     Segment,
     State,
     TableSchema,
 )
 from strandline.storage.chain_slices import Slice, Window
+from strandline.storage.partition_plan import plan_slice
 from strandline.storage.segment_cache import SegmentCache
-from strandline.storage.spark.columns import before, col, inside, rename_keys, same_key
+from strandline.storage.spark.columns import col, inside, rename_keys, same_key
 from strandline.storage.spark.rows import POSITION, one_commit, rows_of
 from strandline.storage.spark.scan import scan
 from strandline.storage.spark.session import working
@@ -100,16 +100,18 @@ def write_slice(
     spark: SparkSession, cache: SegmentCache, schema: TableSchema, window: Window, name: str
 ) -> Slice:
     """Fold the window and write it under the fresh name ``name``. On an error no file stays."""
+    segments = window.logs if window.chain is None else window.chain.segments
     written = write_sorted(
         _rows(spark, cache, schema, window),
-        cache,
+        cache.files,
         schema,
         name,
+        plan_slice(segments, cache.target_bytes),
         role="log",
         stepped=True,
         after=window.after,
         upto=window.upto,
-        cut=shard_number(schema) if schema.bounds else None,
+        cut=True,
     )
     segments, tombstones = written.segments, 0
     if window.chain is None and any(not s.fresh for s in segments):
@@ -126,17 +128,3 @@ def _rows(spark: SparkSession, cache: SegmentCache, schema: TableSchema, window:
     rows = scan(spark, cache, State(schema, window.chain, window.within), [*schema.names, STEP])
     nothing = F.lit(None).cast("bigint")
     return rows.withColumns({OP: F.lit("U"), WAS_HI: nothing, WAS_LO: nothing})
-
-
-def shard_number(schema: TableSchema) -> Column:
-    """Return the number of the shard that a row's key is in."""
-
-    def search(bounds: Sequence[Key], first: int) -> Column:
-        # A binary search tree, so that each row is compared with few of many bounds.
-        if not bounds:
-            return F.lit(first)
-        middle = len(bounds) // 2
-        lower, upper = search(bounds[:middle], first), search(bounds[middle + 1 :], first + middle + 1)
-        return F.when(before(schema, bounds[middle]), lower).otherwise(upper)
-
-    return search(schema.bounds, 0)

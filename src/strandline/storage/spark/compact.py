@@ -17,18 +17,17 @@ from strandline.model import (
     WAS_LO,
     Chain,
     Digest,
-    KeyRange,
     Segment,
     State,
     TableSchema,
     may_hold,
-    order,
     split,
     visible,
 )
 from strandline.storage.arrow.lookup import touched_keys
 from strandline.storage.compaction_result import Compacted, is_good_size
 from strandline.storage.keys import Wanted
+from strandline.storage.partition_plan import plan_rewrite
 from strandline.storage.rows import Written
 from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.shards import ranges
@@ -49,7 +48,6 @@ def compact(
     cache: SegmentCache,
     state: State,
     name: str,
-    target_bytes: int,
     *,
     least: int = 1,
 ) -> Compacted:
@@ -59,7 +57,7 @@ def compact(
     least ``least`` of them. They are durable when this returns, and deleted when it raises.
     """
     schema, chain = state.schema, state.chain
-    kept, stale = _split_segments(cache, state, target_bytes)
+    kept, stale = _split_segments(cache, state)
     shards = [
         (within, part)
         for within in ranges(schema.bounds)
@@ -76,7 +74,6 @@ def compact(
                     cache,
                     State(schema, Chain(part, chain.step), within),
                     name=prefix,
-                    target_bytes=target_bytes,
                     least=1 if schema.bounds else least,
                 )
                 for (within, part), prefix in zip(shards, prefixes, strict=True)
@@ -126,14 +123,12 @@ def _digest(
         return made + digest_of(rows(kept), schema)
 
 
-def fold(spark: SparkSession, cache: SegmentCache, state: State, name: str, target_bytes: int) -> Written:
+def fold(spark: SparkSession, cache: SegmentCache, state: State, name: str) -> Written:
     """Write all rows of a state, which may be a part of a table, as base segments."""
-    return _rewrite(spark, cache, state, name=name, target_bytes=target_bytes, least=1)
+    return _rewrite(spark, cache, state, name=name, least=1)
 
 
-def _split_segments(
-    cache: SegmentCache, state: State, target_bytes: int
-) -> tuple[list[Segment], tuple[Segment, ...]]:
+def _split_segments(cache: SegmentCache, state: State) -> tuple[list[Segment], tuple[Segment, ...]]:
     """Return the segments to keep and those to rewrite, in the order of the chain."""
     schema, chain = state.schema, state.chain
     segments = visible(chain)
@@ -146,7 +141,7 @@ def _split_segments(
     kept = [
         s
         for s in (*untouched, *new)
-        if s.file is not None and is_good_size(s, target_bytes) and s.upto <= chain.step
+        if s.file is not None and is_good_size(s, cache.target_bytes) and s.upto <= chain.step
     ]
     return kept, tuple(s for s in segments if s not in kept)
 
@@ -157,27 +152,10 @@ def _rewrite(
     part: State,
     *,
     name: str,
-    target_bytes: int,
     least: int,
 ) -> Written:
     schema, chain = part.schema, part.chain
+    plan = plan_rewrite(chain.segments, part.within, cache.target_bytes, least)
     with working(spark):
         rows = scan(spark, cache, part, [*schema.names, STEP])
-        size = sum(s.bytes // 2 if _crosses(s, part.within) else s.bytes for s in chain.segments)
-        return write_sorted(
-            rows,
-            cache,
-            schema,
-            name,
-            role="base",
-            fresh=True,
-            stepped=True,
-            upto=chain.step,
-            partitions=max(least, round(size / target_bytes)),
-        )
-
-
-def _crosses(segment: Segment, within: KeyRange) -> bool:
-    lower, upper = within.lower, within.upper
-    least, most = order(segment.min_key or ()), order(segment.max_key or ())
-    return (lower is not None and least < order(lower)) or (upper is not None and most >= order(upper))
+        return write_sorted(rows, cache.files, schema, name, plan, role="base", stepped=True, upto=chain.step)

@@ -6,8 +6,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from strandline.model import STEP, State, TableSchema
+from strandline.storage.partition_plan import plan_partitions
 from strandline.storage.rows import Written
 from strandline.storage.segment_cache import SegmentCache
+from strandline.storage.segment_sizes import projected_bytes
 from strandline.storage.spark.scan import scan
 from strandline.storage.spark.session import working
 from strandline.storage.spark.sort import write_sorted
@@ -21,24 +23,24 @@ def entries(
     state: State,
     impl: TableSchema,
     name: str,
-    *,
-    pieces: int | None = None,
 ) -> Written:
     """Return base segments with the entries of an index for a state of its table, and their digest.
 
-    The step of each entry is the state's. ``pieces``: number of files; None: chosen by size.
+    The step of each entry is the state's. The index gets at least as many segments as the table has shards,
+    so that it can be cut into as many shards.
     """
-    step = state.chain.step
+    step, shards = state.chain.step, len(state.schema.bounds) + 1
     with working(spark):
+        size = projected_bytes(cache, state.schema, state.chain.segments, impl.names)
+        plan = plan_partitions(size, cache.target_bytes, files=None if shards == 1 else shards)
         rows = scan(spark, cache, state, impl.names).withColumn(STEP, F.lit(step).cast("bigint"))
         return write_sorted(
             rows,
-            cache,
+            cache.files,
             impl,
             name,
+            plan,
             role="base",
-            fresh=True,
             stepped=True,
             upto=step,
-            partitions=pieces,
         )

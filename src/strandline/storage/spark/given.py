@@ -15,6 +15,7 @@ from pyspark.sql.types import DataType
 from strandline.errors import StrandlineError
 from strandline.model import Column as TableColumn
 from strandline.model import State, TableSchema
+from strandline.storage.partition_plan import plan_partitions
 from strandline.storage.rows import Mode, Target
 from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.spark.columns import col, other_side, spark_type
@@ -27,7 +28,8 @@ from strandline.storage.spark.incoming import (
     once_per_key,
     order_matters,
 )
-from strandline.storage.spark.session import working
+from strandline.storage.spark.input_size import estimate_bytes
+from strandline.storage.spark.session import sized, working
 
 __all__ = ["GivenRows", "WriteInput", "measured", "null_of", "persisted", "undone"]
 
@@ -143,9 +145,11 @@ def measured(cache: SegmentCache, target: Target, mode: Mode, incoming: DataFram
     Persisted, because they are used more than once, and a caller's query might return other rows the second
     time.
     """
-    with working(incoming.sparkSession):
+    spark = incoming.sparkSession
+    with working(spark):
         work = WriteInput.of(cache, target, mode, incoming)
-        with persisted(once_per_key(work.cast_rows(), work.schema, mode)) as now:
+        plan = plan_partitions(estimate_bytes(incoming), cache.target_bytes)
+        with sized(spark, plan), persisted(once_per_key(work.cast_rows(), work.schema, mode)) as now:
             key = F.struct(*map(col, work.schema.key))
             size = F.coalesce(F.sum(_long_bytes(work.schema, now.columns)), F.lit(0))
             ends = F.array(F.min(key), F.max(key)).alias(_ENDS)

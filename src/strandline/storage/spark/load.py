@@ -1,47 +1,64 @@
-"""Write a DataFrame to an empty table and its indexes."""
+"""Write a DataFrame to an empty table and its indexes.
+
+The table is written in one job, without a lookup. Each index is another job, which reads its columns from the
+table's new files: they have each key once, and the caller's query may be slow or give other rows the next
+time. The jobs of indexes run at the same time.
+"""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from strandline.model import BEGINNING, OP, PENDING, WAS_HI, WAS_LO
+from strandline.model import BEGINNING, OP, PENDING, WAS_HI, WAS_LO, TableSchema
+from strandline.storage.partition_plan import PartitionPlan, plan_partitions
 from strandline.storage.rows import Mode, Outcome, Target, Written
 from strandline.storage.segment_cache import SegmentCache
+from strandline.storage.segment_sizes import projected_bytes
 from strandline.storage.spark.columns import col
 from strandline.storage.spark.given import WriteInput, undone
 from strandline.storage.spark.incoming import cast_columns, once_per_key
+from strandline.storage.spark.input_size import estimate_bytes
 from strandline.storage.spark.rows import rows_of
-from strandline.storage.spark.session import working
+from strandline.storage.spark.session import inheriting, working
 from strandline.storage.spark.sort import RepeatedKey, arrange, write_sorted
 
 __all__ = ["load"]
 
+INDEXES_AT_ONCE = 3
 
-def load(cache: SegmentCache, target: Target, mode: Mode, incoming: DataFrame) -> Outcome:
+
+def load(
+    cache: SegmentCache, target: Target, mode: Mode, incoming: DataFrame, size: int | None = None
+) -> Outcome:
     """Apply the rows of ``incoming`` to an empty table according to ``mode``, and to its indexes.
 
-    No lookup is needed, so the rows are sorted and written in one pass. If a key occurs more than once, its
-    last row in the order of the DataFrame counts. Files are written below the target's fresh names. They are
-    durable when this returns, and deleted when it raises.
+    If a key occurs more than once, its last row in the order of the DataFrame counts. Files are written below
+    the target's fresh names. They are durable when this returns, and deleted when it raises.
+
+    Args:
+        size: approximate size of the rows in bytes; None: what Spark estimates.
     """
     with working(incoming.sparkSession):
         work = WriteInput.of(cache, target, mode, incoming)
+        if work.only_existing:
+            return Outcome()
+        plan = plan_partitions(estimate_bytes(incoming) if size is None else size, cache.target_bytes)
         with undone(work):
-            return _into_nothing(work)
+            table = _load(work, plan)
+            is_empty = not table.segments or work.op == "E"
+            return Outcome(table, {} if is_empty else _write_indexes(work, table))
 
 
-def _into_nothing(work: WriteInput) -> Outcome:
-    if work.only_existing:
-        return Outcome()
-    table = _load(work)
-    indexes: dict[str, Written] = {}
-    for name, index, impl in work.indexes:
-        if table.segments and work.op != "E":
-            # Read from the files just written: they are columnar, and have each key once.
+def _write_indexes(work: WriteInput, table: Written) -> dict[str, Written]:
+    def write(name: str, impl: TableSchema) -> Written:
+        size = projected_bytes(work.cache, work.schema, table.segments, impl.names)
+        plan = plan_partitions(size, work.cache.target_bytes)
+        with working(work.spark):
             entries = rows_of(
                 work.spark,
                 work.cache,
@@ -51,19 +68,27 @@ def _into_nothing(work: WriteInput) -> Outcome:
                 after=BEGINNING,
                 upto=PENDING,
             )
-            indexes[index] = write_sorted(entries, work.cache, impl, name, role="log", fresh=True, plain=True)
-    return Outcome(table, indexes)
+            return write_sorted(entries, work.cache.files, impl, name, plan, role="log", plain=True)
+
+    with ThreadPoolExecutor(INDEXES_AT_ONCE) as pool:
+        jobs = {
+            index: pool.submit(inheriting(work.spark, write), name, impl)
+            for name, index, impl in work.indexes
+        }
+        return {index: job.result() for index, job in jobs.items()}
 
 
-def _load(work: WriteInput) -> Written:
+def _load(work: WriteInput, plan: PartitionPlan) -> Written:
     schema = work.schema
     write = partial(
         write_sorted,
-        cache=work.cache,
+        files=work.cache.files,
         schema=schema,
-        name_prefix=work.name,
+        folder=work.name,
+        plan=plan,
         role="log",
         plain=work.op == "U",
+        in_order=True,
     )
     if work.op != "E":
         # Repeated keys are rare, and detecting them afterwards is cheaper than numbering the rows first.
@@ -71,12 +96,11 @@ def _load(work: WriteInput) -> Written:
             values = {name: kind for name, kind in work.kinds.items() if name not in schema.key}
             # Values are checked after the exchange. Before it, Spark would check them twice, because it
             # samples the ranges first.
-            rows = arrange(cast_columns(work.incoming, schema, work.kinds, schema.key, list(values)), schema)
-            log = _new_rows(work, cast_columns(rows, schema, values, work.columns))
-            return write(log, fresh=True, in_order=True, once=True)
+            rows = cast_columns(work.incoming, schema, work.kinds, schema.key, list(values))
+            cast = cast_columns(arrange(rows, schema, plan), schema, values, work.columns)
+            return write(_new_rows(work, cast), once=True)
     once = once_per_key(work.cast_rows().repartitionByRange(*map(col, schema.key)), schema, work.mode)
-    log = _new_rows(work, once.sortWithinPartitions(*map(col, schema.key)))
-    return write(log, fresh=work.op != "E", in_order=True)
+    return write(_new_rows(work, once.sortWithinPartitions(*map(col, schema.key))))
 
 
 def _new_rows(work: WriteInput, rows: DataFrame) -> DataFrame:

@@ -15,12 +15,12 @@ from strandline.storage.file_router import Destination, FileRouter
 from strandline.storage.files import Files
 from strandline.storage.order import Finding
 from strandline.storage.segment_cache import SegmentCache
-from strandline.storage.segment_files import Copies, Described, Form
+from strandline.storage.segment_files import Copies
 from strandline.storage.spark.tasks import read_on_executors
 from strandline.storage.task_reports import REPOSITORY, check_written, sizes_of
 from strandline.storage.throttle import Throttle
 
-__all__ = ["copy", "damages", "describe", "losses", "send"]
+__all__ = ["copy", "damages", "losses", "send"]
 
 
 PER_TASK = 2
@@ -141,12 +141,6 @@ def losses(spark: SparkSession, files: FileRouter, segments: Sequence[Segment]) 
     sizes = [sizes_of([s]) for s in asked]
     read = iter(read_on_executors(spark, files, partial(segment_files.loss, files), asked, sizes))
     return [next(read) if s.file is not None else None for s in segments]
-
-
-def describe(spark: SparkSession, cache: SegmentCache, form: Form, names: Sequence[str]) -> list[Described]:
-    """Make the files that a job wrote durable and describe them, in their order."""
-    work = partial(segment_files.finish_file, cache.files, form)
-    return read_on_executors(spark, cache.files, work, names, [[(name, None)] for name in names])
 
 
 def _files(segments: Sequence[Segment]) -> list[Segment]:

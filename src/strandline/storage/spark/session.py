@@ -21,6 +21,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from strandline.errors import StrandlineError, Unavailable
+from strandline.storage.partition_plan import PartitionPlan
 from strandline.storage.spark.failures import spark_errors, translate
 from strandline.storage.spark.jobs import attend, inheriting, run_own_python
 from strandline.storage.spark.reachable import reach
@@ -33,6 +34,7 @@ __all__ = [
     "inheriting",
     "settings",
     "ship",
+    "sized",
     "working",
 ]
 
@@ -51,15 +53,14 @@ NEEDED: Mapping[str, str] = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.writeLegacyFormat": "false",
     "spark.sql.parquet.fieldId.write.enabled": "true",
-    # Sorted output is split into many ranges first; adaptive execution then coalesces them to files of a good
-    # size.
+    # Sorted output is split into many ranges first; adaptive execution then coalesces them to a good size.
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.adaptive.coalescePartitions.enabled": "true",
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "true",
     "spark.sql.adaptive.coalescePartitions.minPartitionSize": "16m",
-    "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "256",
-    "spark.sql.adaptive.advisoryPartitionSizeInBytes": "192m",
+    # Larger batches for Python functions: hashing and encoding have a fixed cost per batch.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     # Local rows stay Arrow batches until a task needs them. As part of the plan each row would be a Java
     # object that is created and sent one by one. Few rows may be part of the plan, and also none, so that
     # Spark can optimise an empty input.
@@ -299,11 +300,21 @@ def _hush_pyspark() -> None:
 
 
 class _Lent:
-    """A setting that is changed while at least one thread needs it, and its previous value."""
+    """A setting that is changed while threads need it: the values that they need, and the previous one."""
 
-    def __init__(self) -> None:
-        self.users = 0
-        self.before: str | None = None
+    def __init__(self, before: str | None) -> None:
+        self.before = before
+        self.needed: list[str] = []
+
+    @property
+    def value(self) -> str | None:
+        """The value to set. Of several numbers it is the largest, because adaptive execution can only join.
+
+        Other settings have one value.
+        """
+        if not self.needed:
+            return self.before
+        return max(self.needed, key=int) if self.needed[0].isdecimal() else self.needed[0]
 
 
 _lent: weakref.WeakKeyDictionary[SparkSession, dict[str, _Lent]] = weakref.WeakKeyDictionary()
@@ -314,34 +325,48 @@ _lent: weakref.WeakKeyDictionary[SparkSession, dict[str, _Lent]] = weakref.WeakK
 def settings(session: SparkSession, needed: Mapping[str, str] = NEEDED) -> Iterator[None]:
     """Change settings of a session, which may be the user's own, and restore them afterwards.
 
-    Several threads may set the same values at the same time; the last one restores them. Jobs that this
-    thread starts in the block are tagged with its work, so that they are cancelled with it.
+    Several threads may need settings at the same time; the last one restores them. Jobs that this thread
+    starts in the block are tagged with its work, so that they are cancelled with it.
     """
     attend(session)
     run_own_python(session)
     with _lock:
-        taken = []
         mine = _lent.setdefault(session, {})
         for key, value in needed.items():
-            lent = mine.setdefault(key, _Lent())
-            if lent.users == 0:
-                lent.before = session.conf.get(key, None)
-                if lent.before != value:
-                    session.conf.set(key, value)
-            lent.users += 1
-            taken.append((key, value, lent))
+            if key not in mine:
+                mine[key] = _Lent(session.conf.get(key, None))
+            before = mine[key].value
+            mine[key].needed.append(value)
+            _set(session, key, before, mine[key].value)
     try:
         yield
     finally:
         with _lock:
-            for key, value, lent in taken:
-                lent.users -= 1
-                if lent.users == 0:
+            for key, value in needed.items():
+                before = mine[key].value
+                mine[key].needed.remove(value)
+                _set(session, key, before, mine[key].value)
+                if not mine[key].needed:
                     del mine[key]
-                    if lent.before is None:
-                        session.conf.unset(key)
-                    elif lent.before != value:
-                        session.conf.set(key, lent.before)
+
+
+def _set(session: SparkSession, key: str, before: str | None, value: str | None) -> None:
+    if value is None:
+        session.conf.unset(key)
+    elif value != before:
+        session.conf.set(key, value)
+
+
+@contextmanager
+def sized(session: SparkSession, plan: PartitionPlan) -> Iterator[None]:
+    """Run jobs inside this block with as many partitions per shuffle as their input needs."""
+    advisory = str(plan.partition_bytes)
+    needed = {
+        "spark.sql.adaptive.coalescePartitions.initialPartitionNum": str(plan.ranges),
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": advisory,
+    }
+    with settings(session, needed):
+        yield
 
 
 @contextmanager

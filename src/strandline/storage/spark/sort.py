@@ -1,195 +1,138 @@
-"""Write sorted segments on Spark: one job sorts, writes and computes the digest."""
+"""Write sorted segments on Spark, in one job.
+
+1. Spark divides the rows into ranges of keys and sorts each; sorts that do not fit into memory are spilled.
+2. Each task writes its rows with Arrow (``sorted_segments``), in the order of their keys. Meanwhile it
+   computes the digest, the checksums and the first and last keys, so that no file is read again.
+3. The job returns one row per task with the segments that it wrote. This process compares them with what it
+   finds, and deletes files of attempts that Spark repeated or abandoned.
+
+Measured with a million rows of five columns on two cores, in processor time relative to a sorted Parquet
+write by Spark (warm, third run and later): a load of a table alone takes 1.0 to 1.2, with two indexes 1.1 to
+1.2 of the three sorted writes. Spark's own writer, with the hashes as expressions and a second pass that
+describes the files, took 1.5 to 1.7. Hashes in Spark's expressions instead of the task's take a tenth more.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import pickle
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 
-from pyspark.errors import PySparkAssertionError
-from pyspark.sql import Column, DataFrame, Observation, Row, SparkSession
-from pyspark.sql import functions as F
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 
 from strandline.errors import StrandlineError
-from strandline.model import (
-    BEGINNING,
-    OP,
-    PENDING,
-    STEP,
-    WAS_HI,
-    WAS_LO,
-    Digest,
-    Role,
-    Segment,
-    TableSchema,
-    order,
-)
-from strandline.storage.arrow.segment_files import describe as describe_here
-from strandline.storage.parquet import field_ids
+from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Role, TableSchema, order
+from strandline.storage.files import Files
+from strandline.storage.partition_plan import PartitionPlan
 from strandline.storage.rows import Written
-from strandline.storage.segment import ROW_GROUP_ROWS
-from strandline.storage.segment_cache import SegmentCache
-from strandline.storage.segment_files import Form
+from strandline.storage.sorted_segments import Form, SegmentTask, Sorted
 from strandline.storage.spark.columns import col
-from strandline.storage.spark.hashes import HASH_HI, HASH_LO, add_row_hash, digest_from_sums, digest_sums
-from strandline.storage.spark.rows import rows_of, spark_path
-from strandline.storage.spark.segment_files import describe
-from strandline.storage.spark.session import working
-from strandline.storage.task_reports import check_rows
+from strandline.storage.spark.failures import CARRIED
+from strandline.storage.spark.session import ship, sized, working
+from strandline.storage.spark.tasks import reuse_archives
+from strandline.storage.task_reports import check_written
 
 __all__ = ["RepeatedKey", "arrange", "write_sorted"]
 
-WRITING = {
-    "compression": "zstd",
-    # Small row groups (by rows, and by bytes for wide rows), so that an in-process lookup decodes little.
-    "parquet.block.row.count.limit": str(2 * ROW_GROUP_ROWS),
-    "parquet.block.size": str(4 << 20),
-    # The writer drops a useless dictionary after the first page of a row group; a short page makes that
-    # early.
-    "parquet.page.row.count.limit": "4096",
-    "parquet.page.write-checksum.enabled": "true",
-    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-}
-_CUT = "__strandline_cut"
-_NOW, _WAS, _ROWS, _ROUGH = "now", "was", "rows", "rough"
+_REPORT = "report"
 
 
 class RepeatedKey(Exception):
     """A key occurs more than once in rows that must not repeat keys. Internal: never reaches a caller."""
 
 
-def arrange(df: DataFrame, schema: TableSchema, partitions: int | None = None, *then: Column) -> DataFrame:
-    """Return the rows partitioned by ranges of keys, sorted by key and then by ``then``.
-
-    ``partitions`` None: adaptive execution coalesces partitions to a good size.
-    """
-    return _ranges(df, schema, partitions).sortWithinPartitions(*map(col, schema.key), *then)
-
-
-def _ranges(df: DataFrame, schema: TableSchema, partitions: int | None) -> DataFrame:
-    keys = map(col, schema.key)
-    return df.repartitionByRange(*keys) if partitions is None else df.repartitionByRange(partitions, *keys)
+def arrange(df: DataFrame, schema: TableSchema, plan: PartitionPlan, *then: Column) -> DataFrame:
+    """Return the rows partitioned by ranges of keys, sorted by key and then by ``then``."""
+    keys = [col(name) for name in schema.key]
+    ranges = df.repartitionByRange(plan.ranges, *keys) if plan.is_exact else df.repartitionByRange(*keys)
+    return ranges.sortWithinPartitions(*keys, *then)
 
 
 def write_sorted(
     df: DataFrame,
-    cache: SegmentCache,
+    files: Files,
     schema: TableSchema,
-    name_prefix: str,
+    folder: str,
+    plan: PartitionPlan,
     *,
     role: Role,
     stepped: bool = False,
-    fresh: bool | None = None,
     after: int = 0,
     upto: int = PENDING,
-    partitions: int | None = None,
     in_order: bool = False,
-    cut: Column | None = None,
+    cut: bool = False,
     once: bool = False,
     plain: bool = False,
 ) -> Written:
     """Write the rows of ``df`` as sorted segments; return them and what they add to the table's digest.
 
     ``df`` has the columns of the schema under their logical names, and the meta columns that the role needs.
-    The files are written to the new folder ``name_prefix``. They are durable when this returns, and deleted
-    when it raises. Raises Unavailable if they do not hold the rows that the tasks reported.
+    The files are written to the new ``folder``. They are durable when this returns, and deleted when it
+    raises. Raises Unavailable if this process does not find the files that the tasks reported.
 
     Args:
-        fresh: None, for a log: find out whether all keys are new.
         in_order: ``df`` has passed ``arrange`` already.
-        cut: a number that grows with the key; rows with different numbers go to different files.
+        cut: begin another file at each shard of the schema.
         once: raise RepeatedKey if a key occurs more than once.
-        plain: for a fresh log: every row is an upsert, so OP and WAS columns are left out.
+        plain: for a log of upserts of new keys: leave out the OP and WAS columns.
     """
     meta = [*((OP, WAS_HI, WAS_LO) if role == "log" and not plain else ()), *((STEP,) if stepped else ())]
     names = [*schema.names, *meta]
-    by_step = [col(STEP)] if stepped and role == "log" else []
-    files = cache.files
-    with working(df.sparkSession):
-        cuts = [] if cut is None else [_CUT]
-        if cut is not None:
-            rows = _ranges(df.select(*map(col, names), cut.alias(_CUT)), schema, partitions)
-        else:
-            rows = df if in_order else arrange(df.select(*map(col, names)), schema, partitions, *by_step)
-        seen = Observation()
-        # Observed after the last exchange, where each task counts once, even if the rows before it are
-        # recomputed.
-        observed = add_row_hash(rows, schema, [*names, *cuts]).observe(seen, *_sums(role, fresh))
-        if cut is not None:
-            # Sorted last, so that Spark sees the order that partitionBy needs. Otherwise it would sort again,
-            # by the partition alone.
-            observed = observed.sortWithinPartitions(col(_CUT), *map(col, schema.key), *by_step)
+    form = Form(
+        schema=schema,
+        role=role,
+        stepped=stepped,
+        after=after,
+        upto=upto,
+        file_bytes=plan.file_bytes,
+        cut=cut and bool(schema.bounds),
+    )
+    task = SegmentTask(files, folder, form, names)
+    with working(df.sparkSession), sized(df.sparkSession, plan):
+        ship(df.sparkSession)
+        rows = df.select(*map(col, names))
+        if not in_order:
+            rows = arrange(rows, schema, plan, *([col(STEP)] if stepped and role == "log" else []))
+        # By position, because names of columns may have any characters.
+        numbered = rows.toDF(*map(str, range(len(names))))
         try:
-            writer = observed.select(*_stored(schema, meta), *map(col, cuts)).write.options(**WRITING)
-            writer.partitionBy(*cuts).parquet(spark_path(files.path(name_prefix)))
-            sums = _observed_metrics(seen)
-            form = Form(schema=schema, role=role, stepped=stepped, after=after, upto=upto, once=once)
-            described = _describe_segments(cache, form, name_prefix, df.sparkSession)
-            # If the tasks' own report is missing, their input is counted again.
-            check_rows(files, rows.count() if sums is None else sums[_ROWS], described)
-            if sums is None:
-                again = rows_of(df.sparkSession, cache, schema, described, names, after=BEGINNING, upto=upto)
-                sums = add_row_hash(again, schema, names).agg(*_sums(role, fresh)).collect()[0]
+            reports = numbered.mapInArrow(_writing(task), f"{_REPORT} binary").collect()
+            made = Sorted.total([pickle.loads(row[_REPORT]) for row in reports])
+            segments = sorted(made.segments, key=lambda s: order(s.min_key or ()))
+            _keep_reported(files, folder, made)
+            if once and (made.repeats or any(a.max_key == b.min_key for a, b in pairwise(segments))):
+                raise RepeatedKey
         except BaseException:
             with suppress(StrandlineError):
-                files.remove_tree(name_prefix)
+                files.remove_tree(folder)
             raise
-    fresh = not sums[_ROUGH] if fresh is None else fresh
-    delta = digest_from_sums(sums, _NOW) - (
-        digest_from_sums(sums, _WAS) if _has_order(role, fresh) else Digest()
-    )
-    return Written(tuple(replace(s, fresh=fresh) for s in described), delta)
+    return Written(tuple(replace(s, fresh=not made.is_rough) for s in segments), made.now - made.was)
 
 
-def _stored(schema: TableSchema, meta: Sequence[str]) -> list[Column]:
-    """Return the columns of a segment file under their physical names, with their field ids."""
-    names = {c.name: c.physical for c in schema.columns} | {name: name for name in meta}
-    ids = field_ids(schema)
-    return [
-        col(name).alias(stored, metadata={"parquet.field.id": ids[stored]}) for name, stored in names.items()
-    ]
+def _writing(task: SegmentTask) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a function that writes the batches of a task and reports what it wrote, in one row."""
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        reuse_archives()
+        try:
+            made = task.write(batches)
+        except StrandlineError as error:
+            raise RuntimeError(CARRIED.format(error)) from error
+        if made.segments:
+            report = pa.array([pickle.dumps(made)], pa.binary())
+            yield pa.RecordBatch.from_arrays([report], [_REPORT])
+
+    return write
 
 
-def _observed_metrics(observation: Observation) -> Row | None:
-    """Return the observed sums; None if a Spark Connect server under load answered without them."""
-    try:
-        found = observation.get
-    except PySparkAssertionError:
-        return None
-    return Row(**found) if found else None
-
-
-def _has_order(role: Role, fresh: bool | None) -> bool:
-    """Return True if rows may replace or erase other rows."""
-    return role == "log" and not fresh
-
-
-def _sums(role: Role, fresh: bool | None) -> list[Column]:
-    total = F.count(F.lit(1)).alias(_ROWS)
-    if not _has_order(role, fresh):
-        return [total, *digest_sums(col(HASH_HI), col(HASH_LO), prefix=_NOW)]
-    erased = col(OP) == "E"
-    rough = F.count_if(erased | col(WAS_HI).isNotNull()).alias(_ROUGH)
-    now = digest_sums(col(HASH_HI), col(HASH_LO), ~erased, _NOW)
-    return [total, rough, *now, *digest_sums(col(WAS_HI), col(WAS_LO), prefix=_WAS)]
-
-
-def _describe_segments(cache: SegmentCache, form: Form, folder: str, spark: SparkSession) -> list[Segment]:
-    """Describe the files in a folder of this job as segments; delete other files that Spark left."""
-    files = cache.files
-    names = list(files.names(folder))
-    found = [name for name in names if name.endswith(".parquet")]
-    few = cache.budget.streamed.fits(bytes=sum(map(files.size, found)))
-    described = describe_here(cache, form, found) if few else describe(spark, cache, form, found)
-    empty = [d.segment.file for d in described if d.segment.file and not d.segment.rows]
-    for name in [*(name for name in names if name not in found), *empty]:
+def _keep_reported(files: Files, folder: str, made: Sorted) -> None:
+    """Compare the reported files with what is there, and delete others, of attempts that do not count."""
+    check_written(files, made.segments)
+    reported = {segment.file for segment in made.segments}
+    for name in [name for name in files.names(folder) if name not in reported]:
         files.remove(name)
-    segments = sorted((d.segment for d in described if d.segment.rows), key=lambda s: order(s.min_key or ()))
-    if not segments:
+    if not reported:
         files.remove_tree(folder)
-    if form.once and (
-        any(d.repeats for d in described) or any(a.max_key == b.min_key for a, b in pairwise(segments))
-    ):
-        raise RepeatedKey
-    return segments

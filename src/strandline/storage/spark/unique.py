@@ -10,12 +10,12 @@ from pyspark.sql import functions as F
 
 from strandline.model import BEGINNING, OP, PENDING, WAS_HI, Segment, State, TableSchema
 from strandline.storage.order import EXAMPLES
+from strandline.storage.partition_plan import BROADCAST_ROWS
 from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.spark.columns import col, keys_from, other_side, rename_keys
 from strandline.storage.spark.rows import rows_of
 from strandline.storage.spark.scan import scan
 from strandline.storage.spark.session import working
-from strandline.storage.spark.write import BROADCAST_ROWS
 from strandline.storage.unique_violations import Repeats
 
 __all__ = ["find_repeated_keys"]

@@ -19,6 +19,7 @@ from strandline.model import (
     Segment,
     TableSchema,
 )
+from strandline.storage.partition_plan import BROADCAST_ROWS, plan_slice, plan_upsert
 from strandline.storage.rows import Outcome
 from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.spark.changes import fold
@@ -34,9 +35,6 @@ from strandline.storage.spark.session import working
 from strandline.storage.spark.sort import write_sorted
 
 __all__ = ["collapse", "write"]
-
-BROADCAST_ROWS = 1_000_000
-"""Up to this number of keys are broadcast to find their old rows; for more, both sides are shuffled."""
 
 
 def write(given: GivenRows) -> Outcome:
@@ -61,13 +59,14 @@ def _into_rows(given: GivenRows) -> Outcome:
         col(WAS_LO),
         *(col(other_side(name)) for name in work.watched_columns()),
     )
-    write = partial(write_sorted, cache=work.cache, role="log")
+    plan = plan_upsert(chain.segments, given.rows, work.cache.target_bytes)
+    write = partial(write_sorted, files=work.cache.files, plan=plan, role="log")
     if not work.indexes:
-        return Outcome(write(log, schema=schema, name_prefix=work.name))
+        return Outcome(write(log, schema=schema, folder=work.name))
     with persisted(log) as kept:
-        table = write(kept, schema=schema, name_prefix=work.name)
+        table = write(kept, schema=schema, folder=work.name)
         indexes = {
-            index: write(index_log(kept, schema, impl), schema=impl, name_prefix=name)
+            index: write(index_log(kept, schema, impl), schema=impl, folder=name)
             for name, index, impl in work.indexes
         }
         return Outcome(table, indexes)
@@ -139,4 +138,5 @@ def collapse(
     ordered = sorted(segments, key=lambda s: s.upto)
     with working(spark):
         folded = fold(spark, cache, schema, ordered, after=BEGINNING, upto=PENDING)
-        return write_sorted(folded, cache, schema, name, role="log").segments
+        plan = plan_slice(ordered, cache.target_bytes)
+        return write_sorted(folded, cache.files, schema, name, plan, role="log").segments
