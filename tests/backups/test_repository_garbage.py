@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ import strandline
 from strandline import Database
 from strandline.backups.repository.lease import take
 from strandline.backups.repository.repository import Repository
-from strandline.backups.repository.repository_writer import names_in_deletion, sweep
+from strandline.backups.repository.repository_writer import TOGETHER, names_in_deletion, sweep
 from strandline.errors import Conflict, PreconditionFailed, Unavailable, UnderOperation
 from strandline.settings import Settings
 from strandline.storage.files import LocalFiles
@@ -402,3 +402,37 @@ def test_death_at_every_write_of_a_removal(
         if not fate.dead:
             assert fate.trail.count("unlink") > 3
             return
+
+
+def test_many_objects_are_deleted_together_while_the_lease_holds(
+    kept: Database, repository: Path, clock: ManualClock
+) -> None:
+    class Batches(QuickFiles):
+        def remove_all(self, names: Sequence[str]) -> None:
+            done.append(len(names))
+            super().remove_all(names)
+
+    class OutOfTime(Exception):
+        pass
+
+    def check() -> None:
+        done.append("check")
+        if done.count("check") > lasts:
+            raise OutOfTime
+
+    kept.sql("BACKUP c")
+    before = files(repository, "objects")
+    for n in range(2 * TOGETHER + 50):
+        name = f"{n % 256:02x}{n:030x}"
+        (repository / "objects" / name[:2]).mkdir(parents=True, exist_ok=True)
+        (repository / "objects" / name[:2] / f"{name}.parquet").write_bytes(b"x")
+    there = Repository(Batches(repository), str(repository))
+    done: list[object] = []
+    lasts = 3
+    with pytest.raises(OutOfTime):
+        sweep(there, clock.now(), 0.0, check)
+    assert done == ["check", "check", TOGETHER, "check", TOGETHER, "check"], "one for the list comes first"
+    assert len(files(repository, "objects") - before) == 50
+    lasts, done[:] = 10, []
+    assert len(sweep(there, clock.now() + DAY, 0.0, check).removed) == 50
+    assert files(repository, "objects") == before

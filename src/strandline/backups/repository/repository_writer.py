@@ -24,6 +24,7 @@ from strandline.backups.repository.repository import OWNERS, TRASH, Repository
 from strandline.backups.restore.restorable import check_restorable, open_as_restorer
 from strandline.backups.verify.verification_history import keep_healed, list_damaged_objects
 from strandline.catalog import paths, warehouse
+from strandline.chunks import chunks
 from strandline.errors import Conflict, Corrupted, PreconditionFailed, StrandlineError
 from strandline.metrics import event
 from strandline.model import object_of
@@ -38,6 +39,8 @@ from strandline.storage.repository_marker import Expected, from_bytes, to_bytes
 LEASE_SECONDS = 600.0
 _LIST = re.compile(rf"{TRASH}/([0-9]{{8,18}})\.json", re.ASCII)
 _PART = re.compile(rf"(?:{OWNERS}|{TRASH})/[0-9]+\.json\.[0-9a-f]{{32}}", re.ASCII)
+TOGETHER = 100
+"""Number of files that are deleted before the lease is checked again."""
 KEPT_SECONDS = 30 * 86400.0
 """How long a list stays after its grace period: longer than a suspended process may sleep."""
 
@@ -193,13 +196,11 @@ def _confirm(there: Repository, manifest: Manifest) -> None:
 
     The writer may have been suspended, and another process may have collected garbage since the upload.
     """
-    gone = names_in_deletion(there)
-    for name, found in manifest.objects().items():
-        try:
-            is_there = name not in gone and there.files.size(name) == found.bytes
-        except Corrupted:
-            is_there = False
-        if not is_there:
+    gone, named = names_in_deletion(there), manifest.objects()
+    for name, size in zip(named, there.files.sizes(list(named)), strict=True):
+        if isinstance(size, StrandlineError) and not isinstance(size, Corrupted):
+            raise size
+        if name in gone or size != named[name].bytes:
             there.withdraw(manifest)
             raise _swept(there, manifest, name)
 
@@ -256,9 +257,9 @@ def sweep(repository: Repository, now: float, grace: float, check: Callable[[], 
         if grace <= 0:
             due |= set(fresh)
     removed = sorted(due)
-    for name in removed:
+    for some in chunks(removed, TOGETHER):
         check()
-        repository.plain.remove(name)
+        repository.plain.remove_all(some)
     for name, trash in lists:
         if trash.time <= now - grace - KEPT_SECONDS and not unneeded & set(trash.names) - due:
             repository.plain.remove(name)
