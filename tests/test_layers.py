@@ -33,7 +33,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"schedules"}),
     frozenset({"api"}),
     frozenset({ROOT}),
-    frozenset({"demo", "dbapi", "duckdb"}),
+    frozenset({"demo", "dbapi", "duckdb", "notebook"}),
     frozenset({"cli"}),
     frozenset({"__main__"}),
 )

@@ -191,3 +191,8 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Add ``%strandline`` and ``%%strandline`` to a notebook; ``%load_ext strandline`` calls this."""
+    import_module("strandline.notebook").load_ipython_extension(shell)

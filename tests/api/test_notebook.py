@@ -107,3 +107,50 @@ def test_the_same_connection_works_on(tmp_path: Path, monkeypatch: pytest.Monkey
         queries, counts = others
         assert interrupted(queries)
         assert printed(counts) == "[(2,)] None"
+
+
+MAKES = """%%strandline
+CREATE TABLE t (k Int64 NOT NULL, v Utf8, PRIMARY KEY (k));
+UPSERT INTO t (k, v) VALUES (1, 'it''s'), (2, :second)
+""".replace("''", "\\'")
+READS = "%%strandline\nSELECT k, v FROM t WHERE k >= :least ORDER BY k"
+KEEPS = "%%strandline --into found\nSELECT v FROM t ORDER BY k"
+WRONG = "%%strandline\nSELECT * FROM nope"
+UNKNOWN = "%%strandline\nSELECT k FROM t WHERE k = :nobody"
+OTHER = "%%strandline --db mine\nSELECT count(*) AS n FROM t"
+
+
+@pytest.mark.slow
+def test_cells_are_sql_with_the_variables_of_the_notebook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, early, loads, made, reads, _, kept, wrong, unknown, _, other = run(
+        tmp_path,
+        monkeypatch,
+        "%load_ext strandline",
+        READS,
+        "%strandline wh\nsecond, least = 'b', 1",
+        MAKES,
+        READS,
+        KEEPS,
+        "print(found.rows())",
+        WRONG,
+        UNKNOWN,
+        "import strandline; mine = strandline.connect('other')\n"
+        "_ = mine.sql('CREATE TABLE t (k Int64 NOT NULL, PRIMARY KEY (k))')",
+        OTHER,
+    )
+    assert error_of(early).startswith("no warehouse is open in this notebook [INVALID_ARGUMENT]")
+    assert not loads.outputs
+    assert made.outputs[0].data["text/plain"] == "<Result step=2 rows_changed=2>"
+    assert "<td>it&#x27;s</td>" in reads.outputs[0].data["text/html"]
+    assert printed(kept) == "[(\"it's\",), ('b',)]"
+    assert error_of(wrong).startswith("there is no table /nope [PATH_NOT_FOUND]\n  hint: ")
+    assert "no variable nobody" in error_of(unknown)
+    assert "<td>0</td>" in other.outputs[0].data["text/html"]
+
+
+def error_of(cell: nbformat.NotebookNode) -> str:
+    """Return what the notebook shows of an error: the message and the hint, without a traceback."""
+    (error,) = [output for output in cell.outputs if output.output_type == "error"]
+    return "\n".join(error.traceback)

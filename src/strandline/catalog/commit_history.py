@@ -59,16 +59,17 @@ def table_history(conn: Connection, path: str, limit: int | None = None) -> list
     operations = _operations(conn, table.id, found[-1].step)
     return [
         CommitEvent(
-            row.step,
-            row.time,
-            row.author,
-            row.statement or _KINDS.get(row.kind),
-            row.rows if row.kind == "create" else row.inserted,
-            row.updated,
-            row.deleted,
-            row.rows,
-            row.step >= kept_from,
-            *operations.get(row.step, (None, None)),
+            step=row.step,
+            time=row.time,
+            author=row.author,
+            statement=row.statement or _KINDS.get(row.kind),
+            inserted=row.rows if row.kind == "create" else row.inserted,
+            updated=row.updated,
+            deleted=row.deleted,
+            rows=row.rows,
+            readable=row.step >= kept_from,
+            operation_id=operations.get(row.step, (None, None))[0],
+            operation=operations.get(row.step, (None, None))[1],
         )
         for row in found
     ]

@@ -58,6 +58,15 @@ def schedules(context: typer.Context, incomplete: str) -> list[str]:
     return [name for name in found if name.startswith(incomplete)]
 
 
+def dropped(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the tables and collections in the bin."""
+
+    def find(db: Database) -> Iterable[str]:
+        return (str(name) for name, *_ in db.sql("SHOW BIN").rows())
+
+    return [name for name in _ask(context, find) if name.startswith(incomplete)]
+
+
 def operations(context: typer.Context, incomplete: str) -> list[str]:
     return [
         name

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from strandline import names
+from strandline.cli import completion
 from strandline.cli.options import BACK_UP_AND_RESTORE, command
 from strandline.cli.session import Cli
 
@@ -19,7 +20,10 @@ def undrop(
     cli: Cli,
     name: Annotated[
         str,
-        typer.Argument(help="A dropped table (/orders) or backup collection (nightly); see strandline bin."),
+        typer.Argument(
+            help="A dropped table (/orders) or backup collection (nightly); see strandline bin.",
+            autocompletion=completion.dropped,
+        ),
     ],
     as_name: Annotated[
         str | None, typer.Option("--as", metavar="NAME", help="Another name for it, if its own is taken.")
