@@ -331,6 +331,13 @@ def test_a_merge_by_key_conflicts_only_with_changes_of_its_keys(db: Database, tm
             db.sql(ADD.format(values="(9, 1)"))
             other.sql("UPSERT INTO t (k, n) VALUES (9, 5)")
         with pytest.raises(Conflict), db.transaction():
+            # It changes nothing, because of the row that it has read.
+            db.sql(
+                "MERGE INTO t USING (VALUES (1)) AS b (k) ON t.k = b.k WHEN MATCHED AND t.n > 5 THEN DELETE"
+            )
+            db.sql("UPSERT INTO t (k, n) VALUES (50, 1)")
+            other.sql("UPSERT INTO t (k, n) VALUES (1, 9)")
+        with pytest.raises(Conflict), db.transaction():
             db.sql(
                 "MERGE INTO t USING (VALUES (1, 1)) AS b (k, n) ON t.k = b.k WHEN MATCHED THEN UPDATE SET n = b.n "
                 "WHEN NOT MATCHED BY SOURCE AND t.n > 100 THEN DELETE"

@@ -169,6 +169,9 @@ class Actions:
                 "add all",
                 "delete",
                 "delete on",
+                "merge",
+                "merge",
+                "merge by source",
             )
         ):
             case "upsert":
@@ -187,6 +190,8 @@ class Actions:
                 return f"UPDATE {name} SET n = n + 1, v = '{v}'", model.update(
                     path, None, lambda row: {**_one_more(row), "v": v}
                 )
+            case "merge" | "merge by source" as how:
+                return self._merge(path, v, number, by_source=how == "merge by source")
             case "delete":
                 return f"DELETE FROM {name} WHERE v = '{v}'", model.erase(
                     path, lambda row: bool(row["v"] == v)
@@ -195,6 +200,17 @@ class Actions:
                 return f"DELETE FROM {name} ON (k) VALUES ({key})", model.erase(
                     path, lambda row: bool(row["k"] == key)
                 )
+
+    def _merge(self, path: str, v: str, number: int, *, by_source: bool) -> tuple[str, Effect]:
+        """Return a MERGE of two rows: it deletes, adds one, or inserts, and may delete all others."""
+        keys = self.random.sample(KEYS, 2)
+        text = (
+            f"MERGE INTO {path[1:]} AS t USING (VALUES {', '.join(f'({key}, {number})' for key in keys)}) AS s (k, n) "
+            f"ON t.k = s.k WHEN MATCHED AND t.v = '{v}' THEN DELETE WHEN MATCHED THEN UPDATE SET n = t.n + 1 "
+            f"WHEN NOT MATCHED THEN INSERT (k, v, n) VALUES (s.k, '{v}', s.n)"
+        )
+        rest = " WHEN NOT MATCHED BY SOURCE THEN DELETE" if by_source else ""
+        return text + rest, model.merge(path, keys, v, number, by_source=by_source)
 
     def _put(self, path: str, mode: str, row: dict[str, Any]) -> tuple[str, Effect]:
         values = ", ".join(f"'{value}'" if isinstance(value, str) else str(value) for value in row.values())

@@ -137,6 +137,25 @@ def erase(path: str, gone: Callable[[Row], bool]) -> Effect:
     return effect
 
 
+def merge(path: str, keys: list[int], v: str, n: int, *, by_source: bool) -> Effect:
+    """MERGE: each key is deleted if its row has ``v``, else gets one more, or is inserted."""
+
+    def effect(state: State) -> State:
+        before = table(state, path)
+        after = {k: row for k, row in before.rows.items() if k in keys or not by_source}
+        for key in keys:
+            row = before.rows.get(key)
+            if row is None:
+                after[key] = {name: {"k": key, "v": v, "n": n}.get(name) for name in before.columns}
+            elif row["v"] == v:
+                del after[key]
+            else:
+                after[key] = {**row, "n": None if row["n"] is None else row["n"] + 1}
+        return {**state, path: replace(before, rows=after)}
+
+    return effect
+
+
 def one_after_the_other(effects: list[Effect]) -> Effect:
     def effect(state: State) -> State:
         for change in effects:
