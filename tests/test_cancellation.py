@@ -173,7 +173,7 @@ class Seen:
 
 def test_time_left_does_not_rise() -> None:
     left = Left()
-    said = [left.said(guess) for guess in (None, 30.0, 20.0, 24.0, 26.0, 100.0, 19.0, 3.0, 0.0, 4.0)]
+    said = [left.smooth(guess) for guess in (None, 30.0, 20.0, 24.0, 26.0, 100.0, 19.0, 3.0, 0.0, 4.0)]
     assert said == [None, 30.0, 20.0, 20.0, 20.0, None, 19.0, 3.0, 0.0, 0.0]
 
 

@@ -431,7 +431,7 @@ def test_imports_are_found_wherever_they_are_written() -> None:
     text = """
 from typing import TYPE_CHECKING
 from . import tables
-from ..storage.order import meeting
+from ..storage.order import select_overlapping
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 def later():
@@ -443,7 +443,7 @@ class Now:
     assert found == {
         ("typing.TYPE_CHECKING", True),
         ("strandline.catalog.tables", True),
-        ("strandline.storage.order.meeting", True),
+        ("strandline.storage.order.select_overlapping", True),
         ("pyspark.sql.DataFrame", False),
         ("strandline.api", False),
         ("pyspark", True),

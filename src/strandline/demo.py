@@ -146,7 +146,7 @@ def _tell(story: Story, rows: int) -> dict[str, Any]:
     shop = db.collection("shop")
     with story.step("Full backup: tables and indexes at one step") as step:
         story.show("BACKUP shop")
-        full = _taken(step, shop.backup(), "segments are shared, nothing is copied")
+        full = _tell_backup(step, shop.backup(), "segments are shared, nothing is copied")
 
     with story.step("Morning: new orders, and old ones are paid") as step:
         new = [
@@ -210,10 +210,10 @@ def _orders(db: strandline.Database, rows: int) -> DataFrame:
 def _increment(story: Story, shop: strandline.Collection, remark: str) -> str:
     with story.step("Incremental backup") as step:
         story.show("BACKUP shop INCREMENTAL")
-        return _taken(step, shop.backup(incremental=True), remark)
+        return _tell_backup(step, shop.backup(incremental=True), remark)
 
 
-def _taken(step: StoryStep, backup: strandline.BackupInfo, remark: str) -> str:
+def _tell_backup(step: StoryStep, backup: strandline.BackupInfo, remark: str) -> str:
     """Tell about a backup, and return its name."""
     step.bytes = backup.bytes
     step.remark = f"{backup.name}: {backup.rows:,} rows at step {backup.step}; {remark}"

@@ -22,8 +22,17 @@ SPARK = Settings(bulk_rows=0, scan_rows=0)
 """Settings with which all possible work is done on Spark."""
 
 
+class NoViews:
+    """What a session without views and tables says of them."""
+
+    def tableExists(self, name: str) -> bool:
+        return False
+
+
 class NoSpark:
-    """A session that fails at any use."""
+    """A session without views and tables, which fails at any use of Spark."""
+
+    catalog = NoViews()
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"Spark was used ({name})")

@@ -196,12 +196,12 @@ class Collection:
         """
         limits = _settings(MAX_BYTES_PER_SECOND=max_bytes_per_second, COPIES=copies)
 
-        def compacted(conn: Connection, result: str) -> BackupInfo:
+        def read_compacted(conn: Connection, result: str) -> BackupInfo:
             from strandline.backups.fold.compact import CompactResult
 
             return backup_info(self._record(conn, _read(CompactResult, result).backup))
 
-        return self._start(st.CompactBackups(self.name, to, not wait, settings=limits), compacted)
+        return self._start(st.CompactBackups(self.name, to, not wait, settings=limits), read_compacted)
 
     @overload
     def merge_increments(
@@ -238,12 +238,14 @@ class Collection:
         """
         limits = _settings(MAX_BYTES_PER_SECOND=max_bytes_per_second, COPIES=copies)
 
-        def merged(conn: Connection, result: str) -> list[BackupInfo]:
+        def read_merged(conn: Connection, result: str) -> list[BackupInfo]:
             from strandline.backups.fold.merge import MergeResult
 
             return [backup_info(self._record(conn, name)) for name in _read(MergeResult, result).backups]
 
-        return self._start(st.CompactBackups(self.name, to, not wait, True, since, settings=limits), merged)
+        return self._start(
+            st.CompactBackups(self.name, to, not wait, True, since, settings=limits), read_merged
+        )
 
     @overload
     def copy_to(
@@ -285,13 +287,13 @@ class Collection:
         """
         settings = _settings(ENCRYPTION=encryption, MAX_BYTES_PER_SECOND=max_bytes_per_second, COPIES=copies)
 
-        def copied(conn: Connection, result: str) -> CopyResult:
+        def read_copied(conn: Connection, result: str) -> CopyResult:
             from strandline.backups.repository.upload import SendResult
 
             sent = _read(SendResult, result)
             return CopyResult(repository=sent.repository, backups=sent.backups, bytes=sent.bytes)
 
-        return self._start(st.CopyBackup(backup, self.name, _place(url), settings, not wait), copied)
+        return self._start(st.CopyBackup(backup, self.name, _place(url), settings, not wait), read_copied)
 
     # --- restores ------------------------------------------------------------------------------------------
 
@@ -380,14 +382,14 @@ class Collection:
             COPIES=copies,
         )
 
-        def restored(conn: Connection, result: str) -> RestoreResult:
+        def read_restored(conn: Connection, result: str) -> RestoreResult:
             from strandline.backups.restore.restore import RestoreResult
 
             return _read(RestoreResult, result)
 
         with self._database._guard():
             statement = self._restore(at, tables, into, settings, nowait=not wait)
-        return self._start(statement, restored)
+        return self._start(statement, read_restored)
 
     def _restore(
         self,
@@ -445,12 +447,12 @@ class Collection:
         UNDROP brings the collection back for ``bin_seconds``; with ``purge`` it is deleted at once.
         """
 
-        def dropped(conn: Connection, result: str) -> DroppedCollection:
+        def read_dropped(conn: Connection, result: str) -> DroppedCollection:
             from strandline.backups.collection_ddl import DroppedCollection
 
             return _read(DroppedCollection, result)
 
-        return self._outcome(self._run(st.DropBackupCollection(self.name, purge=purge)), dropped)
+        return self._outcome(self._run(st.DropBackupCollection(self.name, purge=purge)), read_dropped)
 
     # --- how calls are carried out -------------------------------------------------------------------------
 
@@ -492,12 +494,12 @@ class Collection:
         if dry_run:
             return decisions
 
-        def removed(conn: Connection, result: str) -> tuple[str, ...]:
+        def read_removed(conn: Connection, result: str) -> tuple[str, ...]:
             from strandline.backups.retention.drop import DropResult
 
             return _read(DropResult, result).removed
 
-        gone = self._outcome(self._run(statement), removed)
+        gone = self._outcome(self._run(statement), read_removed)
         return [each for each in decisions if each.keep or each.backup in gone]
 
     def _path(self, conn: Connection) -> paths.Path:

@@ -20,7 +20,7 @@ from strandline.sql.tokens import quote
 from strandline.tables import ddl, read, write
 from strandline.tables.transaction import Transaction
 from strandline.types import Type
-from strandline.types.arrays import outgoing, python_to_array
+from strandline.types.arrays import python_to_array, to_outgoing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -221,7 +221,7 @@ def _select(tx: Transaction, query: Query) -> tuple[pa.Table | DataFrame, dict[s
     if found.rows is not None and found.types is not None:
         types = dict(zip(found.columns, found.types, strict=True))
         arrays = [
-            outgoing(type_, python_to_array(type_, [row[i] for row in found.rows]))
+            to_outgoing(type_, python_to_array(type_, [row[i] for row in found.rows]))
             for i, type_ in enumerate(types.values())
         ]
         return pa.table(arrays, list(types)), types

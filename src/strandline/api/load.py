@@ -200,14 +200,14 @@ def _write_spread(db: Database, path: str, mode: Mode, incoming: Incoming) -> tu
     """Write the rows that executors read; return the step of the commit."""
     _, schema = _target(db, path)
     columns = _match_columns(incoming.names(schema.names), schema, path)
-    types, not_null = _needed(columns, schema)
+    types, not_null = _choose_types(columns, schema)
     frame = db._runtime.store.external_frame(incoming, types, not_null)
     table = db.table(path)
     write = {"UPSERT": table.upsert, "INSERT": table.insert, "REPLACE": table.replace}[mode]
     return None, write(frame.toDF(*columns.values()))
 
 
-def _needed(columns: Mapping[str, str], schema: TableSchema) -> tuple[dict[str, Type], frozenset[str]]:
+def _choose_types(columns: Mapping[str, str], schema: TableSchema) -> tuple[dict[str, Type], frozenset[str]]:
     """Return the types of the columns of the files, and those columns that may not be NULL."""
     types = {given: schema[name].type for given, name in columns.items()}
     return types, frozenset(given for given, name in columns.items() if schema[name].not_null)
@@ -217,7 +217,7 @@ def _write(db: Database, path: str, mode: Mode, incoming: Incoming) -> tuple[int
     """Write the rows that this process reads; return their number and the step of the commit."""
     table_id, schema = _target(db, path)
     columns = _match_columns(incoming.names(schema.names), schema, path)
-    types, not_null = _needed(columns, schema)
+    types, not_null = _choose_types(columns, schema)
     staging = Staging(
         files=db._runtime.files.own,
         folder=fresh_folder(db._runtime.clock.now()),

@@ -107,7 +107,7 @@ class Operations:
 
         An error means that the operation is undone, unless its ``outcome`` says otherwise.
         """
-        ended = self.engine.attend(operation_id, on_progress=self._telling(on_progress))
+        ended = self.engine.attend(operation_id, on_progress=self._report_to(on_progress))
         return info_of(self._runtime, ended)
 
     def wait(
@@ -118,14 +118,16 @@ class Operations:
     ) -> OperationInfo:
         """Wait for the end of an operation, in any process; raise its error if it failed."""
         try:
-            ended = self.engine.outcome(operation_id, timeout, self._telling(on_progress))
+            ended = self.engine.outcome(operation_id, timeout, self._report_to(on_progress))
         except Unavailable as error:
             if error.outcome is None:
                 with_outcome(error, operation_id, GOES_ON)
             raise
         return info_of(self._runtime, ended)
 
-    def _telling(self, on_progress: Callable[[OperationInfo], None] | None) -> Callable[[OperationRow], None]:
+    def _report_to(
+        self, on_progress: Callable[[OperationInfo], None] | None
+    ) -> Callable[[OperationRow], None]:
         def tell(operation: OperationRow) -> None:
             if on_progress is not None:
                 on_progress(info_of(self._runtime, operation))

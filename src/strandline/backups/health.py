@@ -97,10 +97,10 @@ class Standing:
 def standings(conn: Connection) -> Iterator[Standing]:
     """Yield the state of each collection, sorted by name."""
     for collection in collections(conn):
-        yield _standing(conn, collection)
+        yield _read_standing(conn, collection)
 
 
-def _standing(conn: Connection, collection: Path) -> Standing:
+def _read_standing(conn: Connection, collection: Path) -> Standing:
     heads = tuple(backup_heads(conn, collection))
     reports = verification_history.reports(conn, [path.id for path, _ in heads]) if heads else {}
     damaged = find_damaged(conn, collection) if heads else {}

@@ -193,19 +193,19 @@ def table_lines(
         for at in range(len(heads))
     ]
 
-    def aligned(row: Iterable[str]) -> str:
+    def align(row: Iterable[str]) -> str:
         padded = []
         for text, width, is_right in zip(row, widths, right, strict=True):
             space = " " * (width - cell_len(text))
             padded.append(space + text if is_right else text + space)
         return " | ".join(padded).rstrip()
 
-    head = aligned(heads)
+    head = align(heads)
     yield f"\x1b[1m{head}\x1b[0m" if bold else head
     yield "-+-".join("-" * width for width in widths)
-    yield from map(aligned, cells[1:])
+    yield from map(align, cells[1:])
     for row in coming:
-        yield aligned(map(format_value, row))
+        yield align(map(format_value, row))
 
 
 def _is_number(value: Any) -> bool:

@@ -91,7 +91,7 @@ def slowest(operation: OperationInfo) -> list[str]:
 def pace(operation: OperationInfo, said: Left | None = None) -> list[str]:
     """Return the speed and the remaining time; ``said`` keeps the remaining time from rising."""
     done, seconds = operation.progress.get("bytes", 0), time.time() - operation.created
-    left = operation.seconds_left if said is None else said.said(operation.seconds_left)
+    left = operation.seconds_left if said is None else said.smooth(operation.seconds_left)
     return [
         *([f"{size(done / seconds)}/s"] if done and seconds > 0 else []),
         *([] if left is None else [f"{duration(left)} left"]),
@@ -142,13 +142,13 @@ class _Waiting:
 
     def _wait(self) -> None:
         try:
-            self._found = self._wait_for(self._id, on_progress=self._seen)
+            self._found = self._wait_for(self._id, on_progress=self._note)
         except Exception as error:
             self._failure = error
         finally:
             self._ended.set()
 
-    def _seen(self, operation: OperationInfo) -> None:
+    def _note(self, operation: OperationInfo) -> None:
         self.at = operation.id
 
     def watch(self, show: Show) -> OperationInfo:

@@ -76,18 +76,18 @@ class SqlCompleter(Completer):
                 and said[-2] in ("ATTACH", "CREATE", "ALTER", "COPY", "DROP", "SHOW")
             )
             if previous in _COLLECTION_FOLLOWS and not of_a_statement:
-                yield from self._matching(word, ((e.name, "collection") for e in self._db.ls(COLLECTIONS)))
+                yield from self._match(word, ((e.name, "collection") for e in self._db.ls(COLLECTIONS)))
                 return
             if previous in _TABLE_FOLLOWS:
-                yield from self._matching(word, self._paths(word))
+                yield from self._match(word, self._paths(word))
                 return
-            yield from self._matching(word, self._names(before))
+            yield from self._match(word, self._names(before))
         except StrandlineError:
             pass  # The directory does not exist.
         if word and not word.startswith("`"):
             yield from ((k, "") for k in KEYWORDS if k.upper().startswith(word.upper()))
 
-    def _matching(self, word: str, names: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    def _match(self, word: str, names: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         typed = word.strip("`").lower()
         seen = set()
         for name, meta in names:

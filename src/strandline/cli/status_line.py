@@ -36,7 +36,7 @@ class Left:
     def __init__(self) -> None:
         self._least: float | None = None
 
-    def said(self, guess: float | None) -> float | None:
+    def smooth(self, guess: float | None) -> float | None:
         """Return the remaining time to display for an estimate; None to display none."""
         if guess is None:
             return None
@@ -129,5 +129,5 @@ def pace(done: float, total: float, seconds: float, unit: str, left: Left) -> li
     if not done or seconds <= 0:
         return []
     rate = f"{size(done / seconds)}/s" if unit == "bytes" else f"{done / seconds:,.0f} {unit}/s"
-    remaining = left.said(seconds * max(0.0, total - done) / done)
+    remaining = left.smooth(seconds * max(0.0, total - done) / done)
     return [*([rate] if unit else []), *([] if remaining is None else [f"{duration(remaining)} left"])]

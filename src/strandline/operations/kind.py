@@ -371,7 +371,7 @@ class Kind(ABC, Generic[Q, B, G]):
         An exception leaves nothing behind.
         """
 
-    def advanced(self, tx: Writer, run: Run[Q, B, G]) -> None:
+    def note_advance(self, tx: Writer, run: Run[Q, B, G]) -> None:
         """Update the progress after parts have advanced, in the same transaction; their rows are stored."""
 
     def finish(self, tx: Writer, run: Run[Q, B, G]) -> Record:

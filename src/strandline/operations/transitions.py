@@ -324,7 +324,7 @@ class Transitions:
                 if due:
                     after = handler.advance(tx, run, due, [made_for[part.id] for part in due])
                     operations.save_parts(tx, after)
-                    self.kind_of(run.operation.kind).advanced(tx, run)
+                    self.kind_of(run.operation.kind).note_advance(tx, run)
                     changed = list(zip((part.row for part in due), after, strict=True))
         except Exception:
             if not changed:

@@ -237,7 +237,7 @@ class BackupScheduler:
             except _Taken:
                 return
             schedules.put_run(tx, run)
-        event("scheduled run " + run.state, schedule=row.name, task=run.task, due=run.due, why=run.note)
+        event("scheduled run not started", schedule=row.name, task=run.task, due=run.due, why=run.note)
 
     # --- results ---------------------------------------------------------------------------------------
 

@@ -160,7 +160,7 @@ def tokenize(text: str) -> list[Token]:
             _check_number(text, at, match[0])
             tokens.append(Token(NUMBER, match[0], at))
         elif kind == "quote":
-            end = _closing(text, at, end, text[end - 1], raw=end - at > 1)
+            end = _find_closing(text, at, end, text[end - 1], raw=end - at > 1)
             if text[at] in "xX":
                 tokens.append(Token(HEX, text[at:end], at))
             else:
@@ -168,7 +168,7 @@ def tokenize(text: str) -> list[Token]:
                     end += 1
                 tokens.append(Token(STRING, text[at:end], at))
         elif kind == "name":
-            end = _closing(text, at, end, "`", raw=False)
+            end = _find_closing(text, at, end, "`", raw=False)
             tokens.append(Token(NAME, text[at:end], at))
         elif kind == "block":
             end = _comment_end(text, at)
@@ -181,7 +181,7 @@ def tokenize(text: str) -> list[Token]:
     return tokens
 
 
-def _closing(text: str, start: int, at: int, quote_: str, raw: bool) -> int:
+def _find_closing(text: str, start: int, at: int, quote_: str, raw: bool) -> int:
     """Return the offset after the closing quote of the token at ``start``.
 
     ``at`` is the offset after the opening quote.

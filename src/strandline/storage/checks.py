@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from strandline.model import Digest, Segment, State, TableSchema, visible
 from strandline.storage import arrow
 from strandline.storage.memory import stored_bytes
-from strandline.storage.order import Finding, meeting
+from strandline.storage.order import Finding, select_overlapping
 from strandline.storage.throttle import Throttle
 from strandline.storage.unique_violations import Repeats
 
@@ -107,7 +107,9 @@ class Checks:
         comparison.
         """
         if ordered:
-            state = replace(state, chain=replace(state.chain, segments=meeting(visible(state.chain))))
+            state = replace(
+                state, chain=replace(state.chain, segments=select_overlapping(visible(state.chain)))
+            )
         if self._store.fits_memory(state.chain.segments):
             return arrow.check.find_doubled_keys(self._store.cache, state)
         from strandline.storage import spark

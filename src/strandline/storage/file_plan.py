@@ -133,7 +133,7 @@ def pack(file_plan: FilePlan, into: Files) -> FilePlan:
     The name of a file is derived from its content, so that the same rows are written only once.
     """
 
-    def packed(part: FilePlanPart) -> FilePlanPart:
+    def pack_part(part: FilePlanPart) -> FilePlanPart:
         if part.data is None:
             return part
         sink = io.BytesIO()
@@ -146,7 +146,7 @@ def pack(file_plan: FilePlan, into: Files) -> FilePlan:
 
     return replace(
         file_plan,
-        before=tuple(map(packed, file_plan.before)),
-        changes=tuple(map(packed, file_plan.changes)),
-        after=tuple(map(packed, file_plan.after)),
+        before=tuple(map(pack_part, file_plan.before)),
+        changes=tuple(map(pack_part, file_plan.changes)),
+        after=tuple(map(pack_part, file_plan.after)),
     )

@@ -110,20 +110,20 @@ def roots(names: Iterable[str | None]) -> set[str]:
 def _in_its_store(method: Method) -> Method:
     """Build a method of ``FileRouter`` that calls ``method`` of the store that holds the file."""
 
-    def routed(self: FileRouter, name: str) -> Any:
+    def route(self: FileRouter, name: str) -> Any:
         files, inside = self.locate(name)
         return getattr(files, method.__name__)(inside)
 
-    return cast("Method", routed)
+    return cast("Method", route)
 
 
 def _in_warehouse(method: Method) -> Method:
     """Build a method of ``FileRouter`` that calls ``method`` of the warehouse's files."""
 
-    def routed(self: FileRouter, *args: Any, **kwargs: Any) -> Any:
+    def route(self: FileRouter, *args: Any, **kwargs: Any) -> Any:
         return getattr(self.own, method.__name__)(*args, **kwargs)
 
-    return cast("Method", routed)
+    return cast("Method", route)
 
 
 class FileRouter:

@@ -50,7 +50,7 @@ def prefetch(chunks: Iterable[bytes]) -> Iterator[Iterator[bytes]]:
         except BaseException as error:
             put(error)
 
-    def coming() -> Iterator[bytes]:
+    def take() -> Iterator[bytes]:
         while (what := line.get()) is not None:
             if isinstance(what, BaseException):
                 raise what
@@ -59,7 +59,7 @@ def prefetch(chunks: Iterable[bytes]) -> Iterator[Iterator[bytes]]:
     thread = threading.Thread(target=share_work(fetch), name="strandline-fetch", daemon=True)
     thread.start()
     try:
-        yield coming()
+        yield take()
     finally:
         stopped.set()
         thread.join()

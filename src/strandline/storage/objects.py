@@ -121,13 +121,13 @@ class ObjectFiles:
             self._write(name, content, undo=undo)
             return len(content)
 
-        def counted() -> Iterator[bytes]:
+        def count_bytes() -> Iterator[bytes]:
             nonlocal size
             for chunk in content:
                 size += len(chunk)
                 yield chunk
 
-        self._send(name, counted(), undo=undo)
+        self._send(name, count_bytes(), undo=undo)
         return size
 
     def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
@@ -403,12 +403,12 @@ def _buffer_small(chunks: Iterator[bytes]) -> bytes | Iterator[bytes]:
     else:
         return b"".join(first)
 
-    def coming() -> Iterator[bytes]:
+    def take() -> Iterator[bytes]:
         while first:  # Pieces that were sent are freed.
             yield first.pop(0)
         yield from chunks
 
-    return coming()
+    return take()
 
 
 def _is_cut(error: BaseException) -> bool:

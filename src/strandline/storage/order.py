@@ -24,7 +24,7 @@ from strandline.storage.files import Files, MissingFile
 from strandline.storage.keys import Mask, keys_of, neighbours
 from strandline.storage.segment import label, read_batches
 
-__all__ = ["EXAMPLES", "Finding", "examine_segment", "meeting", "more_than_once"]
+__all__ = ["EXAMPLES", "Finding", "examine_segment", "more_than_once", "select_overlapping"]
 
 EXAMPLES = 5
 Kind: TypeAlias = Literal[
@@ -61,7 +61,7 @@ def examine_segment(files: Files, schema: TableSchema, segment: Segment) -> list
     return walk.findings()
 
 
-def meeting(segments: Sequence[Segment]) -> tuple[Segment, ...]:
+def select_overlapping(segments: Sequence[Segment]) -> tuple[Segment, ...]:
     """Return the segments without those whose key range overlaps no other range.
 
     A segment that may change older rows always stays: the segments before and after it are read differently

@@ -98,7 +98,7 @@ class ParquetFile:
         found, self._sink.waiting = b"".join(self._sink.waiting), []
         return found
 
-    def closed(self, rows: pa.Table) -> bytes:
+    def finish(self, rows: pa.Table) -> bytes:
         """Append the last rows and return the bytes of the file that were not taken yet."""
         if rows.num_rows:
             self.write(rows)

@@ -125,7 +125,7 @@ def write_segment(
         file, data = None, _to_stream(table)
     else:
         file = name if isinstance(name, str) else name()
-        data = ParquetFile(table, schema, ROW_GROUP_ROWS).closed(table)
+        data = ParquetFile(table, schema, ROW_GROUP_ROWS).finish(table)
         files.write(file, data)
     return Segment(
         id=0,

@@ -228,7 +228,7 @@ class _File:
                 yield self._hash(data)
         for few in self._crumb():
             self._add(few)
-        yield self._hash(self._parquet.closed(self._waiting))
+        yield self._hash(self._parquet.finish(self._waiting))
 
     @property
     def _is_open(self) -> bool:

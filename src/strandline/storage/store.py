@@ -404,7 +404,7 @@ class Store:
         from strandline.storage import spark
 
         prefix = name().removesuffix(".parquet")
-        return spark.index_changes.follow(self.spark, self.cache, before, after, logs, impl, prefix)
+        return spark.index_changes.follow(self.spark, self.cache, before, after, logs, impl=impl, name=prefix)
 
     def slice(
         self, schema: TableSchema, window: Window, name: str, throttle: Throttle | None = None

@@ -129,7 +129,7 @@ class PlainScan:
                     found = found.slice(0, left)
                     left -= found.num_rows
                 if found.num_rows:
-                    yield self._outgoing(found)
+                    yield self._convert(found)
                 if left == 0:
                     return
 
@@ -153,7 +153,7 @@ class PlainScan:
             return iter(())
         return self.reader.runtime.store.stream(self.state, self.read, self.behind)
 
-    def _outgoing(self, rows: pa.Table) -> pa.Table:
+    def _convert(self, rows: pa.Table) -> pa.Table:
         if not self.columns:
             return rows.select([])
         return self.outgoing_columns.convert([rows.column(name) for name, _, _ in self.columns])

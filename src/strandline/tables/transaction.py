@@ -159,12 +159,12 @@ class Transaction(Reader):
     ) -> Outcome:
         """Write rows that Spark tasks have staged, with the columns of ``schema``."""
 
-        def made(target: Target) -> Outcome:
+        def make(target: Target) -> Outcome:
             # All keys are written and so checked at the commit. UPDATE may find only some of them.
             told = target if mode == "UPDATE" else replace(target, reads=lambda keys: None)
             return self.runtime.store.write_staged(told, mode, schema, staged)
 
-        return self._write(view, mode, made)
+        return self._write(view, mode, make)
 
     def digest(self, view: TableView) -> Digest:
         """Return the digest of a table with the changes of this transaction."""

@@ -89,12 +89,12 @@ def outgoing_type(type_: Type) -> pa.DataType:
     return _UNSIGNED.get(type_.name, type_.arrow)
 
 
-def outgoing(type_: Type, array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+def to_outgoing(type_: Type, array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Convert a physical column to its type in exported Arrow data."""
     if type_.name not in _UNSIGNED:
         return array
     if isinstance(array, pa.ChunkedArray):
-        return pa.chunked_array([outgoing(type_, c) for c in array.chunks], outgoing_type(type_))
+        return pa.chunked_array([to_outgoing(type_, c) for c in array.chunks], outgoing_type(type_))
     if type_.name != "Uint64":
         return array.cast(outgoing_type(type_))
     words = decimal_words(array)

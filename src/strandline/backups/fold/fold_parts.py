@@ -139,7 +139,7 @@ class Folded:
                 held: Sequence[Segment] = [o.segment(root, f"{use}.{n}") for n, o in enumerate(found.objects)]
                 rows, tombstones = found.rows, found.tombstones
             else:
-                held = self._held(source, waiting)
+                held = self._read_held(source, waiting)
                 rows, tombstones = self._count(source)
             self.held[i] = held
             slices[i] = source.fold(rows, tombstones, sum(s.bytes for s in held))
@@ -150,7 +150,7 @@ class Folded:
                 self.placed[i] = [s for s in held if s.id not in own]
         self.record = fold_records(chain[since:], slices)
 
-    def _held(self, source: FoldedSource, waiting: Mapping[int, Sequence[Segment]]) -> Sequence[Segment]:
+    def _read_held(self, source: FoldedSource, waiting: Mapping[int, Sequence[Segment]]) -> Sequence[Segment]:
         if source.target_id not in self.staging:
             return source.segments
         base, made = self._base(source), waiting.get(self.staging[source.target_id], ())
@@ -379,7 +379,7 @@ class FoldedManifestPart(WritingPart[FoldRun, FoldedManifest]):
     ) -> FoldedManifest:
         if standing is None:
             return part.body
-        return replace(part.body, standing=tuple(_standing(_fold(tx.conn, run, part), standing)))
+        return replace(part.body, standing=tuple(_list_standing(_fold(tx.conn, run, part), standing)))
 
 
 MANIFESTS = ("full manifest", "merged manifest")
@@ -392,7 +392,7 @@ def _fold(conn: Connection, run: FoldRun, part: Part[FoldedManifest]) -> Folded:
     return Folded(conn, run, part.body.backup or "")
 
 
-def _standing(found: Folded, manifest: Manifest) -> list[StandingSlice]:
+def _list_standing(found: Folded, manifest: Manifest) -> list[StandingSlice]:
     """Return what an existing manifest has of each table and index."""
     made = []
     for source in found.sources:

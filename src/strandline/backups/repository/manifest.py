@@ -126,12 +126,12 @@ class Contents:
     def of(table: TableRecord, made: Mapping[int, tuple[ObjectRecord, ...]]) -> Contents:
         """Select the objects of a table from ``made``, which is keyed by the path id that holds them."""
 
-        def held(slice_: SliceRecord) -> tuple[ObjectRecord, ...]:
+        def objects_of(slice_: SliceRecord) -> tuple[ObjectRecord, ...]:
             return made.get(slice_.target_id, ())
 
         return Contents(
-            table=held(table.slice),
-            indexes={i.definition.name: held(i.slice) for i in table.indexes if i.slice is not None},
+            table=objects_of(table.slice),
+            indexes={i.definition.name: objects_of(i.slice) for i in table.indexes if i.slice is not None},
         )
 
 

@@ -131,10 +131,10 @@ class WritingPart(Handler[RunT, P]):
         """Return the repository and its lease, as a context manager."""
         body, operation = run.body, run.operation
         return self.leases.writing(
-            body.root, operation.id, body.collection_id, operation.kind, self.expected(run)
+            body.root, operation.id, body.collection_id, operation.kind, self.find_expected(run)
         )
 
-    def expected(self, run: RunT) -> Expected | None:
+    def find_expected(self, run: RunT) -> Expected | None:
         """Return what the operation knows about a repository that the catalog does not know."""
         return None
 
@@ -180,7 +180,7 @@ def publish(
     # The objects may have been uploaded under an earlier lease. An object is listed as trash before it is
     # deleted.
     for name in names_in_deletion(there) & manifest.objects().keys():
-        raise _swept(there, manifest, name)
+        raise _swept_error(there, manifest, name)
     is_ours = there.add(manifest)
     try:
         lease.check()
@@ -202,10 +202,10 @@ def _confirm(there: Repository, manifest: Manifest) -> None:
             raise size
         if name in gone or size != named[name].bytes:
             there.withdraw(manifest)
-            raise _swept(there, manifest, name)
+            raise _swept_error(there, manifest, name)
 
 
-def _swept(there: Repository, manifest: Manifest, name: str) -> Conflict:
+def _swept_error(there: Repository, manifest: Manifest, name: str) -> Conflict:
     return Conflict(
         f"the object {name} was deleted from {there.root} while {manifest.backup.name} was uploaded",
         "The backup is as it was before. Try again: BACKUP, COMPACT or COPY BACKUP.",

@@ -269,7 +269,7 @@ class SendBackup(WritingKind[SendRequest, SendBody, SendProgress]):
         if not run.body.moves:
             return None
         name, limits = run.request.collection, run.request.limits
-        waiting = _waiting(conn, name, run.body.root)
+        waiting = _find_waiting(conn, name, run.body.root)
         if waiting is not None:
             return self.name, SendRequest(collection=name, backup=waiting, limits=limits)
         return compaction(conn, name, limits)
@@ -287,7 +287,7 @@ def _bytes(segments: Sequence[Segment]) -> int:
 class SendingPart(WritingPart[SendRun, P]):
     """A part that writes to a repository, which the catalog may not know."""
 
-    def expected(self, run: SendRun) -> Expected:
+    def find_expected(self, run: SendRun) -> Expected:
         return Expected(encrypted=run.body.encrypted)
 
 
@@ -298,12 +298,15 @@ class RepositoryPart(SendingPart[PresentBackups]):
 
     def work(self, run: SendRun, part: Part[PresentBackups]) -> PresentBackups:
         body, now = run.body, self.runtime.clock.now()
-        files, settings = plain(self.runtime.files.at(body.root, self.expected(run))), self.runtime.settings
+        files, settings = (
+            plain(self.runtime.files.at(body.root, self.find_expected(run))),
+            self.runtime.settings,
+        )
         Repository.make(files, body.root, settings, now=now, encrypted=body.encrypted, known=body.known)
         # Check before the repository is changed.
         self.leases.check_owner(Repository(files, body.root), body.collection_id)
         # This process may have opened an earlier repository here.
-        self.runtime.files.reopen(body.root, self.expected(run))
+        self.runtime.files.reopen(body.root, self.find_expected(run))
         with self.writing(run) as (there, _):
             if body.known:
                 self._check_line(run, there)
@@ -424,7 +427,7 @@ class ManifestPart(SendingPart[Listed]):
         publish(self.runtime.files, there, lease, manifest, builds_on)
 
 
-def _waiting(conn: Connection, name: str, root: str) -> str | None:
+def _find_waiting(conn: Connection, name: str, root: str) -> str | None:
     """Return the newest backup in the warehouse that can be uploaded to the collection's repository.
 
     There is one if the repository was unavailable when it was taken, and later backups do not build on it.

@@ -136,7 +136,7 @@ class RestoreBackup(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
         )
         return Plan(parts, body, progress)
 
-    def advanced(self, tx: Writer, run: RestoreRun) -> None:
+    def note_advance(self, tx: Writer, run: RestoreRun) -> None:
         """Report the increment whose stage is open; after the last shard, that is the last increment."""
         stage, last = operations.first_open_stage(tx.conn, run.operation.id), run.body.increments
         now = last if stage is None else min(stage, last)

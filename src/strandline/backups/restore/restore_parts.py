@@ -148,11 +148,11 @@ class RestorePart(QuickPart[P], ABC):
 
     def time_limit(self, run: RestoreRun, part: Part[P]) -> float | None:
         """Return a limit that ends a hanging part before the deadline of the restore."""
-        limit = self.runtime.settings.shard_seconds + self.slowed(part.body)
+        limit = self.runtime.settings.shard_seconds + self.delay_of(part.body)
         until = deadline_of(run)
         return limit if until is None else min(limit, max(0.0, until - self.runtime.clock.now()))
 
-    def slowed(self, body: P) -> float:
+    def delay_of(self, body: P) -> float:
         """Return the seconds that the rate limit adds."""
         return 0.0
 
@@ -287,7 +287,7 @@ class ShardPart(RestorePart[Shard]):
     def discard(self, made: list[Segment]) -> None:
         self.runtime.store.discard(made)
 
-    def slowed(self, body: Shard) -> float:
+    def delay_of(self, body: Shard) -> float:
         return body.slowed
 
 

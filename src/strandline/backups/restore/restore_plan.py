@@ -133,7 +133,7 @@ class ResolvedRestore:
 
     def bytes_copied(self, *, copy: bool) -> int:
         """Return the size of the segments that are copied and not shared."""
-        copied = self._copied(copy)
+        copied = self._find_copied(copy)
         return sum(
             slice_.bytes
             for target in self.targets
@@ -142,7 +142,7 @@ class ResolvedRestore:
             if copied[place]
         )
 
-    def _copied(self, copy: bool) -> list[bool]:
+    def _find_copied(self, copy: bool) -> list[bool]:
         """Return for each backup of the chain whether it is copied: a repository shares no files."""
         return [copy or record.stored is not None for record in self.chain]
 
@@ -169,7 +169,7 @@ class ResolvedRestore:
         yield (
             "move",
             f"{self.bytes_copied(copy=copy)} bytes",
-            "copied and checked" if any(self._copied(copy)) else "segments are shared, no data moves",
+            "copied and checked" if any(self._find_copied(copy)) else "segments are shared, no data moves",
         )
         for target in self.targets:
             if target.replaced is not None:

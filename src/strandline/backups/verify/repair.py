@@ -208,14 +208,14 @@ class RepairPart(WritingPart[RepairRun, RepairBatch]):
         schemas = {id_: path.record(TableBody).schema for id_, path in bodies.items()}
         source = self._source(run)
 
-        def repaired(each: DamagedObject, segment: Segment) -> DamagedObject:
+        def repair_object(each: DamagedObject, segment: Segment) -> DamagedObject:
             schema = schemas.get(each.target_id)
             packed = (schema, logs[each.object])
             contents = self._contents(segment, twins.get(segment.checksum, ()), packed, source, throttle)
             return self._repair(each, segment, schema, contents)
 
         with self._writing(run):
-            made = in_parallel(repaired, part.body.objects, segments, threads=throttle.limits.copies)
+            made = in_parallel(repair_object, part.body.objects, segments, threads=throttle.limits.copies)
             return RepairBatch(objects=tuple(made))
 
     def _writing(self, run: RepairRun) -> AbstractContextManager[object]:

@@ -196,7 +196,7 @@ class _Verification:
                     found[root].problems += patiently(self._runtime, unknown)
             except (Corrupted, NotExpected) as error:
                 self._closed.add(root)
-                found[root] = Inspected.closed(root, [record.name for record in stored], error.message)
+                found[root] = Inspected.of_closed(root, [record.name for record in stored], error.message)
             self._problems += found[root].problems
             self._spoiled = {**found[root].spoiled, **self._spoiled}
         return found

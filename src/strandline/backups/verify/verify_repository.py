@@ -48,7 +48,7 @@ class Inspected:
             self.problems = [p for p in self.problems if p.path != f"{collection}/{name}"]
 
     @staticmethod
-    def closed(root: str, backups: Sequence[str], message: str) -> Inspected:
+    def of_closed(root: str, backups: Sequence[str], message: str) -> Inspected:
         """Return the findings about a repository that cannot be opened."""
         problem = Problem("damaged_repository", root, message)
         return Inspected([problem], dict.fromkeys(backups, message), None)
@@ -77,7 +77,7 @@ def inspect(
     _inspect_owners(repository, owner, found, list(by_name))
     listed = repository.list_manifests()
     # A compaction that was rolled back may have left a manifest with the same rows in other files.
-    counting = {name: _counting(listed.get(name, []), record) for name, record in by_name.items()}
+    counting = {name: _choose_manifest(listed.get(name, []), record) for name, record in by_name.items()}
     there = {file for files in listed.values() for file in files}
     wanted = sorted(there if whole else {name for name in counting.values() if name is not None})
     with ThreadPoolExecutor(READERS) as pool:
@@ -110,7 +110,7 @@ def inspect(
     return found
 
 
-def _counting(files: Sequence[str], record: BackupRecord) -> str | None:
+def _choose_manifest(files: Sequence[str], record: BackupRecord) -> str | None:
     """Return the manifest to compare with a record: the one of the same form, or the one in effect."""
     known = file_of(record)
     return known if known in files else next(iter(files), None)

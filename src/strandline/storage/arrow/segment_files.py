@@ -48,7 +48,7 @@ def copy(
 def _copy_segments(cache: SegmentCache, wanted: Copies, throttle: Throttle) -> list[Segment]:
     made: list[Segment] = []
 
-    def copied(number: int, segment: Segment) -> Segment:
+    def copy_one(number: int, segment: Segment) -> Segment:
         name = f"{wanted.name}-{number}.parquet"
         found = segment_files.copy_segment(cache.files, segment, name, throttle, wanted.schema)
         made.append(found)
@@ -56,9 +56,9 @@ def _copy_segments(cache: SegmentCache, wanted: Copies, throttle: Throttle) -> l
 
     try:
         if sum(s.bytes for s in wanted.segments) <= ONE_BY_ONE:
-            return list(map(copied, count(), wanted.segments))
+            return list(map(copy_one, count(), wanted.segments))
         # Read some files while others wait for the disk.
-        return in_parallel(copied, count(), wanted.segments, threads=throttle.limits.copies)
+        return in_parallel(copy_one, count(), wanted.segments, threads=throttle.limits.copies)
     except BaseException:
         cache.discard(made)
         raise

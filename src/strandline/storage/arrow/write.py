@@ -74,16 +74,16 @@ def write(cache: SegmentCache, target: Target, mode: Mode, given: pa.Table, inli
     if not len(changes):
         return Outcome()
 
-    def named(index: str | None) -> Callable[[], str]:
+    def namer(index: str | None) -> Callable[[], str]:
         return lambda: f"{target.name(index)}.parquet"
 
-    table = write_log(cache, changes, named(None), inline)
+    table = write_log(cache, changes, namer(None), inline)
     indexes: dict[str, Written] = {}
     try:
         for index, impl in target.indexes().items():
             entries = index_changes(changes, impl)
             if len(entries):
-                indexes[index] = write_log(cache, entries, named(index), inline)
+                indexes[index] = write_log(cache, entries, namer(index), inline)
     except BaseException:
         cache.discard([s for written in (table, *indexes.values()) for s in written.segments])
         raise

@@ -189,7 +189,7 @@ def _at(place: str, settings: Settings) -> list[File]:
 
         return [download(place)]
     if any(sign in place for sign in "*?[") and not (not is_url(place) and os.path.exists(place)):
-        return _matching(place, settings)
+        return _match(place, settings)
     if _passes_by(place):
         with read_failures(place), open(place, "rb") as coming:
             return [_spool(place, coming)]
@@ -226,7 +226,7 @@ def _is_hidden(name: str) -> bool:
     return any(part.startswith(("_", ".")) for part in name.split("/") if part)
 
 
-def _matching(pattern: str, settings: Settings) -> list[File]:
+def _match(pattern: str, settings: Settings) -> list[File]:
     if not is_url(pattern):
         found = sorted(glob.glob(os.path.expanduser(pattern), recursive=True))
         files = [File(name, *place_of(name, settings)) for name in found if os.path.isfile(name)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from strandline.types import Type
-from strandline.types.arrays import outgoing
+from strandline.types.arrays import to_outgoing
 
 __all__ = ["OutgoingColumns"]
 
@@ -26,7 +26,7 @@ class OutgoingColumns:
     def convert(self, arrays: Sequence[pa.Array | pa.ChunkedArray]) -> pa.Table:
         """Return the columns under the names and in the types of the schema."""
         made = [
-            array if type_ is None else outgoing(type_, array)
+            array if type_ is None else to_outgoing(type_, array)
             for type_, array in zip(self.types, arrays, strict=True)
         ]
         cast = [a.cast(field.type) for a, field in zip(made, self.schema, strict=True)]

@@ -78,7 +78,7 @@ class FrameBatches:
     def tables(self) -> Iterator[pa.Table]:
         """Yield all rows. Holds only part of them in memory."""
         with self.asking():  # A Connect server plans when the first row is requested.
-            packed = self.numbered().mapInArrow(_packing(), "rows binary")
+            packed = self.numbered().mapInArrow(_make_packer(), "rows binary")
             coming = iter(packed.toLocalIterator(prefetchPartitions=True))
             some = list(islice(coming, 1))
         while some:
@@ -111,7 +111,7 @@ def _unpack(data: bytes) -> pa.Table:
     return pa.ipc.open_stream(data).read_all()
 
 
-def _packing() -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _make_packer() -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a function that packs each batch into a row of bytes on executors.
 
     It is a closure that needs nothing of this package, so that Spark can send it to executors without the

@@ -67,7 +67,7 @@ def compare_index(
     impl = entries.schema
     wanted, found = scan(spark, cache, table, impl.names), scan(spark, cache, entries, impl.names)
     with working(spark):
-        differing = _differing(wanted, found, impl)
+        differing = _find_differing(wanted, found, impl)
         missing, extra, wrong = (
             col(_WANTED) > col(_FOUND),
             col(_WANTED) < col(_FOUND),
@@ -76,19 +76,19 @@ def compare_index(
         differing.persist()
         try:
             problems = [
-                _finding(
+                _build_findings(
                     differing.where(missing),
                     impl,
                     "missing_index_entry",
                     f"rows have no entry in the index {index}",
                 ),
-                _finding(
+                _build_findings(
                     differing.where(extra),
                     impl,
                     "dangling_index_entry",
                     f"entries of the index {index} have no row",
                 ),
-                _finding(
+                _build_findings(
                     differing.where(wrong),
                     impl,
                     "dangling_index_entry",
@@ -100,7 +100,7 @@ def compare_index(
         return [finding for findings in problems for finding in findings]
 
 
-def _differing(wanted: DataFrame, found: DataFrame, impl: TableSchema) -> DataFrame:
+def _find_differing(wanted: DataFrame, found: DataFrame, impl: TableSchema) -> DataFrame:
     """Return for each key its expected and actual number of entries, and the difference of their hashes.
 
     Grouping treats NULLs as equal, unlike a join.
@@ -125,7 +125,7 @@ def _differing(wanted: DataFrame, found: DataFrame, impl: TableSchema) -> DataFr
     )
 
 
-def _finding(entries: DataFrame, impl: TableSchema, kind: Kind, said: str) -> list[Finding]:
+def _build_findings(entries: DataFrame, impl: TableSchema, kind: Kind, said: str) -> list[Finding]:
     count = entries.count()
     if not count:
         return []

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from strandline.model import OP, PENDING, WAS_HI, WAS_LO, Segment, State, TableSchema
+from strandline.storage.partition_plan import BROADCAST_ROWS, plan_upsert
 from strandline.storage.rows import Written
 from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.spark.columns import col, other_side, rename_keys, same_key
@@ -16,7 +17,7 @@ from strandline.storage.spark.rows import rows_of
 from strandline.storage.spark.scan import scan
 from strandline.storage.spark.session import working
 from strandline.storage.spark.sort import write_sorted
-from strandline.storage.spark.write import BROADCAST_ROWS, index_log
+from strandline.storage.spark.write import index_log
 
 __all__ = ["follow"]
 
@@ -29,6 +30,7 @@ def follow(
     before: State,
     after: State,
     logs: Sequence[Segment],
+    *,
     impl: TableSchema,
     name: str,
 ) -> Written:
@@ -41,7 +43,8 @@ def follow(
     with working(spark):
         keys = rows_of(spark, cache, schema, logs, schema.key, after=before.chain.step, upto=PENDING)
         touched = rename_keys(keys.distinct(), schema.key)
-        if sum(s.rows for s in logs) <= BROADCAST_ROWS:
+        changed = sum(s.rows for s in logs)
+        if changed <= BROADCAST_ROWS:
             touched = F.broadcast(touched)
         names = list(dict.fromkeys([*schema.key, *impl.names]))
         old, new = (
@@ -49,7 +52,8 @@ def follow(
             for state in (before, after)
         )
         with persisted(_both(schema, impl, old, new)) as log:
-            return write_sorted(index_log(log, schema, impl), cache, impl, name, role="log")
+            plan = plan_upsert(after.chain.segments, changed, cache.target_bytes)
+            return write_sorted(index_log(log, schema, impl), cache.files, impl, name, plan, role="log")
 
 
 def _both(schema: TableSchema, impl: TableSchema, old: DataFrame, new: DataFrame) -> DataFrame:

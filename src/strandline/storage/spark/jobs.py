@@ -84,7 +84,7 @@ def inheriting(session: SparkSession, act: Callable[P, T]) -> Callable[P, T]:
         context = session.sparkContext
         add, remove, tags = context.addJobTag, context.removeJobTag, set(context.getJobTags())
 
-    def tagged(*args: P.args, **kwargs: P.kwargs) -> T:
+    def run_tagged(*args: P.args, **kwargs: P.kwargs) -> T:
         for tag in tags:
             add(tag)
         try:
@@ -93,7 +93,7 @@ def inheriting(session: SparkSession, act: Callable[P, T]) -> Callable[P, T]:
             for tag in tags:
                 remove(tag)
 
-    return tagged
+    return run_tagged
 
 
 class _Hush:

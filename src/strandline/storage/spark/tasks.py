@@ -48,7 +48,7 @@ def on_executors(
         at_once: maximum number of tasks that run at the same time.
     """
 
-    def worked(packed: bytes) -> bytes:
+    def run_work(packed: bytes) -> bytes:
         reuse_archives()
         try:
             return pickle.dumps(work(pickle.loads(packed)))
@@ -62,7 +62,7 @@ def on_executors(
         packed = pa.table({_PLACE: range(len(things)), _THING: [pickle.dumps(thing) for thing in things]})
         # A function of rows, because there is one row per item. A function of Arrow batches would need
         # pandas, although it does not use it.
-        function = F.udf(worked, T.BinaryType(), useArrow=False).asNondeterministic()
+        function = F.udf(run_work, T.BinaryType(), useArrow=False).asNondeterministic()
         tasks = spark.createDataFrame(packed)
         if len(things) > FEW:
             tasks = tasks.repartition(min(len(things), at_once or TASKS, TASKS))
