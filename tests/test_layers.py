@@ -74,7 +74,17 @@ THRESHOLDS = {"bulk_rows", "bulk_bytes", "scan_rows", "inline_rows", "inline_byt
 """Settings that say from how many rows or bytes on something is done in another way."""
 
 SLOW_OR_OPTIONAL = {
-    *("boto3", "cattrs", "cryptography", "deltalake", "numpy", "obstore", "prometheus_client", "pyiceberg"),
+    *(
+        "boto3",
+        "cattrs",
+        "cryptography",
+        "deltalake",
+        "duckdb",
+        "numpy",
+        "obstore",
+        "prometheus_client",
+        "pyiceberg",
+    ),
     *("pyspark", "rich", "sqlglot", "tomli", "tomllib"),
 }
 """Libraries that take long to load, or need not be there: whoever comes to them loads them."""
@@ -99,6 +109,7 @@ LATE = {
     "storage/queries.py": "the door to Spark",
     "storage/spark/batches.py": "the function is sent to executors",
     "storage/store.py": "the door to Spark",
+    "tables/process_query.py": "what only queries need that Arrow does not answer",
     "types/": "names of types are told without Arrow; a function that is sent to executors",
 }
 """Where modules of ours are imported inside functions, and why. Elsewhere imports are at the top."""

@@ -35,6 +35,8 @@ SHARED: Mapping[str, float] = {
 
 They are stored in the catalog (``catalog/warehouse_settings.py``).
 """
+ENGINES = ("auto", "process", "spark")
+"""Values of the setting ``engine``."""
 _TEXTS = {"spark": "spark.some.option", "storage_options": "region"}
 """Settings that are dictionaries of texts, each with an example of a name."""
 
@@ -79,6 +81,12 @@ class Settings:
 
     Rows of one table that are returned as Arrow data, or one by one, are streamed through the process,
     however many there are. With a condition, a multiple of this number is searched in the process.
+    """
+    engine: str = "auto"
+    """Where queries run: ``auto``, ``process`` or ``spark``.
+
+    ``auto``: in the process, as far as it can run them with the same result as Spark; others on Spark.
+    ``process``: a query that needs Spark is refused. ``spark``: all queries run on Spark.
     """
     inline_rows: int = 2_000
     """Maximum number of rows of a commit to a table that are stored in the catalog until they are merged."""
@@ -237,6 +245,12 @@ class Settings:
                 ):
                     raise InvalidArgument(
                         f"the setting {name} is not a dict of texts", f"Pass {{'{_TEXTS[name]}': 'value'}}."
+                    )
+                continue
+            if name == "engine":
+                if value not in ENGINES:
+                    raise InvalidArgument(
+                        f"the setting engine cannot be {value!r}", f"Give one of {', '.join(ENGINES)}."
                     )
                 continue
             if setting.type == "str | None":

@@ -24,12 +24,18 @@ HERE = [
     "SELECT k FROM t WHERE k = 1 AND k = 2",
     "SELECT k FROM t VERSION AS OF 2",
 ]
-ON_SPARK = [
+WITH_DUCKDB = [
     "SELECT sum(n) FROM t",
     "SELECT k + 1 FROM t",
     "SELECT k FROM t WHERE length(v) > 3",
     "SELECT a.k FROM t a JOIN t b USING (k)",
     "SELECT 1",
+]
+ON_SPARK = [
+    "SELECT stddev(n) FROM t",
+    "SELECT k FROM t WHERE v RLIKE 'b'",
+    "SELECT a.k FROM t a NATURAL JOIN t b",
+    "SELECT rand()",
 ]
 
 
@@ -40,8 +46,9 @@ def filled(db: Database) -> Database:
 
 
 def test_what_it_says_is_what_is_done(filled: Database) -> None:
-    for query in HERE:
-        assert filled.sql(f"EXPLAIN {query}").rows()[0][2] == "in the process", query
+    for query in [*HERE, *WITH_DUCKDB]:
+        where, why = filled.sql(f"EXPLAIN {query}").rows()[0][2:]
+        assert (where, "DuckDB" in why) == ("in the process", query in WITH_DUCKDB), query
         assert filled.sql(query).is_here
     for query in ON_SPARK:
         assert filled.sql(f"EXPLAIN {query}").rows()[0][2] == "on Spark", query
@@ -52,8 +59,12 @@ def test_what_it_says_is_what_is_done(filled: Database) -> None:
 def test_more_rows_than_may_be_read_here_go_to_spark(connect: Callable[..., Database]) -> None:
     db = connect(settings=Settings(scan_rows=2))
     db.sql(TABLE)
-    first = db.sql("EXPLAIN SELECT k FROM t ORDER BY k").rows()[0]
-    assert first[2] == "on Spark" and "3 rows would have to be read here" in first[3]
+    query = "EXPLAIN SELECT k FROM t ORDER BY k"
+    assert db.sql(query).rows()[0][2:] == ("in the process", "with DuckDB, no JVM")
+    db = connect(settings=Settings(scan_rows=0))
+    db.sql(TABLE)
+    why = "3 rows are more than scan_rows or bulk_bytes allow to stream"
+    assert db.sql(query).rows()[0][2:] == ("on Spark", why)
 
 
 def test_what_can_come_a_part_at_a_time_is_a_stream(connect: Callable[..., Database]) -> None:
@@ -104,24 +115,36 @@ CHANGES = {
         *("delete in the process", "write /t", "index by_v", "filter k > 1", "read /t", "scan keys 1 to any")
     ],
 }
-CHANGES_ON_SPARK = {
+CHANGES_WITH_DUCKDB = {
     "UPSERT INTO t SELECT k, v, n FROM t": [
+        *("upsert in the process", "write /t", "index by_v", "rows of a query", "read /t", "scan all of it")
+    ],
+    "UPDATE t SET v = upper(v)": [
+        *("update in the process", "write /t", "index by_v", "read /t", "scan all of it")
+    ],
+    "DELETE FROM t WHERE k = 2 AND length(v) > 0": [
+        *("delete in the process", "write /t", "index by_v", "filter k = 2 AND length(v) > 0"),
+        *("read /t", "look up 1 key"),
+    ],
+}
+CHANGES_ON_SPARK = {
+    "UPSERT INTO t SELECT k, reverse(v), n FROM t": [
         *("upsert on Spark", "write /t", "index by_v", "rows of a query", "read /t", "scan all of it")
     ],
-    "UPDATE t SET v = upper(v)": ["update on Spark", "write /t", "index by_v", "read /t", "scan all of it"],
-    "DELETE FROM t WHERE length(v) > 3": [
-        *("delete on Spark", "write /t", "index by_v", "filter length(v) > 3", "read /t", "scan all of it")
+    "UPDATE t SET v = reverse(v)": ["update on Spark", "write /t", "index by_v", "read /t", "scan all of it"],
+    "DELETE FROM t WHERE v RLIKE 'a'": [
+        *("delete on Spark", "write /t", "index by_v", "filter v RLIKE 'a'", "read /t", "scan all of it")
     ],
 }
 
 
 def test_a_change_is_told_and_not_made(filled: Database) -> None:
     before = filled.describe("t")
-    for statement, told in {**CHANGES, **CHANGES_ON_SPARK}.items():
+    for statement, told in {**CHANGES, **CHANGES_WITH_DUCKDB, **CHANGES_ON_SPARK}.items():
         steps = filled.sql(f"EXPLAIN {statement}").rows()
         assert [f"{what} {name}" for _, what, name, _ in steps] == told, statement
     assert filled.describe("t") == before
-    for statement in CHANGES:
+    for statement in [*CHANGES, *CHANGES_WITH_DUCKDB]:
         assert filled.sql(statement).rows_changed is not None
     for statement in CHANGES_ON_SPARK:
         with pytest.raises(Exception, match="Spark"):
@@ -158,7 +181,10 @@ def test_more_rows_than_may_be_written_here_go_to_spark(connect: Callable[..., D
     assert db.sql("EXPLAIN DELETE FROM t WHERE k IN (1, 2)").rows()[0][3] == "with Arrow, no JVM"
     assert "if more rows match" in db.sql("EXPLAIN DELETE FROM t WHERE k IN (1, 2, 3)").rows()[0][3]
     computed = db.sql("EXPLAIN UPSERT INTO t VALUES (1, upper('x'))").rows()[0]
-    assert computed == (0, "upsert", "in the process", "when Spark has computed 1 value")
+    assert computed == (0, "upsert", "in the process", "when DuckDB has computed 1 value")
+    why = "the function reverse runs on Spark only"
+    computed = db.sql("EXPLAIN UPSERT INTO t VALUES (1, reverse('x'))").rows()[0]
+    assert computed == (0, "upsert", "in the process", f"when Spark ({why}) has computed 1 value")
 
 
 def test_an_export_is_told_and_not_made(filled: Database, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from strandline.tables import ddl, read, write
 from strandline.tables.transaction import Transaction
 from strandline.types import Type
 from strandline.types.arrays import python_to_array, to_outgoing
+from strandline.types.inference import type_of_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -225,15 +226,22 @@ def _select(tx: Transaction, query: Query) -> tuple[pa.Table | DataFrame, dict[s
             for i, type_ in enumerate(types.values())
         ]
         return pa.table(arrays, list(types)), types
-    frame = found.frame()
-    inferred = _types_of(CallerFrame(frame))
+    rows: pa.Table | DataFrame
+    if found.found is not None:
+        rows = found.found.physical.rename_columns(list(found.found.names))
+        inferred = _known_types(
+            list(zip(found.found.names, map(type_of_spark, found.found.types), strict=True))
+        )
+    else:
+        rows = found.frame()
+        inferred = _types_of(CallerFrame(rows))
     own = {
         column.name: column.type
         for ref in query.tables
         if ref.is_now
         for column in tx.view(ref.path).info.schema.columns
     }
-    return frame, {
+    return rows, {
         name: own[name] if name in own and own[name].spark == type_.spark else type_
         for name, type_ in inferred.items()
     }

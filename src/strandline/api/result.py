@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
     from strandline.api.result_tables import Tables
+    from strandline.tables.process_query import QueryRows
     from strandline.tables.streaming_select import PlainScan
     from strandline.types import Type
 
@@ -125,11 +126,38 @@ class Result(Tabular):
         if self.columns:
             parts.append(f"columns={', '.join(self.columns)}")
             if self.is_here:
-                parts.append(f"rows={len(self.values)}")
+                parts.append(f"rows={len(self.rows())}")
         return f"<Result {' '.join(parts) or 'done'}>"
 
     def _repr_html_(self) -> str:
         return self._to_html() if self.columns else html.escape(repr(self))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class QueryResult(Result):
+    """A result whose rows DuckDB found in this process."""
+
+    found: QueryRows = field(kw_only=True)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.found.names)
+
+    def to_arrow(self) -> pa.Table:
+        return self.found.table
+
+    @cached_property
+    def _values(self) -> list[tuple[Any, ...]]:
+        return self.found.values()
+
+    def _rows(self, limit: int | None) -> list[tuple[Any, ...]]:
+        return self._values[:limit]
+
+    def collect(self) -> list[Row]:
+        return as_rows(self.columns, self._values)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        yield from self._values
 
 
 class SparkResult(Result):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from strandline.api.result import Result, SparkResult, StreamedResult
+from strandline.api.result import QueryResult, Result, SparkResult, StreamedResult
 from strandline.sql import statements as st
 from strandline.tables import explain as plan
 from strandline.tables import read
@@ -22,6 +22,8 @@ def select(db: Database, statement: st.Select) -> Result:
         return Result(found.columns, found.rows, types=found.types, _frame=found.frame, _guard=db._guard)
     if found.scan is not None:
         return StreamedResult(_frame=found.frame, scan=found.scan, _guard=db._guard)
+    if found.found is not None:
+        return QueryResult(_frame=found.frame, found=found.found, _guard=db._guard)
     return SparkResult(_frame=found.frame, _guard=db._guard)
 
 

@@ -17,7 +17,7 @@ from strandline.sql.cursor import TokenCursor
 from strandline.sql.evaluate.simple_select import SimpleSelect, recognise
 from strandline.sql.references import TableRef, has_extras, read_reference
 from strandline.sql.spark import edits_of, splice
-from strandline.sql.syntax import Parsed, names_in, parse_spark
+from strandline.sql.syntax import Parsed, names_in, note_source, parse_spark
 from strandline.sql.tokens import Token, fault, tokenize
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Query:
     args: Mapping[str, Any] = field(default_factory=dict)
     """Values bound to names in the text for Spark."""
     tree: Callable[[], exp.Expr] | None = field(default=None, compare=False, repr=False)
-    """Returns sqlglot's tree of the query."""
+    """Returns sqlglot's tree of the query, whose nodes know their tokens (``note_source``)."""
 
     def render(self, names: Sequence[str]) -> str:
         """Return the text for ``spark.sql(text, **dataframes)`` with ``names``, such as ``{t0}``, as tables.
@@ -117,7 +117,7 @@ def query_of(source: str, tokens: Sequence[Token]) -> Query:
             edits=edits,
             names=names_in(tokens),
             args=_arguments(tokens, [simple.table]),
-            tree=lambda: _parse(source, tokens)[0].tree,
+            tree=lambda: note_source(_parse(source, tokens)[0], tokens),
         )
     parsed, folded = _parse(source, tokens)
     tables, files, dotted = _tables(source, tokens, parsed, folded)
@@ -129,7 +129,7 @@ def query_of(source: str, tokens: Sequence[Token]) -> Query:
         edits=edits,
         names=names_in(tokens),
         args=_arguments(tokens, tables),
-        tree=lambda: parsed.tree,
+        tree=lambda: note_source(parsed, tokens),
     )
 
 

@@ -41,6 +41,7 @@ __all__ = [
     "Parsed",
     "display_token",
     "names_in",
+    "note_source",
     "parse_expression",
     "parse_spark",
     "parse_tree",
@@ -151,17 +152,45 @@ def parse_tree(source: str, tokens: Sequence[Token]) -> Parsed:
     ):
         raise fault(source, tokens[0].start, "expected a single expression here", hint)
     root: exp.Expr = found[0].pop()
+    _note_tokens(root, tokens)
+    return parsed.with_tree(root)
+
+
+def _note_tokens(root: exp.Expr, tokens: Sequence[Token]) -> None:
+    """Let each literal of a tree know its token."""
+    from sqlglot import exp
+
     for node in root.find_all(exp.Literal):
         number = re.fullmatch(r"s?([0-9]+)", str(node.this))
         if number and int(number[1]) < len(tokens):
             node.meta["token"] = tokens[int(number[1])]
-    return parsed.with_tree(root)
 
 
 def token_of(node: exp.Expr) -> Token | None:
     """Return the source token of a literal in an expression's tree."""
     token: Token | None = node.meta.get("token")
     return token
+
+
+def note_source(parsed: Parsed, tokens: Sequence[Token]) -> exp.Expr:
+    """Return the tree, whose nodes know the source in ``meta``.
+
+    A literal has its ``token``, a function its name as it was ``written``, and a table the place ``at`` which
+    its name starts, relative to the first token.
+    """
+    from sqlglot import exp
+
+    _note_tokens(parsed.tree, tokens)
+    for node in parsed.tree.find_all(exp.Func, exp.Table):
+        named = node.this.find(exp.Identifier) if isinstance(node, exp.Table) and node.this else node
+        if named is None or "start" not in named.meta:
+            continue
+        token = tokens[parsed.token_at(named.meta["start"])]
+        if isinstance(node, exp.Table):
+            node.meta["at"] = token.start - tokens[0].start
+        else:
+            node.meta["written"] = unquote(token.text) if token.kind == NAME else token.text
+    return parsed.tree
 
 
 class Parsed:

@@ -1,8 +1,8 @@
-"""The store's DataFrames: input for queries that Spark runs."""
+"""The store's queries: in this process with DuckDB, or on Spark with DataFrames as their input."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,8 @@ from strandline.errors import StrandlineError
 from strandline.model import State, TableSchema
 from strandline.names import quote_spark
 from strandline.storage import arrow
+from strandline.storage.budget import COPIED, Budget
+from strandline.storage.duckdb_engine import DuckDBEngine, QueryInput
 from strandline.storage.keys import Wanted
 
 if TYPE_CHECKING:
@@ -21,10 +23,22 @@ if TYPE_CHECKING:
 
 
 class Queries:
-    """The DataFrames of one store. Thread-safe. Every call needs Spark and starts it."""
+    """The queries of one store. Thread-safe. Every call but ``run_here`` needs Spark and starts it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._most_bytes = COPIED * max(store.settings.bulk_bytes, 1 << 24)
+        self._duckdb = DuckDBEngine(self._most_bytes)
+
+    def run_here(self, sql: str, inputs: Mapping[str, QueryInput], types: Sequence[str]) -> pa.Table:
+        """Return the rows of a translated query; raise RefusedByDuckDB if it needs Spark after all."""
+        return self._duckdb.run(sql, inputs, types, self._most_bytes)
+
+    def fits_here(self, states: Sequence[State]) -> bool:
+        """Return True if a query over these states runs in this process: its rows are streamed."""
+        budget = Budget.for_queries(self._store.settings).streamed
+        segments = [s for state in states for s in state.chain.segments]
+        return budget.fits(rows=sum(s.rows for s in segments), bytes=sum(s.bytes for s in segments))
 
     def frame(self, state: State) -> DataFrame:
         """Return a DataFrame of all rows of a table."""

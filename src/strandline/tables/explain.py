@@ -1,6 +1,6 @@
 """EXPLAIN of queries: how a query will find its rows, without reading rows and without a JVM.
 
-The same functions decide as for the query itself: ``read.lookup_keys``, ``Constraints.key_range`` and
+The same functions decide as for the query itself: ``lookup_keys``, ``Constraints.key_range`` and
 ``Store.estimate``.
 """
 
@@ -12,13 +12,15 @@ from typing import NamedTuple
 from strandline.model import KeyRange, State, visible
 from strandline.names import count
 from strandline.sql.evaluate.predicates import predicate
-from strandline.sql.evaluate.ranges import Constraints, key_ranges
+from strandline.sql.evaluate.ranges import Constraints, key_ranges, lookup_keys
 from strandline.sql.evaluate.simple_select import SimpleSelect
 from strandline.sql.query import Query
 from strandline.sql.references import TableRef
 from strandline.storage.shards import cuts, ranges, spread
 from strandline.tables import read
-from strandline.tables.snapshot import Reader, TableView, resolve
+from strandline.tables.process_query import ProcessPlan, plan_query
+from strandline.tables.session_views import views_of
+from strandline.tables.snapshot import Reader, TableView, count_known, resolve
 from strandline.tables.streaming_select import plain_select
 from strandline.types import Type
 
@@ -34,18 +36,31 @@ class Step(NamedTuple):
 
 def explain(reader: Reader, query: Query) -> list[Step]:
     """Return the plan of a query as a tree, with the last step first."""
-    read.check_catalogs(reader, query)
-    if read.views_of(reader, query):
-        return list(on_spark(reader, query, "it reads a view or a table of the Spark session"))
-    if query.simple is None:
-        why = "only a SELECT of columns or count(*) of one table is answered in the process"
-        return list(on_spark(reader, query, why))
-    found = _here(reader, query.simple)
-    if not isinstance(found, str):
-        return found
-    if reader.is_fixed and plain_select(reader, query.simple) is not None:
-        return list(_explain_streamed(reader, query.simple, found))
-    return list(on_spark(reader, query, found))
+    if query.simple is not None and reader.runtime.settings.engine != "spark":
+        found = _here(reader, query.simple)
+        if not isinstance(found, str):
+            return found
+        if reader.is_fixed and plain_select(reader, query.simple) is not None:
+            return list(_explain_streamed(reader, query.simple, found))
+    planned = plan_query(reader, query)
+    if isinstance(planned, str):
+        return list(on_spark(reader, query, planned))
+    return [Step(0, "answer", "in the process", "with DuckDB, no JVM"), *explain_inputs(planned)]
+
+
+def explain_inputs(planned: ProcessPlan) -> Iterator[Step]:
+    """Yield how the tables of a query in the process are read."""
+    for each in planned.inputs:
+        yield _table(each.ref, each.view)
+        if each.ref.index is not None:
+            yield Step(2, "index", each.ref.index, "")
+        if each.keys is not None:
+            keys = "no key" if not each.keys else count(len(each.keys), "key")
+            yield Step(2, "look up", keys, f"columns {', '.join(each.columns)}")
+        elif each.state is not None:
+            whole = each.view.state if each.ref.index is None else each.state
+            details = f"{segments(whole, each.state)}, columns {', '.join(each.columns)}"
+            yield Step(2, "scan", _name(each.state.within), details)
 
 
 def _explain_streamed(reader: Reader, simple: SimpleSelect, why: str) -> Iterator[Step]:
@@ -61,7 +76,7 @@ def _explain_streamed(reader: Reader, simple: SimpleSelect, why: str) -> Iterato
 def on_spark(reader: Reader, query: Query, why: str) -> Iterator[Step]:
     """Yield the plan of a query that Spark answers."""
     yield Step(0, "answer", "on Spark", why)
-    views = read.views_of(reader, query)
+    views = views_of(reader, query)
     own = [ref for ref in query.tables if ref.name not in views]
     found = [resolve(reader, ref) for ref in own]
     if not views:
@@ -92,6 +107,11 @@ def _here(reader: Reader, simple: SimpleSelect) -> list[Step] | str:
     where, qualifier = simple.where, simple.table.qualifier
     if where is not None and predicate(where, types, qualifier) is None:
         return "its condition is not one that the process decides"
+    if simple.count is not None and where is None and simple.table.index is None:
+        known = count_known(view.chain)
+        if known is not None:
+            answer = Step(0, "answer", "in the process", "from the catalog, no JVM")
+            return [answer, Step(1, "count", "rows", f"{known:,}"), _table(simple.table, view)]
     of, inner = view, []
     if simple.table.index is not None:
         of = reader.index(view, view.info.index(simple.table.index))
@@ -126,7 +146,7 @@ def find(
     if constraints.impossible:
         return 0, [Step(level, "nothing", "", "no key satisfies the condition")]
     key = view.info.schema.key
-    keys = read.lookup_keys(key, constraints)
+    keys = lookup_keys(key, constraints)
     if keys is not None:
         most = "about 1 row" if len(keys) == 1 else f"at most {len(keys)} rows"
         return len(keys), [Step(level, "look up", "1 key" if len(keys) == 1 else f"{len(keys)} keys", most)]

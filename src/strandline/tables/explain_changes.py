@@ -17,11 +17,14 @@ from strandline.sql.evaluate.literals import NotConstant
 from strandline.sql.evaluate.predicates import predicate
 from strandline.sql.evaluate.ranges import key_ranges
 from strandline.sql.query import Query
+from strandline.sql.syntax import Expression
 from strandline.storage.rows import Mode
 from strandline.tables import explain, read, write
 from strandline.tables.explain import Step
 from strandline.tables.merge import constant_rows
 from strandline.tables.merge_plan import plan_merge
+from strandline.tables.process_query import plan_query
+from strandline.tables.session_views import views_of
 from strandline.tables.snapshot import Reader, TableView, resolve
 from strandline.tables.transaction import check_writable
 from strandline.tables.values import constant_of
@@ -64,15 +67,26 @@ def _explain_given(reader: Reader, statement: st.Write | st.DeleteOn, mode: Mode
     columns = write.frame_columns(view, mode, named)
     what = mode.split()[0].lower()
     if isinstance(source, Query):
-        yield Step(0, what, "on Spark", "its rows are those of a query; few are written in the process")
+        planned = plan_query(reader, source, named=False)
+        if isinstance(planned, str):
+            yield Step(0, what, "on Spark", f"{planned}; few rows are written in the process")
+        else:
+            yield Step(
+                0, what, "in the process", "with DuckDB and Arrow, no JVM; many rows are written on Spark"
+            )
         yield from _target(view, _MEANS[mode], None)
         yield Step(1, "rows", "of a query", f"for {', '.join(columns)}")
-        _, *steps = explain.on_spark(reader, source, "")
+        if isinstance(planned, str):
+            _, *steps = explain.on_spark(reader, source, "")
+        else:
+            steps = list(explain.explain_inputs(planned))
         yield from (step._replace(level=step.level + 1) for step in steps if step.what != "hint")
         return
     beyond, size = _constants(view, columns, source)
     if beyond:
-        yield Step(0, what, "in the process", f"when Spark has computed {count(beyond, 'value')}")
+        planned = plan_query(reader, read.values_query(beyond), named=False)
+        engine = f"Spark ({planned})" if isinstance(planned, str) else "DuckDB"
+        yield Step(0, what, "in the process", f"when {engine} has computed {count(len(beyond), 'value')}")
     elif reader.runtime.store.writes_here(view.state, len(source.rows), size):
         yield Step(0, what, "in the process", "with Arrow, no JVM")
     else:
@@ -82,16 +96,16 @@ def _explain_given(reader: Reader, statement: st.Write | st.DeleteOn, mode: Mode
     yield Step(1, "rows", str(len(source.rows)), f"values for {', '.join(columns)}")
 
 
-def _constants(view: TableView, columns: Sequence[str], values: st.Values) -> tuple[int, int]:
-    """Return how many values are not constants, and the bytes of the others. Refuse invalid values."""
+def _constants(view: TableView, columns: Sequence[str], values: st.Values) -> tuple[list[Expression], int]:
+    """Return the values that are not constants, and the bytes of the others. Refuse invalid values."""
     write.check_width(columns, values)
-    beyond, found = 0, list[list[Any]]([] for _ in columns)
+    beyond, found = list[Expression](), list[list[Any]]([] for _ in columns)
     for row in values.rows:
         for name, value, into in zip(columns, row, found, strict=True):
             try:
                 into.append(constant_of(view.info.schema, name, value))
             except NotConstant:
-                beyond += 1
+                beyond.append(value)
     arrays: list[pa.Array] = [
         python_to_array(view.info.schema[name].type, made) for name, made in zip(columns, found, strict=True)
     ]
@@ -116,12 +130,20 @@ def _scan_matching(reader: Reader, statement: st.Update | st.Delete) -> Iterator
         most, found = explain.find(reader, view, constraints, 2)
         few = reader.runtime.store.writes_here(view.state, most)
     means = "an erase for each row" if set_ is None else f"sets {', '.join(set_)}"
+    with_duckdb = False
     if isinstance(found, str):
-        yield Step(0, what, "on Spark", f"{found}; few rows are written in the process")
+        planned = plan_query(reader, write.query_of_change(view, statement), named=False)
+        if isinstance(planned, str):
+            found = f"{planned}; few rows are written in the process"
+        else:
+            found, with_duckdb = list(explain.explain_inputs(planned))[1:], True
+    if isinstance(found, str):
+        yield Step(0, what, "on Spark", found)
         found = [Step(2, "scan", "all of it", explain.segments(view.state, view.state))]
     else:
         rest = "" if few else "; written on Spark if more rows match than bulk_rows or bulk_bytes allow"
-        yield Step(0, what, "in the process", f"with Arrow, no JVM{rest}")
+        engines = "DuckDB and Arrow" if with_duckdb else "Arrow"
+        yield Step(0, what, "in the process", f"with {engines}, no JVM{rest}")
     yield from _target(view, means, set_)
     if where is not None:
         yield Step(1, "filter", where.text, "")
@@ -170,7 +192,7 @@ def _source_of(
     if constants is not None:
         types, found = constants
         return names, types, len(found), count(len(found), "row") + " of values"
-    simple = None if read.views_of(reader, statement.source) else statement.source.simple
+    simple = None if views_of(reader, statement.source) else statement.source.simple
     if simple is None or simple.count is not None or simple.table.index is not None:
         return None, None, 0, "a query"
     view = resolve(reader, simple.table)[1]

@@ -1,14 +1,13 @@
-"""Find rows: in this process by key, by index or in a small table, otherwise on Spark.
+"""Find rows: in this process with Arrow or DuckDB, otherwise on Spark. All ways return the same rows.
 
-Both ways return the same rows.
+Arrow finds rows by key, by index, in a small table, or as a stream; DuckDB runs other queries that it
+understands as Spark does.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,14 +19,16 @@ from strandline.model import Key, TableSchema
 from strandline.names import did_you_mean, quote_spark
 from strandline.sql.columns import missing_column
 from strandline.sql.evaluate.predicates import predicate
-from strandline.sql.evaluate.ranges import Constraints, key_ranges
+from strandline.sql.evaluate.ranges import Constraints, key_ranges, lookup_keys
 from strandline.sql.evaluate.simple_select import SimpleSelect, sort_rows
 from strandline.sql.query import Query, parse_query
 from strandline.sql.references import TableRef
 from strandline.sql.syntax import Expression
 from strandline.sql.tokens import quote
 from strandline.storage.rows import Row
-from strandline.tables.snapshot import Reader, TableView, resolve
+from strandline.tables.process_query import QueryRows, run_query
+from strandline.tables.session_views import check_catalogs, views_of
+from strandline.tables.snapshot import Reader, TableView, count_known, resolve
 from strandline.tables.streaming_select import PlainScan, plain_select
 from strandline.types import Type, parse_type
 from strandline.types.arrays import column_to_python
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-MAX_LOOKUP_KEYS = 10_000
 _COUNTED = parse_type("Int64")
 
 
@@ -44,7 +44,7 @@ _COUNTED = parse_type("Int64")
 class Selected:
     """The result of a query.
 
-    ``frame`` creates a DataFrame. ``rows``, with ``types``, are set if they were found in the process.
+    ``frame`` creates a DataFrame. ``rows``, with ``types``, are set if Arrow found them in the process.
     ``scan`` is set if the rows can be streamed through the process.
     """
 
@@ -52,7 +52,10 @@ class Selected:
     columns: Sequence[str] = ()
     rows: Sequence[tuple[Any, ...]] | None = None
     types: Sequence[Type] | None = None
+    _: KW_ONLY
     scan: PlainScan | None = None
+    found: QueryRows | None = None
+    """Set if DuckDB found the rows in the process."""
 
 
 def tables_of_query(query: Query) -> list[Named]:
@@ -73,13 +76,17 @@ def select(reader: Reader, query: Query) -> Selected:
 
 
 def _select(reader: Reader, query: Query) -> Selected:
-    found = None if query.simple is None else _select_here(reader, query.simple)
+    simple = None if reader.runtime.settings.engine == "spark" else query.simple
+    found = None if simple is None else _select_here(reader, simple)
     if found is not None:
         return Selected(lambda: query_frame(reader, query), *found)
-    if query.simple is not None and reader.is_fixed:
-        scan = plain_select(reader, query.simple)
+    if simple is not None and reader.is_fixed:
+        scan = plain_select(reader, simple)
         if scan is not None:
             return Selected(lambda: query_frame(reader, query), scan=scan)
+    rows = run_query(reader, query)
+    if rows is not None:
+        return Selected(lambda: query_frame(reader, query), rows.names, found=rows)
     frame = query_frame(reader, query)
     return Selected(lambda: frame)
 
@@ -95,6 +102,8 @@ def lookup(
 
 def matching_rows(reader: Reader, view: TableView, alias: str, where: Expression | None) -> list[Row] | None:
     """Return the rows of a table that satisfy a condition; None if this needs Spark."""
+    if reader.runtime.settings.engine == "spark":
+        return None
     types = {c.name: c.type for c in view.info.schema.columns}
     holds = (lambda row: True) if where is None else predicate(where, types, alias)
     if holds is None:
@@ -128,15 +137,6 @@ def _candidates(
     return list(zip(*values, strict=True)) if columns else [()] * rows.num_rows
 
 
-def lookup_keys(key: Sequence[str], constraints: Constraints) -> list[Key] | None:
-    """Return the keys that may satisfy the constraints; None if there are too many to look up."""
-    sets = [constraints.values(name) for name in key]
-    finite = [s for s in sets if s is not None]
-    if len(finite) < len(key) or math.prod(len(s) for s in finite) > MAX_LOOKUP_KEYS:
-        return None
-    return list(itertools.product(*finite))
-
-
 def columns_used(simple: SimpleSelect, table: TableSchema) -> set[str] | None:
     """Return the columns that a query shows or sorts by.
 
@@ -166,14 +166,11 @@ def _select_here(
     )
     if holds is None:
         return None
-    if (
-        simple.count is not None
-        and simple.where is None
-        and simple.table.index is None
-        and not view.chain.segments
-    ):
-        reader.read_whole(view)
-        return [simple.count], [(0,)], [_COUNTED]
+    if simple.count is not None and simple.where is None and simple.table.index is None:
+        known = count_known(view.chain)
+        if known is not None:
+            reader.read_whole(view)
+            return [simple.count], [(known,)], [_COUNTED]
     rows = _rows_here(reader, view, simple, types, used)
     if rows is None:
         return None
@@ -239,37 +236,15 @@ def query_frame(reader: Reader, query: Query, prefix: str = "") -> DataFrame:
     return reader.runtime.store.queries.sql(prefix + text, frames, query.args)
 
 
-def check_catalogs(reader: Reader, query: Query) -> None:
-    """Refuse tables of Spark's catalogs if no session could have them, without starting Spark."""
-    if query.dotted is not None and not reader.runtime.store.queries.may_have_catalogs():
-        raise query.dotted
-
-
-def views_of(reader: Reader, query: Query) -> frozenset[str]:
-    """Return the names in a query that are views or tables of the Spark session, and no tables of ours."""
-    return frozenset(ref.name for ref in query.tables if _is_view(reader, ref))
-
-
-def _is_view(reader: Reader, ref: TableRef) -> bool:
-    if not ref.is_now or ref.index is not None or "{" in ref.name or "}" in ref.name:
-        return False
-    try:
-        reader.view(ref.path)
-    except PathNotFound:
-        return reader.runtime.store.queries.has_table(ref.name)
-    return False
-
-
-def matching_frame(
-    reader: Reader,
+def matching_query(
     view: TableView,
     alias: str,
     assigned: Sequence[str],
     where: Expression | None,
     *,
     params: Mapping[str, Any],
-) -> DataFrame:
-    """Return a DataFrame with the keys of the rows that satisfy a condition, and the assigned values.
+) -> Query:
+    """Return the query for the keys of the rows that satisfy a condition, and the assigned values.
 
     ``params`` are the parameters of the assigned values. Condition and values may use other tables.
     """
@@ -277,14 +252,26 @@ def matching_frame(
     condition = "" if where is None else f" WHERE ({where.named})"
     text = f"SELECT {items} FROM {quote(view.info.path)} AS {quote(alias)}{condition}"
     values = {**params, **({} if where is None else where.params)}
-    return query_frame(reader, parse_query(text, values))
+    return parse_query(text, values)
+
+
+def rows_or_frame(reader: Reader, query: Query) -> pa.Table | DataFrame:
+    """Return the rows of a query whose names of columns do not matter, or a DataFrame of them."""
+    with phase("querying"):
+        found = run_query(reader, query, named=False)
+        return query_frame(reader, query) if found is None else found.physical
+
+
+def values_query(expressions: Sequence[Expression]) -> Query:
+    """Return the query for the values of expressions without a table."""
+    items = ", ".join(f"({e.named}) AS __strandline_{i}" for i, e in enumerate(expressions))
+    return parse_query(f"SELECT {items}", {name: v for e in expressions for name, v in e.params.items()})
 
 
 def evaluate(reader: Reader, expressions: Sequence[Expression]) -> list[pa.ChunkedArray]:
     """Evaluate expressions without a table; return a column of one value for each."""
-    items = ", ".join(f"({e.named}) AS __strandline_{i}" for i, e in enumerate(expressions))
-    params = {name: value for e in expressions for name, value in e.params.items()}
-    found = reader.runtime.store.queries.values(query_frame(reader, parse_query(f"SELECT {items}", params)))
+    rows = rows_or_frame(reader, values_query(expressions))
+    found = rows if isinstance(rows, pa.Table) else reader.runtime.store.queries.values(rows)
     if found.num_rows != 1:
         raise InvalidArgument(
             f"an expression in VALUES has {found.num_rows} values", "Write SELECT instead of VALUES."

@@ -13,7 +13,7 @@ from strandline.catalog.paths import READY
 from strandline.catalog.snapshots import Moment, Named, TableAt, impl_path
 from strandline.catalog.tables import IndexRef, TableInfo
 from strandline.errors import InvalidArgument
-from strandline.model import Chain, Key, Segment, State, TableSchema
+from strandline.model import BEGINNING, Chain, Key, Segment, State, TableSchema, cover, visible
 from strandline.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -43,6 +43,14 @@ class TableView:
 
     def plus(self, pending: tuple[Segment, ...]) -> TableView:
         return replace(self, chain=self.chain.plus(pending)) if pending else self
+
+
+def count_known(chain: Chain) -> int | None:
+    """Return the number of rows of a table if its chain tells it; None if logs change or erase rows."""
+    found = visible(chain)
+    if all(s.fresh and cover(s, BEGINNING, chain.step) == "all" for s in found):
+        return sum(s.rows for s in found)
+    return None
 
 
 class Snapshot:

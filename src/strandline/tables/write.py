@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -22,6 +22,9 @@ from strandline.tables.transaction import Transaction
 from strandline.tables.values import constant_of, text_of, value_function
 from strandline.types import coerce
 from strandline.types.arrays import array_from_user, check_source, column_to_python, python_to_array
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 EVALUATED = 200
 """Maximum number of expressions evaluated by one query."""
@@ -76,16 +79,31 @@ def write_source(
     tx: Transaction, view: TableView, mode: Mode, columns: tuple[str, ...], source: st.Values | Query
 ) -> None:
     if not isinstance(source, st.Values):
-        frame = read.query_frame(tx, source)
-        if len(frame.columns) != len(columns):
-            raise InvalidArgument(
-                f"the SELECT has {len(frame.columns)} columns, but {len(columns)} columns are written",
-                "Select one value for each column.",
-            )
-        tx.write(view, mode, frame.toDF(*columns))
+        _write_found(tx, view, mode, columns, read.rows_or_frame(tx, source))
         return
     check_width(columns, source)
     write_rows(tx, view, mode, columns, _rows(tx, view.info.schema, columns, source))
+
+
+def _write_found(
+    tx: Transaction, view: TableView, mode: Mode, columns: Sequence[str], found: pa.Table | DataFrame
+) -> None:
+    """Write the rows of a query; its columns are matched by their place."""
+    width = found.num_columns if isinstance(found, pa.Table) else len(found.columns)
+    if width != len(columns):
+        raise InvalidArgument(
+            f"the SELECT has {width} columns, but {len(columns)} columns are written",
+            "Select one value for each column.",
+        )
+    if not isinstance(found, pa.Table):
+        tx.write(view, mode, found.toDF(*columns))
+        return
+    arrays = []
+    for name, column_ in zip(columns, found.columns, strict=True):
+        type_ = view.info.schema[name].type
+        check_source(type_, column_.type, name)
+        arrays.append(array_from_user(type_, column_, name))
+    tx.write(view, mode, pa.table(arrays, list(columns)))
 
 
 def check_width(columns: Sequence[str], values: st.Values) -> None:
@@ -136,13 +154,20 @@ def update(tx: Transaction, statement: st.Update) -> None:
             new.append((*(row[i] for i in at), *(s(fields) for s in setters.values() if s is not None)))
         write_rows(tx, view, "UPDATE", columns, new)
         return
-    assigned = [
-        f"{text_of(table, name, value)} AS {quote(name)}"
-        for name, (_, value) in zip(set_, statement.assignments, strict=True)
-    ]
-    params = {n: v for _, value in statement.assignments for n, v in value.params.items()}
-    found = read.matching_frame(tx, view, statement.alias, assigned, statement.where, params=params)
-    tx.write(view, "UPDATE", found.toDF(*columns))
+    query = query_of_change(view, statement)
+    _write_found(tx, view, "UPDATE", columns, read.rows_or_frame(tx, query))
+
+
+def query_of_change(view: TableView, statement: st.Update | st.Delete) -> Query:
+    """Return the query for the keys, and the new values, of the rows that a statement changes."""
+    table = view.info.schema
+    assignments = statement.assignments if isinstance(statement, st.Update) else ()
+    assigned, params = [], {}
+    for given, value in assignments:
+        name = column(given, table.names, statement.path)
+        assigned.append(f"{text_of(table, name, value)} AS {quote(name)}")
+        params.update(value.params)
+    return read.matching_query(view, statement.alias, assigned, statement.where, params=params)
 
 
 def setters_of(view: TableView, statement: st.Update) -> dict[str, Any]:
@@ -173,8 +198,7 @@ def delete(tx: Transaction, statement: st.Delete) -> None:
         keys: list[Key] = [tuple(row[i] for i in at) for row in rows]
         write_rows(tx, view, "DELETE", table.key, keys)
         return
-    found = read.matching_frame(tx, view, statement.alias, [], statement.where, params={})
-    tx.write(view, "DELETE", found.toDF(*table.key))
+    _write_found(tx, view, "DELETE", table.key, read.rows_or_frame(tx, query_of_change(view, statement)))
 
 
 def frame_columns(view: TableView, mode: Mode, given: tuple[str, ...]) -> tuple[str, ...]:

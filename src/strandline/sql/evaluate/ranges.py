@@ -5,13 +5,15 @@ The result is conservative: every row that meets the condition meets the constra
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from strandline.model import KeyRange
+from strandline.model import Key, KeyRange
 from strandline.sql.evaluate.literals import Constant, NotConstant, constant
 from strandline.sql.evaluate.predicates import Beyond, align_constant, column_of, comparison, flatten
 from strandline.sql.syntax import Expression
@@ -20,7 +22,18 @@ from strandline.types import Type
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = ["Allowed", "Constraints", "Range", "both", "key_ranges", "range_of_comparison"]
+__all__ = [
+    "Allowed",
+    "Constraints",
+    "Range",
+    "both",
+    "constraints_of",
+    "key_ranges",
+    "lookup_keys",
+    "range_of_comparison",
+]
+
+MAX_LOOKUP_KEYS = 10_000
 
 
 @dataclass(frozen=True)
@@ -92,13 +105,27 @@ def key_ranges(
 
     ``columns`` are all columns of the table.
     """
-    if expression is None:
-        return Constraints()
+    return Constraints() if expression is None else constraints_of(expression.ast, columns, names, qualifier)
+
+
+def constraints_of(
+    node: exp.Expr, columns: Mapping[str, Type], names: Collection[str], qualifier: str | None = None
+) -> Constraints:
+    """Return the constraints of a condition that is a node of a tree, as ``key_ranges``."""
     try:
-        found = _Reader(columns, qualifier).read(expression.ast)
+        found = _Reader(columns, qualifier).read(node)
     except RecursionError:
         return Constraints()
     return Constraints({name: allowed for name, allowed in found.items() if name in names})
+
+
+def lookup_keys(key: Sequence[str], constraints: Constraints) -> list[Key] | None:
+    """Return the keys that may satisfy the constraints; None if there are too many to look up."""
+    sets = [constraints.values(name) for name in key]
+    finite = [s for s in sets if s is not None]
+    if len(finite) < len(key) or math.prod(len(s) for s in finite) > MAX_LOOKUP_KEYS:
+        return None
+    return list(itertools.product(*finite))
 
 
 def range_of_comparison(sign: str, type_: Type, value: Constant) -> Allowed | None:

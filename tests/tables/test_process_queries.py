@@ -1,0 +1,267 @@
+"""Queries and changes that run in the process with DuckDB, and those that go to Spark, with the reason."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import strandline
+from strandline import Database, Settings
+from strandline.cancellation import Interrupted, Work, doing
+from strandline.errors import InvalidArgument, Unsupported
+from strandline.storage.duckdb_engine import DuckDBEngine, QueryInput, RefusedByDuckDB
+from tests.quick_files import QuickFiles
+from tests.tables.examples import NoSpark
+
+CREATE = """CREATE TABLE t (k Int64 NOT NULL, n Int32, s Utf8, d Double, m Decimal(10,2), u Uint8, b Bool,
+    day Date, at Timestamp, PRIMARY KEY (k), INDEX by_n GLOBAL SYNC ON (n))"""
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Iterator[Database]:
+    with strandline.connect(tmp_path, files=QuickFiles(tmp_path), spark=NoSpark()) as db:  # type: ignore[arg-type]
+        db.sql(CREATE)
+        db.sql(
+            "INSERT INTO t (k, n, s, d, m, u) VALUES (1, 10, 'a', 0.5, 1.25, 200), (2, NULL, 'B', 1.5, 2, 3), "
+            "(3, 30, NULL, NULL, NULL, NULL)"
+        )
+        yield db
+
+
+def reason(db: Database, statement: str) -> str:
+    """Return why a statement needs Spark, or an empty text if it does not."""
+    where, details = db.sql(f"EXPLAIN {statement}").rows()[0][2:]
+    assert where in ("on Spark", "in the process")
+    return details.partition(";")[0] if where == "on Spark" else ""
+
+
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        ("SELECT 1", [(1,)]),
+        ("SELECT count(*) FROM t", [(3,)]),
+        ("SELECT max(k) FROM t", [(3,)]),
+        ("SELECT n IS NULL AS x, count(*) FROM t GROUP BY 1 ORDER BY x", [(False, 2), (True, 1)]),
+        ("SELECT d * 2 FROM t ORDER BY k", [(1.0,), (3.0,), (None,)]),
+        ("SELECT k FROM t WHERE s LIKE 'a%'", [(1,)]),
+        ("SELECT x.k, y.s FROM t x JOIN t y ON x.k = y.k + 1 ORDER BY 1", [(2, "a"), (3, "B")]),
+        ("SELECT k FROM t VIEW by_n WHERE n + 1 > 11", [(3,)]),
+        ("SELECT s FROM t VIEW by_n WHERE n = 10 AND s LIKE 'a'", [("a",)]),
+        ("SELECT max(u) AS x, min(k) FROM t VERSION AS OF 0 WHERE k + 1 > 0", [(None, None)]),
+        ("SELECT n, sum(k) AS total FROM t GROUP BY n ORDER BY n", [(None, 2), (10, 1), (30, 3)]),
+    ],
+)
+def test_a_query_needs_no_jvm(db: Database, query: str, rows: list[tuple[Any, ...]]) -> None:
+    if "VERSION" in query:
+        query = query.replace("OF 0", f"OF {db.step - 1}")
+    result = db.sql(query)
+    assert result.is_here
+    assert result.rows() == rows
+    assert reason(db, query) == ""
+
+
+FORMS = {
+    "SELECT regexp_extract(s, 'a') FROM t": "the function regexp_extract runs on Spark only",
+    "SELECT current_timestamp() AS x FROM t": "the function current_timestamp runs on Spark only",
+    "SELECT rand() AS x": "the function rand runs on Spark only",
+    "SELECT stddev(d) FROM t": "the function stddev runs on Spark only",
+    "SELECT collect_list(k) FROM t": "the function collect_list runs on Spark only",
+    "SELECT percentile(d, 0.5) FROM t": "the function quantile runs on Spark only",
+    "SELECT round(d, 1) FROM t": "the function round runs on Spark only",
+    "SELECT m / 2 FROM t": "/ of a decimal(10,2) runs on Spark only",
+    "SELECT avg(m) FROM t": "avg of a decimal(10,2) runs on Spark only",
+    "SELECT CAST(s AS INT) AS x FROM t": "a cast from string to int runs on Spark only",
+    "SELECT CAST(d AS STRING) AS x FROM t": "a cast from double to string runs on Spark only",
+    "SELECT try_cast(s AS INT) AS x FROM t": "this form runs on Spark only",
+    "SELECT k FROM t WHERE s = 1": "a conversion between string and int runs on Spark only",
+    "SELECT k FROM t WHERE s RLIKE 'a'": "the form REGEXPLIKE runs on Spark only",
+    "SELECT k FROM t WHERE s LIKE s": "LIKE runs on Spark only unless its pattern is a text",
+    "SELECT n BETWEEN 1 AND 2 FROM t": "an expression has no alias, and only Spark knows its name",
+    "SELECT day + INTERVAL 1 DAY AS x FROM t": "the form INTERVAL runs on Spark only",
+    "SELECT k + 1 AS x, x + 1 AS y FROM t": "x is no column of its tables",
+    "SELECT k, count(*) FROM t GROUP BY ROLLUP (k)": "the form ROLLUP runs on Spark only",
+    "SELECT * FROM t NATURAL JOIN t u": "METHOD of JOIN runs on Spark only",
+    "SELECT * FROM t RIGHT JOIN t u USING (k)": "RIGHT JOIN with USING runs on Spark only",
+    "SELECT * FROM VALUES (1) AS v": "this form in FROM runs on Spark only",
+    "SELECT x FROM t LATERAL VIEW explode(array(1)) y AS x": "LATERALS of SELECT runs on Spark only",
+    "SELECT array(k) AS x FROM t": "the function array runs on Spark only",
+    "SELECT sum(k) OVER (ORDER BY k ROWS 1 PRECEDING) AS x FROM t": "SPEC of WINDOW runs on Spark only",
+    "SELECT k FROM t TABLESAMPLE (10 PERCENT)": "SAMPLE of TABLE runs on Spark only",
+    "SELECT a.k FROM t a, t b RIGHT JOIN t c ON b.k = c.k": "an outer join after a comma runs on Spark only",
+    "WITH RECURSIVE r AS (SELECT 1 AS x) SELECT x FROM r": "RECURSIVE of WITH runs on Spark only",
+    "SELECT k FROM t WHERE n = 1 = b": "a condition inside a condition runs on Spark only without parentheses",
+    "SELECT 1 AS x UNION ALL SELECT 'a'": "a conversion between int and string runs on Spark only",
+}
+
+
+@pytest.mark.parametrize("query", FORMS)
+def test_a_form_that_the_engines_may_read_differently_goes_to_spark(db: Database, query: str) -> None:
+    assert reason(db, query) == FORMS[query]
+
+
+@pytest.mark.parametrize(
+    ("statement", "after"),
+    [
+        ("UPDATE t SET n = coalesce(n, 0) + 1 WHERE k = 2", [(1, 10), (2, 1), (3, 30)]),
+        ("UPDATE t SET n = k * 2 WHERE s LIKE 'a%'", [(1, 2), (2, None), (3, 30)]),
+        ("DELETE FROM t WHERE length(s) = 1", [(3, 30)]),
+        ("UPSERT INTO t (k, n) SELECT k + 10, n FROM t WHERE k < 2", [(1, 10), (2, None), (3, 30), (11, 10)]),
+        ("INSERT INTO t (k, n) VALUES (2 * 2, 3 + 4)", [(1, 10), (2, None), (3, 30), (4, 7)]),
+        ("DELETE FROM t ON (k) SELECT k FROM t WHERE n + 0 = 30", [(1, 10), (2, None)]),
+    ],
+)
+def test_a_change_needs_no_jvm(db: Database, statement: str, after: list[tuple[Any, ...]]) -> None:
+    assert reason(db, statement) == ""
+    db.sql(statement)
+    assert db.sql("SELECT k, n FROM t ORDER BY k").rows() == after
+    db.check("/t")
+
+
+def test_changes_of_different_keys_do_not_conflict(db: Database, tmp_path: Path) -> None:
+    """The query of UPDATE looks its key up, so the commit does not depend on other rows."""
+    with strandline.connect(tmp_path, files=QuickFiles(tmp_path), spark=NoSpark()) as other:  # type: ignore[arg-type]
+        with db.transaction() as tx:
+            tx.sql("UPDATE t SET n = coalesce(n, 0) + 1 WHERE k = 2")
+            other.sql("UPDATE t SET n = coalesce(n, 0) + 1 WHERE k = 1")
+    assert db.sql("SELECT k, n FROM t ORDER BY k").rows() == [(1, 11), (2, 1), (3, 30)]
+
+
+def test_the_catalog_counts_rows_if_no_log_changes_them(db: Database) -> None:
+    assert "from the catalog" in db.sql("EXPLAIN SELECT count(*) FROM t").rows()[0][3]
+    db.sql("DELETE FROM t WHERE k = 1")
+    assert "from the catalog" not in db.sql("EXPLAIN SELECT count(*) FROM t").rows()[0][3]
+    assert db.sql("SELECT count(*) FROM t").rows() == [(2,)]
+
+
+def test_the_setting_chooses_the_engine(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="engine cannot be 'fast'"):
+        Settings(engine="fast")
+    settings = Settings(engine="process")
+    with strandline.connect(tmp_path, spark=NoSpark(), settings=settings) as db:  # type: ignore[arg-type]
+        db.sql(CREATE)
+        with pytest.raises(Unsupported, match="regexp_extract"):
+            db.sql("SELECT regexp_extract(s, 'a') AS x FROM t")
+    with strandline.connect(tmp_path, spark=NoSpark(), settings=Settings(engine="spark")) as db:  # type: ignore[arg-type]
+        assert reason(db, "SELECT k FROM t WHERE k = 1") == "the setting engine is spark"
+        with pytest.raises(Exception, match="Spark was used"):
+            db.sql("SELECT 1")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT n + 2147483647 AS x FROM t",
+        "SELECT n / (n - 10) AS x FROM t",
+        "SELECT CAST(n + 1000 AS TINYINT) AS x FROM t",
+        "SELECT sum(k + 9223372036854775800) AS x FROM t",
+        "SELECT (SELECT k FROM t) AS x",
+        "SELECT upper('\u00df' || s) AS x FROM t",
+    ],
+)
+def test_spark_judges_a_value_that_an_operation_fails_at(tmp_path: Path, db: Database, query: str) -> None:
+    """Such an operation fails in DuckDB as well; Spark then repeats the query, and has the error to show."""
+    assert reason(db, query) == ""
+    with pytest.raises(Exception, match="Spark was used"):
+        db.sql(query)
+
+
+def test_parameters_are_values(db: Database) -> None:
+    text = "SELECT s || :more AS x, :n + 1 AS y, :none AS z FROM t WHERE k = :k"
+    values = {"more": "'; DROP TABLE t", "n": 1, "none": None, "k": 1}
+    assert db.sql(text, values).rows() == [("a'; DROP TABLE t", 2, None)]
+
+
+def test_the_result_has_the_types_of_the_table(db: Database) -> None:
+    result = db.sql("SELECT u, U + 1 AS v, m * 2 AS w, at FROM t WHERE k + 0 = 1")
+    assert result.columns == ("u", "v", "w", "at")
+    assert result.schema.types == [pa.uint8(), pa.int32(), pa.decimal128(12, 2), pa.timestamp("us", tz="UTC")]
+
+
+def test_a_query_is_interrupted(tmp_path: Path) -> None:
+    """The thread that waits for DuckDB leaves at a check, after DuckDB has stopped."""
+    engine, begun, work = DuckDBEngine(1 << 28), threading.Event(), Work()
+
+    def endless() -> Iterator[pa.Table]:
+        begun.set()
+        while True:
+            yield pa.table({"k": pa.array([1], pa.int64())})
+
+    def end() -> None:
+        begun.wait()
+        work.end()
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    inputs = {"t0": QueryInput([("c0", "bigint")], endless)}
+    with pytest.raises(Interrupted), doing(work):
+        engine.run("SELECT count(*) AS c0 FROM t0", inputs, ["bigint"], 1 << 20)
+    thread.join()
+    assert all(t.name != "strandline-duckdb" for t in threading.enumerate())
+
+
+def test_duckdb_sees_nothing_but_the_tables_of_the_query(tmp_path: Path) -> None:
+    engine = DuckDBEngine(1 << 28)
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    for text in (
+        f"SELECT * FROM read_csv('{tmp_path}/a.csv')",
+        f"COPY (SELECT 1) TO '{tmp_path}/b.csv'",
+        "INSTALL httpfs",
+        "SET threads = 9",
+        "SELECT * FROM tmp_path",
+    ):
+        with pytest.raises(RefusedByDuckDB):
+            engine.run(text, {}, ["int"], 1 << 20)
+    with pytest.raises(RefusedByDuckDB, match="too large"):
+        engine.run("SELECT range AS c0 FROM range(10000000)", {}, ["bigint"], 1 << 20)
+
+
+def test_an_error_of_the_input_is_the_error_of_the_query() -> None:
+    def broken() -> Iterator[pa.Table]:
+        raise InvalidArgument("the file is not there")
+        yield
+
+    inputs = {"t0": QueryInput([("c0", "bigint")], broken)}
+    with pytest.raises(InvalidArgument, match="the file is not there"):
+        DuckDBEngine(1 << 28).run("SELECT count(*) AS c0 FROM t0", inputs, ["bigint"], 1 << 20)
+
+
+@pytest.mark.slow
+def test_a_large_group_and_a_large_join_need_no_jvm(tmp_path: Path) -> None:
+    with strandline.connect(tmp_path, files=QuickFiles(tmp_path), spark=NoSpark()) as db:  # type: ignore[arg-type]
+        for name in ("a", "b"):
+            db.sql(f"CREATE TABLE {name} (k Int64 NOT NULL, g Int32, PRIMARY KEY (k))")
+            for start in range(0, 100_000, 50_000):
+                keys = pa.array(range(start, start + 50_000), pa.int64())
+                db.table(name).upsert(pa.table({"k": keys, "g": pa.array([k.as_py() % 7 for k in keys])}))
+        found = db.sql("SELECT a.g, count(*) AS n FROM a JOIN b ON a.k = b.k + 1 GROUP BY a.g ORDER BY 1")
+        assert [row[1] for row in found.rows()] == [14285, 14286, 14286, 14286, 14286, 14285, 14285]
+
+
+SCRIPT = """
+import sys, strandline
+with strandline.connect(sys.argv[1]) as db:
+    db.sql("CREATE TABLE t (k Int64 NOT NULL, n Int32, PRIMARY KEY (k))")
+    db.sql("UPSERT INTO t (k, n) VALUES (1, 1)")
+    assert db.sql("SELECT k, n FROM t WHERE k = 1").rows() == [(1, 1)]
+    assert "duckdb" not in sys.modules
+    db.sql("UPDATE t SET n = coalesce(n, 0) + 1 WHERE k = 1")
+    assert db.sql("SELECT max(n), count(*) FROM t").rows() == [(2, 1)]
+    assert "duckdb" in sys.modules and "pyspark" not in sys.modules
+    raise SystemExit(7)
+"""
+
+
+def test_a_lookup_does_not_load_duckdb_and_a_query_not_spark(tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)], capture_output=True, text=True, env=env, check=False
+    )
+    assert (done.returncode, done.stderr) == (7, "")
