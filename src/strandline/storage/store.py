@@ -169,7 +169,7 @@ class Store:
 
         The rows of the state are taken to be of average size.
         """
-        segments = state.chain.segments
+        segments = arrow.directory.with_few_segments(self.cache, state).chain.segments
         average = sum(s.bytes for s in segments) / max(1, sum(s.rows for s in segments))
         return self.budget.fits(rows=rows, bytes=max(size, int(rows * average)))
 
