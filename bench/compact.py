@@ -1,4 +1,4 @@
-"""Measure COMPACT of a chain with few changed rows, compared with the load of the table.
+"""Measure CHECK, and COMPACT of a chain with few changed rows, compared with the load of the table.
 
     python bench/compact.py [--rows 1500000] [--changed 0.001] [--increments 3] [--file-mb 4] [--folder DIR]
 
@@ -57,6 +57,8 @@ def run(rows: int, changed: int, increments: int, settings: Settings, folder: Pa
         keys = f"(SELECT (id * {SPREAD}) % {rows} AS k FROM range({first}, {first + each}))"
         db.table("t").upsert(frame(keys, number + 1))
         db.sql("BACKUP c INCREMENTAL")
+    checked = seconds(lambda: report.holds("check", "no finding", db.check("/t").ok))
+    report.at_most("check / load", checked / loaded, 0.6, detail=f"{checked:.2f} s")
     taken = seconds(lambda: db.sql("COMPACT c"))
     detail = f"{taken:.2f} s, {changed:,} rows changed"
     report.at_most("COMPACT / load", taken / loaded, 0.2, detail=detail)

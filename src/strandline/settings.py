@@ -73,8 +73,8 @@ class Settings:
     """Maximum memory for the rows of such a statement; above it, Spark is used.
 
     It is also the maximum size of files that are copied, checked and described in the process; above it,
-    executors do that. A restore, or the compaction of a chain of backups, that has no other work for Spark
-    may process a multiple of this in the process.
+    executors do that. A check, and a restore or the compaction of a chain of backups that has no other work
+    for Spark, may process a multiple of this in the process.
     """
     scan_rows: int = 200_000
     """Maximum number of rows that a statement reads in the process; above it, Spark is used.

@@ -16,7 +16,7 @@ from strandline import Settings
 from strandline.model import Chain, Segment, State, TableSchema, order
 from strandline.storage import segment as segments
 from strandline.storage.files import LocalFiles
-from strandline.storage.order import Finding, examine_segment
+from strandline.storage.order import Finding, examine_segment, select_overlapping
 from strandline.storage.store import Store
 from tests.quick_files import QuickFiles
 from tests.storage.damage import unsorted_segment
@@ -228,3 +228,22 @@ def test_a_log_that_changes_rows_stays_where_it_is_though_it_meets_no_other(file
         [],
         [],
     ]
+
+
+def test_only_segments_outside_of_the_logs_that_change_rows_can_double_a_key(files: QuickFiles) -> None:
+    def met(*given: tuple[list[int], bool]) -> list[int]:
+        made = [
+            unsorted_segment(
+                files, KV, [(key, "v") for key in keys], None, fresh=fresh, after=step, upto=step + 1
+            )
+            for step, (keys, fresh) in enumerate(given)
+        ]
+        return [made.index(segment) for segment in select_overlapping(made)]
+
+    base, log = ([1, 5], True), ([2, 3], False)
+    assert met(base, log) == []
+    assert met(base, log, ([9], True)) == []
+    assert met(base, ([7], True), log, ([4], True)) == [0, 2, 3]
+    assert met(base, ([7, 9], False), ([8], True)) == [1, 2]
+    assert met(base, ([5, 6], True), log) == [0, 1, 2]
+    assert met(base, ([5, 6], True), ([8], True)) == [0, 1]

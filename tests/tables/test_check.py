@@ -93,6 +93,13 @@ def test_each_table_and_index_is_read_once_if_nothing_is_wrong(
     assert passes == [2, 1, 1]
 
 
+def test_many_rows_are_checked_without_spark(filled: Database, connect: Callable[..., Database]) -> None:
+    """Files are read piece by piece, and a log that changes rows cannot double a key."""
+    filled.table("t").upsert([{"k": n, "v": f"w{n}"} for n in range(5, 15)])
+    few = connect("warehouse-1", settings=Settings(bulk_rows=4))
+    assert few.check("/t").ok
+
+
 def test_a_missing_file(filled: Database, connect: Callable[..., Database]) -> None:
     os.unlink(file_of(filled, "/t"))
     report = reopened(filled, connect).check("/t")

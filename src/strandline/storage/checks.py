@@ -58,22 +58,28 @@ class Checks:
             opened = replace(state, chain=replace(state.chain, segments=found))
             return spark.digest.digests(self._store.spark, self._store.cache, opened, schemas)
 
-    def find_damaged(self, segments: Sequence[Segment]) -> list[Finding]:
+    def find_damaged(self, segments: Sequence[Segment], *, among: int | None = None) -> list[Finding]:
         """Return findings for segments that are missing or do not match their checksums, in their order.
 
-        Raises Unavailable if the storage does not answer, which is no damage.
+        ``among``: as in ``digests``. Raises Unavailable if the storage does not answer, which is no damage.
         """
-        return [finding for finding in self.damages(segments) if finding is not None]
+        return [finding for finding in self.damages(segments, among=among) if finding is not None]
 
     def damages(
-        self, segments: Sequence[Segment], schemas: Sequence[TableSchema] | None = None
+        self,
+        segments: Sequence[Segment],
+        schemas: Sequence[TableSchema] | None = None,
+        *,
+        among: int | None = None,
     ) -> list[Finding | None]:
         """Return for each segment what is wrong with its bytes; None if nothing is.
 
-        ``schemas``: the schemas of their tables; then the bounds of files in a repository are compared with
-        the record.
+        Args:
+            schemas: the schemas of their tables; then the bounds of files in a repository are compared with
+                the record.
+            among: as in ``digests``.
         """
-        if self._store.passes(segments):
+        if self._store.passes(segments, among):
             return arrow.segment_files.damages(self._store.cache, segments, schemas)
         from strandline.storage import spark
 
@@ -89,12 +95,17 @@ class Checks:
         self._store.files.reach(s.file for s in segments)
         return spark.segment_files.losses(self._store.spark, self._store.files, segments)
 
-    def examine(self, schema: TableSchema, segments: Sequence[Segment]) -> list[Finding]:
-        """Return what is wrong with the rows of segments, in their order."""
+    def examine(
+        self, schema: TableSchema, segments: Sequence[Segment], *, among: int | None = None
+    ) -> list[Finding]:
+        """Return what is wrong with the rows of segments, in their order.
+
+        ``among``: as in ``digests``.
+        """
         stored = [s for s in segments if s.file is not None]
         # Rows are streamed, so the size of the files counts, not the memory.
-        rows = sum(s.rows for s in stored)
-        if not stored or self._store.budget.fits(rows=rows, bytes=stored_bytes(stored)):
+        few = self._store.budget.streamed.fits(rows=sum(s.rows for s in stored))
+        if not stored or (few and self._store.passes(stored, among)):
             return arrow.check.examine(self._store.cache, schema, segments)
         from strandline.storage import spark
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from strandline.cancellation import check
 from strandline.errors import Corrupted
-from strandline.model import STEP, Key, Segment, TableSchema, order
+from strandline.model import STEP, Key, Segment, TableSchema, order, split
 from strandline.storage.files import Files, MissingFile
 from strandline.storage.keys import Mask, keys_of, neighbours
 from strandline.storage.segment import label, read_batches
@@ -62,24 +62,33 @@ def examine_segment(files: Files, schema: TableSchema, segment: Segment) -> list
 
 
 def select_overlapping(segments: Sequence[Segment]) -> tuple[Segment, ...]:
-    """Return the segments without those whose key range overlaps no other range.
+    """Return the segments that may have a key more than once between them, if each of them is in order.
 
-    A segment that may change older rows always stays: the segments before and after it are read differently
-    because of it.
+    From the first to the last log that may change rows the last change of a key counts. So a key is doubled
+    only by segments before and after these logs that overlap, or by one after them that overlaps them. The
+    logs themselves decide which older rows are still there, so they stay if any other segment does.
     """
+    before, changing, later = split(segments)
+    found = _overlapping([*before, *later])
+    found |= _overlapping([*changing, *later]) & {id(s) for s in later}
+    if not found:
+        return ()
+    found |= {id(s) for s in changing}
+    return tuple(s for s in segments if id(s) in found)
+
+
+def _overlapping(segments: Sequence[Segment]) -> set[int]:
+    """Return the ids of the segments whose range of keys overlaps that of another one."""
     by_key = sorted(segments, key=lambda s: order(s.min_key or ()))
-    apart: set[int] = set()
+    found: set[int] = set()
     highest: tuple[object, ...] | None = None
     for segment, following in zip_longest(by_key, by_key[1:]):
         low, high = order(segment.min_key or ()), order(segment.max_key or ())
-        if (
-            segment.fresh
-            and (highest is None or highest < low)
-            and (following is None or high < order(following.min_key or ()))
-        ):
-            apart.add(id(segment))
+        meets_last = highest is not None and low <= highest
+        if meets_last or (following is not None and order(following.min_key or ()) <= high):
+            found.add(id(segment))
         highest = high if highest is None else max(highest, high)
-    return tuple(s for s in segments if id(s) not in apart)
+    return found
 
 
 def more_than_once(count: int, keys: Sequence[Key]) -> Finding:

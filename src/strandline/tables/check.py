@@ -74,14 +74,17 @@ def _compare_table(runtime: Runtime, reader: Reader, view: TableView, checking: 
     problems: list[Problem] = []
     recorded = _recorded_digest(runtime, view, reader.snapshot.step)
     impls = {ref.name: reader.index(view, ref) for ref in view.info.indexes}
+    size = sum(s.bytes for v in (view, *impls.values()) for s in v.chain.segments)
     derived = [ref.name for ref in view.info.indexes if ref.definition.is_sync]
     # One pass over the table gives what its indexes must hold, too.
-    found = _check_state(runtime, view, recorded, problems, [impls[name].info.schema for name in derived])
+    schemas = [impls[name].info.schema for name in derived]
+    found = _check_state(runtime, view, recorded, problems, size, schemas)
     expected = dict(zip(derived, found[1:], strict=False))
     checking.advance()
     for ref in view.info.indexes:
         impl = impls[ref.name]
-        held = _check_state(runtime, impl, _recorded_digest(runtime, impl, reader.snapshot.step), problems)
+        recorded_here = _recorded_digest(runtime, impl, reader.snapshot.step)
+        held = _check_state(runtime, impl, recorded_here, problems, size)
         if ref.name in expected and held:
             if held != [expected[ref.name]]:
                 differing = runtime.store.checks.compare_index(view.state, impl.state, ref.definition.name)
@@ -105,28 +108,29 @@ def _check_state(
     view: TableView,
     recorded: Digest,
     problems: list[Problem],
+    among: int,
     impls: Sequence[TableSchema] = (),
 ) -> list[Digest]:
     """Check files and rows; add to ``problems``.
 
     Returns the digest of the rows, and those of their projections to index schemas; nothing if the rows
-    cannot be read.
+    cannot be read. ``among``: number of bytes of the table and its indexes.
     """
-    damaged = list(find_damaged_files(runtime, view.info.path, view.chain.segments))
+    damaged = list(find_damaged_files(runtime, view.info.path, view.chain.segments, among))
     problems += damaged
     if any(p.kind == "missing_file" for p in damaged):
         return []
     store, path = runtime.store, view.info.path
     inside: list[Finding] = []
     if not damaged:
-        inside = store.checks.examine(view.info.schema, view.chain.segments)
+        inside = store.checks.examine(view.info.schema, view.chain.segments, among=among)
         problems += _problems(path, inside)
         if any(finding.kind == "corrupt_file" for finding in inside):
             return []
     try:
         doubled = store.checks.find_doubled_keys(view.state, ordered=not damaged and not inside)
         problems += _problems(path, doubled)
-        actual, *derived = store.checks.digests(view.state, [view.info.schema, *impls])
+        actual, *derived = store.checks.digests(view.state, [view.info.schema, *impls], among=among)
     except StrandlineError as error:
         if not damaged:
             problems.append(Problem("corrupt_file", path, error.message))
@@ -150,9 +154,14 @@ def _check_state(
     return [actual, *derived]
 
 
-def find_damaged_files(runtime: Runtime, path: str, segments: Sequence[Segment]) -> Iterator[Problem]:
-    """Yield segments that are missing or do not match their checksums."""
-    yield from _problems(path, runtime.store.checks.find_damaged(segments))
+def find_damaged_files(
+    runtime: Runtime, path: str, segments: Sequence[Segment], among: int
+) -> Iterator[Problem]:
+    """Yield segments that are missing or do not match their checksums.
+
+    ``among``: number of bytes that the caller reads in total.
+    """
+    yield from _problems(path, runtime.store.checks.find_damaged(segments, among=among))
 
 
 def _problems(path: str, findings: Iterable[Finding]) -> Iterator[Problem]:
