@@ -245,15 +245,20 @@ def test_a_scan_of_too_many_rows_is_left_to_the_caller(files: QuickFiles) -> Non
     assert found["k"].to_pylist() == [5, 6, 7]
 
 
-def test_following_too_many_changes_is_left_to_the_caller(files: QuickFiles) -> None:
+def test_following_too_many_changes_is_left_to_the_caller_or_to_spark(files: QuickFiles) -> None:
     history = History(files, KV)
     history.write("UPSERT", ["k", "v"], [(1, "a"), (2, "b")])
     before, after = State(KV, history.chain(0)), State(KV, history.chain())
     store = Here(files, Settings(bulk_rows=1))
     assert store.follow(before, after, history.segments, BY_V, name=lambda: "i") is None
-    made = store.follow(before, after, history.segments, BY_V, name=lambda: "i", at_any_size=True)
-    assert made is not None
-    assert (made.delta.rows, [s.rows for s in made.segments]) == (2, [2])
+    with pytest.raises(Asked):
+        store.follow(before, after, history.segments, BY_V, name=lambda: "i", at_any_size=True)
+    for at_any_size in (False, True):
+        made = Here(files, Settings(bulk_rows=2)).follow(
+            before, after, history.segments, BY_V, name=lambda: "i", at_any_size=at_any_size
+        )
+        assert made is not None
+        assert (made.delta.rows, [s.rows for s in made.segments]) == (2, [2])
 
 
 def test_a_write_of_many_rows_asks_for_spark(files: QuickFiles) -> None:

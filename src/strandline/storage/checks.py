@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from strandline.model import Digest, Segment, State, TableSchema, visible
 from strandline.storage import arrow
-from strandline.storage.memory import stored_bytes
 from strandline.storage.order import Finding, select_overlapping
 from strandline.storage.throttle import Throttle
 from strandline.storage.unique_violations import Repeats

@@ -36,8 +36,8 @@ def follow(
 ) -> Written:
     """Return the changes that bring an index from one state of its table to a later one.
 
-    ``logs`` are the table's changes between the states; ``impl`` is the schema of the implementation table.
-    On an error no file stays.
+    ``logs`` are the table's changes between the states; ``impl`` is the schema of the implementation table;
+    ``name`` is the fresh name of the folder that gets the files. On an error no file stays.
     """
     schema = after.schema
     with working(spark):
