@@ -236,7 +236,7 @@ def test_reading_takes_no_turn(file: Path, new: Callable[[], Catalog]) -> None:
 
 @pytest.mark.parametrize("in_its_place", ["folder", "link", "pipe", "text"])
 def test_writers_need_no_queue(file: Path, new: Callable[[], Catalog], in_its_place: str) -> None:
-    """A file that is none of ours is left alone, and the writers poll for SQLite's lock."""
+    """A foreign file is left alone, and the writers poll for SQLite's lock."""
     queue = Path(queue_of(str(file)))
     if in_its_place == "folder":
         queue.mkdir()

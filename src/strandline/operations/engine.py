@@ -364,8 +364,8 @@ class Engine:
     ) -> bool:
         """Make one transition like ``step``, but give slow work to threads and wait for one of them.
 
-        ``waiting``: runnable parts with slow work that were read, and not given to a thread yet. Others are
-        read when there are none left: to read them at each step would take the square of their number.
+        ``waiting``: runnable parts with slow work that were read, and not given to a thread yet. More are
+        read when it is empty: reading them at each step would take the square of their number.
         """
         if self.stopping.is_set():
             return False
