@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from strandline import Database
+from strandline import Database, Settings
 from strandline.errors import InvalidArgument
 
 UTC = timezone.utc
@@ -50,7 +51,8 @@ def test_values_of_all_types_come_back_and_are_found(db: Database) -> None:
     assert db.sql("DELETE FROM t WHERE v = ?; DELETE FROM t ON (k) VALUES (?)", ["x", 1]).rows_changed == 1
 
 
-def test_on_spark_they_mean_the_same(spark_db: Database) -> None:
+def test_on_spark_they_mean_the_same(connect: Callable[..., Database], spark: Any) -> None:
+    spark_db = connect(spark=spark, settings=Settings(engine="spark"))
     filled(spark_db)
     both = " AND ".join(f"{name} = :{name}" for name in NAMES)
     named = dict(zip(NAMES, VALUES.values(), strict=True))

@@ -24,8 +24,8 @@ from tests.quick_files import QuickFiles
 from tests.tables.engine_queries import COLUMNS, QueryWriter, Writer, make_rows
 from tests.tables.examples import NoSpark
 
-EXPRESSIONS = 8000 if EVERY else 280 * max(FACTOR, 1)
-QUERIES = 2000 if EVERY else 40 * max(FACTOR, 1)
+EXPRESSIONS = 8000 if EVERY else 160 * max(FACTOR, 1)
+QUERIES = 2000 if EVERY else 20 * max(FACTOR, 1)
 TOGETHER = 40
 """Number of expressions, and half the number of queries, that are one query on Spark."""
 
@@ -89,6 +89,8 @@ def runs_here(here: Database, query: str) -> Any:
         return None
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(0)
 def test_expressions_agree(engines: tuple[Database, Database]) -> None:
     here, there = engines
     choose = random.Random(seed())
@@ -126,6 +128,8 @@ def compare(there: Database, batch: Sequence[tuple[str, Any]]) -> None:
         assert [row[0] for row in own_rows] == [row[place] for row in rows], item
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(0)
 def test_queries_agree(engines: tuple[Database, Database]) -> None:
     here, there = engines
     choose = random.Random(seed() + 1)

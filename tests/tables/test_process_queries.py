@@ -98,6 +98,8 @@ FORMS = {
     "SELECT a.k FROM t a, t b RIGHT JOIN t c ON b.k = c.k": "an outer join after a comma runs on Spark only",
     "WITH RECURSIVE r AS (SELECT 1 AS x) SELECT x FROM r": "RECURSIVE of WITH runs on Spark only",
     "SELECT k FROM t WHERE n = 1 = b": "a condition inside a condition runs on Spark only without parentheses",
+    "SELECT k FROM t WHERE s NOT LIKE 'a' IS NULL": "a condition inside a condition runs on Spark only without "
+    "parentheses",
     "SELECT 1 AS x UNION ALL SELECT 'a'": "a conversion between int and string runs on Spark only",
 }
 

@@ -66,10 +66,14 @@ def _fit_literal(term: Term) -> Term:
 def _operand(node: exp.Expr) -> exp.Expr:
     """Return an operand of a predicate; refuse another predicate without parentheses.
 
-    sqlglot reads some of these in another order than Spark, and takes some that Spark refuses.
+    sqlglot reads some of these in another order than Spark, and takes some that Spark refuses. It puts a
+    negated one into parentheses that are not in the text.
     """
     from sqlglot import exp
 
+    inner = node.this if isinstance(node, exp.Paren) else None
+    if isinstance(inner, exp.Not) or (inner is not None and inner.args.get("negate")):
+        node = inner
     if isinstance(node, (exp.Predicate, exp.Connector, exp.Not, exp.Escape)):
         raise refuse("a condition inside a condition runs on Spark only without parentheses")
     return node
