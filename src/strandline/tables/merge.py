@@ -39,8 +39,6 @@ __all__ = ["constant_rows", "merge", "repeated"]
 MAX_PAIRS = 100_000
 """Maximum number of pairs of rows that are compared in the process if ON does not compare the key."""
 
-_ORDER = {"DELETE": 0, "UPDATE": 1, "INSERT": 2}
-
 
 @dataclass(frozen=True)
 class SourceRows:
@@ -162,7 +160,7 @@ def _merge_here(tx: Transaction, plan: MergePlan, rows: Sequence[Row]) -> bool:
     if targets is None:
         return False
     chosen = _choose(plan, zip(keys, rows, strict=True), targets)
-    for number in sorted(chosen, key=lambda number: _ORDER[plan.actions[number].mode]):
+    for number in plan.in_order(chosen):
         action = plan.actions[number]
         columns = action.columns if action.mode == "INSERT" else (*view.info.schema.key, *action.columns)
         write_rows(tx, tx.writable(view.info.path), action.mode, columns, chosen[number])

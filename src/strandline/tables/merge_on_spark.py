@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["merge_on_spark"]
 
 _ACTION, _IN_SOURCE, _IN_TABLE = "__strandline_action", "__strandline_source", "__strandline_table"
-_ORDER = {"DELETE": 0, "UPDATE": 1, "INSERT": 2}
 
 
 def merge_on_spark(
@@ -39,8 +38,7 @@ def merge_on_spark(
     queries = tx.runtime.store.queries
     with queries.keep(source) as rows, queries.keep(_decide(tx, plan, rows)) as decided:
         _check_once(tx, plan, decided, repeated)
-        numbers = sorted(range(len(plan.actions)), key=lambda i: _ORDER[plan.actions[i].mode])
-        for number in numbers:
+        for number in plan.in_order(range(len(plan.actions))):
             _write(tx, plan, decided, number)
 
 

@@ -5,7 +5,7 @@ The process and Spark carry out the same plan. Whether the process can depends o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -39,6 +39,7 @@ __all__ = ["Action", "AssignedValue", "KeyValue", "MergePlan", "plan_merge"]
 _Row: TypeAlias = Mapping[str, Any]
 _EXACT = frozenset({"bool", "int", "text", "bytes", "date", "time", "decimal"})
 """Kinds of types whose values are equal if Python's are."""
+_ORDER = ("DELETE", "UPDATE", "INSERT")
 _MODES: Mapping[str, Mode] = {"UPDATE": "UPDATE", "DELETE": "DELETE", "INSERT": "INSERT"}
 
 
@@ -109,12 +110,16 @@ class MergePlan:
 
     @property
     def may_repeat(self) -> bool:
-        """Whether several rows of the source may match one row of the table: the result is the same."""
+        """Whether several rows of the source may match one row of the table: each of them deletes it."""
         matched = [action for action in self.actions if action.when == "MATCHED"]
         return len(matched) == 1 and matched[0].mode == "DELETE" and matched[0].condition is None
 
+    def in_order(self, numbers: Iterable[int]) -> list[int]:
+        """Return the numbers of actions in the order of their writes: deletes, updates, inserts."""
+        return sorted(numbers, key=lambda number: _ORDER.index(self.actions[number].mode))
+
     def first(self, when: str, row: _Row) -> int | None:
-        """Return the number of the first action for a row; None if there is none."""
+        """Return the number of the first action that applies to a row; None if no action does."""
         for number, action in enumerate(self.actions):
             if action.when == when and action.applies(row):
                 return number

@@ -26,7 +26,7 @@ class Side:
     names: Sequence[str]
 
     def find(self, name: str) -> str | None:
-        """Return the exact name of a column, which is found regardless of case; None if there is none."""
+        """Return the exact name of a column, found regardless of case; None if it does not exist."""
         if name in self.names:
             return name
         found = [known for known in self.names if known.lower() == name.lower()]
