@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup doctor demo docs fresh quick test cluster exhaustive lowest matrix s3 azure check format lint types collected shared pytest bench simulate clean
+.PHONY: help setup doctor demo docs fresh quick test cluster exhaustive lowest matrix s3 azure check format lint types collected shared pytest bench peers simulate clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -100,7 +100,11 @@ pytest: setup ## Run the tests alone, e.g. make pytest ARGS="-m 'not spark' -k c
 	$(BIN)/python -m pytest $(ARGS)
 
 bench: doctor setup ## Run every benchmark; each prints a table of what was measured and what was to be reached
-	@for file in $$(ls bench/*.py | grep -v -e report.py -e indexes.py); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	@for file in $$(ls bench/*.py | grep -v -E '/(report|indexes|peers|peer_data|peer_systems|comparison)\.py'); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+peers: doctor setup ## Measure the same work on Strandline, Delta and Iceberg, and write docs/comparison.md (needs mvn; hours)
+	@bash tools/peers.sh build/peers
+	$(BIN)/python bench/peers.py --write docs/comparison.md $(ARGS)
 
 simulate: doctor setup ## Run random interleavings and crashes, e.g. make simulate SEEDS=10000
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
