@@ -6,10 +6,10 @@
 3. The job returns one row per task with the segments that it wrote. This process compares them with what it
    finds, and deletes files of attempts that Spark repeated or abandoned.
 
-Measured with a million rows of five columns on two cores, in processor time relative to a sorted Parquet
-write by Spark (warm, third run and later): a load of a table alone takes 1.0 to 1.2, with two indexes 1.1 to
-1.2 of the three sorted writes. Spark's own writer, with the hashes as expressions and a second pass that
-describes the files, took 1.5 to 1.7. Hashes in Spark's expressions instead of the task's take a tenth more.
+Measured on a busy machine with a million rows of five columns on two cores, in processor time relative to a
+sorted Parquet write by Spark (warm, third run and later): a load of a table alone takes 1.0 to 1.4, with two
+indexes 1.1 to 1.2 of the three sorted writes. Spark's own writer, with the hashes as expressions and a second
+pass that describes the files, took 1.5 to 1.7 for a table alone.
 """
 
 from __future__ import annotations
