@@ -130,9 +130,9 @@ def test_records_are_in_the_order_of_commits_and_keys(db: Database) -> None:
         db.stream("/t").records()
 
 
-def test_on_an_asynchronous_index_nothing_is_skipped(connect: Callable[..., Database]) -> None:
+def test_on_an_asynchronous_index_nothing_is_skipped(connect: Callable[..., Database], spark: object) -> None:
     """A rebuild records no changes, so it is not done while a stream reads the index."""
-    db = connect(settings=replace(HERE, bulk_rows=3))
+    db = connect(settings=replace(HERE, bulk_rows=3), spark=spark)
     db.sql("CREATE TABLE t (k Int32, v Int32, PRIMARY KEY (k), INDEX i GLOBAL ASYNC ON (v))")
     path = feed(db, "KEYS_ONLY", table="t/i/indexImplTable")
     for i in range(6):

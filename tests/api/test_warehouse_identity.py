@@ -280,11 +280,24 @@ def _make_older(url: str) -> None:
     with engine.begin() as conn:
         for index in ("parts_open", "parts_begun", "paths_by_owner", "holds_by_table", "operations_by_end"):
             conn.execute(text(f"DROP INDEX {index}"))
-        for table in ("verified", "claimed", "noticed", "counts", "applied", "settings"):
+        for table in (
+            "verified",
+            "claimed",
+            "noticed",
+            "counts",
+            "applied",
+            "settings",
+            "schedules",
+            "schedule_runs",
+        ):
             conn.execute(text(f"DROP TABLE {table}"))
         for undone in (
             "board DROP COLUMN step",
             "descriptions DROP COLUMN time",
+            *(
+                f"commits DROP COLUMN {name}"
+                for name in ("author", "statement", "inserted", "updated", "deleted")
+            ),
             "board DROP COLUMN operation_id",
             *(f"parts DROP COLUMN {name}" for name in SEEN),
             "operations DROP COLUMN process",

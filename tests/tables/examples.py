@@ -18,7 +18,7 @@ from strandline.settings import Settings
 
 ARROW = Settings(bulk_rows=10**9, scan_rows=10**9)
 """Settings with which all possible work is done in the process."""
-SPARK = Settings(bulk_rows=0, scan_rows=0)
+SPARK = Settings(bulk_rows=0, scan_rows=0, engine="spark")
 """Settings with which all possible work is done on Spark."""
 
 

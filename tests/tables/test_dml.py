@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, datetime, timezone
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
 from strandline import Database, Settings
-from strandline.storage.files import LocalFiles
-from tests.quick_files import QuickFiles
 from tests.tables.examples import assert_sound, content, refused, rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 ONE_INDEX = (
     "CREATE TABLE t (k Int32, v Utf8, n Int64, PRIMARY KEY (k), INDEX by_v GLOBAL SYNC ON (v) COVER (n))"
@@ -132,41 +129,6 @@ def test_a_commit_too_large_for_the_catalog_goes_to_a_file(db: Database) -> None
     assert rows(db, "SELECT n FROM t WHERE k = 2999") == [(-2999,)]
     assert rows(db, "SELECT count(*) FROM t VIEW by_n WHERE n = 5") == [(250,)]
     assert_sound(db, "/t")
-
-
-class Seen(QuickFiles):
-    """Records the files that were read in this process."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.seen: set[str] = set()
-
-    def chunks(self, name: str) -> Iterator[bytes | memoryview]:
-        self.seen.add(name)
-        return super().chunks(name)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return LocalFiles, (self.root,)  # Executors cannot import the tests.
-
-
-def test_files_of_a_load_are_described_here_unless_they_are_large(
-    connect: Callable[..., Database], spark: SparkSession, tmp_path: Path
-) -> None:
-    """The process reads up to eight times its usual limit: starting Python on executors takes longer."""
-
-    def loaded(folder: str, bulk_bytes: int) -> tuple[set[str], int]:
-        files = Seen(tmp_path / folder)
-        db = connect(folder, files=files, spark=spark, settings=Settings(bulk_rows=0, bulk_bytes=bulk_bytes))
-        db.sql("CREATE TABLE t (k Int64, PRIMARY KEY (k))")
-        db.table("t").upsert(spark.range(1000).withColumnRenamed("id", "k"))
-        read = set(files.seen)
-        assert_sound(db, "/t")
-        return read, db.describe("/t")["bytes"]
-
-    read, size = loaded("some", 1 << 20)
-    assert read
-    assert loaded("as many as may be", -(-size // 8))[0]
-    assert not loaded("too many", size // 8 - 1)[0]
 
 
 def test_bulk_writes_are_carried_out_on_spark(connect: Callable[..., Database], spark: object) -> None:

@@ -161,6 +161,7 @@ KINDS = (
     "send backup",
     "sweep repository",
     "try restore",
+    "verify backups",
 )
 """The kinds of operations. Listed here because their classes in ``api/operations.py`` load slowly."""
 

@@ -15,7 +15,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from strandline.catalog import sqlite_files
 from strandline.catalog.engines import engine_at, reading_engine
 from strandline.catalog.write_queue import WriteQueue
-from strandline.clock import Clock
+from strandline.clock import Clock, SystemClock
 from strandline.errors import Corrupted, StrandlineError, Unavailable
 from strandline.retry import tries
 
@@ -30,7 +30,8 @@ class CatalogDatabase:
         self.engine = engine_at(url, wait_seconds)
         self.is_sqlite = self.engine.dialect.name == "sqlite"
         self.reading: Engine | None = reading_engine(self.file) if self.is_sqlite else None
-        self._queue = WriteQueue(self.file, clock, wait_seconds) if self.is_sqlite else None
+        # Processes of this machine hold the turns, so waiting for one takes real time, whatever the clock.
+        self._queue = WriteQueue(self.file, SystemClock(), wait_seconds) if self.is_sqlite else None
         self._clock = clock
         self._wait_seconds = wait_seconds
         for engine in (self.engine, self.reading):

@@ -78,13 +78,13 @@ def _compare_table(runtime: Runtime, reader: Reader, view: TableView, checking: 
     derived = [ref.name for ref in view.info.indexes if ref.definition.is_sync]
     # One pass over the table gives what its indexes must hold, too.
     schemas = [impls[name].info.schema for name in derived]
-    found = _check_state(runtime, view, recorded, problems, size, schemas)
+    found = _check_state(runtime, view, recorded, problems=problems, among=size, impls=schemas)
     expected = dict(zip(derived, found[1:], strict=False))
     checking.advance()
     for ref in view.info.indexes:
         impl = impls[ref.name]
         recorded_here = _recorded_digest(runtime, impl, reader.snapshot.step)
-        held = _check_state(runtime, impl, recorded_here, problems, size)
+        held = _check_state(runtime, impl, recorded_here, problems=problems, among=size)
         if ref.name in expected and held:
             if held != [expected[ref.name]]:
                 differing = runtime.store.checks.compare_index(view.state, impl.state, ref.definition.name)
@@ -107,6 +107,7 @@ def _check_state(
     runtime: Runtime,
     view: TableView,
     recorded: Digest,
+    *,
     problems: list[Problem],
     among: int,
     impls: Sequence[TableSchema] = (),

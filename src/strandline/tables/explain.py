@@ -36,7 +36,8 @@ class Step(NamedTuple):
 
 def explain(reader: Reader, query: Query) -> list[Step]:
     """Return the plan of a query as a tree, with the last step first."""
-    if query.simple is not None and reader.runtime.settings.engine != "spark":
+    is_own = query.simple is not None and not views_of(reader, query)
+    if query.simple is not None and is_own and reader.runtime.settings.engine != "spark":
         found = _here(reader, query.simple)
         if not isinstance(found, str):
             return found
