@@ -14,9 +14,13 @@ from strandline.sql.tokens import word
 
 
 def find_chain(conn: Connection, collection: Path, backup: str | None = None) -> list[BackupRecord]:
-    """Return the full backup and the increments, in order, that lead to ``backup``; None: the last one.
+    """Return the chain of a backup: the full backup and the increments after it, oldest first.
 
-    Only the records of the chain are read: each may name very many tables."""
+    A record may name very many tables, so only the records of the chain are read.
+
+    Args:
+        backup: Name of the last backup of the chain. None: the last backup of the collection.
+    """
     there = {path.name: path for path in paths.backups(conn, collection)}
     if not there:
         raise _empty(collection)
@@ -33,7 +37,12 @@ def find_chain(conn: Connection, collection: Path, backup: str | None = None) ->
 def backup_at(
     conn: Connection, collection: Path, *, time: float | None = None, step: int | None = None
 ) -> str:
-    """Return the name of the last backup taken by a time (seconds since the epoch) and by a step."""
+    """Return the name of the last backup that was taken at or before a time and a step.
+
+    Args:
+        time: Latest time, in seconds since the epoch. None: any time.
+        step: Latest step. None: any step.
+    """
     heads = [head for _, head in backup_heads(conn, collection)]
     if not heads:
         raise _empty(collection)

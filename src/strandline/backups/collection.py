@@ -28,7 +28,7 @@ RETENTION, MINIMUM = "RETENTION", "MINIMUM"
 MAX_CHAIN, COMPACT_CHAIN = "MAX_CHAIN", "COMPACT_CHAIN"
 ENCRYPTION, REPOSITORY = "ENCRYPTION", "REPOSITORY"
 CHECK = "CHECK"
-"""Option of CREATE and ALTER BACKUP COLLECTION: whether the location is checked. It is not stored."""
+"""Option of CREATE and ALTER BACKUP COLLECTION: check the location first. The option is not stored."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class CollectionRequest(Record):
 
     Attributes:
         because: Why a full backup is taken although an increment was requested.
-        limits: Limits of the upload.
+        limits: Limits of the upload or compaction that follows a backup.
     """
 
     collection: str
@@ -51,9 +51,10 @@ class SendRequest(Record):
 
     Attributes:
         backup: Name of the backup. None: the last one.
-        url: The repository. None: that of the collection.
-        encryption: Whether the repository is encrypted. None: as the collection's.
-        taken_by: Id of the BACKUP operation. The outcome of the retention is also written into its result.
+        url: Location of the repository. None: the repository of the collection.
+        encryption: Whether the repository is encrypted. None: the setting of the collection applies.
+        taken_by: Id of the BACKUP operation that took the backup. After the upload, the retention rules are
+            applied, and their outcome is also written into the result of that operation.
     """
 
     collection: str
@@ -104,7 +105,7 @@ class CompactRequest(Record):
 
     Attributes:
         backup: Name of the backup. None: the last one.
-        limits: None: the limits of the settings.
+        limits: Limits of the copying. None: the limits of the settings apply.
     """
 
     collection: str
@@ -118,8 +119,8 @@ class MergeRequest(Record):
 
     Attributes:
         backup: Last backup of the chain. None: the last one of the collection.
-        first: Backups before this one are not merged. None: the whole chain.
-        limits: None: the limits of the settings.
+        first: Name of the first backup that may be merged. None: all increments of the chain may be merged.
+        limits: Limits of the copying. None: the limits of the settings apply.
     """
 
     collection: str
@@ -133,9 +134,9 @@ class CollectionSettings:
     """The settings of a collection, stored under the names that statements use.
 
     Attributes:
-        retention: Retention rules as text. None: all backups stay.
-        minimum: Number of newest full backups that always stay, with all backups that build on them.
-        max_chain: Maximum number of backups in a chain, including the full one.
+        retention: Retention rules as text. None: all backups are kept.
+        minimum: Number of newest full backups that are always kept, with all backups that build on them.
+        max_chain: Maximum number of backups in a chain, including the full one. None: no limit.
         compact_chain: Compact a chain automatically when it reaches ``max_chain``.
     """
 
@@ -154,12 +155,12 @@ class CollectionRecord(Record):
     """A backup collection.
 
     Attributes:
-        tables: Paths of its tables. None: every table outside ``.backups`` and ``.replaced`` at the time of a
-            backup.
-        dropped: Name of the last backup when it was dropped, or when the collection was dropped. The name is
-            not used again, and no increment continues this backup or an earlier one.
-        attached: The repository belongs to another collection, of this or another warehouse, so this one is
-            read-only.
+        tables: Paths of its tables. None: a backup takes all tables that exist then, except those below
+            ``.backups`` and ``.replaced``.
+        dropped: Set when the last backup or the whole collection is dropped: name of the last backup. No new
+            backup gets this name, and no increment continues this backup or an earlier one.
+        attached: The repository belongs to another collection, of this or another warehouse, so this
+            collection is read-only.
         leaving: Dropped or merged backups whose manifests are still in the repository, oldest first.
         repository: Id of the repository. A repository with another id is refused.
         key: Fingerprint of the user's key that opened the repository at the last upload or ATTACH.
@@ -174,10 +175,9 @@ class CollectionRecord(Record):
     key: str | None = later()
 
     def goes_on_after(self, backup: str) -> bool:
-        """Return True if increments may continue after a restore of this backup.
+        """Return True if increments may continue this backup after it was restored.
 
-        Only with a repository: its chain outlives the tables. In the cluster a chain ends when its tables are
-        replaced.
+        This is possible only in a repository. A chain in the warehouse ends when its tables are replaced.
         """
         is_open = self.dropped is None or self.dropped < backup
         is_kept = self.settings.incremental and self.settings.storage != CLUSTER
@@ -272,7 +272,7 @@ def storage_of(value: str) -> str:
 
 
 def repository_of(value: str) -> str:
-    """Return the normal form of a repository's location."""
+    """Return the normal form of a repository's location. Refuse 'cluster', which is the warehouse."""
     place = storage_of(value)
     if place == CLUSTER:
         raise InvalidArgument(
@@ -282,7 +282,11 @@ def repository_of(value: str) -> str:
 
 
 def repository_id(name: str, value: Any) -> str:
-    """Return the repository id given for the setting ``name``. Refuse a value that is not an id."""
+    """Return the normal form of a repository id. Refuse a value that is not an id.
+
+    Args:
+        name: Setting that has the value, for the error message.
+    """
     text = str(value).strip().lower()
     if not re.fullmatch("[0-9a-f]{32}", text):
         raise InvalidArgument(
@@ -317,11 +321,11 @@ _SETTINGS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
     MAX_CHAIN: ("max_chain", _number),
     COMPACT_CHAIN: ("compact_chain", read_boolean),
 }
-"""For each setting, its field and the function that parses its value."""
+"""Field of each setting, and the function that parses its value."""
 
 
 def check_value(name: str, value: Any) -> None:
-    """Refuse a value that the setting does not allow."""
+    """Refuse a value that the setting ``name`` does not allow."""
     _SETTINGS[name][1](name, value)
 
 

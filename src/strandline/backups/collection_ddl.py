@@ -45,10 +45,10 @@ from strandline.storage.repository_marker import Expected, NotExpected
 def create_collection(
     runtime: Runtime, name: str, collection: CollectionRecord, *, check: bool = True
 ) -> int:
-    """Create a collection, and return its step.
+    """Create a collection, and return the step of the change.
 
     Args:
-        check: Refuse a location where no backup could be stored.
+        check: Check first that backups can be stored at its location.
     """
     names.check_name(name)
     names.check_not_reserved(name, "collection")
@@ -97,9 +97,9 @@ def missing_tables(conn: Connection, collection: CollectionRecord) -> list[str]:
 
 
 def check_apart(conn: Connection, storage: str) -> None:
-    """Refuse a repository inside the warehouse's folder, or the reverse.
+    """Refuse a repository inside the warehouse's folder, and a warehouse inside the repository's folder.
 
-    Whatever deletes the files of one would reach those of the other.
+    Otherwise, deleting all files of the outer one would also delete the files of the inner one.
     """
     here = warehouse.require(conn).location
     if storage == CLUSTER or here is None:
@@ -115,7 +115,7 @@ def check_apart(conn: Connection, storage: str) -> None:
 def check_one_writer(conn: Connection, name: str, collection: CollectionRecord) -> None:
     """Refuse a collection if another one of this warehouse writes to its repository.
 
-    Each would treat the other's backups as its own, and its retention rules would delete them.
+    Each collection would treat the other's backups as its own, and its retention rules would delete them.
     """
     root = collection.settings.storage
     other = None if collection.attached else writer_of(conn, name, root)
@@ -124,7 +124,14 @@ def check_one_writer(conn: Connection, name: str, collection: CollectionRecord) 
 
 
 def writer_of(conn: Connection, name: str, storage: str) -> str | None:
-    """Return the other collection of this warehouse, if any, that writes to a repository."""
+    """Return the name of another collection of this warehouse that writes to a repository.
+
+    None: no other collection writes to it.
+
+    Args:
+        name: Name of the collection that is ignored in the search.
+        storage: Location of the repository.
+    """
     if storage == CLUSTER:
         return None
     for other in collections(conn):
@@ -137,10 +144,12 @@ def writer_of(conn: Connection, name: str, storage: str) -> str | None:
 def alter_collection(
     runtime: Runtime, name: str, change: Callable[[CollectionRecord], CollectionRecord], *, check: bool = True
 ) -> int:
-    """Apply ``change`` to a collection and store the result. If it raises an error, nothing changes.
+    """Apply ``change`` to a collection, store the result, and return the step of the change.
+
+    ``change`` is called twice. If it raises an error, nothing changes.
 
     Args:
-        check: Refuse a new location where no backup could be stored.
+        check: If the location changes, check first that backups can be stored there.
     """
     with runtime.catalog.read() as conn:
         row = require_collection(conn, name)
@@ -165,7 +174,7 @@ def alter_collection(
 
 
 def _check_place(conn: Connection, row: Path, before: CollectionRecord, changed: CollectionRecord) -> None:
-    """Refuse a new location if backups are in a repository, or if the location is not allowed."""
+    """Refuse a new location if the present repository has backups, or if the new one is not allowed."""
     was, is_ = before.settings, changed.settings
     if was.storage != is_.storage:
         check_apart(conn, is_.storage)
@@ -207,8 +216,8 @@ class DroppedCollection(Record):
 
     Attributes:
         bytes: Size that is freed when the collection is deleted.
-        until: Time until which it can be brought back. None: it is deleted.
-        repository: Location of its backups. None: they are in the warehouse.
+        until: Time until which the collection can be restored from the bin. None: it is deleted at once.
+        repository: Location of its repository. None: its backups are in the warehouse.
         kept: Number of backups that stay in the repository.
         unsent: Number of backups that are not in the repository.
     """
@@ -225,7 +234,7 @@ class DroppedCollection(Record):
 class DropCollection(Kind[DropCollectionRequest, DropCollectionBody, Nothing]):
     """Operation that moves a collection with its backups to the bin, and ends its streams.
 
-    Restored tables stay. Refused if a backup is pinned.
+    Tables that were restored from its backups stay. The operation is refused if a backup is pinned.
     """
 
     name = "drop collection"
@@ -250,14 +259,14 @@ class DropCollection(Kind[DropCollectionRequest, DropCollectionBody, Nothing]):
         if what.until is not None:
             last = paths.backups(tx.conn, path, last=True)
             if last:
-                # Its streams end, so no increment may continue it.
+                # The streams of the last backup end, so no increment may continue it.
                 paths.set_body(tx, path.id, replace(path.record(CollectionRecord), dropped=last[0].name))
             recycle_bin.put(tx, path, run.body.by, run.operation.id)
         return what
 
 
 def what_goes(conn: Connection, path: Path, now: float, *, purge: bool) -> DroppedCollection:
-    """Return what DROP does to a collection."""
+    """Return the result of dropping a collection, without dropping it."""
     seconds = 0.0 if purge else settings_at(conn, now).bin_seconds
     storage = path.record(CollectionRecord).settings.storage
     heads = [head for _, head in backup_heads(conn, path)]
@@ -275,9 +284,13 @@ def what_goes(conn: Connection, path: Path, now: float, *, purge: bool) -> Dropp
 
 
 def undrop_collection(runtime: Runtime, name: str, as_name: str | None) -> tuple[Path, int]:
-    """Restore the collection of this name that was dropped last. Return its path and the step.
+    """Move a collection from the bin back to its place. Return its path and the step of the change.
 
-    Its streams ended when it was dropped, so its next backup is a full one.
+    If the bin has several collections of this name, take the one that was dropped last. The streams of the
+    collection ended when it was dropped, so its next backup is a full one.
+
+    Args:
+        as_name: New name of the collection. None: it keeps its name.
     """
     new_name = name if as_name is None else as_name
     names.check_name(new_name)
@@ -310,7 +323,7 @@ def _in_bin(conn: Connection, name: str) -> BinEntry:
 
 
 def _check_unchanged(runtime: Runtime, path: Path, heads: Sequence[BackupHead]) -> None:
-    """Refuse a collection if another one has written to its repository since it was dropped."""
+    """Refuse a dropped collection if its repository has other backups than when it was dropped."""
     collection = path.record(CollectionRecord)
     root = collection.settings.storage
     if root == CLUSTER or collection.attached:
@@ -324,7 +337,7 @@ def _check_unchanged(runtime: Runtime, path: Path, heads: Sequence[BackupHead]) 
     except NotExpected:
         raise
     except (Unavailable, PreconditionFailed):
-        return  # An unreachable repository is checked when it is next used.
+        return  # The repository cannot be reached now. It is checked when it is next used.
     if is_there and not {head.name for head in heads if head.stored == root} <= there <= known:
         raise AlreadyExists(
             f"the repository {root} has other backups than when the collection {path.name!r} was dropped",

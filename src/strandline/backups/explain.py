@@ -1,4 +1,4 @@
-"""EXPLAIN of BACKUP, COMPACT and COPY BACKUP: describes the plan of the operation."""
+"""EXPLAIN of BACKUP, COMPACT and COPY BACKUP: describe the plan of the operation."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class PlanLine(NamedTuple):
 
 
 Here = Callable[[Store], bool]
-"""Returns True if the store would run a part in the process, not on Spark."""
+"""Function that returns True if the store would run a certain part in this process, not on Spark."""
 
 
 class _Told(NamedTuple):
-    """A line, and the parts whose place of execution is not known yet.
+    """A line of a plan, with a function for each of its parts that finds where the part would run.
 
-    Finding it may require reading files, which must not delay a transaction.
+    These functions may read files, so they are called only after the transaction.
     """
 
     what: str
@@ -55,7 +55,7 @@ class _Told(NamedTuple):
 
 
 def explain(runtime: Runtime, kind: Kind[Any, Any, Any], request: Any) -> list[PlanLine]:
-    """Return the plan of an operation, and where its parts would run."""
+    """Return the lines of an operation's plan. The last line says where its parts would run."""
 
     def look(conn: Connection, plan: Plan[Any, Any]) -> list[_Told]:
         collection = require_collection(conn, request.collection).record(CollectionRecord)

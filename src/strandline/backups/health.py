@@ -1,10 +1,10 @@
 """State of a collection's backups for monitoring.
 
-This is: the last backups, the time up to which they can be restored here and elsewhere, the results of
-verifications, and the tables without a backup.
+The state has the finished backups, the last backup that can be restored here and elsewhere, the times and
+results of verifications, and the tables without a backup.
 
-A backup is restorable *elsewhere*, after this machine is lost, only if it and all backups that it builds on
-are in the collection's repository.
+*Elsewhere* means: on another machine, after this one is lost. A backup can be restored elsewhere only if the
+collection's repository has this backup and all backups that it builds on.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from strandline.catalog.paths import READY, Path
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """State of a collection in one snapshot.
+    """State of a collection's backups in one snapshot of the catalog.
 
     Attributes:
         backups: The finished backups, oldest first.
-        chain_length: Number of backups that a restore of the last one needs, including itself.
-        here: Names of the restorable backups: no verification has found them not restorable, and they need no
-            object that is known to be damaged.
-        elsewhere: Names of the backups among them that can be restored after this machine is lost.
-        verified: Times of the last verification, by level.
-        broken: Number of backups that are known to be not restorable, by the level that found it.
-            Damage that a restore or a copy found counts at the level "checksums".
+        chain_length: Number of backups that a restore of the last one needs, including the last one.
+        here: Names of the backups that can be restored as far as is known: ``is_restorable`` is True for
+            their verification reports, and no object that they need is known to be damaged.
+        elsewhere: Names of the backups in ``here`` that can also be restored after this machine is lost.
+        verified: Time of the last verification at each level.
+        broken: Number of backups that are known to be damaged, by the level of the verification that found
+            the damage. Damage that a restore or a copy found counts at the level "checksums".
     """
 
     collection: Path
@@ -70,13 +70,16 @@ class Standing:
 
     @property
     def unsent(self) -> list[BackupHead]:
-        """The backups that are not in the repository where they should be, oldest first."""
+        """The backups that are not in the collection's repository yet, oldest first.
+
+        Empty if the collection keeps its backups in the warehouse.
+        """
         storage = self.storage
         return [head for _, head in self.backups if storage != CLUSTER and head.stored != storage]
 
     @property
     def waiting(self) -> list[BackupHead]:
-        """The unsent backups that no operation is sending."""
+        """The unsent backups that no operation is uploading."""
         ready = {path.name for path, _ in self.backups if path.state == READY}
         return [head for head in self.unsent if head.name in ready]
 
@@ -86,7 +89,7 @@ class Standing:
         return [head for head in heads[: heads.index(backup)] if head.name not in self.here]
 
     def _last_among(self, among: frozenset[str]) -> BackupHead | None:
-        # By their order, not by time: the clock may have been set back.
+        # The last one by the order of the backups, not by their times: the clock may have been set back.
         return next((head for _, head in reversed(self.backups) if head.name in among), None)
 
     def last_of(self, kind: str) -> BackupHead | None:
@@ -134,11 +137,11 @@ class Unprotected:
     """Tables that are in no backup.
 
     Attributes:
-        attached: Those of them that are named by a collection whose repository belongs to another warehouse,
-            by the collection's name.
-        others: The rest.
-        missing: Tables that a collection names and that do not exist, by the collection's name. It cannot
-            take a backup until they exist.
+        attached: Tables that belong only to attached collections, by the collection's name. An attached
+            collection takes no backups.
+        others: Tables that belong to no collection.
+        missing: Tables that a collection names although they do not exist, by the collection's name. The
+            collection cannot take a backup until they exist.
     """
 
     attached: Mapping[str, tuple[str, ...]]
@@ -151,10 +154,11 @@ class Unprotected:
 
 
 def find_unprotected(conn: Connection, found: Iterable[Path], scratch: str | None) -> Unprotected:
-    """Return the tables that none of these collections backs up.
+    """Return the tables that none of the given collections backs up.
 
     Args:
-        scratch: Patterns of tables that need no backup, separated by commas.
+        found: The collections.
+        scratch: Patterns of tables that need no backup, separated by commas. None: all tables need one.
     """
     known = [(path.name, path.record(CollectionRecord)) for path in found]
     patterns = [f"/{each.strip().lstrip('/')}" for each in (scratch or "").split(",") if each.strip()]
@@ -205,12 +209,12 @@ def _is_restorable(reports: Iterable[tuple[float, BackupReport]]) -> bool:
 
 
 def is_restorable(found: Iterable[tuple[float, Level, bool]]) -> bool:
-    """Return True unless some level's latest report says "not restorable" and no later one contradicts it.
+    """Return True if no report "not restorable" about a backup is still valid.
 
-    A later report contradicts it if its level is the same or higher.
+    A later report "restorable" at the same level or a higher one cancels it.
 
     Args:
-        found: Time, level and result of each report.
+        found: Time, level and result of each report. The result is True for "restorable".
     """
     broken: set[Level] = set()
     for _, level, restorable in sorted(found, key=lambda report: report[0]):
@@ -222,10 +226,11 @@ def is_restorable(found: Iterable[tuple[float, Level, bool]]) -> bool:
 
 
 def find_sent_chains(backups: Iterable[tuple[str, str | None, str | None]], storage: str) -> set[str]:
-    """Return the backups that the repository has together with all backups they build on.
+    """Return the names of the backups whose whole chain is in the repository.
 
     Args:
         backups: Name, parent and repository of each backup, parents first.
+        storage: Location of the repository. 'cluster': the result is empty.
     """
     sent: set[str] = set()
     for name, parent, stored in backups:

@@ -1,4 +1,4 @@
-"""Settings of a statement that limit what its operation copies."""
+"""Statement settings that limit how fast an operation copies, and how many files at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ MOST_COPIES = 1000
 
 
 def limits_of(options: StatementOptions, usual: Limits) -> Limits:
-    """Return the limits of an operation: those given in its statement, otherwise those of ``usual``."""
+    """Return the limits of an operation.
+
+    Args:
+        options: Settings of its statement.
+        usual: Limits that apply if the statement gives none.
+    """
     rate = options.number(RATE, 0, 1e15)
     copies = options.number(COPIES, 1, MOST_COPIES, whole=True)
     return Limits(

@@ -24,7 +24,11 @@ from strandline.tables.snapshot import Reader, TableView
 
 
 class BackupReader(Reader):
-    """Tables as of a backup (by default the last one of the collection)."""
+    """Reader of tables as they are in a backup.
+
+    Args:
+        backup: Name of the backup. None: the last one of the collection.
+    """
 
     def __init__(self, runtime: Runtime, collection: str, backup: str | None) -> None:
         super().__init__(runtime)
@@ -72,8 +76,8 @@ class BackupReader(Reader):
     def _chain(self, conn: Connection) -> Sequence[BackupRecord]:
         """Return the chain of the backup.
 
-        It is looked up in the transaction that finds the segments, so that both exist or neither does. The
-        first call also fixes which backup is read, even if a newer one is taken meanwhile.
+        The caller finds the segments in the same transaction, so that they match the chain. The first call
+        fixes which backup is read: later calls use it even if a newer backup has been taken.
         """
         chain = find_chain(conn, require_collection(conn, self._collection), self._backup)
         self._backup = chain[-1].name

@@ -1,7 +1,7 @@
 """Names and records of backups.
 
-The record of a backup is enough to restore and check it. This module also reads the finished backups of a
-collection from the catalog.
+The record of a backup has all metadata that is needed to restore and check it. This module also reads the
+finished backups of a collection from the catalog.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROOT = names.COLLECTIONS
 META = "__ydb_backup_meta"
 STREAM_SUFFIX = "_continuousBackupImpl"
 TIME = "%Y%m%d%H%M%SZ"
-"""Time format in names."""
+"""Format of the time in the names of backups and their streams."""
 
 BACKUP_NAME = r"[0-9]{14}Z_(?:full|incremental)"
 """Pattern of backup names."""
@@ -38,7 +38,10 @@ _NAME = re.compile(BACKUP_NAME, re.ASCII)
 _STREAM = re.compile(rf"[0-9]{{14}}Z{STREAM_SUFFIX}", re.ASCII)
 
 Holds: TypeAlias = Literal["data", "definition"]
-"""Whether a backup holds an index's entries, or only its definition (asynchronous and omitted indexes)."""
+"""What a backup holds of an index: its entries, or only its definition.
+
+Asynchronous and omitted indexes have only their definition in a backup.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,14 +49,15 @@ class SliceRecord:
     """The part of a backup that belongs to one table or index.
 
     Attributes:
-        source_id: Id of the path that was backed up.
+        source_id: Id of the table or implementation table that was backed up.
         target_id: Id of the path in the backup that holds the segments.
         whole: The slice holds the whole state, not only the changes since the parent.
-        before: Digest of the state at the parent's step; empty if ``whole``.
+        before: Digest of the state at the parent's step. If ``whole``: the digest of an empty state.
         after: Digest of the state at this backup's step.
-        delta: Digest of the slice's own rows: before + delta = after. None if a column was dropped since the
-            parent, because that changes the hashes of rows that the slice does not hold.
-        continues: Id of the source of the parent's slice, if a restore has replaced it by ``source_id``.
+        delta: Digest of the slice's own rows: before + delta = after. None: a column was dropped since the
+            parent, which changes the hashes of rows that the slice does not hold.
+        continues: ``source_id`` of the parent's slice, if a restore has put another table or index in the
+            place of that source since. None: the source is still the same.
     """
 
     source_id: int
@@ -80,7 +84,12 @@ class Changefeed:
 
 @dataclass(frozen=True, kw_only=True)
 class IndexRecord:
-    """An index of a backed-up table. ``version`` is that of the index and of its implementation table."""
+    """An index of a backed-up table.
+
+    Attributes:
+        version: Version of the index and of its implementation table.
+        slice: Its slice. None: the backup holds only the definition.
+    """
 
     definition: IndexDef
     version: int
@@ -95,7 +104,11 @@ class IndexRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class TableRecord:
-    """A table at the backup's step. ``was``: its path in the parent, if it was renamed since."""
+    """A table at the backup's step.
+
+    Attributes:
+        was: Path of the table in the parent. None: the table was not renamed since.
+    """
 
     schema: TableSchema
     slice: SliceRecord
@@ -109,11 +122,12 @@ class TableRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Continuation:
-    """A restore has replaced the tables and indexes that were backed up.
+    """The restored tables and indexes from which the next increment continues a backup.
 
     Attributes:
-        step: The step at which the new ones were equal to what the backup holds.
-        sources: Pairs of an id in the backup and the id that has replaced it.
+        step: The step of the restore, at which these tables and indexes were equal to the backup.
+        sources: For each table and index of the backup, a pair of ids: of the source that was backed up, and
+            of the restored path that has taken its place.
     """
 
     step: int
@@ -127,9 +141,10 @@ class BackupHead(Record):
     A full backup has ``after_step`` 0 and no parent.
 
     Attributes:
-        stream: Name of the streams from which the next increment reads, or None.
-        pinned: Neither this backup nor those it builds on may be removed.
-        stored: The repository that has it. None: it is in the warehouse.
+        stream: Name of the streams from which the next increment reads. None: the backup was taken without
+            streams, so no increment can continue it.
+        pinned: Neither this backup nor the backups that it builds on may be removed.
+        stored: Location of the repository that has it. None: it is in the warehouse.
         synthetic: It was taken as an increment, and was compacted into a full backup.
         merged: Increments that were merged into it, oldest first. They no longer exist as backups.
     """
@@ -148,7 +163,10 @@ class BackupHead(Record):
 
     @property
     def builds_on(self) -> str | None:
-        """The parent. CORRUPTED if it is not an earlier backup, so that a walk along a chain always ends."""
+        """Name of the parent. None: this is a full backup.
+
+        Raises CORRUPTED if the parent is not an earlier backup, so that following the parents always ends.
+        """
         if self.parent is not None and self.parent >= self.name:
             raise Corrupted(
                 f"the backup {self.name} builds on {self.parent}, which is not earlier",
@@ -159,7 +177,12 @@ class BackupHead(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class BackupRecord(BackupHead):
-    """One backup. ``continued``: set by a restore from which the next increment continues."""
+    """One backup.
+
+    Attributes:
+        tables: Its tables, by path.
+        continued: Set by a restore if the next increment continues from the restored tables.
+    """
 
     tables: Mapping[str, TableRecord] = field(default_factory=dict)
     continued: Continuation | None = later()
@@ -192,7 +215,7 @@ class BackupRecord(BackupHead):
         return sum(s.bytes for s in self.slices)
 
     def for_a_repository(self) -> BackupRecord:
-        """Return the record without what is local to one warehouse: pin, location, continuation."""
+        """Return the record without the fields that are local to one warehouse."""
         return replace(self, pinned=False, stored=None, continued=None)
 
 
@@ -203,12 +226,13 @@ def collection_path(name: str) -> str:
 def next_name(kind: BackupKind, now: float, backups: Iterable[str], streams: Iterable[str] = ()) -> str:
     """Return a name for a backup taken now.
 
-    Names have a resolution of one second and must sort in the order of the backups. So if a backup follows
-    too soon, it gets the next second.
+    Names have a resolution of one second and must sort in the order of the backups. If the second of ``now``
+    or a later one is already used, the name has the first free second after it.
 
     Args:
+        now: Time in seconds since the epoch.
         backups: Names of the collection's backups.
-        streams: Stream names that are in use by other collections or users.
+        streams: Names of streams that already exist on the tables.
     """
     moment = datetime.fromtimestamp(now, timezone.utc).replace(microsecond=0)
     earlier = [time_of(name) for name in backups]
@@ -232,7 +256,7 @@ def is_backup_name(name: str) -> bool:
 
 
 def is_stream_name(name: str) -> bool:
-    """Return True if a text is the name of the streams that begin with a backup."""
+    """Return True if a text has the form of a name of backup streams."""
     return _STREAM.fullmatch(name) is not None
 
 
@@ -242,7 +266,7 @@ def time_of(backup: str) -> datetime:
 
 
 def stream_name(backup: str) -> str:
-    """Return the name of the streams that begin with a backup."""
+    """Return the name of the streams that a backup creates."""
     return backup.split("_", 1)[0] + STREAM_SUFFIX
 
 
@@ -254,7 +278,7 @@ def collections(conn: Connection) -> list[Path]:
 
 
 def require_collection(conn: Connection, name: str) -> Path:
-    """Return a collection. PATH_NOT_FOUND, with the closest name, if it does not exist."""
+    """Return the path of a collection. Raise PATH_NOT_FOUND, with a hint, if it does not exist."""
     names.check_text(name)
     found = paths.find(conn, collection_path(name))
     if found is None or found.type != "backup_collection":
@@ -272,7 +296,10 @@ def require_collection(conn: Connection, name: str) -> Path:
 def require_backup(conn: Connection, collection: Path, there: Collection[str], name: str) -> None:
     """Refuse a backup name that does not exist.
 
-    If the backup was merged, name the one that has its changes.
+    If the backup was merged, the error says which backup has its changes.
+
+    Args:
+        there: Names of the existing backups.
     """
     if name in there:
         return
@@ -289,7 +316,10 @@ def require_backup(conn: Connection, collection: Path, there: Collection[str], n
 
 
 HEAD = 2000
-"""Number of characters at the start of a record that contain its head, if Strandline has written it."""
+"""Number of characters to read from the start of a record. They contain the whole head of most records.
+
+If they do not, the whole record is read.
+"""
 
 
 def backup_heads(conn: Connection, collection: Path) -> list[tuple[Path, BackupHead]]:
@@ -336,7 +366,10 @@ def last_backup(conn: Connection, collection: Path) -> BackupRecord | None:
 def slice_segments(
     conn: Connection, backup: BackupRecord, slices: Iterable[SliceRecord]
 ) -> dict[int, Sequence[Segment]]:
-    """Return the segments of slices, by the ids of the paths that hold them. CORRUPTED if one is missing."""
+    """Return the segments of slices of a backup, by ``target_id``.
+
+    Raise CORRUPTED if the size of a slice's segments is not the recorded size.
+    """
     wanted = {slice_.target_id: slice_.bytes for slice_ in slices}
     found = chains.segments_of_backups(conn, wanted, backup.step)
     for target_id, size in wanted.items():
@@ -350,7 +383,7 @@ def slice_segments(
 def chain_to(records: Sequence[BackupRecord], name: str) -> list[BackupRecord]:
     """Return the chain of the backup ``name``: a full backup and increments, in order.
 
-    CORRUPTED if a link is missing or does not fit.
+    Raise CORRUPTED if a backup of the chain is missing, or does not begin where its parent ends.
     """
     by_name = {record.name: record for record in records}
     found: list[BackupRecord] = []
@@ -399,13 +432,14 @@ def check_link(parent: BackupRecord, child: BackupRecord) -> None:
 def slices_of(
     chain: Sequence[BackupRecord], path: str, index: str | None = None
 ) -> list[tuple[int, SliceRecord]]:
-    """Return the slices that add up to a table or index at the end of a chain, with their positions in it.
+    """Return the slices that add up to a table or index at the end of a chain.
 
-    CORRUPTED if their digests do not lead to the recorded one. A table that was added later begins with a
-    whole slice.
+    The result has pairs of a backup's position in the chain and its slice, oldest first. It begins with a
+    whole slice. Raise CORRUPTED if the recorded digests do not lead from each slice to the next one.
 
     Args:
         path: Path of the table at the end of the chain.
+        index: Name of the index. None: the table itself.
     """
     found: list[tuple[int, SliceRecord]] = []
     for place, record, table in _through(chain, path):
@@ -420,9 +454,10 @@ def slices_of(
 
 
 def _through(chain: Sequence[BackupRecord], path: str) -> list[tuple[int, BackupRecord, TableRecord]]:
-    """Return a table in the backups of a chain, following renames.
+    """Return the records of a table in the backups of a chain, following renames.
 
-    The result begins at the last whole slice, or after the last backup without the table.
+    Each is returned with the position and the record of its backup, oldest first. The result begins at the
+    last whole slice, or after the last backup without the table.
     """
     found: list[tuple[int, BackupRecord, TableRecord]] = []
     for place in reversed(range(len(chain))):
@@ -431,19 +466,19 @@ def _through(chain: Sequence[BackupRecord], path: str) -> list[tuple[int, Backup
             break
         found.append((place, chain[place], table))
         if table.slice.whole:
-            break  # An earlier table of this name may be another one.
+            break  # Earlier backups may have a different table of this name.
         path = table.was or path
     return found[::-1]
 
 
 def _follows(earlier: SliceRecord, later_: SliceRecord) -> bool:
-    """Return True if a slice has the changes of the same source, beginning with the same state."""
+    """Return True if ``later_`` begins with the state with which ``earlier`` ends, of the same source."""
     source_id = later_.source_id if later_.continues is None else later_.continues
     return earlier.after == later_.before and earlier.source_id == source_id
 
 
 def changefeeds_of(conn: Connection, tables: Sequence[Path]) -> dict[int, tuple[Changefeed, ...]]:
-    """Return the users' streams on tables, by table id. Tables without such streams are left out."""
+    """Return the users' streams on tables, by table id. Tables without users' streams are left out."""
     found: dict[int, list[Changefeed]] = {}
     for table_id, stream in bulk_paths.streams_below(conn, tables):
         body = stream.record(StreamBody)
@@ -455,7 +490,7 @@ def changefeeds_of(conn: Connection, tables: Sequence[Path]) -> dict[int, tuple[
 def check_slice(path: str, record: BackupRecord, slice_: SliceRecord, before: SliceRecord | None) -> None:
     """Refuse a slice whose digests do not add up, or that does not continue the slice ``before`` it."""
     if slice_.whole:
-        pass  # It begins with an empty state.
+        pass  # A whole slice begins with an empty state.
     elif before is None:
         raise Corrupted(
             f"{path}: {record.name} continues something that no earlier backup has",
@@ -471,7 +506,7 @@ def check_slice(path: str, record: BackupRecord, slice_: SliceRecord, before: Sl
 
 
 def check_sum(path: str, record: BackupRecord, slice_: SliceRecord) -> None:
-    """Refuse a slice whose digests do not add up."""
+    """Refuse a slice unless before + delta = after. See ``SliceRecord``."""
     if slice_.delta is not None and slice_.before + slice_.delta != slice_.after:
         raise Corrupted(
             f"{path}: the digests that {record.name} recorded do not add up", "Restore an earlier backup."

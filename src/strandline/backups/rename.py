@@ -1,4 +1,4 @@
-"""ALTER TABLE ... RENAME TO: rename of a table, also in the collections that name it.
+"""ALTER TABLE ... RENAME TO: rename a table, also in the collections that name it.
 
 One catalog transaction renames the table and updates each backup collection that names it, including
 collections in the bin, because UNDROP brings them back. Backups refer to tables by id, so chains continue.
@@ -33,7 +33,8 @@ def _follow(tx: Writer, old: str, new: str) -> None:
     for row in [*collections(tx.conn), *dropped]:
         collection = row.record(CollectionRecord)
         if collection.tables is not None and old in collection.tables:
-            paths.check_ready(row)  # A running backup has already fixed its members, so refuse.
+            # A running backup has already read the names of its tables, so refuse the rename.
+            paths.check_ready(row)
             named = tuple(new if path == old else path for path in collection.tables)
             changed[row.id] = replace(collection, tables=named)
     if changed:

@@ -1,9 +1,11 @@
-"""Full backups, and what full and incremental backups share.
+"""Full backups, and the base class of full and incremental backups.
 
-A backup is one operation over all tables of a collection and their synchronous indexes, cut at one step. A
-full backup is a consistent copy by reference, with streams of the same name on everything it copies.
-``incremental`` has the other kind. Each backup is recorded in the body of its path, with all that a restore
-and a check need.
+A backup is one operation over all tables of a collection and their synchronous indexes. It holds their state
+at one step. A full backup is a consistent copy by reference. If the collection takes increments, the full
+backup also creates a stream on each table and index that it copies; all these streams have the same name. The
+module ``incremental`` has the incremental backups.
+
+The body of a backup's path is its record. It has all metadata that a restore and a check need.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ def backup_stream(name: str, collection: Path) -> StreamSpec:
 
 
 def member_tables(conn: Connection, path: Path) -> list[Path]:
-    """Return the tables that a backup taken now would hold."""
+    """Return the tables that a backup of a collection would hold if it was taken now."""
     collection = path.record(CollectionRecord)
     if collection.tables is not None:
         try:
@@ -83,20 +85,21 @@ def member_tables(conn: Connection, path: Path) -> list[Path]:
 
 
 class FullNeeded(PreconditionFailed):
-    """An increment is not possible, but a full backup is."""
+    """Error: an increment is not possible, but a full backup is."""
 
 
 def take_full(collection: Path) -> str:
-    """Return the hint of ``FullNeeded``."""
+    """Return the hint of a ``FullNeeded`` error, which says how to take a full backup."""
     name = word(collection.name)
     return f"Take a full backup first: BACKUP {name}, or BACKUP {name} INCREMENTAL OR FULL."
 
 
 def full_because(conn: Connection, collection: str) -> str | None:
-    """Return why an increment could not be restored although a full backup could; else None.
+    """Return why a full backup must be taken instead of an increment. None: take an increment.
 
-    A full backup shares no damaged object of the repository. It needs the objects of the tables themselves,
-    so it would not help if one of these is damaged.
+    An increment could not be restored if the last backup needs a damaged object. A full backup needs only the
+    objects of the tables themselves. If one of these is damaged too, a full backup could not be restored
+    either, so the result is None.
     """
     path = paths.find(conn, collection_path(collection))
     if path is None or not (damaged := find_damaged(conn, path)):
@@ -113,7 +116,7 @@ def full_because(conn: Connection, collection: str) -> str | None:
 
 
 def check_ours(path: Path, collection: CollectionRecord) -> None:
-    """Refuse to change backups of an attached collection: another warehouse owns its repository."""
+    """Refuse to change backups of an attached collection: its repository belongs to another collection."""
     if collection.attached:
         raise PreconditionFailed(
             f"the repository {collection.settings.storage} of the collection {path.name!r} belongs to "
@@ -124,9 +127,9 @@ def check_ours(path: Path, collection: CollectionRecord) -> None:
 
 
 def retention_here(collection: CollectionRecord) -> str | None:
-    """Return the retention rules to apply when the backup is taken.
+    """Return the retention rules to apply as soon as the backup is taken. None: apply no rules then.
 
-    With a repository, the rules are applied after the upload, so this is None.
+    If the collection has a repository, the result is None, because its rules are applied after the upload.
     """
     return collection.settings.retention if collection.settings.storage == CLUSTER else None
 
@@ -136,9 +139,10 @@ class BackupBody(Body):
     """State of the operation.
 
     Attributes:
+        backup_id: Id of the path of the backup.
+        step: The step whose state is backed up.
         members: Ids of the tables, by path.
-        step: The step of the cut.
-        retention: Retention rules to apply at the end.
+        retention: Retention rules to apply at the end. None: apply no rules.
         warning: Warning for the result.
     """
 
@@ -180,7 +184,7 @@ class CollectionBackup(Kind[CollectionRequest, B, G]):
         members: Sequence[tuple[Path, TableInfo]],
         step: int,
     ) -> Path:
-        """Create and return the path of the backup. It has no record until the backup is finished."""
+        """Create and return the path of the backup. Its body is empty until the backup is finished."""
         sources = [i for _, info in members for i in (info.id, *(ref.impl_id for ref in info.indexes))]
         taken = paths.names_below(tx.conn, sources, STREAM_SUFFIX)
         dropped = collection.record(CollectionRecord).dropped
@@ -246,7 +250,7 @@ class FullBackup(CollectionBackup[BackupBody, Nothing]):
             collection.settings.omit_indexes,
         )
         parts = plan_copy(tx, run, request, step)
-        # A stream that is left on a former member is dropped by a later backup.
+        # Drop the streams of earlier backups. If another operation has locked one, a later backup drops it.
         outdated = droppable_streams(tx.conn, run, path)
         parts += plan_drops(tx, run, outdated) if outdated else []
         body = BackupBody(

@@ -1,7 +1,8 @@
-"""Plan of an increment: what it takes of each table and index.
+"""Plan of an increment: the slices of all tables and indexes, and the parts that make them.
 
-A source that has changed since the last cut gets one part for each of its shards with changes. Unchanged
-sources are grouped: one part for each thousand.
+A *source* is a table or an implementation table of an index. The *cut* of a backup is the step whose state it
+holds. If a source has changed since the cut of the last backup, each of its shards with changes gets a part.
+Up to ``UNCHANGED`` unchanged sources share a part.
 """
 
 from __future__ import annotations
@@ -46,15 +47,17 @@ C = TypeVar("C", bound="CutShard")
 class CutShard(Record):
     """A shard of a source, whose changes in ``(after, step]`` are folded into a slice.
 
+    The fields ``rows``, ``tombstones``, ``bytes`` and ``delta`` are None until the shard is folded.
+
     Attributes:
+        table_id: Id of the source.
         target_id: Id of the path that holds the slice.
-        whole: The parent does not have the source, so all rows are taken.
-        base: Where earlier backups hold the source (path and step). Set if the slice cannot be checked
-            without them.
+        whole: The parent does not have the source, so the slice gets all its rows.
+        base: Slices of earlier backups that hold the table, as pairs of path id and step. They are given if a
+            column was dropped since the parent, because the new slice cannot be checked without them.
         within: Key range of the shard.
-        delta: Digest of the folded rows; with a ``base``, digest of the shard at ``step``. Set when it is
-            cut, like ``rows``, ``tombstones`` and ``bytes``.
-        was: Path of the table in the parent, if it was renamed since.
+        delta: Digest of the folded rows. If ``base`` is given: digest of the whole shard at ``step``.
+        was: Path of the table in the parent. None: the table was not renamed since.
     """
 
     table_id: int
@@ -72,19 +75,19 @@ class CutShard(Record):
 
     @property
     def made(self) -> Made:
-        """The result, once the shard is cut."""
+        """Row count, tombstones, bytes and digest of the folded shard. Fails if it is not folded yet."""
         if self.rows is None or self.tombstones is None or self.bytes is None or self.delta is None:
             raise Internal(f"the slice of path {self.table_id} is not cut yet")
         return Made(self.rows, self.tombstones, self.bytes, self.delta)
 
     def finish(self: C, made: Made) -> C:
-        """Return the shard with its result."""
+        """Return the shard with the result of folding it."""
         return replace(self, rows=made.rows, tombstones=made.tombstones, bytes=made.bytes, delta=made.delta)
 
 
 @dataclass(frozen=True)
 class Made:
-    """Result of cutting one or more shards."""
+    """Result of folding one or more shards of a source. See ``CutShard`` for ``delta``."""
 
     rows: int
     tombstones: int
@@ -102,11 +105,13 @@ class Made:
 
 @dataclass(frozen=True, kw_only=True)
 class CutSlice(NewStream, CutShard):
-    """The first shard of a source, and the source itself, on which the new ``stream`` begins at ``step``.
+    """The first shard of a source, with the fields of the whole slice.
+
+    The part of this shard also creates the new ``stream``, which begins at ``step``.
 
     Attributes:
         before: Digest of the source at ``after``.
-        digest: Digest of the source at ``step``.
+        digest: Digest that the catalog has recorded for the source at ``step``. None: not folded yet.
         continues: See ``SliceRecord``.
     """
 
@@ -128,16 +133,20 @@ class CutSlice(NewStream, CutShard):
         )
 
     def plus(self, shard: CutShard) -> CutSlice:
-        """Return the slice with the result of another of its shards added."""
+        """Return the slice after adding the result of another shard of the same source."""
         return self.finish(self.made + shard.made)
 
     @property
     def found(self) -> Digest:
-        """The digest to which the earlier backups and the changes lead."""
+        """Digest of the source at ``step``, computed from the earlier backups and the folded changes."""
         return self.made.delta + (self.before if self.base is None else Digest())
 
     def record(self, version: int) -> SliceRecord:
-        """Return the slice record for the backup. ``version``: that of the source."""
+        """Return the slice record for the backup.
+
+        Args:
+            version: Version of the source.
+        """
         made = self.made
         if self.digest is None:
             raise Internal(f"the slice of path {self.table_id} is not cut yet")
@@ -158,10 +167,12 @@ class CutSlice(NewStream, CutShard):
 
 @dataclass(frozen=True, kw_only=True)
 class UnchangedSlice:
-    """A source that has not changed since the last cut. Its slice is empty.
+    """A source that has not changed since the cut of the last backup. Its slice is empty.
 
     Attributes:
-        digest: The digest that was recorded at the last cut.
+        digest: Digest of the source that the last backup recorded.
+        continues: See ``SliceRecord``.
+        was: See ``CutShard``.
     """
 
     table_id: int
@@ -171,7 +182,11 @@ class UnchangedSlice:
     was: str | None = later()
 
     def record(self, version: int) -> SliceRecord:
-        """Return the slice record for the backup. ``version``: that of the source."""
+        """Return the slice record for the backup.
+
+        Args:
+            version: Version of the source.
+        """
         return SliceRecord(
             source_id=self.table_id,
             target_id=self.target_id,
@@ -189,7 +204,7 @@ class UnchangedSlice:
 
 @dataclass(frozen=True, kw_only=True)
 class Unchanged(Record):
-    """Unchanged sources, and the ``stream`` that begins on each of them at ``step``."""
+    """Unchanged sources that share a part, which creates the new ``stream`` of each at ``step``."""
 
     step: int
     stream: StreamSpec
@@ -198,7 +213,7 @@ class Unchanged(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class IncrementCut:
-    """Where an increment begins and ends: after ``parent``, and at ``step``."""
+    """The increment that is planned. It holds the changes after ``parent``, up to ``step``."""
 
     collection: Path
     parent: BackupRecord
@@ -212,12 +227,13 @@ class _Source:
     """A table or an implementation table, and where its slice is stored.
 
     Attributes:
-        body: Body of the path that holds the slice.
-        previous: Slice of the source in the parent.
-        old_stream: The stream that has recorded its changes since then.
+        body: Body of the path that will hold the slice.
+        target: Path that will hold the slice.
+        previous: Slice of the source in the parent. None: the parent does not have the source.
+        old_stream: The stream that the parent created on the source. None: the parent does not have it.
         base: See ``CutShard``.
-        least: Minimum number of shards, if the segments allow it.
-        since: Step at which the old stream began.
+        least: Minimum number of shards. There may be fewer if the source has few segments.
+        since: Step at which ``old_stream`` began.
         was: See ``CutShard``.
     """
 
@@ -233,7 +249,7 @@ class _Source:
 
     @property
     def continues(self) -> int | None:
-        """The source that this one has replaced."""
+        """Id of the source of the parent's slice, if this source has replaced it. None: it is the same."""
         if self.previous is None or self.previous.source_id == self.source.id:
             return None
         return self.previous.source_id
@@ -246,7 +262,12 @@ def plan_increment(
     members: Sequence[tuple[Path, TableInfo]],
     shard_bytes: int,
 ) -> list[PartPlan]:
-    """Lock the members with their indexes, create the paths of all slices, and return the parts."""
+    """Lock the members with their indexes, create the paths of all slices, and return the parts.
+
+    Args:
+        members: The tables of the collection.
+        shard_bytes: Approximate size of a shard.
+    """
     return _Increment(tx, run, cut, members, shard_bytes).plan()
 
 
@@ -261,7 +282,10 @@ class _Increment:
     followed: dict[int, Path] = field(default_factory=dict, init=False)
     """The parent's streams, by the ids of their tables and implementation tables."""
     alike: dict[str | TableSchema, TableBody] = field(default_factory=dict, init=False)
-    """Cache of slice bodies, by table schema or by body of the implementation table: many are equal."""
+    """Cache of the bodies of slices, because many are equal.
+
+    The keys are table schemas, and bodies of implementation tables.
+    """
 
     def plan(self) -> list[PartPlan]:
         tx, run, cut = self.tx, self.run, self.cut
@@ -301,7 +325,8 @@ class _Increment:
     def since(self) -> int:
         """The step at which the parent's streams began.
 
-        After a restore it is later than the parent's step, and there is no change in between.
+        This is the parent's step. If a restore has replaced the tables, it is the later step of that restore;
+        the restored tables have no changes between the two steps.
         """
         continued = self.cut.parent.continued
         return self.cut.parent.step if continued is None else continued.step
@@ -312,18 +337,22 @@ class _Increment:
         return {} if continued is None else dict(continued.sources)
 
     def _now(self, slice_: SliceRecord) -> int:
-        """Return the id of the present source of a slice of the parent."""
+        """Return the id of the source that now belongs to a slice of the parent.
+
+        A restore may have replaced the source that the parent recorded.
+        """
         return self._standing.get(slice_.source_id, slice_.source_id)
 
     @cached_property
     def _known(self) -> dict[int, str]:
-        """The paths of tables in the parent, by the ids of their present sources."""
+        """Path of each table in the parent, by the id of the source that now belongs to it."""
         return {self._now(table.slice): path for path, table in self.cut.parent.tables.items()}
 
     def _before(self, member: Path) -> str | None:
-        """Return the path of a member in the parent, where it may have had another name.
+        """Return the path that a member had in the parent. It may have been renamed since.
 
-        None: the parent does not have it. A table of that name in the parent has another name now.
+        None: the parent does not have the table. If the parent has a table of this name, that table is now a
+        member under another name.
         """
         known = self._known.get(member.id)
         if known is not None or member.path not in self.cut.parent.tables:
@@ -346,7 +375,7 @@ class _Increment:
                 "its changes since then are not known",
                 take_full(self.cut.collection),
             )
-        # A source that the parent does not have is taken whole.
+        # If the parent does not have the source, the slice gets all its rows.
         table = _Source(
             source=member,
             body=self.alike.setdefault(info.schema, TableBody(schema=info.schema, increment=True)),
@@ -367,7 +396,7 @@ class _Increment:
         impl, known = self.impls[ref.impl_id], None if before is None else before.index(ref.name)
         previous = known.slice if known is not None else None
         if previous is not None and self._now(previous) != impl.id:
-            previous = None  # It was dropped and built again, so it is a new index.
+            previous = None  # The index was dropped and built again, so treat it as a new one.
         stream = None if previous is None else self.followed.get(impl.id)
         if previous is not None and stream is None:
             raise FullNeeded(
@@ -407,7 +436,7 @@ class _Increment:
     def _plan_changed_shards(
         self, changed: Sequence[tuple[_Source, Path]], stream: StreamSpec
     ) -> list[PartPlan]:
-        """Return a part for each shard with changes. The first part of a source also begins its stream."""
+        """Return a part for each shard with changes. The first part of a source also creates its stream."""
         conn, after, step = self.tx.conn, self.cut.parent.step, self.cut.step
         new = [s.source.id for s, _ in changed if s.previous is None]
         size = chains.log_bytes(conn, [s.source.id for s, _ in changed], after, step)
@@ -431,7 +460,7 @@ class _Increment:
                 was=source.was,
             )
             path = source.source.path.removesuffix(f"/{paths.IMPL_TABLE}")
-            each = bytes_ // (len(others) + 1)  # How the changes are distributed is not known.
+            each = bytes_ // (len(others) + 1)  # The sizes of the shards are not known: assume equal sizes.
             parts.append(PartPlan("slice", slice_, path=path, shard=0, bytes=each))
             parts += [
                 PartPlan("slice shard", slice_.shard(within), path=path, shard=number, bytes=each)
@@ -440,12 +469,16 @@ class _Increment:
         return parts
 
     def _shards(self, source: _Source, size: int) -> list[KeyRange]:
-        """Return the shards with changes. ``size``: bytes of all changes of the source."""
+        """Return the key ranges of the first shard and of all other shards with changes.
+
+        Args:
+            size: Bytes of all changes of the source.
+        """
         if size <= self.shard_bytes and source.least == 1 and not source.body.schema.bounds:
             return [EVERYWHERE]
         conn, table_id, after, step = self.tx.conn, source.source.id, self.cut.parent.step, self.cut.step
         there = spread(chains.load(conn, table_id, step).segments)
-        # How the changes are distributed is not known; assume the distribution of the rows.
+        # The distribution of the changes is not known: assume that it is the distribution of the rows.
         each = sum(s.bytes for s in there) * self.shard_bytes // max(size, self.shard_bytes)
         first, *others = ranges(cuts(source.body.schema.bounds, there, each, source.least))
         if source.previous is None or source.base is not None:
@@ -454,10 +487,10 @@ class _Increment:
         return [first, *(w for w in others if any(may_hold(log, w) for log in logs))]
 
     def _drops(self, changed: Sequence[_Source], unchanged: Sequence[_Source]) -> list[PartPlan]:
-        """Lock all old streams for dropping, and return the parts that drop those of changed sources.
+        """Lock all old streams for dropping, and return the parts that drop the streams of changed sources.
 
-        Unchanged sources need no such part: the part that begins their new stream claims all versions that
-        change.
+        The old streams of unchanged sources need no such part, because the part that creates their new
+        streams already claims the versions of these sources.
         """
         going = [s.old_stream for s in unchanged if s.old_stream is not None]
         self.run.lock(self.tx, going, "dropping")
@@ -468,7 +501,11 @@ class _Increment:
 
 
 def _is_unchanged(source: _Source, head: chains.TableState) -> bool:
-    """Return True if the source has no change to fold, and its digest is the recorded one."""
+    """Return True if the source has no changes since the parent, and its digest is still the recorded one.
+
+    Args:
+        head: Present state of the source.
+    """
     previous = source.previous
     return (
         previous is not None

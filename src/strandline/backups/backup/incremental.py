@@ -1,8 +1,11 @@
 """Incremental backups: the changes since the last backup, folded to one row for each key.
 
-1. Cut at the current step. There is one slice for each table and each synchronous index.
-2. Fold each slice shard by shard. The part of the first shard also begins the new stream at exactly the cut.
-3. Check that the slices lead to the digests that were recorded at the cut.
+1. Use the current step as the *cut*: the step whose state the backup holds. There is one slice for each table
+   and each synchronous index.
+2. Fold the changes of each slice shard by shard. The part of the first shard also creates the new stream,
+   which begins exactly at the cut.
+3. Check that the digests before the changes and the digests of the slices add up to the digests that were
+   recorded at the cut.
 4. Publish the backup, and drop the old streams in the same transaction.
 """
 
@@ -58,9 +61,9 @@ class IncrementBody(BackupBody):
     """State of the operation.
 
     Attributes:
-        parent: The backup that it continues.
+        parent: Name of the backup that the increment continues.
         after: Step of the parent.
-        compacts: Compact the chain afterwards if it is long enough.
+        compacts: Compact the chain afterwards if it has reached MAX_CHAIN.
     """
 
     parent: str
@@ -70,7 +73,11 @@ class IncrementBody(BackupBody):
 
 @dataclass(frozen=True, kw_only=True)
 class IncrementProgress(Record):
-    """Progress of the operation. ``bytes``: bytes written so far."""
+    """Progress of the operation.
+
+    Attributes:
+        bytes: Number of bytes written so far.
+    """
 
     bytes: int | None = later()
 
@@ -148,14 +155,14 @@ class IncrementalBackup(CollectionBackup[IncrementBody, IncrementProgress]):
         return self._record(tx, run, backup, record)
 
     def follow(self, conn: Connection, run: IncrementRun) -> tuple[str, Record] | None:
-        """Upload the backup, or, if it stays here, compact the chain if it is long enough."""
+        """Upload the backup if the collection has a repository. Otherwise compact its chain if necessary."""
         following = super().follow(conn, run)
         if following is None and run.body.compacts:
             return compaction(conn, run.request.collection, run.request.limits)
         return following
 
     def _cut(self, tx: Writer, run: IncrementRun) -> dict[int, CutSlice]:
-        """Return the changed slices by source id, with the shards of each combined."""
+        """Return the slices of changed sources, by source id. Each has the sum of its shards' results."""
         found = {body.table_id: body for body in run.bodies(tx.conn, "slice", CutSlice)}
         several: set[int] = set()
         for shard in run.bodies(tx.conn, "slice shard", CutShard):
@@ -193,14 +200,14 @@ class IncrementalBackup(CollectionBackup[IncrementBody, IncrementProgress]):
 
 @dataclass(frozen=True)
 class _Folded:
-    """New segments of a slice, and their sizes and digest."""
+    """New segments of a shard, with their row count, tombstones, bytes and digest."""
 
     segments: Sequence[Segment]
     made: Made
 
 
 class _Cutter:
-    """Folds a shard's changes since the last cut into the increment."""
+    """Folds the changes of a shard since the last backup into the increment."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -210,10 +217,10 @@ class _Cutter:
         with runtime.catalog.read() as conn:
             source = TableInfo.of(require_id(conn, body.table_id))
             if body.whole:
-                # A compaction since the cut may have put later changes into the same segment. Reading the
-                # state at the cut leaves them out.
+                # A compaction since the cut may have put changes after the cut into the same segment. So
+                # read the state at the cut, which does not have these changes.
                 chain = chains.load(conn, source.id, body.step).narrow(body.within)
-                # The rows may be older than the parent.
+                # Begin at step 0, because the rows may be older than the parent.
                 window = Window(0, body.step, chain=chain, within=body.within)
             else:
                 logs = chains.log_between(conn, source.id, body.after, body.step)
@@ -232,7 +239,7 @@ class _Cutter:
     ) -> Made:
         delta = slice_.delta
         if body.base is not None:
-            # Dropping a column changed the hashes of rows that the window does not hold, so read all rows.
+            # A dropped column has changed the hashes of rows without changes too, so read all rows.
             state = State(source.schema, Chain((*base, *slice_.segments), body.step))
             delta = self._runtime.store.checks.digest(state.narrow(body.within))
         size = sum(s.bytes for s in slice_.segments)
@@ -240,7 +247,7 @@ class _Cutter:
 
     def attach(self, tx: Writer, run: IncrementRun, body: CutShard, folded: _Folded) -> None:
         if folded.segments:
-            # The changes are those of the window's steps, whenever they were folded.
+            # Record the segments at the step of the cut, not at the later step of this transaction.
             ids = chains.insert_segments(tx, folded.segments, body.step)
             chains.attach(tx, body.target_id, ids, body.step)
         run.report(tx, IncrementProgress(bytes=(run.progress.bytes or 0) + folded.made.bytes))
@@ -257,7 +264,7 @@ class _Cutter:
 
 
 class SliceShardPart(Handler[IncrementRun, CutShard]):
-    """Part that folds one shard of a source, but not the first."""
+    """Part that folds one shard of a source. ``SlicePart`` folds the first shard."""
 
     record = CutShard
 
@@ -282,7 +289,7 @@ class SliceShardPart(Handler[IncrementRun, CutShard]):
 
 
 class SlicePart(StreamPart[CutSlice]):
-    """Part that folds the first shard of a source and begins the new stream at the cut."""
+    """Part that folds the first shard of a source and creates the new stream, which begins at the cut."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(CutSlice)
@@ -318,17 +325,17 @@ class SlicePart(StreamPart[CutSlice]):
 
 
 class UnchangedPart(Handler[IncrementRun, Unchanged]):
-    """Part of unchanged sources: their slices are empty, and their new streams begin."""
+    """Part of many unchanged sources: stores their empty slices and creates their new streams."""
 
     record = Unchanged
     phases: ClassVar[tuple[str, ...]] = ("propose",)
 
     def share(self, run: IncrementRun, parts: Iterator[Part[Unchanged]]) -> int:
-        return 1  # It has many tables already.
+        return 1  # One part has many tables already.
 
     def store(self, tx: Writer, run: IncrementRun, part: Part[Unchanged], made: Any) -> Unchanged:
         body = part.body
-        # The slice has no rows, and the digest of the source.
+        # An empty slice has 0 rows, but the digest value of the whole source.
         states = {slice_.target_id: Digest(0, slice_.digest.value) for slice_ in body.slices}
         tables.add_states(tx, states, body.step)
         sources = paths.by_ids(tx.conn, [slice_.table_id for slice_ in body.slices])
@@ -337,10 +344,13 @@ class UnchangedPart(Handler[IncrementRun, Unchanged]):
 
 
 def _slices_before(conn: Connection, run: IncrementRun, path: str) -> list[Segment]:
-    """Return the segments that earlier backups hold of a table, by its path in the parent.
+    """Return the segments of a table in the parent's chain.
 
     The chain is read in the same transaction as the segments, because a backup may have been compacted since
     this increment was planned.
+
+    Args:
+        path: Path of the table in the parent.
     """
     collection = require_id(conn, require_id(conn, run.body.backup_id).parent_id)
     chain = chain_to(backup_records(conn, collection), run.body.parent)
@@ -353,7 +363,7 @@ def _slices_before(conn: Connection, run: IncrementRun, path: str) -> list[Segme
 
 
 def _check(conn: Connection, cut: CutSlice) -> None:
-    """Check that the earlier backups and the changes lead to the digest that was recorded at the cut."""
+    """Refuse a slice if the earlier backups and the changes do not add up to the digest at the cut."""
     if cut.found != cut.digest:
         path, recorded = require_id(conn, cut.table_id).path, cut.digest or Digest()
         raise Corrupted(
@@ -391,7 +401,10 @@ def _parent(conn: Connection, path: Path, collection: CollectionRecord) -> Backu
 def _check_length(
     conn: Connection, path: Path, collection: CollectionRecord, parent: BackupRecord
 ) -> str | None:
-    """Refuse an increment that exceeds MAX_CHAIN. Return a warning if the chain is near the limit."""
+    """Refuse an increment that exceeds MAX_CHAIN. Return a warning if the chain is near this limit.
+
+    None: no warning is needed.
+    """
     most = collection.settings.max_chain
     if most is None:
         return None
@@ -406,5 +419,5 @@ def _check_length(
             f"{take_full(path)[:-1]}; or fold the chain: COMPACT {name}, or COMPACT {name} INCREMENTS.",
         )
     if collection.settings.compact_chain:
-        return None  # The chain is compacted when it reaches the limit.
+        return None  # No warning is needed: the chain is compacted when it reaches the limit.
     return f"the chain has {length} of at most {most} backups" if 5 * length >= 4 * most else None

@@ -1,18 +1,18 @@
 """Compaction of a chain: an increment becomes a synthetic full backup, without reading the tables.
 
 1. For each table and index of the chain, fold base segments and increments into new base segments, shard by
-   shard. If the increments change few of many rows, fold them to a log behind the base segments, which are
-   shared. This happens where the backup is stored: in the warehouse, or in its repository. The new segments
-   wait in hidden paths.
-2. Compare their digests with those that were recorded when the backup was taken.
+   shard. If the increments change only a small part of the rows, fold only the increments, to a log behind
+   the base segments, and share the base segments with the full backup. The new segments are written where
+   the backup is stored: in the warehouse, or in its repository. Hidden paths hold them until the end.
+2. Compare the digests of the new segments with the digests that were recorded when the backup was taken.
 3. In one transaction, attach the new segments to the backup. From then on it needs no earlier backup.
 
 The backup keeps its name, its step and its streams, so the next increment continues it as before. Earlier
 backups do not change.
 
-The backups of the chain are locked meanwhile. The collection is locked only if its backups are in a
-repository, because a repository has one writer at a time. Otherwise backups and restores can run at the same
-time.
+During the compaction, the backups of the chain are locked. If they are in a repository, the collection is
+locked too, because a repository has one writer at a time. Otherwise other backups and restores can run at the
+same time.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class CompactResult(Record):
 
     Attributes:
         increments: Number of increments that were folded into the backup.
-        rows: Number of rows that the backup holds.
-        bytes: Size of what the backup holds.
+        rows: Number of rows in the backup.
+        bytes: Size of the backup's segments.
     """
 
     backup: str

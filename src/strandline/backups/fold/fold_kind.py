@@ -22,15 +22,15 @@ from strandline.sql.constants import constant
 from strandline.sql.tokens import word
 
 STAGING = "__ydb_folded_"
-"""Name prefix of the hidden paths in which new segments wait."""
+"""Name prefix of the hidden staging paths, which hold the new segments until the end of the operation."""
 
 
 class FoldKind(WritingKind[Q, B, CompactProgress]):
-    """An operation that folds runs of a chain, each into its last backup."""
+    """An operation that folds runs of neighbouring backups of a chain, each run into its last backup."""
 
     progress = CompactProgress
     manifest: ClassVar[str]
-    """Kind of the part that writes the manifest of a run."""
+    """Kind of the part that writes the manifest of a folded backup."""
 
     def __init__(self, runtime: Runtime, leases: Leases) -> None:
         super().__init__(leases)
@@ -45,11 +45,12 @@ class FoldKind(WritingKind[Q, B, CompactProgress]):
     def plan_run(
         self, tx: Writer, run: Planning[Q], collection: Path, chain: Sequence[BackupRecord], since: int
     ) -> list[PartPlan]:
-        """Lock the backups of a run, which is the end of ``chain``, and return the parts that fold it.
+        """Lock the backups of a run, create the staging paths, and return the parts that fold the run.
 
-        Each table and index that is folded gets a staging path.
+        Each table and index that must be folded gets a staging path.
 
         Args:
+            chain: A chain that ends with the last backup of the run.
             since: Position in the chain at which the run begins.
         """
         last = chain[-1]

@@ -1,7 +1,8 @@
-"""Parts of a fold: folding a shard, and writing the manifest of the backup that results.
+"""Parts of a fold: one kind folds a shard, the other writes the manifest of the folded backup.
 
 A part reads and writes files outside a transaction. Its transaction then attaches the new segments to a
-hidden path. ``Folded`` is the result of all shards; ``place`` makes it the content of the backup.
+hidden staging path. ``Folded`` is the result of all shards of a run; ``Folded.place`` makes it the content of
+the backup.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ class CompactBody(Body):
     """State of a compaction.
 
     Attributes:
-        root: Repository of the backup. None: it is in the warehouse.
-        increments: Number of increments that are folded. 0 if the backup is already a full one.
+        root: Repository of the backup. None: the backup is in the warehouse.
+        increments: Number of increments that are folded. 0: the backup is already a full one.
     """
 
     FORMAT: ClassVar[int] = 2
-    """Versions that know format 1 cannot fold only what is behind the full backup."""
+    """Format 2: older versions, which know only format 1, cannot share the segments of the full backup."""
 
     collection_id: int
     backup: str
@@ -73,7 +74,7 @@ class MergeBody(Body):
 
     Attributes:
         root: Repository of the backups. None: they are in the warehouse.
-        runs: Names of the increments in each run, oldest first. The others are merged into the last one.
+        runs: Names of the increments of each run, oldest first. All are merged into the last one of the run.
     """
 
     collection_id: int
@@ -83,7 +84,7 @@ class MergeBody(Body):
 
 @dataclass(frozen=True, kw_only=True)
 class CompactProgress(Transfer):
-    """Number of bytes in folded shards, of the total."""
+    """Number of bytes in the shards that are folded so far, and in all shards."""
 
 
 CompactRun: TypeAlias = Run[CompactRequest, CompactBody, CompactProgress]
@@ -92,15 +93,15 @@ FoldRun: TypeAlias = CompactRun | MergeRun
 
 
 class Folded:
-    """The result of one run of a chain, after all of its shards are folded.
+    """The result of folding one run of a chain, after all of its shards are folded.
 
     Attributes:
         backup: Path of the last backup of the run.
-        record: Its record after the fold.
-        others: Names of the other backups.
-        held: The segments that its paths will hold, by path id.
-        placed: Those of them that its paths do not hold yet.
-        replaced: Paths that will not hold their present segments any more.
+        record: Record of this backup after the fold.
+        others: Names of the other backups of the run.
+        held: All segments of each table and index of this backup after the fold, by path id.
+        placed: The segments in ``held`` that must be attached to their path, by path id.
+        replaced: Ids of the paths whose present segments must be detached.
         staging: Ids of the staging paths, by the id of the path that will hold the segments.
     """
 
@@ -157,13 +158,13 @@ class Folded:
         return made if base is None else (*base.segments, *made)
 
     def _base(self, source: FoldedSource) -> HeldSlice | None:
-        """Return the slice that stays as it is, if only the changes behind it are folded."""
+        """Return the slice of the full backup if its segments are shared. None: all slices are folded."""
         shards = self._shards.get(source.target_id, ())
         is_kept = source.is_whole and any(isinstance(s, MergedShard) and not s.whole for s in shards)
         return source.held[0] if is_kept else None
 
     def _count(self, source: FoldedSource) -> tuple[int, int]:
-        """Return the number of changes of a source, and of tombstones among them."""
+        """Return the number of changes of a source, and the number of tombstones among these."""
         shards = self._shards.get(source.target_id)
         if shards is None:
             slices = [each.slice for each in source.held]
@@ -172,11 +173,11 @@ class Folded:
         return sum(shard.rows for shard in merged), sum(shard.tombstones for shard in merged)
 
     def check(self) -> None:
-        """Check that the folded rows lead from the digest before the run to the digest after it."""
+        """Raise CORRUPTED if the digests of the folded rows do not add up to the recorded digests."""
         for source in self.sources:
             shards = self._shards.get(source.target_id)
             if shards is None:
-                continue  # Shared segments were checked when the chain was read.
+                continue  # All segments are shared. Their digests were checked when the chain was read.
             base = self._base(source)
             found = source.before if base is None else base.slice.after
             for each in shards:
@@ -192,9 +193,9 @@ class Folded:
                 )
 
     def place(self, tx: Writer, run: FoldRun) -> None:
-        """Make the result the content of the backup, if its digests are right.
+        """Check the digests, and make the result the content of the backup.
 
-        The old segments are freed when no reader needs them.
+        The old segments are deleted when no reader needs them any more.
         """
         self.check()
         step, is_full = self.record.step, self.record.kind == "full"
@@ -220,10 +221,10 @@ S = TypeVar("S", FoldedShard, MergedShard)
 
 
 class FoldPart(WritingPart[FoldRun, S]):
-    """Part that folds a shard within the limits of its request.
+    """Part that folds a shard. The limits of the request apply to its copying.
 
-    If only the first backup has rows in a shard that is folded to all rows, its segments are shared: they are
-    read to check the digest, not written.
+    If only the full backup has rows in a ``FoldedShard``, its segments are shared. The part then reads these
+    segments to check the digest, and writes nothing.
     """
 
     def __init__(self, runtime: Runtime, leases: Leases, record: type[S]) -> None:
@@ -231,7 +232,7 @@ class FoldPart(WritingPart[FoldRun, S]):
         self.record = record
 
     def _limits(self, run: FoldRun) -> Limits:
-        # A request that was stored by an older version has no limits; then those of the settings apply.
+        # A request that an older version has stored has no limits. The limits of the settings apply to it.
         return run.request.limits or self.runtime.limits
 
     def work(self, run: FoldRun, part: Part[S]) -> Slice:
@@ -256,7 +257,12 @@ class FoldPart(WritingPart[FoldRun, S]):
         throttle: Throttle,
         use: str,
     ) -> Slice:
-        """Fold base segments and changes to new base segments."""
+        """Fold base segments and changes to new base segments.
+
+        Args:
+            found: Segments of each slice, oldest first. The first slice has the base segments.
+            use: Text that makes the file names of the new segments unique in the catalog.
+        """
         root, store, among = run.body.root, self.runtime.store, run.progress.bytes_total
         first: Sequence[Segment] = found[0]
         changed: list[Segment] = [segment for segments in found[1:] for segment in segments]
@@ -285,7 +291,11 @@ class FoldPart(WritingPart[FoldRun, S]):
         throttle: Throttle,
         use: str,
     ) -> Slice:
-        """Fold the changes of increments to the last one of each key."""
+        """Fold the changes of increments to the last change of each key.
+
+        Args:
+            use: See ``_fold_rows``.
+        """
         root, store, shard = run.body.root, self.runtime.store, body.shard
         step = shard.slices[-1][1]
         window = Window(body.after, step, segments, within=shard.within)
@@ -319,7 +329,7 @@ class FoldPart(WritingPart[FoldRun, S]):
         return settings.shard_seconds + settings.workers * self._limits(run).seconds_for(size)
 
     def discard(self, made: Slice) -> None:
-        # The garbage collection of the repository deletes an unneeded object.
+        # Objects in a repository are deleted by its garbage collection.
         new = [s for s in made.segments if not s.id and s.file is not None and not is_elsewhere(s.file)]
         self.runtime.store.discard(new)
 
@@ -331,8 +341,8 @@ def _segments(objects: Sequence[ObjectRecord], root: str, use: str) -> tuple[Seg
 class FoldedManifestPart(WritingPart[FoldRun, FoldedManifest]):
     """Part that writes the manifest of the backup after the fold.
 
-    If an earlier try was rolled back after it had written this manifest, that manifest stays and its objects
-    are used.
+    An earlier operation may have written this manifest before it was rolled back. Then that manifest stays,
+    and the backup uses its objects instead of the new ones.
     """
 
     record = FoldedManifest
@@ -346,7 +356,11 @@ class FoldedManifestPart(WritingPart[FoldRun, FoldedManifest]):
             return self._write(path, found, there, lease)
 
     def _write(self, path: Path, found: Folded, there: Repository, lease: RepositoryLease) -> Manifest | None:
-        """Write the manifest, or return the one that an earlier try has written with other objects."""
+        """Write the manifest, unless an earlier operation has already written it.
+
+        Return the manifest of the earlier operation if it lists other objects. None: the new objects are
+        used.
+        """
         record = found.record.for_a_repository()
         objects = {i: tuple(map(self._object, segments)) for i, segments in found.held.items()}
         contents = {name: Contents.of(table, objects) for name, table in record.tables.items()}
@@ -383,7 +397,7 @@ class FoldedManifestPart(WritingPart[FoldRun, FoldedManifest]):
 
 
 MANIFESTS = ("full manifest", "merged manifest")
-"""Kinds of parts that write a manifest: that of a full backup, and that of an increment."""
+"""Kinds of parts that write a manifest: of a compacted full backup, and of a merged increment."""
 
 
 def _fold(conn: Connection, run: FoldRun, part: Part[FoldedManifest]) -> Folded:
@@ -393,7 +407,7 @@ def _fold(conn: Connection, run: FoldRun, part: Part[FoldedManifest]) -> Folded:
 
 
 def _list_standing(found: Folded, manifest: Manifest) -> list[StandingSlice]:
-    """Return what an existing manifest has of each table and index."""
+    """Return the slice that an existing manifest lists for each table and index."""
     made = []
     for source in found.sources:
         table, contents = manifest.backup.tables[source.path], manifest.contents[source.path]
@@ -413,7 +427,10 @@ def _list_standing(found: Folded, manifest: Manifest) -> list[StandingSlice]:
 
 
 def _states(record: BackupRecord) -> tuple[int, dict[str, list[tuple[str | None, Digest]]]]:
-    """Return what identifies a backup's content: its step, and the digests of its tables and indexes."""
+    """Return the step of a backup and the digests of its tables and indexes.
+
+    Two backups for which these are equal hold the same rows.
+    """
     return record.step, {
         path: [
             (None, table.slice.after),

@@ -6,9 +6,9 @@ stay, because earlier backups may have the keys.
 
 Each table and index is folded shard by shard, with two exceptions:
 
-1. If at most one backup of the run holds rows of it, its segments are shared.
-2. If the full backup holds many rows and the increments few, its segments are shared as well. Only the
-   increments are folded, to a log behind them: a full backup is a chain, too.
+1. If at most one backup of the run holds rows of the table or index, the segments of that backup are shared.
+2. If the full backup holds many rows and the increments hold few, the segments of the full backup are shared.
+   Only the increments are folded, to a log behind these segments.
 """
 
 from __future__ import annotations
@@ -46,11 +46,12 @@ class FoldedShard(Record):
     """A shard that is folded to all of its rows.
 
     Attributes:
-        target_id: Id of the path that will hold it.
-        staging_id: Id of the path in which the new segments wait.
-        slices: What is folded, oldest first: path ids, each with the step of its backup.
+        target_id: Id of the path that will hold the result.
+        staging_id: Id of the staging path, which holds the new segments until the end of the operation.
+        slices: The slices to fold, oldest first, as pairs of path id and step of the backup.
         within: Key range of the shard.
-        digest: Digest of the result, once it is folded.
+        bytes: Size of the segments that begin in the shard.
+        digest: Digest of the folded rows. None: not folded yet.
     """
 
     target_id: int
@@ -65,17 +66,19 @@ class FoldedShard(Record):
         return self
 
     def finish(self, made: Slice) -> FoldedShard:
-        """Return the shard with its result."""
+        """Return the shard with the digest of its folded rows."""
         return replace(self, digest=made.delta)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MergedShard(Record):
-    """A shard of increments that is folded to changes.
+    """A shard of increments that is folded to the last change of each key.
 
     Attributes:
+        shard: The slices to fold, their key range, and the path for the result.
         after: The step after which the folded changes begin.
-        whole: Fold to all rows, which are stored as changes.
+        whole: The increments hold all rows of the table or index. Fold to these rows, and store them as
+            changes, without tombstones.
         rows: Number of rows in the result.
         tombstones: Number of tombstones in the result.
     """
@@ -87,13 +90,17 @@ class MergedShard(Record):
     tombstones: int = later(0)
 
     def finish(self, made: Slice) -> MergedShard:
-        """Return the shard with its result."""
+        """Return the shard with row count, tombstones and digest of its result."""
         return replace(self, shard=self.shard.finish(made), rows=made.rows, tombstones=made.tombstones)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StandingSlice:
-    """Content of a path that an earlier, rolled-back fold has already written to the repository."""
+    """Content of a table or index that an earlier operation, since rolled back, wrote to the repository.
+
+    Attributes:
+        target_id: Id of the path that will hold the content.
+    """
 
     target_id: int
     rows: int
@@ -106,8 +113,9 @@ class FoldedManifest(Record):
     """The manifest of a backup after the fold.
 
     Attributes:
-        backup: Name of the backup. None: that of the operation.
-        standing: What the manifest lists, if an earlier fold has already written it.
+        backup: Name of the backup. None: the backup in the state of the operation.
+        standing: If an earlier operation has already written this manifest, with other objects: the slices
+            that it lists.
     """
 
     backup: str | None = later()
@@ -115,12 +123,19 @@ class FoldedManifest(Record):
 
 
 Keeps: TypeAlias = Callable[[Sequence[Segment], Sequence[Segment]], bool]
-"""Whether base segments are kept, with a log of these changes behind them (``Store.keeps_base``)."""
+"""Function of base segments and changes that returns True if the base segments need not be rewritten.
+
+The changes then become a log behind the base segments (``Store.keeps_base``).
+"""
 
 
 @dataclass(frozen=True)
 class HeldSlice:
-    """What one backup of the run holds of a table or an index."""
+    """The slice of a table or index in one backup of the run, with its segments.
+
+    Attributes:
+        step: Step of the backup.
+    """
 
     step: int
     slice: SliceRecord
@@ -132,11 +147,12 @@ class FoldedSource:
     """A table or an index at the end of a run.
 
     Attributes:
-        index: Name of the index, or None for the table.
-        least: Minimum number of shards, if the segments allow it.
+        path: Path of the table.
+        index: Name of the index. None: the table itself.
+        least: Minimum number of shards. There may be fewer if the source has few segments.
         is_full: The run begins with a full backup.
-        after: Step after which the run begins.
-        held: The slices that add up to it, oldest first.
+        after: The step after which the changes of the run begin.
+        held: The slices that add up to the table or index, oldest first.
     """
 
     path: str
@@ -149,12 +165,12 @@ class FoldedSource:
 
     @property
     def last(self) -> SliceRecord:
-        """Its slice in the last backup."""
+        """The slice of the last backup of the run."""
         return self.held[-1].slice
 
     @property
     def target_id(self) -> int:
-        """Id of the path that has it in the last backup."""
+        """Id of the path that holds the table or index in the last backup of the run."""
         return self.last.target_id
 
     @property
@@ -163,12 +179,12 @@ class FoldedSource:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the run holds all of its rows."""
+        """Whether the run holds all rows of the table or index, so that no earlier backup is needed."""
         return self.held[0].slice.whole
 
     @property
     def before(self) -> Digest:
-        """The digest with which the run begins."""
+        """Digest of the table or index before the changes of the run."""
         return Digest() if self.is_whole else self.held[0].slice.before
 
     @property
@@ -176,13 +192,18 @@ class FoldedSource:
         return [segment for each in self.held for segment in each.segments]
 
     def is_shared(self, root: str | None) -> bool:
-        """Return True if it need not be folded, because all its segments are those of one slice in ``root``.
+        """Return True if the source need not be folded, because one slice has all its segments.
 
-        A dropped column changes the hashes of rows that no later slice holds, so these are read.
+        The source must be folded if a column was dropped during the run: this changes the hashes of rows that
+        no later slice holds, so all rows must be read.
+
+        Args:
+            root: Repository that must hold the segments. None: the warehouse.
         """
         first, *others = self.held
         holding = [each for each in self.held if each.segments]
-        # A whole slice must not have tombstones, which a later increment may have.
+        # A whole slice must not have tombstones. So share a later increment, which may have some, only in a
+        # run that does not hold all rows.
         may_be_later = not self.is_whole or not holding
         return (
             len(holding) <= 1
@@ -192,12 +213,22 @@ class FoldedSource:
         )
 
     def to_fold(self, root: str | None, keeps: Keeps) -> FoldedSource | None:
-        """Return what of it must be folded: all of it, or what is behind its base. None: nothing."""
+        """Return the source with the slices that must be folded: all, or only the increments.
+
+        None: nothing must be folded, because all segments are shared.
+
+        Args:
+            root: Repository of the backups. None: the warehouse.
+        """
         folded = self.behind_base if self.keeps_base(root, keeps) else self
         return None if folded.is_shared(root) else folded
 
     def keeps_base(self, root: str | None, keeps: Keeps) -> bool:
-        """Return True if a log of all changes is put behind the segments of the full backup."""
+        """Return True if the segments of the full backup are shared, with a log of all changes behind them.
+
+        Args:
+            root: Repository of the backups. None: the warehouse.
+        """
         first, *others = self.held
         return (
             self.is_full
@@ -209,12 +240,12 @@ class FoldedSource:
 
     @property
     def behind_base(self) -> FoldedSource:
-        """The increments of the run."""
+        """The source with only the slices of the increments, without the slice of the full backup."""
         first, *others = self.held
         return replace(self, is_full=False, after=first.step, held=others)
 
     def shards(self, staging_id: int, shard_bytes: int) -> Iterator[tuple[str, FoldedShard | MergedShard]]:
-        """Yield kind and body of the parts in which it is folded."""
+        """Yield kind and body of each part that folds a shard of the source."""
         limits = cuts(self.schema.bounds, spread(self.segments), shard_bytes, self.least)
         beginning = segments_by_shard(limits, self.segments)
         for number, within in enumerate(ranges(limits)):
@@ -228,12 +259,18 @@ class FoldedSource:
             if self.is_full:
                 yield "fold", shard
                 continue
-            # The rows of a whole slice may be older than the run.
+            # Begin at step 0 for a whole slice, because its rows may be older than the run.
             after = 0 if self.is_whole else self.after
             yield "merge", MergedShard(shard=shard, after=after, whole=self.is_whole)
 
     def fold(self, rows: int, tombstones: int, size: int) -> SliceRecord:
-        """Return its slice after the fold, given the number of changes and the bytes."""
+        """Return the slice record of the source after the fold.
+
+        Args:
+            rows: Number of changes after the fold. Used only if the slice is not whole.
+            tombstones: Number of tombstones after the fold. Used only if the slice is not whole.
+            size: Number of bytes after the fold.
+        """
         first = self.held[0].slice
         origin = first.source_id if first.continues is None else first.continues
         return replace(
@@ -249,7 +286,11 @@ class FoldedSource:
 
 
 def is_at(segment: Segment, root: str | None) -> bool:
-    """Return True if a segment is in the repository at ``root``, or, for None, in the warehouse."""
+    """Return True if a segment is stored at a place.
+
+    Args:
+        root: Location of a repository. None: the warehouse.
+    """
     if root is None:
         return segment.file is None or not is_elsewhere(segment.file)
     return segment.file is not None and segment.file.startswith(f"{root.rstrip('/')}/")
@@ -258,10 +299,10 @@ def is_at(segment: Segment, root: str | None) -> bool:
 def sources(conn: Connection, chain: Sequence[BackupRecord], since: int = 0) -> list[FoldedSource]:
     """Return the tables and indexes at the end of a chain, with the slices that add up to them.
 
-    CORRUPTED if the recorded digests do not add up.
+    Raise CORRUPTED if the recorded digests do not add up.
 
     Args:
-        since: Leave out slices of backups before this position in the chain.
+        since: Position in the chain at which the run begins. Slices of earlier backups are left out.
     """
     listed = [
         (path, index, schema, least, [s for s in slices_of(chain, path, index) if s[0] >= since])
@@ -288,7 +329,10 @@ def sources(conn: Connection, chain: Sequence[BackupRecord], since: int = 0) -> 
 
 
 def _shapes(table: TableRecord) -> Iterator[tuple[str | None, TableSchema, int]]:
-    """Yield index name, columns and minimum number of shards of a table and its indexes with data."""
+    """Yield index name (None for the table), columns and minimum number of shards.
+
+    The first item is for the table, the others for its indexes with data.
+    """
     yield None, table.schema, 1
     for index in table.indexes:
         if index.slice is not None:
@@ -297,14 +341,15 @@ def _shapes(table: TableRecord) -> Iterator[tuple[str | None, TableSchema, int]]
 
 
 def runs(chain: Sequence[BackupRecord], kept: Collection[str], first: str | None) -> list[list[BackupRecord]]:
-    """Return the runs of increments of a chain that are merged into one each. A run has at least two.
+    """Return the runs of neighbouring increments of a chain. Each run is merged into its last increment.
 
-    An increment in ``kept`` ends its run, so it is not merged into a later one. An increment before which a
-    column was dropped stays alone: dropping a column changes the hashes of rows that no slice holds, so the
-    digests would prove nothing.
+    A run has at least two increments. If a column was dropped between an increment and its parent, the
+    increment is in no run: dropping a column changes the hashes of rows that no slice holds, so the digest
+    of a merged increment could not be checked.
 
     Args:
-        first: Backups before this one are not merged.
+        kept: Names of backups that must not be merged into a later one. Each ends its run.
+        first: Backups before this one are not merged. None: all increments may be merged.
     """
     names = [record.name for record in chain]
     found: list[list[BackupRecord]] = [[]]
@@ -319,10 +364,10 @@ def runs(chain: Sequence[BackupRecord], kept: Collection[str], first: str | None
 
 
 def fold_records(run: Sequence[BackupRecord], slices: Mapping[int, SliceRecord]) -> BackupRecord:
-    """Return the record of the last backup of a run after the others were folded into it.
+    """Return the record of the last backup of a run after the other backups were folded into it.
 
     Args:
-        slices: What it holds after the fold, by the id of the path that holds it.
+        slices: Slice of each table and index after the fold, by the id of the path that holds it.
     """
 
     def table(path: str, of: TableRecord) -> TableRecord:
@@ -341,21 +386,25 @@ def fold_records(run: Sequence[BackupRecord], slices: Mapping[int, SliceRecord])
 
 
 def _was(run: Sequence[BackupRecord], path: str) -> str | None:
-    """Return the path of a table in the parent of a run. None if it is the same, or the table is new."""
+    """Return the path of a table in the parent of a run. None: the same path, or the table is new.
+
+    Args:
+        path: Path of the table at the end of the run.
+    """
     name = path
     for record in reversed(run):
         table = record.tables.get(name)
         if table is None or table.slice.whole:
-            return None  # No earlier backup has it.
+            return None  # No earlier backup has this table.
         name = table.was or name
     return None if name == path else name
 
 
 def compaction(conn: Connection, name: str, limits: Limits) -> tuple[str, Record] | None:
-    """Return the operation that compacts the collection's last chain, if COMPACT_CHAIN asks for it now.
+    """Return name and request of the operation that compacts a collection's last chain.
 
-    A chain that is damaged or under an operation is skipped: COMPACT reports that, and the new backup is not
-    affected.
+    None: COMPACT_CHAIN is off, or the chain is shorter than MAX_CHAIN, damaged, or locked by an operation.
+    A damaged or locked chain does not make the new backup fail; a COMPACT statement reports the reason.
     """
     path = require_collection(conn, name)
     settings, last = path.record(CollectionRecord).settings, last_backup(conn, path)

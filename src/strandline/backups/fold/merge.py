@@ -1,13 +1,14 @@
 """Merge of neighbouring increments of a chain into one, without reading the tables.
 
-1. Fold the slices of each table and index to the last change of each key, shard by shard, where the backups
-   are stored: in the warehouse, or in their repository. Tombstones stay, because the backups below may have
-   the keys. The new segments wait in hidden paths.
-2. Check that the changes lead from the digest before the first increment to the digest after the last one.
-3. In one transaction, attach the new segments to the last increment and delete the others.
+1. Fold the slices of each table and index to the last change of each key, shard by shard. Tombstones stay,
+   because earlier backups may have the keys. The new segments are written where the backups are stored: in
+   the warehouse, or in their repository. Hidden paths hold them until the end.
+2. Check that the digest before the first increment and the digest of the folded changes add up to the digest
+   after the last increment.
+3. In one transaction, attach the new segments to the last increment and delete the other increments.
 
 The last increment keeps its name, its step and its streams, so the next increment continues it as before. The
-collection is locked meanwhile.
+collection is locked during the merge.
 """
 
 from __future__ import annotations
@@ -44,8 +45,10 @@ class MergeResult(Record):
     """Result of a merge.
 
     Attributes:
-        backups: For each backup into which others were merged, the names of these, oldest first.
-        warning: Why the merged backups could not be deleted from the repository.
+        backups: Names of the merged backups, oldest first, by the name of the backup that now has their
+            changes.
+        bytes: Size of the backups into which others were merged.
+        warning: Why the merged backups could not be deleted from the repository. None: no error.
     """
 
     collection: str
@@ -81,7 +84,7 @@ class MergeIncrements(FoldKind[MergeRequest, MergeBody]):
         return Plan(parts, body, CompactProgress(bytes=0, bytes_total=total))
 
     def finish(self, tx: Writer, run: MergeRun) -> MergeResult:
-        """Make the merged segments the content of the last increment of each run, and delete the others."""
+        """Attach the merged segments to the last increment of each run, and delete the other increments."""
         body, size = run.body, 0
         collection = require_id(tx.conn, body.collection_id)
         there = {path.name: path for path in paths.backups(tx.conn, collection)}
@@ -121,7 +124,11 @@ class MergeIncrements(FoldKind[MergeRequest, MergeBody]):
 def _runs(
     tx: Writer, path: Path, chain: Sequence[BackupRecord], first: str | None
 ) -> list[list[BackupRecord]]:
-    """Return the runs of a chain that are merged, by the retention rules of its collection."""
+    """Return the runs of increments to merge. The retention rules of the collection are respected.
+
+    Args:
+        first: Name of the first backup that may be merged. None: all increments may be merged.
+    """
     heads = [head for _, head in backup_heads(tx.conn, path)]
     if first is not None:
         require_backup(tx.conn, path, [head.name for head in heads], first)

@@ -3,8 +3,8 @@
 The trial runs all steps of a restore: it creates the targets, applies the increments one by one, copies
 segments out of the repository, verifies the checksum of every segment, and compares rows with digests and
 indexes with tables. The temporary paths can be neither read nor changed. They are removed when the operation
-ends: on success, on failure, and by another process after a crash. Nothing refers to the copied files then,
-and the collector deletes them.
+ends: on success, on failure, and by another process after a crash. The collector then deletes the copied
+files, because no path refers to them any more.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Check that a backup is restorable with nothing but its repository and the user's key.
 
-A process that has opened a repository keeps its marker and keys in memory. Without this check it could
-continue to add backups after these files were lost, and no other process could open the backups. So before a
-backup counts as done, all that a restore reads first is read from the repository again: the marker, the keys,
-the manifests of the backups that it builds on, and its own manifest. Objects are not checked here; VERIFY
-does that.
+A process that has opened a repository keeps its marker and keys in memory. Without this check, the process
+could continue to add backups after the files of the marker and the keys were lost, and no other process could
+open these backups. So before a backup counts as done, the files that a restore needs first are read from the
+repository again: the marker, the keys, the manifests of the backups that it builds on, and its own manifest.
+Objects are not checked here, but by VERIFY.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from strandline.storage.repository_marker import Expected
 from strandline.threads import in_parallel
 
 READERS = 8
-"""Number of manifests that are read at a time."""
+"""Maximum number of manifests that are read at the same time."""
 
 
 def open_as_restorer(files: FileRouter, there: Repository) -> Repository:
@@ -48,10 +48,12 @@ def _key_id(files: Files) -> bytes | None:
 def check_restorable(restorer: Repository, manifest: Manifest, ancestors: Sequence[str]) -> None:
     """Refuse a backup if a manifest that a restore needs is missing or unreadable.
 
-    The manifest of every ancestor must exist. The backup's own manifest and its parent's are also read.
+    The manifests of the backup and of its parent are parsed. The manifests of earlier ancestors are only
+    decrypted and compared with their checksums.
 
     Args:
-        ancestors: Names of the backups that it builds on, its parent first.
+        restorer: The repository, opened by ``open_as_restorer``.
+        ancestors: Names of the backups that the backup builds on, its parent first.
     """
     listed = restorer.list_manifests()
     for name in ancestors:

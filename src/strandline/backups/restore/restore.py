@@ -1,11 +1,11 @@
 """Restore: the full backup and the increments after it, one at a time, all shards of each in parallel.
 
-1. Create the targets in state "incoming restore". They stay closed until the end.
+1. Create the target tables in state "incoming restore". They cannot be read or changed until the end.
 2. Stage 0 restores the full backup, stage n the n-th increment. A stage has one part for each shard of each
    table and index, and begins only when all parts of the stage before it are done. A part attaches the
    shard's segments by reference, or copies them and verifies their checksums.
-3. Rebuild the indexes that are not in the backup.
-4. Verify the data, if the request asks for it or something was copied.
+3. Rebuild the indexes whose entries are not in the backup.
+4. Verify the data, if the request asks for it or if segments were copied.
 5. Publish everything in one transaction. With REPLACE, the restored tables take the places of the old ones
    (``restore_replace``).
 """
@@ -63,10 +63,10 @@ class RestoreResult(Record):
         rebuilt_indexes: Indexes that were built anew, because the backup had only their definitions.
         replaced: Where each replaced table is kept, by its former path.
         to_drop: Statements that drop the replaced tables.
-        verified: What was verified before publication: ``files`` (all exist with the right size), or ``data``
-            (rows against digests and indexes against tables).
-        bytes_verified: Every byte of the backup was verified at this time or later (seconds since the epoch).
-            None: some never were.
+        verified: Verification before publication. ``files``: all files exist with the right size. ``data``:
+            also, the rows match the recorded digests, and the indexes match their tables.
+        bytes_verified: Each object of the backup was last verified at this time or later (seconds since the
+            epoch). None: some objects were never verified, or there are no objects.
         changefeeds: Paths of the changefeeds that were created anew.
     """
 
@@ -137,14 +137,17 @@ class RestoreBackup(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
         return Plan(parts, body, progress)
 
     def note_advance(self, tx: Writer, run: RestoreRun) -> None:
-        """Report the increment whose stage is open; after the last shard, that is the last increment."""
+        """Report the increment that is being restored. After the last shard, report the last increment."""
         stage, last = operations.first_open_stage(tx.conn, run.operation.id), run.body.increments
         now = last if stage is None else min(stage, last)
         if now != run.progress.increment:
             run.report(tx, replace(run.progress, increment=now))
 
     def finish(self, tx: Writer, run: RestoreRun) -> RestoreResult:
-        """Publish the restored tables at the step of this transaction, if they are what was backed up."""
+        """Publish the restored tables at the step of this transaction.
+
+        Raise CORRUPTED if the data was verified and differs from the backup.
+        """
         under = paths.under(tx.conn, run.operation.id)
         replaced = exchange(tx, run, under) if run.body.kept_in is not None else {}
         mine = [p for p in under if p.state == INCOMING and p.type == "table"]
@@ -156,7 +159,7 @@ class RestoreBackup(Kind[RestoreRequest, RestoreBody, RestoreProgress]):
                         tables.begin_following(tx, ref.impl_id, path.id, tx.step)
         changefeeds = begin_restored(tx, run, under)
         body = run.body
-        # A plan that an earlier version has stored does not say what to verify.
+        # ``verified`` is None in a plan that an earlier version has stored, so check the request too.
         if run.request.verify or body.verified == "data":
             compare(tx.conn, run)
         return RestoreResult(
@@ -177,11 +180,12 @@ class _Targets:
     """Creates the tables and indexes of a restore, and collects the shards that fill them.
 
     Attributes:
-        made: Ids of the tables, by path.
-        shards: One shard for each part.
+        old: The existing tables that are replaced.
+        made: Ids of the created tables, by path.
+        shards: The planned shards. Each gets a part.
         rebuilds: Indexes that are built anew.
         objects: Keys of all objects that are read.
-        pieces: Number of shards in which each table and index will be verified.
+        pieces: Number of verified shards of each table and index, if the data is verified.
     """
 
     tx: Writer
@@ -197,7 +201,10 @@ class _Targets:
     pieces: list[int] = field(default_factory=list, init=False)
 
     def bytes_verified(self) -> float | None:
-        """Return the time since which all objects of the backup are known to be intact."""
+        """Return the earliest of the times when the restored objects were last found intact.
+
+        None: an object was never checked or is damaged, or there are no objects.
+        """
         oldest = object_results(self.tx.conn, self.wanted.collection.id).oldest(self.objects, "checksums")
         return None if oldest == inf else oldest
 
@@ -230,12 +237,16 @@ class _Targets:
     def _make_indexes(
         self, targets: Sequence[RestoreTarget], tables_: Sequence[Path], states: dict[int, Digest]
     ) -> list[Filled]:
-        """Create the indexes of all tables and list them in the tables. Return those with data."""
+        """Create the indexes of all tables and add them to the tables. Return the indexes with data.
+
+        Args:
+            states: Digests by path id. The digests of the indexes are added.
+        """
         listed = [
             (target, table, index)
             for target, table in zip(targets, tables_, strict=True)
             for index in target.record.indexes
-            # A trial could compare a rebuilt index only with itself.
+            # A trial leaves out indexes without data: it could compare a rebuilt index only with itself.
             if index.holds == "data" or not self.run.request.trial
         ]
         versions = [
@@ -282,7 +293,7 @@ class _Targets:
         return bulk_paths.add(self.tx, new, step=self.step, state=INCOMING, operation_id=self.run.id)
 
     def _fill(self, filled: Sequence[Filled]) -> None:
-        """Plan one part for each shard of each backup: the segments whose first keys are in it."""
+        """Plan one part for each shard of each slice. It restores the segments that begin in the shard."""
         chain = self.wanted.chain
         slices = [(of, place, s) for of in filled for place, s in slices_of(chain, of.source, of.index)]
         held: list[list[SliceRecord]] = [[] for _ in chain]
@@ -342,13 +353,14 @@ class PlannedShard:
 
 @dataclass(frozen=True)
 class Filled:
-    """A table or index of the backup, and the table that it is restored into.
+    """A table or index of the backup, and the table into which it is restored.
 
     Attributes:
         source: Path of the table in the backup.
-        index: Name of the index, or None for the table.
-        least: Minimum number of shards, if the segments allow it.
-        path: Path that is shown for its parts.
+        index: Name of the index. None: the table itself.
+        table_id: Id of the table, or implementation table of the index, into which it is restored.
+        least: Minimum number of shards. There may be fewer if there are few segments.
+        path: Path that is shown for the parts that restore it.
     """
 
     source: str

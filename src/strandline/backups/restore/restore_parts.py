@@ -1,7 +1,7 @@
-"""Parts of a restore: restoring a shard of one increment, and rebuilding an index.
+"""Parts of a restore: one kind restores a shard of one backup, another rebuilds an index.
 
 A part reads and writes files outside a transaction. Its transaction then attaches the new segments to the
-targets. Files of a failed try are removed at once. Files of a crashed process are orphans, which the
+target tables. Files of a failed try are removed at once. Files of a crashed process are orphans, which the
 collector deletes.
 """
 
@@ -39,9 +39,9 @@ NOTHING_PUBLISHED = (
 )
 
 _LOOKED_AT = 64
-"""Maximum number of files that one call checks.
+"""Maximum number of files whose existence and size one call checks.
 
-A file that does not answer makes the others wait for a retry.
+While the request for one of them is retried, the results for all others must wait.
 """
 
 
@@ -50,10 +50,12 @@ class RestoreBody(Body):
     """State of the operation.
 
     Attributes:
-        tables: Ids of the targets, by path.
-        increments: Number of increments besides the full backup.
-        step: The step at which segments are attached to the targets.
-        kept_in: Directory for the replaced tables. Until the end it holds the tables that will replace them.
+        backup: Name of the backup that is restored.
+        tables: Ids of the target tables, by the path that they have at the end.
+        increments: Number of increments, without the full backup.
+        step: The step at which segments are attached to the target tables.
+        kept_in: Directory for the replaced tables. Until the end it holds the restored tables that will
+            replace them. None: no table is replaced.
         verified: See ``RestoreResult``.
         bytes_verified: See ``RestoreResult``.
     """
@@ -69,12 +71,12 @@ class RestoreBody(Body):
 
 @dataclass(frozen=True, kw_only=True)
 class RestoreProgress(Transfer):
-    """Progress of the operation, with the number of bytes in restored shards.
+    """Progress of the operation. Bytes are counted when their shard is restored.
 
     Attributes:
-        increments: Number of increments.
-        increment: The current one; 0 is the full backup.
-        parts: Maximum number of parts, including those of the verification.
+        increments: Number of increments, without the full backup.
+        increment: Number of the increment that is being restored. 0: the full backup.
+        parts: Maximum number of parts, including the parts of the verification.
     """
 
     increments: int
@@ -87,10 +89,15 @@ RestoreRun: TypeAlias = Run[RestoreRequest, RestoreBody, RestoreProgress]
 
 @dataclass(frozen=True, kw_only=True)
 class Shard(Record):
-    """A shard of one table or index in one increment.
+    """A shard of one table or index in one backup of the chain.
 
     Attributes:
-        until: Deadline of the whole restore.
+        table_id: Id of the target table.
+        increment: Number of the increment. 0: the full backup.
+        shard: Number of the shard.
+        segments: Ids of the segments that begin in the shard.
+        copy: Copy the segments. False: share them.
+        until: Deadline of the whole restore. None: no deadline.
         slowed: Seconds added to the time limit of the part because of the rate limit.
     """
 
@@ -106,7 +113,12 @@ class Shard(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Rebuilt(Record):
-    """An index to build from its table. ``index``: its path. It reads no ``bytes`` of a backup."""
+    """An index that is built from its restored table.
+
+    Attributes:
+        index: Path of the index.
+        bytes: Always 0, because no bytes of the backup are read for it.
+    """
 
     table_id: int
     impl_id: int
@@ -119,7 +131,7 @@ class OutOfTime(TimedOut):
 
 
 class QuickPart(Handler[RestoreRun, P]):
-    """Base of all parts of a restore: the retry policy."""
+    """Base class of all parts of a restore. It has their retry policy."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -131,7 +143,7 @@ class QuickPart(Handler[RestoreRun, P]):
 
 
 class RestorePart(QuickPart[P], ABC):
-    """A part that works on files, until the deadline of the restore."""
+    """Base class of parts that read or write files. They stop at the deadline of the restore."""
 
     def work(self, run: RestoreRun, part: Part[P]) -> Any:
         self.check_time(run)
@@ -139,7 +151,7 @@ class RestorePart(QuickPart[P], ABC):
 
     @abstractmethod
     def _make(self, run: RestoreRun, body: P) -> Any:
-        """Do the slow work of this kind of part."""
+        """Read and write the files of the part, outside a transaction. Return the result."""
 
     def check_time(self, run: RestoreRun) -> None:
         if is_late(run, self.runtime.clock.now()):
@@ -147,18 +159,21 @@ class RestorePart(QuickPart[P], ABC):
                 raise out_of_time(conn, run)
 
     def time_limit(self, run: RestoreRun, part: Part[P]) -> float | None:
-        """Return a limit that ends a hanging part before the deadline of the restore."""
+        """Return the time limit of the part in seconds. A part ends at the deadline at the latest."""
         limit = self.runtime.settings.shard_seconds + self.delay_of(part.body)
         until = deadline_of(run)
         return limit if until is None else min(limit, max(0.0, until - self.runtime.clock.now()))
 
     def delay_of(self, body: P) -> float:
-        """Return the seconds that the rate limit adds."""
+        """Return the seconds that the rate limit adds to the time limit of the part."""
         return 0.0
 
 
 def deadline_of(run: RestoreRun) -> float | None:
-    """Return the deadline of the restore. It counts from the first start, also after it was resumed."""
+    """Return the deadline of the restore (seconds since the epoch). None: it has no deadline.
+
+    The allowed time counts from the first start of the operation, even if the operation was resumed.
+    """
     seconds = run.request.deadline_seconds
     return None if seconds is None else run.operation.created + seconds
 
@@ -176,7 +191,7 @@ def check_time(tx: Writer, run: RestoreRun) -> None:
 
 
 def out_of_time(conn: Connection, run: RestoreRun) -> OutOfTime:
-    """Build the error for a restore that is out of time. It says how far the restore has come."""
+    """Build the error for a restore that has passed its deadline. It says what is already restored."""
     stages = part_progress.stages(conn, run.operation)
     last = run.body.increments
     there = [stage for stage in stages if stage.stage <= last and stage.parts_done == stage.parts]
@@ -194,9 +209,9 @@ def out_of_time(conn: Connection, run: RestoreRun) -> OutOfTime:
 
 
 class ShardPart(RestorePart[Shard]):
-    """Part that restores one shard of a table or index of one increment.
+    """Part that restores one shard of a table or index of one backup.
 
-    By reference, or as copies whose checksums are verified.
+    It attaches the segments by reference, or copies them and verifies their checksums.
     """
 
     record = Shard
@@ -205,9 +220,10 @@ class ShardPart(RestorePart[Shard]):
         return self._make_shards(run, [body])[0]
 
     def share(self, run: RestoreRun, parts: Iterator[Part[Shard]]) -> int:
-        """Return how many parts run together.
+        """Return how many of these parts, from the first on, run together.
 
-        Copies share a limit in bytes, references a limit in files.
+        Either all of these parts copy segments, or none does. Parts that copy have a common limit in bytes.
+        The other parts have a common limit of ``_LOOKED_AT`` files.
         """
         are_copied, alike = next(groupby((part.body for part in parts), lambda body: body.copy))
         if are_copied:
@@ -222,7 +238,10 @@ class ShardPart(RestorePart[Shard]):
         return self._make_shards(run, [part.body for part in parts])
 
     def _make_shards(self, run: RestoreRun, shards: Sequence[Shard]) -> list[list[Segment] | StrandlineError]:
-        """Return the new segments of each shard, or its error. Either all shards are copied, or none is."""
+        """Return for each shard its new segments (none if they are shared), or its error.
+
+        Either all of the shards are copied, or none is.
+        """
         if shards[0].copy:
             return self._copy_shards(run, shards)
         with self.runtime.catalog.read() as conn:
@@ -254,9 +273,10 @@ class ShardPart(RestorePart[Shard]):
         return Corrupted(error.message, NOTHING_PUBLISHED)
 
     def _check_files(self, shards: Sequence[Sequence[Segment]]) -> list[list[Segment] | StrandlineError]:
-        """Return for each shard no segments, or the error of a missing or truncated file.
+        """Check that the files of shards exist with the right size.
 
-        This finds such a file early, at the cost of one request per file.
+        Return for each shard an empty list, or the error of its first bad file. The check needs one request
+        per file.
         """
         names = [s.file for segments in shards for s in segments if s.file is not None]
         sizes = dict(zip(names, self.runtime.files.sizes(names), strict=True))
@@ -305,7 +325,7 @@ def _attach(
 
 
 class InlineShardPart(QuickPart[Shard]):
-    """Part that restores shards whose rows are inline in the catalog, many at a time."""
+    """Part that restores a shard whose rows are inline in the catalog. Many such parts run together."""
 
     record = Shard
 
@@ -319,7 +339,7 @@ class InlineShardPart(QuickPart[Shard]):
 
 
 class RebuildPart(RestorePart[Rebuilt]):
-    """Part that builds an index which the backup does not hold, from the restored table."""
+    """Part that builds an index from the restored table, because the backup holds only its definition."""
 
     record = Rebuilt
 

@@ -1,4 +1,7 @@
-"""Plan of a restore: its targets, its chain, and what prevents it. EXPLAIN RESTORE shows it."""
+"""Plan of a restore: the chain, the target tables, and existing paths that block the restore.
+
+EXPLAIN RESTORE shows this plan.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,20 @@ from strandline.storage.shards import MOST
 class RestoreRequest(Record):
     """Request of a restore. At most one of ``at``, ``not_after`` and ``not_after_step`` is given.
 
+    If none of these is given, the last backup is restored.
+
     Attributes:
-        at: Name of a backup. None: the last one that the other two allow.
+        at: Name of the backup to restore.
         not_after: Restore the last backup taken by this time (seconds since the epoch).
         not_after_step: Restore the last backup taken by this step.
         tables: Pairs of a table's path and its path after the restore (None: the same). Empty: all tables of
             the backup.
-        into: Directory to restore into.
-        verify: Read all data again before publication.
-        copy: Copy segments instead of sharing them.
-        replace: Replace existing tables, and keep these elsewhere.
-        trial: Roll back at the end; only check that a restore is possible (``dry_run.py``).
+        into: Directory to restore into. None: the tables are restored at their own paths.
+        verify: Read and verify all restored data before publication.
+        copy: Copy all segments instead of sharing them.
+        deadline_seconds: Maximum duration of the restore. None: no limit.
+        replace: Replace existing tables. The replaced tables are kept below ``/.replaced``.
+        trial: Roll back at the end: only check that a restore is possible (``dry_run.py``).
         changefeeds: Create the users' changefeeds on the restored tables.
     """
 
@@ -58,8 +64,8 @@ class RestoreTarget:
     Attributes:
         source: Path of the table in the backup.
         path: Path to restore it to.
-        in_the_way: What exists at that path, or a path above it that is not a directory.
-        replaced: The existing table that it replaces.
+        in_the_way: Existing path that blocks the restore. None: nothing blocks it. See ``_in_the_way``.
+        replaced: Existing table that the restored one replaces. None: it replaces no table.
     """
 
     source: str
@@ -71,24 +77,29 @@ class RestoreTarget:
 
 @dataclass(frozen=True)
 class Old:
-    """The tables that will be replaced.
+    """The existing tables that a restore will replace.
 
     Attributes:
-        kept_in: Directory where they will be kept.
-        versions: Their versions and those of all paths below them, by path.
+        kept_in: Directory where the replaced tables will be kept. None: no table is replaced.
+        versions: Versions of these tables and of all paths below them, by path.
     """
 
     kept_in: str | None = None
     versions: Mapping[str, int] = field(default_factory=dict)
 
     def place(self, path: str) -> str:
-        """Return the path of the restored table until the end of the restore."""
+        """Return the path that a restored table has until the end of the restore.
+
+        Args:
+            path: Path that the table has afterwards.
+        """
         return f"{self.kept_in}{path}" if path in self.versions else path
 
     def version(self, path: str, recorded: int) -> int:
-        """Return the version of a restored path: the recorded one, or one above the replaced path's version.
+        """Return the version for a restored path: the recorded one, or a higher one if necessary.
 
-        Otherwise a reader that knows the replaced table would not see the change.
+        It must be higher than the version of the replaced path. Otherwise a reader that knows the replaced
+        table would not notice the change.
         """
         return max(recorded, self.versions.get(path, 0) + 1)
 
@@ -99,6 +110,7 @@ class ResolvedRestore:
 
     Attributes:
         chain: The full backup and the increments, in order.
+        targets: The tables to restore.
         replace: Existing tables may be replaced.
     """
 
@@ -132,7 +144,11 @@ class ResolvedRestore:
         )
 
     def bytes_copied(self, *, copy: bool) -> int:
-        """Return the size of the segments that are copied and not shared."""
+        """Return the size of the segments that are copied and not shared.
+
+        Args:
+            copy: The request asks to copy all segments.
+        """
         copied = self._find_copied(copy)
         return sum(
             slice_.bytes
@@ -143,11 +159,17 @@ class ResolvedRestore:
         )
 
     def _find_copied(self, copy: bool) -> list[bool]:
-        """Return for each backup of the chain whether it is copied: a repository shares no files."""
+        """Return for each backup of the chain whether its segments are copied.
+
+        Segments in a repository are always copied.
+        """
         return [copy or record.stored is not None for record in self.chain]
 
     def explain(self, *, copy: bool, shard_bytes: int) -> Iterator[tuple[str, str, str]]:
-        """Yield lines of (what, name, details). The number of shards is estimated from the size."""
+        """Yield the lines of EXPLAIN RESTORE as (what, name, details).
+
+        The number of shards is estimated from the size.
+        """
         for place, record in enumerate(self.chain):
             kind = "full backup" if place == 0 else f"increment {place} of {len(self.chain) - 1}"
             yield "apply", record.name, f"{kind}, up to step {record.step}"
@@ -187,9 +209,10 @@ class ResolvedRestore:
 
 
 def plan_restore(conn: Connection, request: RestoreRequest) -> ResolvedRestore:
-    """Check that the backup and its chain exist, and find the targets.
+    """Check that the backup and its chain exist, and find the target tables.
 
-    ``slices_of`` checks the slices. The plan of a restore calls it before anything is changed.
+    The slices of the chain are not checked here. The operation checks them with ``slices_of`` when it plans
+    its parts, before anything is changed.
     """
     collection = require_collection(conn, request.collection)
     at = request.at
@@ -206,7 +229,11 @@ def plan_restore(conn: Connection, request: RestoreRequest) -> ResolvedRestore:
 
 
 def places(request: RestoreRequest, last: BackupRecord) -> dict[str, tuple[str, TableRecord]]:
-    """Return the restored tables: for each new path, the path in the backup and the record."""
+    """Return the tables to restore: for each new path, the path in the backup and the table's record.
+
+    Args:
+        last: The backup to restore.
+    """
     wanted: dict[str, tuple[str, TableRecord]] = {}
     for source, as_path in request.tables or tuple((path, None) for path in last.tables):
         record = last.tables.get(source)
@@ -242,7 +269,14 @@ def _target(
 
 
 def _in_the_way(there: Mapping[str, Path], path: str) -> Path | None:
-    """Return what exists at a table's path, or a path above it that is not a directory."""
+    """Return the existing path that prevents the creation of a table. None: there is no such path.
+
+    This is the path itself, or a path above it that is not a directory.
+
+    Args:
+        there: The existing paths, by their names.
+        path: Path of the table to create.
+    """
     for directory in names.above(path):
         above = there.get(directory)
         if above is not None and above.type != "directory":

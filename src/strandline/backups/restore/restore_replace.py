@@ -1,14 +1,14 @@
 """Restore in place of existing tables: exchange old and restored tables in one transaction.
 
-1. The restored tables are created below ``/.replaced``, at the paths where the old ones will be kept. They
-   cannot be read or changed.
-2. Meanwhile the old tables are locked against other operations, ALTER and DROP. They can be read and written
-   as before.
+1. The restored tables are created below ``/.replaced``, at the paths where the old tables will be kept. They
+   cannot be read or changed there.
+2. During the restore, the old tables are locked against other operations, ALTER and DROP. They can be read
+   and written as before.
 3. At the end, old and restored tables exchange their paths.
 
-What is below a table moves with it: its indexes and its users' changefeeds. The streams of backup collections
-end, because no increment can continue from the old tables. If an increment can continue from the restored
-tables, new streams begin there.
+The indexes and the users' changefeeds of a table move with it. The streams of backup collections on the old
+tables end, because no increment can continue from these tables. If an increment can continue from the
+restored tables, new streams are created on them.
 
 The exchange also raises the versions of the old tables. A write that was planned before the exchange finds
 its plan outdated and starts again on the restored table, so that it does not change the old one.
@@ -37,7 +37,7 @@ BEING_REPLACED = "being replaced"
 
 
 def lock_old(tx: Writer, run: Planning[Any], targets: Sequence[RestoreTarget]) -> Old:
-    """Lock the tables that will be replaced, and everything below them, against other operations."""
+    """Lock the tables that will be replaced, and all paths below them, against other operations."""
     roots = [target.replaced for target in targets if target.replaced is not None]
     found = bulk_paths.subtrees(tx.conn, roots)
     ending = [path for path in found if path.type == "stream" and path.record(StreamBody).owner is not None]
@@ -48,7 +48,10 @@ def lock_old(tx: Writer, run: Planning[Any], targets: Sequence[RestoreTarget]) -
 
 
 def _new_directory(conn: Connection, now: float) -> str:
-    """Return a new directory for this restore. If the restore fails, the directory is removed as a whole."""
+    """Return the path of a new directory for the replaced tables.
+
+    Each restore has its own directory. If the restore fails, the directory is removed with its content.
+    """
     root = paths.find(conn, REPLACED)
     taken = paths.names_below(conn, [] if root is None else [root.id])
     moment = datetime.fromtimestamp(now, timezone.utc)

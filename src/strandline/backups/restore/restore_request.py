@@ -13,7 +13,11 @@ SETTINGS = ("VERIFY", "MODE", "REPLACE", "DEADLINE", "CHANGEFEEDS", *LIMITS)
 
 
 def restore_request(statement: st.Restore, usual: Limits) -> RestoreRequest:
-    """Return the request of a statement. ``usual``: limits that apply where the statement gives none."""
+    """Return the restore request of a statement.
+
+    Args:
+        usual: Limits that apply if the statement gives none.
+    """
     options = StatementOptions("RESTORE", statement.settings, SETTINGS)
     return RestoreRequest(
         collection=statement.collection,

@@ -1,10 +1,10 @@
-"""Streams that begin at the end of a restore.
+"""Streams that are created at the end of a restore. They begin at the step of the restore.
 
-These are the users' changefeeds, if the request asks for them, and the backup streams, if the next increment
-can continue from the restored tables. It can if every table of the collection's last backup was restored
-under its own path: then the restored tables are exactly what that backup holds, and no change lies between.
-The streams begin at the step of the restore, and the backup's record notes which restored table replaces
-which source.
+1. The users' changefeeds, if the request asks for them.
+2. The backup streams, if the next increment can continue from the restored tables. This is possible if the
+   collection allows it (``CollectionRecord.goes_on_after``), the backup is its last one, and each table of
+   the backup was restored at its own path. The restored tables are then equal to the backup, so no change is
+   missed. The record of the backup notes which restored table has replaced which source.
 """
 
 from __future__ import annotations
@@ -58,7 +58,11 @@ def begin_restored(tx: Writer, run: RestoreRun, under: Sequence[Path]) -> tuple[
 
 
 def _sources(record: BackupRecord, made: Mapping[str, Path]) -> dict[int, int]:
-    """Return the new table or index id for each source id of a fully restored backup."""
+    """Return the id of the restored table or implementation table for each source id of a backup.
+
+    Args:
+        made: The restored tables, by path. All tables of the backup must be restored.
+    """
     found = {}
     for path, table in record.tables.items():
         found[table.slice.source_id] = made[path].id

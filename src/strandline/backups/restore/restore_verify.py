@@ -1,9 +1,9 @@
-"""Verification of a restore before it is published: all data is read again and compared.
+"""Verification of a restore before it is published: all restored data is read and compared with the backup.
 
 1. For each table, a part splits the table and its indexes into shards.
-2. For each shard, a part verifies the checksums of the segments that begin in it, and sums the digests of its
-   rows.
-3. At the end of the restore, the sums are compared with the recorded digests.
+2. For each shard, a part verifies the checksums of the segments that begin in it, and computes the digest of
+   its rows.
+3. At the end of the restore, the sums of these digests are compared with the recorded digests.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from strandline.runtime import Runtime
 from strandline.storage.shards import begins_in, coarser, cuts, ranges, spread
 
 SMALLER = 16
-"""Maximum number of checked shards per ``shard_bytes`` of a table."""
+"""Maximum number of verified shards for each ``shard_bytes`` bytes of a table or index."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checked(Record):
-    """A table that is compared, with its indexes, with what was recorded."""
+    """A restored table that is verified together with its indexes."""
 
     table_id: int
 
@@ -50,9 +50,11 @@ class Piece:
     """A shard of a table, or of one of its indexes.
 
     Attributes:
-        index: Name of the index, or None for the table itself.
-        digest: Digest of the rows, once they were read.
-        entries: Digest of the rows in the columns of each index of the table, once they were read.
+        index: Name of the index. None: the table itself.
+        within: Key range of the shard.
+        digest: Digest of the rows. None: they are not read yet.
+        entries: For a shard of a table: digests of the index entries computed from its rows, by index name.
+            None: the rows are not read yet.
     """
 
     index: str | None
@@ -63,10 +65,14 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckedShard(Record):
-    """A shard of a table or an index. Tables and indexes that fit into one shard are checked together.
+    """The shards that one part verifies: one large shard, or several small ones.
+
+    If a table or its indexes have only one shard each, these shards are verified by the same part.
 
     Attributes:
-        until: Deadline of the whole restore.
+        table_id: Id of the table.
+        pieces: The shards of the table and its indexes.
+        until: Deadline of the whole restore. None: no deadline.
     """
 
     table_id: int
@@ -90,7 +96,7 @@ class VerifyPart(Handler[RestoreRun, Checked]):
         ids = [i for table in infos for i in (table.id, *(ref.impl_id for ref in table.indexes))]
         found = chains.copyable_segments(tx.conn, ids, current_step(tx.conn))
         until, stage = deadline_of(run), parts[0].row.stage + 1
-        # The paths that the tables get when the restore is published.
+        # Show the paths that the tables have after the restore is published.
         named = {id_: path for path, id_ in run.body.tables.items()}
         shards = [
             PartPlan(
@@ -114,7 +120,7 @@ class VerifyPart(Handler[RestoreRun, Checked]):
             bounds, least = (table.schema.bounds, 1) if index is None else ((), len(table.schema.bounds) + 1)
             there = spread(segments.get(id_, ()))
             limits = cuts(bounds, there, self._shard_bytes, least)
-            # Smaller shards would not help, and each part costs a transaction.
+            # Limit the number of shards: more shards would not be faster, and each part costs a transaction.
             limits = coarser(limits, SMALLER * sum(s.bytes for s in there) // self._shard_bytes)
             found = [Piece(index=index, within=within) for within in ranges(limits)]
             if len(found) == 1:
@@ -126,7 +132,7 @@ class VerifyPart(Handler[RestoreRun, Checked]):
 
 
 class VerifyShardPart(RestorePart[CheckedShard]):
-    """Part that reads and checks a shard of what was restored."""
+    """Part that verifies the checksums of restored shards and computes the digests of their rows."""
 
     record = CheckedShard
 
@@ -140,7 +146,11 @@ class VerifyShardPart(RestorePart[CheckedShard]):
         return tuple(self._read(table, held[piece.index], piece, among) for piece in body.pieces)
 
     def _read(self, table: TableInfo, chain: Chain, piece: Piece, among: int) -> Piece:
-        """Return the shard with its digests. ``among``: number of bytes of the whole restore."""
+        """Return the shard with its digests.
+
+        Args:
+            among: Number of bytes of the whole restore.
+        """
         impls = {ref.name: ref.definition.impl_schema(table.schema) for ref in table.indexes}
         _check_bytes(self.runtime, [s for s in chain.segments if begins_in(s, piece.within)])
         state = State(table.schema if piece.index is None else impls[piece.index], chain)
@@ -158,13 +168,16 @@ class VerifyShardPart(RestorePart[CheckedShard]):
 
 
 def _check_bytes(runtime: Runtime, segments: Sequence[Segment]) -> None:
-    """Verify the checksums of the stored bytes. Results that this process has cached are not used."""
+    """Verify the checksums of the stored bytes. Results in the cache of this process are not used."""
     for finding in runtime.store.checks.find_damaged(present(runtime, segments)):
         raise Corrupted(finding.message, NOTHING_PUBLISHED)
 
 
 def compare(conn: Connection, run: RestoreRun) -> None:
-    """Refuse a restore whose tables or indexes differ from what was recorded."""
+    """Raise CORRUPTED if a restored table or index differs from its recorded digest.
+
+    Also raise it if the entries of an index do not match the rows of its table.
+    """
     found: dict[tuple[int, str | None], Digest] = {}
     derived: dict[tuple[int, str], Digest] = {}
     for shard in run.bodies(conn, "verify shard", CheckedShard):
@@ -177,7 +190,7 @@ def compare(conn: Connection, run: RestoreRun) -> None:
     heads = chains.states(conn, [i for t in infos for i in (t.id, *(r.impl_id for r in t.indexes))])
     for table in infos:
         if (table.id, None) not in found:
-            # An earlier version of Strandline, which had no shards here, has compared this table already.
+            # The operation was begun by an earlier version, which has compared this table in another way.
             continue
         _compare(table.path, heads[table.id].digest, found[table.id, None])
         for ref in table.indexes:
