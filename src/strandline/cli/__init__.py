@@ -16,9 +16,11 @@ __all__ = ["main"]
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code.
+    """Run one command and return its exit code. Never raises.
 
-    Never raises. Without ``args``: run the command line of this process, with process-wide tuning.
+    Args:
+        args: the words of the command line. None: use those of this process; its standard streams and its
+            garbage collector are then set up, too.
     """
     if args is not None:
         return _run(args)
@@ -37,7 +39,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _open_streams() -> None:
-    """Open closed standard streams on /dev/null, so that no later file gets their descriptor."""
+    """Open closed standard streams on /dev/null, so that no file opened later gets their descriptors."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115

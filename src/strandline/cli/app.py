@@ -79,7 +79,7 @@ COMMANDS = (
     "metrics",
     "trust",
 )
-"""All commands, in the order of ``--help``. The first command of a panel gives the panel its place."""
+"""All commands, in the order of ``--help``. The panels are shown in the order of their first commands."""
 
 
 def app_with(names: Iterable[str]) -> typer.Typer:
@@ -102,10 +102,10 @@ def app_with(names: Iterable[str]) -> typer.Typer:
 
 
 def _commands_of_line(args: Sequence[str]) -> Sequence[str]:
-    """Return the names of the commands that a command line may mean.
+    """Return the names of the commands to import for a command line: those that occur in it.
 
-    Importing all commands takes longer than running most of them. All are returned if the line names none,
-    or asks for help.
+    Importing all commands takes longer than running most of them. All names are returned if the command line
+    has none of them, or asks for help.
     """
     named = [name for name in COMMANDS if name in args]
     before = args[: min(map(args.index, named), default=0)]
@@ -146,7 +146,7 @@ def run(args: list[str]) -> int:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        if isinstance(error, OSError) and error.filename is None:  # stdout, not a file of the warehouse.
+        if isinstance(error, OSError) and error.filename is None:  # An error of stdout, not of a file.
             nobody_reads()
             said = f"the answer cannot be written: {error.strerror or error}"
             full = Unavailable(said, "Check the target of stdout and the free space there.")
@@ -171,16 +171,19 @@ def _usage(error: typer.TyperException, output: Output, as_json: bool) -> int:
 
 
 def _exit_early(left: LeftAlone, output: Output) -> int:
-    """Print the JSON document of an interrupted command; without JSON, the message is printed already."""
+    """Return the exit code of a command that ended before its operation; with JSON, print a document.
+
+    Without JSON, the command has already printed a message.
+    """
     if output.as_json:
         fault = Fault(
-            code=UnderOperation.code,  # It is not cancelled.
+            code=UnderOperation.code,  # The operation is not cancelled.
             message=f"interrupted; operation {left.operation_id} "
             + ("goes on in the background" if left.goes_on else "stays unfinished"),
             hint=f"Go on with: strandline operations wait {left.operation_id}",
             exit_code=failures.INTERRUPTED,
             operation=left.operation_id,
-            outcome=GOES_ON,  # If this process does not carry it on, the next one does.
+            outcome=GOES_ON,  # If no background process continues it, the next process does.
         )
         return failures.say(fault, output)
     return failures.INTERRUPTED

@@ -1,6 +1,6 @@
 """Tab completion of paths, collections, backups and operations in bash, zsh and fish.
 
-Errors are ignored: then there is nothing to offer.
+If an error occurs, completion offers nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def paths(context: typer.Context, incomplete: str) -> list[str]:
 
 
 SHOWN = 200
-"""Maximum number of operations that completion offers; the newest ones."""
+"""Maximum number of operations that completion offers. It offers the newest ones."""
 
 
 def collections(context: typer.Context, incomplete: str) -> list[str]:

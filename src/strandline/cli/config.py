@@ -80,9 +80,9 @@ def config(
 
 
 def _of_warehouse(cli: Cli) -> Mapping[str, tuple[float, bool]]:
-    """Return the settings of the warehouse by name: the value, and whether it is stored there.
+    """Return each setting of the warehouse by name: its value, and whether the warehouse stores that value.
 
-    Empty if there is no warehouse, or if it cannot be opened.
+    The result is empty if there is no warehouse, or if the warehouse cannot be opened.
     """
     from strandline.storage.bucket import is_url
 

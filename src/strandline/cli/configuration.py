@@ -26,18 +26,24 @@ from strandline.settings import Settings
 
 FILE = "strandline.toml"
 PASSWORDS = ("catalog_password_file", "catalog_password_env", "catalog_password_command")
-"""Settings that say where the catalog's password is. Only the one from the strongest source is used."""
+"""Settings that name the place of the catalog's password.
+
+The strongest source that sets one of them, or the catalog, overrides all of them from weaker sources.
+"""
 PASSWORD = "STRANDLINE_CATALOG_PASSWORD"
 """Environment variable with the catalog's password."""
 PLAIN = ("warehouse", "catalog", *PASSWORDS, "log_level", "log_format")
-"""Names with a plain text value, outside of any section."""
+"""Settings with a plain text value. In a configuration file they are outside of any section."""
 SECTIONS = {"settings": "settings", "spark": "spark", "storage": "storage_options"}
-"""Sections of a configuration file, and the field of ``Settings`` (or all fields) that each one fills."""
+"""Sections of a configuration file, and the field of ``Settings`` that each one fills.
+
+The section ``settings`` fills all other fields.
+"""
 COMMANDS = ("catalog_password_command", "repository_key_command")
 """Settings that are run as programs. Never read from a file that other users can write."""
 _TYPES = {f.name: f.type for f in fields(Settings) if f.name not in ("spark", "storage_options")}
 _SPARK = {"spark.executorEnv.PYTHONSAFEPATH": "1"}
-"""Spark workers import nothing from the current folder: a command runs no user functions."""
+"""Keeps Spark workers from importing modules of the current folder: commands run no user functions."""
 _SECRET = ("secret", "password", "token", "key", "credential", "sas", "signature")
 
 
@@ -53,8 +59,13 @@ class Value:
 class Configuration:
     """The merged configuration of one command.
 
-    ``values`` has the names of ``PLAIN`` and of settings, ``spark.x`` and ``storage.x``. ``refusal`` is the
-    reason why the file of the current folder must not be used, if there is one.
+    Attributes:
+        profile: the name of the selected profile, with its source. None: no profile is selected.
+        files: the configuration files that were read.
+        values: values by name. The names are those of ``PLAIN`` and of settings, ``spark.x`` and
+            ``storage.x``.
+        refusal: the reason why the file of the current folder must not be used. None: it may be used, or
+            there is no such file.
     """
 
     profile: Value | None = None
@@ -180,7 +191,10 @@ def load(profile: str | None, given: Mapping[str, str | None], assigned: Sequenc
 
 
 def _refusal_of_settings(found: Configuration, project: ProjectFile) -> StrandlineError | None:
-    """Return why effective settings of the current folder's file are refused, in it or in a profile."""
+    """Return the error if a setting from the current folder's file is refused, else None.
+
+    Only effective settings count. They may be set outside of profiles, or in the selected profile.
+    """
     named = None if found.profile is None else str(found.profile.value)
     for source, profile in ((FILE, None), (f"{FILE}, profile {named}", named)):
         decided = {name: v.value for name, v in found.values.items() if v.source == source}
@@ -191,7 +205,7 @@ def _refusal_of_settings(found: Configuration, project: ProjectFile) -> Strandli
 
 
 def dangers_of(project: ProjectFile) -> list[tuple[str, str]]:
-    """Return the settings of a file, in all of its profiles, that need trust, each with the reason."""
+    """Return the settings of a file and all of its profiles that need trust, each with the reason."""
     path = Path(project.path)
     content = _parse(project.content, path)
     own = {key: value for key, value in content.items() if key not in ("profile", "profiles")}
@@ -205,8 +219,8 @@ def dangers_of(project: ProjectFile) -> list[tuple[str, str]]:
 
 
 def _take(found: Configuration, values: Mapping[str, Any], source: str | None) -> None:
-    # A source that sets the catalog or a place for its password discards weaker sources of the password:
-    # it must not be sent to another catalog.
+    # A password must not be sent to another catalog. So a source that sets the catalog, or the place of its
+    # password, overrides the places of the password from weaker sources.
     if any(name in values for name in ("catalog", *PASSWORDS)):
         found.values = {name: value for name, value in found.values.items() if name not in PASSWORDS}
     for name, value in values.items():

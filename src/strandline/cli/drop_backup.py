@@ -40,7 +40,7 @@ def drop_backup(
 
 
 def run_removal(cli: Cli, statement: DropBackup | Prune) -> None:
-    """Run a statement that removes backups; without ``confirm`` as a dry run."""
+    """Run a statement that removes backups. Without ``confirm``, print its plan (a dry run)."""
     from strandline.api.execute import run_statement
     from strandline.cli.operations import tell_operation
 

@@ -41,8 +41,9 @@ _IN_COMMANDS = (
 class Fault:
     """The report of a failure.
 
-    ``operation`` is the id of the operation that the command started or waited for; ``outcome`` says what
-    happens to it.
+    Attributes:
+        operation: the id of the operation that the command started or waited for. None: no operation.
+        outcome: what happens to this operation.
     """
 
     code: str
@@ -89,7 +90,8 @@ def tell(error: StrandlineError | KeyboardInterrupt, output: Output, *, as_json:
 def say(fault: Fault, output: Output, *, as_json: bool = False) -> int:
     """Print a failure on stderr; return its exit code.
 
-    With JSON, also on stdout if no document was printed there yet; but only once if both are the same place.
+    With JSON, also print it on stdout if no document was printed there yet. If stdout and stderr are the same
+    terminal, pipe or file, print it only once.
     """
     if as_json or output.as_json:
         told = f"{document(fault)}\n"
@@ -115,7 +117,7 @@ def _are_one_place() -> bool:
     """Return whether stdout and stderr are the same terminal, pipe or file."""
     try:
         return os.path.samestat(os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno()))
-    except (OSError, ValueError):  # One of them is closed, or has no file descriptor.
+    except (OSError, ValueError):  # A stream is closed, or has no file descriptor.
         return False
 
 

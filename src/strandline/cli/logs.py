@@ -49,9 +49,10 @@ def as_before() -> Iterator[None]:
 
 
 def configure(configuration: Configuration) -> LogForm | None:
-    """Make the library log to stderr as configured; return the format.
+    """Make the library log to stderr as configured; return the configured format, if any.
 
-    Without configuration, Python's default is kept: only warnings, without time and level.
+    If neither a level nor a format is configured, Python's default applies: warnings only, without time and
+    level.
     """
     level, form = _member(configuration, "log_level", Level), _member(configuration, "log_format", LogForm)
     if level is None and form is None:
@@ -77,7 +78,10 @@ def _member(configuration: Configuration, name: str, kind: type[E]) -> E | None:
 
 
 class _ToStderr(logging.Handler):
-    """Log to stderr, which is looked up at each line: a test or a shell may replace it."""
+    """A log handler for stderr.
+
+    It looks up ``sys.stderr`` for each line, because a test or a shell may replace it.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -100,7 +104,7 @@ def _time(at: float) -> str:
 
 
 class _AsText(logging.Formatter):
-    """Format a record as time, level and message."""
+    """A formatter that writes time, level and message."""
 
     def format(self, record: logging.LogRecord) -> str:
         from strandline.errors import mask_urls
@@ -110,7 +114,7 @@ class _AsText(logging.Formatter):
 
 
 class _AsJson(logging.Formatter):
-    """Format a record as a JSON object with the fields of the event, or with the message."""
+    """A formatter that writes a JSON object with the fields of the event, or with the message."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = getattr(record, "strandline", None) or {"message": record.getMessage()}

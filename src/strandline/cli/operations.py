@@ -224,7 +224,7 @@ def _format_outcome(name: str, value: Any) -> Any:
 
 
 def tell_operation(cli: Cli, operation: OperationInfo) -> None:
-    """Print an operation with its result; its warnings even with ``--quiet``."""
+    """Print an operation with its result. Its warnings are printed even with ``--quiet``."""
 
     def tell() -> None:
         error = operation.error or {}

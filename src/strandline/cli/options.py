@@ -150,7 +150,7 @@ _SHARED: dict[str, tuple[Any, Any]] = {
 def _without_python_types(parameters: list[Any]) -> list[Any]:
     """Keep Typer from showing Python types, such as ``<bool>`` or ``<list[str]>``, in ``--help``."""
     for parameter in parameters:
-        if isinstance(parameter, TyperArgument):  # Its metavar would replace its name.
+        if isinstance(parameter, TyperArgument):  # A metavar would replace its name.
             parameter.display_type_rich = _no_type  # type: ignore[method-assign]
         elif getattr(parameter, "is_flag", False):
             parameter.metavar = ""
@@ -212,7 +212,8 @@ def command(
 def with_shared(function: Callable[..., Any], *, quiet: bool = False) -> Callable[..., Any]:
     """Return the function that Typer calls for ``function(cli, ...)``, with the shared options added.
 
-    As the callback of a group it stores the shared options only, if a command of the group follows.
+    If ``function`` is the callback of a group and a command of the group follows, ``function`` is not called:
+    the shared options are only stored.
     """
     # Not get_type_hints: in Python 3.10 it hides Annotated where the default is None.
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]

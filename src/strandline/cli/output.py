@@ -37,17 +37,17 @@ class Output:
 
     as_json: bool = False
     encoding: Literal["csv", "jsonl", "parquet"] | None = None
-    """Write rows as the bytes of one file in this format."""
+    """Format in which rows are written to stdout as one file. None: they are a table or JSON."""
     has_rows: bool = False
-    """With ``encoding``: the file has been written."""
+    """With ``encoding``: whether the rows of a statement have been written."""
     expanded: bool = False
     """Show each row as a list of its columns."""
     answered: bool = False
-    """The running command or statement has written its JSON document."""
+    """Whether the running command or statement has written its JSON document."""
     notes_as_json: bool = False
     """Write notes as JSON objects, one per line, like the log."""
     quiet: bool = False
-    """Keep all output back; it is written only if the command fails."""
+    """Buffer all output, and write it only if the command fails."""
     _kept: list[Callable[[], None]] = field(default_factory=list)
 
     @property
@@ -69,11 +69,11 @@ class Output:
             self.warn(text)
 
     def discard(self) -> None:
-        """Drop the output that was kept back, after success."""
+        """Discard the buffered output, after success."""
         self._kept.clear()
 
     def release(self) -> None:
-        """Write the output that was kept back, and keep nothing from now on."""
+        """Write the buffered output, and stop buffering."""
         self.quiet = False
         while self._kept:
             self._kept.pop(0)()
@@ -110,7 +110,7 @@ class Output:
         write("]}\n")
 
     def file(self, reader: pa.RecordBatchReader) -> None:
-        """Stream rows as the bytes of a file. A second file is refused."""
+        """Stream rows to stdout as the bytes of one file; refuse to write a second file."""
         from strandline.storage.outgoing import encode_rows
 
         assert self.encoding is not None
@@ -128,9 +128,11 @@ class Output:
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, count: bool = True, more: bool = False
     ) -> None:
-        """Stream rows in aligned columns, numbers to the right.
+        """Stream rows in aligned columns. Numbers are aligned to the right.
 
-        ``more``: the result has further rows, whose number is not known.
+        Args:
+            count: whether to print the number of rows.
+            more: whether the result has further rows, whose number is not known.
         """
         cut = itertools.islice(rows, SHOWN_ROWS) if self.is_terminal else rows
         written = (self._records if self.expanded else self._lines)(columns, cut)

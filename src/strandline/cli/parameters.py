@@ -11,7 +11,7 @@ from strandline.sql.syntax import parse_expression
 
 
 def values_of(given: Sequence[str]) -> dict[str, Any] | None:
-    """Return the values by name; None without any."""
+    """Parse ``NAME=VALUE`` texts; return the values by name, or None if no text is given."""
     found: dict[str, Any] = {}
     for item in given:
         name, sign, text = item.partition("=")
@@ -24,7 +24,7 @@ def values_of(given: Sequence[str]) -> dict[str, Any] | None:
 
 
 def _value(text: str) -> Any:
-    """Return the value of a SQL literal, such as 5, NULL or '5'; of any other text, the text."""
+    """Return the value of a SQL literal, such as 5, NULL or '5'. Any other text is returned unchanged."""
     try:
         return literal(parse_expression(text))
     except (NotConstant, StrandlineError):

@@ -30,7 +30,7 @@ Show: TypeAlias = "Callable[[OperationInfo], None]"
 
 POLL_SECONDS = 0.1
 PATIENCE_SECONDS = 0.4
-"""Show no progress before this time has passed."""
+"""Time to wait before progress is shown."""
 LINE_SECONDS = 2.0
 """Minimum time between two plain progress lines."""
 
@@ -51,7 +51,9 @@ sys.exit(main())
 class LeftAlone(Exception):
     """Raised when a command ends before its operation.
 
-    ``goes_on``: another process continues the operation. Otherwise it waits for one.
+    Attributes:
+        goes_on: whether another process continues the operation. False: it stays unfinished until a process
+            continues it.
     """
 
     def __init__(self, operation_id: str, *, goes_on: bool = False) -> None:
@@ -80,7 +82,7 @@ def name_of(shard: ShardInfo) -> str:
 
 
 def slowest(operation: OperationInfo) -> list[str]:
-    """Return a text about the shard that has been running longest; or an empty list."""
+    """Return a list with a text about the shard that runs longest. It is empty if no shard is running."""
     found = operation.slowest
     if found is None or found.since is None:
         return []
@@ -89,7 +91,11 @@ def slowest(operation: OperationInfo) -> list[str]:
 
 
 def pace(operation: OperationInfo, said: Left | None = None) -> list[str]:
-    """Return the speed and the remaining time; ``said`` keeps the remaining time from rising."""
+    """Return the speed and the remaining time of an operation, each as a text if it is known.
+
+    Args:
+        said: the remaining time that was displayed before; keeps the new one from rising. None: it may rise.
+    """
     done, seconds = operation.progress.get("bytes", 0), time.time() - operation.created
     left = operation.seconds_left if said is None else said.smooth(operation.seconds_left)
     return [
@@ -108,8 +114,9 @@ def follow(
     """Wait until an operation has ended; return it, or raise the error that it ended with.
 
     Args:
-        began: this command started the operation, so an error means that it is undone.
-        stay: this process continues after the command, and with it an operation that is left running.
+        began: whether this command started the operation. An error then means that the operation is undone.
+        stay: whether this process continues after the command. It then also carries on an operation that the
+            user leaves running.
     """
     if not began:
         db.operation(operation_id)  # Raises at once if the operation is unknown.
@@ -125,7 +132,8 @@ def follow(
 class _Waiting:
     """Waits for an operation in a separate thread.
 
-    Waiting for an operation without an owner carries it out, and Ctrl-C must not interrupt that.
+    If no process owns the operation, waiting for it includes carrying it out, and Ctrl-C must not interrupt
+    this work.
     """
 
     def __init__(self, db: Database, operation_id: str, wait: Callable[..., OperationInfo]) -> None:
@@ -133,7 +141,7 @@ class _Waiting:
         self._wait_for = wait
         self._id = operation_id
         self.at = operation_id
-        """The operation that is awaited now: the given one, or one that started when it ended."""
+        """Id of the awaited operation: the given one, or the one that started when it ended."""
         self._found: OperationInfo | None = None
         self._failure: Exception | None = None
         # Not Thread.join: after Ctrl-C it reports a running thread as ended (bpo-45274).
@@ -155,7 +163,7 @@ class _Waiting:
         patient_until = time.monotonic() + PATIENCE_SECONDS
         while not self._ended.wait(POLL_SECONDS):
             if time.monotonic() > patient_until:
-                with suppress(Unavailable):  # The waiting thread handles it.
+                with suppress(Unavailable):  # The waiting thread handles this error.
                     show(self._db.operation(self.at))
         if self._failure is not None:
             raise self._failure
@@ -175,7 +183,7 @@ def _display(cli: Cli) -> Iterator[Show]:
 
 
 class _Lines:
-    """Prints a line when the progress or the slowest shard has changed, at limited frequency."""
+    """Prints a line if the progress or the slowest shard has changed, at most every ``LINE_SECONDS``."""
 
     def __init__(self, cli: Cli) -> None:
         self._cli = cli
@@ -224,7 +232,8 @@ def _bar() -> Iterator[Show]:
 def _ask(cli: Cli, db: Database, operation_id: str, stay: bool) -> None:
     """Ask what to do with an operation after Ctrl-C.
 
-    Returns to keep waiting, for its end or for its rollback. Otherwise raises ``LeftAlone``.
+    Returns if the command is to keep waiting, for the end of the operation or of its rollback. Raises
+    ``LeftAlone`` if the operation is left running or unfinished.
     """
     if not (sys.stdin.isatty() and sys.stderr.isatty()) or cli.output.as_json:
         cli.output.note(
@@ -247,7 +256,7 @@ def _ask(cli: Cli, db: Database, operation_id: str, stay: bool) -> None:
             cli.output.note("It has ended in the meantime.")
         return
     if not stay:
-        # Without its session this process no longer owns the operation. The background process takes it over.
+        # Closing the session releases the operation, so that the background process can take it over.
         db._operations.let_go()
         db.close()
         run_in_background(cli, operation_id)
@@ -279,7 +288,7 @@ def _answer(question: str) -> str:
 
 
 def run_in_background(cli: Cli, operation_id: str) -> None:
-    """Start a process that carries an operation to its end."""
+    """Start a background process that carries out an operation until it ends."""
     from strandline.api.connector import place_of
 
     # Other users can see the arguments of a process, but not its environment.

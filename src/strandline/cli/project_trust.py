@@ -1,4 +1,4 @@
-"""Whether the configuration file of the current folder is used, and which of its settings.
+"""Decides whether the configuration file of the current folder is used, and which of its settings.
 
 A user who can write this file controls what the next command in the folder does. Three rules, as in git, ssh
 and direnv:
@@ -31,7 +31,10 @@ from strandline.errors import PathNotFound, PreconditionFailed, StrandlineError,
 _HARMLESS_STORAGE = frozenset({"access_key_id", "secret_access_key", "session_token"})
 """Object store options that cannot send secrets of the environment to another server."""
 _REGION = re.compile(r"[a-z0-9-]*", re.ASCII | re.IGNORECASE)
-"""Harmless texts for a region. Others could name another server: the region is part of the address."""
+"""Pattern of harmless names of a region.
+
+The region is part of the server's address, so other texts could name another server.
+"""
 _HARMLESS_PARAMETERS = frozenset({"application_name", "connect_timeout", "sslmode"})
 """Parameters of a catalog URL that name neither servers nor files."""
 _FORMAT = 1
@@ -40,7 +43,12 @@ _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 
 @dataclass(frozen=True, kw_only=True)
 class Trusted:
-    """A record of ``strandline trust``. ``digest`` is the SHA-256 of the content."""
+    """A record of ``strandline trust``.
+
+    Attributes:
+        digest: the SHA-256 of the file's content.
+        since: when the content was trusted, in seconds since the epoch.
+    """
 
     digest: str
     since: float
@@ -48,7 +56,13 @@ class Trusted:
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectFile:
-    """A configuration file that was read, with the reason to refuse it, if any."""
+    """A configuration file that was read.
+
+    Attributes:
+        path: its real path.
+        owner_problem: why another user could have written it. None: no other user could.
+        trusted: the record of ``strandline trust`` for its path. None: there is no record.
+    """
 
     path: str
     content: bytes
@@ -64,7 +78,7 @@ class ProjectFile:
         return self.trusted is not None and self.trusted.digest == self.digest
 
     def refusal(self) -> StrandlineError | None:
-        """Return the error if the whole file is refused."""
+        """Return the error if the whole file is refused, else None."""
         if self.is_trusted or self.owner_problem is None:
             return None
         return PreconditionFailed(
@@ -74,7 +88,12 @@ class ProjectFile:
         )
 
     def refusal_of_settings(self, values: Mapping[str, Any], profile: str | None) -> StrandlineError | None:
-        """Return the error if the file may not set one of ``values``, its effective settings."""
+        """Return the error if the file sets a value that needs trust, but is not trusted; else None.
+
+        Args:
+            values: the effective settings that come from the file.
+            profile: the profile that sets them. None: they are outside of profiles.
+        """
         if self.is_trusted:
             return None
         dangers = {name: why for name, value in values.items() if (why := danger(name, value))}
@@ -143,7 +162,7 @@ def _danger_of_server(url: str) -> str | None:
 
 
 def read_project_file(path: Path) -> ProjectFile | None:
-    """Return the file, checked and read through the same handle; None if it is missing."""
+    """Check and read the file through one handle; return None if it is missing or not a regular file."""
     try:
         # O_NONBLOCK: a pipe in its place must not block the command.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_WAIT)) as file:
@@ -217,7 +236,7 @@ def list_trusted() -> dict[str, Trusted]:
     try:
         with open(_records(), "rb") as file:
             if hasattr(os, "getuid") and os.fstat(file.fileno()).st_uid != os.getuid():
-                return {}  # The home of another user, as after sudo.
+                return {}  # The file is in the home of another user, as after sudo.
             files = json.loads(file.read())["files"]
             return {path: Trusted(**found) for path, found in files.items()}
     except FileNotFoundError:

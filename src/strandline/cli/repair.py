@@ -28,7 +28,7 @@ def repair(
 ) -> None:
     """Replace damaged objects of a collection's backups.
 
-    Intact objects are taken from the warehouse, other collections or a copy of the repository. Exit code 11
+    Intact objects are copied from the warehouse, other collections or a copy of the repository. Exit code 11
     if objects stay damaged."""
     with cli.database() as db:
         report = db.repair(collection, source=source)

@@ -115,7 +115,7 @@ def restore(
 
 
 def _table(text: str) -> RestoreTable:
-    """Return a table, or ``TABLE=NEW``."""
+    """Parse ``TABLE`` or ``TABLE=NEW``."""
     from strandline.sql.statements import RestoreTable
 
     path, equals, new = text.partition("=")

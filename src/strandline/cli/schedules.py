@@ -84,7 +84,7 @@ def register(app: typer.Typer) -> None:
 
 
 def list_(cli: Cli) -> None:
-    """List the schedules with what is due next and the last run."""
+    """List the schedules, each with its next and its last run."""
     with cli.database() as db:
         found = db.schedules()
     columns = ("name", "collection", "next", "at", "last", "due", "state", "note")
@@ -108,7 +108,7 @@ def create(
     retries: Retries = None,
     retry_seconds: RetrySeconds = None,
 ) -> None:
-    """Create a schedule of a backup collection. `strandline schedules run` starts what is due."""
+    """Create a schedule of a backup collection. `strandline schedules run` starts the runs that are due."""
     given = _given(locals())
     with cli.database() as db:
         found = db.create_schedule(name, collection, **given).info()
@@ -135,7 +135,7 @@ def alter(
         typer.Option("--reset", metavar="SETTING", help="Reset a setting, such as drill. Repeatable."),
     ] = None,
 ) -> None:
-    """Change settings of a schedule. Times that were due before the change are not run."""
+    """Change settings of a schedule. Runs that were due before the change are skipped."""
     given = _given(locals()) | {name.replace("-", "_"): None for name in reset or ()}
     with cli.database() as db:
         found = db.schedule(name).alter(**given)
@@ -143,13 +143,13 @@ def alter(
 
 
 def pause(cli: Cli, name: ScheduleName) -> None:
-    """Start no more runs until the schedule is resumed. A run that has begun goes on."""
+    """Start no more runs until the schedule is resumed. A run that has already started continues."""
     with cli.database() as db:
         db.schedule(name).pause()
 
 
 def resume(cli: Cli, name: ScheduleName) -> None:
-    """Start runs again. What was due during the pause is not run."""
+    """Start runs again. Runs that were due during the pause are skipped."""
     with cli.database() as db:
         db.schedule(name).resume()
 
@@ -184,8 +184,8 @@ def run(
 ) -> None:
     """Start backups and verifications whenever they are due, until Ctrl-C or SIGTERM.
 
-    Any number of processes may do this at the same time: each run is started once. What a stopped process had
-    begun is carried on by another one."""
+    Several processes may run this command at the same time: each run is started only once. If a process
+    stops, another one continues the runs that it has started."""
     with cli.database() as db:
         if once:
             for each in db.run_due():
@@ -222,7 +222,7 @@ def _tell_error(cli: Cli, error: StrandlineError) -> None:
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings among the arguments of a command that were given."""
+    """Return those arguments of a command that are settings and were given."""
     others = ("cli", "name", "collection", "reset")
     return {name: value for name, value in values.items() if name not in others and value is not None}
 

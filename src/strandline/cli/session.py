@@ -30,14 +30,14 @@ class Cli:
     assigned: list[str] = field(default_factory=list)
     debug: bool = False
     check: bool = True
-    """Check the locations of new backup collections."""
+    """Whether to check the locations of new backup collections."""
     yes: bool = False
-    """Drop backup collections without asking."""
+    """Whether to drop backup collections without asking."""
     log_level: Level | None = None
     log_format: LogForm | None = None
     output: Output = field(default_factory=Output)
     was_late: bool = False
-    """The command was interrupted after its change was committed."""
+    """Whether the command was interrupted after its change was committed."""
 
     @cached_property
     def configuration(self) -> Configuration:
@@ -76,7 +76,7 @@ class Cli:
         )
 
     def catalog_url(self) -> str | None:
-        """Return the configured catalog URL with its password; None: the SQLite file in the warehouse."""
+        """Return the configured catalog URL with its password. None: the SQLite file in the warehouse."""
         return self.configuration.catalog_url()
 
     @contextmanager

@@ -177,7 +177,7 @@ def _bare(text: str) -> str:
 
 
 def _history() -> History:
-    """Return the history file in the user's state folder; in memory if it cannot be written."""
+    """Return the history file in the user's state folder. If it cannot be written, keep history in memory."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     file = Path(base, "strandline", "history")
     try:

@@ -60,7 +60,7 @@ def backups_of(db: Database, collection: str) -> list[dict[str, Any]]:
         entries = [entry for entry in db.ls(folder) if entry.type == "backup"]
     except PathNotFound:
         with db._guard(), db._runtime.catalog.read() as conn:
-            require_collection(conn, collection)  # It says what to do.
+            require_collection(conn, collection)  # Its error says what to do.
         raise
     records = {}
     for entry in entries:
@@ -219,7 +219,7 @@ def _format_report(report: dict[str, Any]) -> str:
     elif report["verified_at"]:
         found = f"can be restored, fully verified since {report['verified_at']}"
     else:
-        # A sample left objects out, or another end of the chain was restored.
+        # Only a sample was checked, or only the last backup of the chain was restored.
         left = (
             "it was not restored itself" if report["level"] == "restore" else "not all objects were checked"
         )

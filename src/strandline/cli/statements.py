@@ -34,8 +34,9 @@ def run_text(
 ) -> None:
     """Run all statements of ``text`` with ``params``.
 
-    ``stay``: the process continues afterwards, and with it an operation that is left running and an open
-    transaction.
+    Args:
+        stay: whether the process continues afterwards. It then keeps an open transaction, and carries on an
+            operation that the user leaves running.
     """
     try:
         for group in groups(parse(text, params)):
@@ -83,7 +84,7 @@ def run_group(cli: Cli, db: Database, group: Sequence[st.Statement], *, stay: bo
 def ask_before_drop(cli: Cli, db: Database, statement: st.DropBackupCollection) -> None:
     """Ask on a terminal before a backup collection is dropped; scripts are not asked.
 
-    An answer other than yes raises CANCELLED.
+    Raises CANCELLED for any other answer than yes.
     """
     if cli.yes or cli.output.as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
@@ -155,7 +156,7 @@ def run_operation(cli: Cli, db: Database, statement: Operating, *, stay: bool = 
 
 
 def start_operation(cli: Cli, statement: Operating) -> None:
-    """Run a command that starts an operation; with ``nowait``, continue it in a background process."""
+    """Run a command that starts an operation. With ``nowait``, a background process continues it."""
     if not statement.nowait:
         with cli.database() as db:
             run_operation(cli, db, statement)
@@ -178,7 +179,13 @@ def start_operation(cli: Cli, statement: Operating) -> None:
 def settings_of(
     max_rate: str | None = None, copies: int | None = None, **given: str | int | bool | None
 ) -> tuple[st.Setting, ...]:
-    """Return the settings of a statement that limit copying."""
+    """Return the settings of a statement that were given. A setting that is None is left out.
+
+    Args:
+        max_rate: the limit of copying per second, such as ``50MB``.
+        copies: the number of files to copy at a time.
+        given: other settings by name.
+    """
     rate = None if max_rate is None else bytes_of(max_rate)
     every = {**given, "MAX_BYTES_PER_SECOND": rate, "COPIES": copies}
     return tuple((name, value) for name, value in every.items() if value is not None)

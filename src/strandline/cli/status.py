@@ -57,8 +57,8 @@ def status(
 ) -> int:
     """Show up to when each backup collection can be restored, and what needs attention.
 
-    "Elsewhere" is after the loss of this machine, "here" needs its warehouse. Exit code 0: no problem, 1:
-    warning, 2: critical. Starts no JVM."""
+    "Elsewhere" means even if this machine is lost; "here" means with its warehouse. Exit code 0: no problem,
+    1: warning, 2: critical. Starts no JVM."""
     times = {
         "backup_warning": backup_warning,
         "backup_critical": backup_critical,

@@ -13,7 +13,7 @@ from strandline.cancellation import Phase, Work, watch_main_thread
 from strandline.cli.values import duration, size
 
 PATIENCE_SECONDS = 0.9
-"""Show no status line before this time has passed."""
+"""Time to wait before the status line is shown."""
 AGAIN_SECONDS = 0.2
 
 
@@ -28,16 +28,16 @@ def on_terminal(*, silent: bool) -> Iterator[None]:
 
 
 class Left:
-    """The remaining time that is displayed, which never rises.
+    """The displayed remaining time, which never rises.
 
-    If an estimate was far too short, none is displayed until the new estimates come close to it again.
+    While new estimates are far above the displayed time, no time is displayed.
     """
 
     def __init__(self) -> None:
         self._least: float | None = None
 
     def smooth(self, guess: float | None) -> float | None:
-        """Return the remaining time to display for an estimate; None to display none."""
+        """Return the remaining time to display for a new estimate, or None to display none."""
         if guess is None:
             return None
         if self._least is not None and guess > 2 * self._least + 5:
@@ -119,13 +119,13 @@ class Line:
 
 
 def format_progress(done: float, total: float, unit: str) -> list[str]:
-    """Return the percentage and the amount that is done."""
+    """Return the percentage and the amount that is done, as texts."""
     amounts = (size(done), size(total)) if unit == "bytes" else (f"{done:,.0f}", f"{total:,.0f} {unit}")
     return [f"{min(100, 100 * done / total):.0f} %", " of ".join(amounts)]
 
 
 def pace(done: float, total: float, seconds: float, unit: str, left: Left) -> list[str]:
-    """Return the speed and the remaining time."""
+    """Return the speed and the remaining time as texts, as far as they are known."""
     if not done or seconds <= 0:
         return []
     rate = f"{size(done / seconds)}/s" if unit == "bytes" else f"{done / seconds:,.0f} {unit}/s"

@@ -29,9 +29,10 @@ def undrop(
         str | None, typer.Option("--as", metavar="NAME", help="Another name for it, if its own is taken.")
     ] = None,
 ) -> None:
-    """Bring back a dropped table, or a backup collection with its backups. Its next backup is a full one.
+    """Bring back a dropped table, or a dropped backup collection with its backups.
 
-    A name without a slash is a backup collection; a table is named by its path."""
+    A name without a slash is a backup collection; a table is named by its path. The next backup of the
+    collection is a full one."""
     from strandline.api.execute import run_statement
     from strandline.sql.statements import UndropBackupCollection, UndropTable
 

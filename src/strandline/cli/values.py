@@ -16,7 +16,7 @@ from strandline.errors import InvalidArgument
 
 
 def plain(value: Any) -> Any:
-    """Convert a value for JSON.
+    """Convert a value to one that JSON can express.
 
     Whole numbers stay numbers of any size. Decimals with a fraction, dates and times become text, so that
     nothing is rounded. Times are in UTC. Bytes become base64.

@@ -1,1 +1,1 @@
-"""The SQL parser: text to statements, without any lookup, execution or Spark."""
+"""The SQL parser. It turns text into statements, without catalog lookups, execution or Spark."""

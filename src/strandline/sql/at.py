@@ -21,7 +21,7 @@ _TIME_HINT = "a time in ISO form: 2026-01-31T12:00:00Z."
 
 @dataclass(frozen=True)
 class At:
-    """A point in time. At most one field is set; none means now, or the last backup."""
+    """A point in time. At most one field is set. If none is set, it means now, or the last backup."""
 
     step: int | None = None
     time: datetime | None = None
@@ -29,9 +29,14 @@ class At:
 
 
 def parse_at(value: Any, what: str = "at", *, or_backup: bool = False) -> At:
-    """Parse a step, a datetime or ISO text (UTC without an offset), and with ``or_backup`` a backup's name.
+    """Parse a step or a time, and with ``or_backup`` also the name of a backup.
 
-    ``what`` names the value in an error."""
+    Args:
+        value: an integer, a datetime, or a text. A time in ISO form is in UTC unless it has an offset. None:
+            now, or the last backup.
+        what: the name of the value in an error.
+        or_backup: whether a text may be the name of a backup.
+    """
     if value is None:
         return At()
     if isinstance(value, int) and not isinstance(value, bool):
@@ -51,12 +56,12 @@ def parse_at(value: Any, what: str = "at", *, or_backup: bool = False) -> At:
 
 
 def parse_step(text: str) -> int | None:
-    """Return the step that a text of digits names; None for another text."""
+    """Parse a text of digits as a step; return None for any other text."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
 def parse_time(value: Any) -> datetime:
-    """Return an aware time for a datetime or ISO text; UTC without an offset."""
+    """Convert a datetime or ISO text to a time with a zone. Without an offset it is in UTC."""
     if not isinstance(value, str | datetime):
         raise InvalidArgument(f"{value!r} is not a time", f"Give {_TIME_HINT}")
     time = coerce(parse_type("Timestamp"), value, "at")
@@ -65,7 +70,7 @@ def parse_time(value: Any) -> datetime:
 
 
 def parse_backup(text: str, what: str = "backup") -> tuple[str, str | None]:
-    """Return a collection and one of its backups (None: the last) for ``nightly`` or ``nightly/BACKUP``."""
+    """Parse ``nightly`` or ``nightly/BACKUP``; return the collection and the backup (None: the last one)."""
     collection, _, backup = text.partition("/") if isinstance(text, str) else ("", "", "")
     if not collection or "/" in backup:
         shown = text[:80] if isinstance(text, str) else text

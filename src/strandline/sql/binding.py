@@ -28,7 +28,13 @@ _MOST_DIGITS = 38
 
 
 class _Marker(NamedTuple):
-    """A marker: its place among the tokens, its number of tokens, and its name; None for ``?``."""
+    """A marker in a sequence of tokens.
+
+    Attributes:
+        place: the index of its first token.
+        size: its number of tokens.
+        name: its name. None: the marker is ``?``.
+    """
 
     place: int
     size: int
@@ -136,7 +142,7 @@ def _by_name(
 
 
 def names_of(tokens: Sequence[Token]) -> set[str]:
-    """Return the names of the markers without a value among tokens."""
+    """Return the names of the markers in ``tokens`` that have no value yet."""
     return {marker.name for marker in _markers(tokens, dollars=True) if marker.name is not None}
 
 
@@ -152,7 +158,7 @@ def _token(text: str, start: int, value: Any) -> Token:
 
 
 def bind_value(value: Any, what: str) -> Any:
-    """Return a value that can be bound in its plain form; raise InvalidArgument for other values.
+    """Convert a value to its plain form for binding; raise InvalidArgument if it cannot be bound.
 
     The plain forms are None, bool, int, float, Decimal, str, bytes, date, and datetime in UTC.
     """
@@ -192,7 +198,7 @@ def _fits(number: int | Decimal) -> bool:
 
 
 def _digits(number: Decimal) -> tuple[int, int]:
-    """Return precision and scale of the smallest decimal type that holds a number."""
+    """Return precision and scale of the smallest decimal type that can hold a number."""
     _, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int)
     scale = max(-exponent, 0)
@@ -203,12 +209,12 @@ def _digits(number: Decimal) -> tuple[int, int]:
 
 
 def name_of(token: Token) -> str:
-    """Return the argument name of a bound token: made from its place, so it is unique in its statement."""
+    """Return the argument name of a bound token: it has the token's offset, so it is unique."""
     return f"p{token.start}"
 
 
 def marker_of(token: Token) -> str:
-    """Return the text for Spark of a bound token.
+    """Return the text that replaces a bound token in the text for Spark.
 
     Values of types that Python and Spark do not share are passed as text and cast.
     """
@@ -244,11 +250,14 @@ def _argument(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else str(value)
 
 
-# --- as text that is read again ---------------------------------------------------------------------------
+# --- as text that is parsed again -------------------------------------------------------------------------
 
 
 def name_markers(source: str, tokens: Sequence[Token]) -> str:
-    """Return the text of tokens with a named marker for each bound one, for use inside another text."""
+    """Return the text of ``tokens`` with a named marker for each bound token.
+
+    The result can be inserted into another text. ``values_of`` returns the values of its markers.
+    """
     parts: list[str] = []
     at = tokens[0].start
     for token in tokens:
@@ -259,5 +268,5 @@ def name_markers(source: str, tokens: Sequence[Token]) -> str:
 
 
 def values_of(tokens: Iterable[Token]) -> dict[str, Any]:
-    """Return the values of bound tokens by the names of ``name_markers``."""
+    """Return the values of bound tokens, by the marker names that ``name_markers`` uses."""
     return {name_of(token): token.bound for token in tokens if token.is_bound}

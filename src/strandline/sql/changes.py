@@ -51,7 +51,7 @@ def read_write(cursor: TokenCursor) -> Write:
 
 
 def _read_columns(cursor: TokenCursor) -> tuple[str, ...] | None:
-    """Read a list of columns, and return None if a query or VALUES follows instead."""
+    """Read a list of columns. Return None if a query or VALUES follows instead."""
     after = cursor.peek(1)
     is_query = after.key in (*QUERY_WORDS, "VALUES", "(") and cursor.peek(2).key not in (",", ")")
     if not cursor.sees("(") or is_query:

@@ -1,6 +1,6 @@
 """Finds columns in a query that do not exist, without waiting for Spark to start.
 
-It reports only what is certain.
+Only columns that certainly do not exist are reported.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ _OF_SPARK = frozenset(
 
 
 def missing_column(query: Query, columns: Sequence[Sequence[str]]) -> str | None:
-    """Return a column name in a query that none of its tables has, or None.
+    """Return the name of a column in a query that none of its tables has, or None.
 
-    ``columns`` are the columns of each of the query's ``tables``. Returns None as well if only Spark can
-    decide: for nested queries, and for rows from other sources.
+    None is also returned if only Spark can decide: for nested queries, and for rows from other sources.
+
+    Args:
+        columns: the columns of each table in ``query.tables``, in this order.
     """
     from sqlglot import exp
 

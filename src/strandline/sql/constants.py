@@ -12,7 +12,7 @@ __all__ = ["cast_constant", "constant"]
 
 
 def constant(value: Any) -> str:
-    """Return the literal for a value of a key in a column of its type."""
+    """Return a value as a SQL literal. Dates and times become quoted text."""
     if value is None:
         return "NULL"
     if isinstance(value, bytes):
@@ -23,7 +23,7 @@ def constant(value: Any) -> str:
 
 
 def cast_constant(type_: Type, value: Any) -> str:
-    """Return an expression for a canonical value with the type's physical form on Spark."""
+    """Return a SQL expression for a canonical value, in the type's physical form on Spark."""
     if value is not None and type_.kind in ("bool", "bytes"):
         return constant(value)
     text = (

@@ -13,7 +13,14 @@ __all__ = ["TokenCursor"]
 
 
 class TokenCursor:
-    """A cursor over tokens; ``form`` is the statement's syntax, shown as the hint of every error."""
+    """A cursor over tokens.
+
+    Attributes:
+        source: the text that the tokens come from.
+        tokens: the tokens of one statement.
+        form: the syntax of the statement. It is the default hint of every error.
+        at: the index of the next token.
+    """
 
     def __init__(self, source: str, tokens: Sequence[Token]) -> None:
         self.source = source
@@ -36,7 +43,7 @@ class TokenCursor:
         return self.at >= len(self.tokens)
 
     def rest(self) -> Sequence[Token]:
-        """Return and consume the tokens from here to the end."""
+        """Consume and return the tokens from here to the end."""
         taken = self.tokens[self.at :]
         self.at = len(self.tokens)
         return taken
@@ -70,7 +77,10 @@ class TokenCursor:
         return display_token(token)
 
     def fault(self, message: str, hint: str | None = None, token: Token | None = None) -> SyntaxFault:
-        """Return an error at ``token``, or at the next token, which the message then names as found."""
+        """Return a syntax error at ``token``.
+
+        If it is None, the error is at the next token, and the message says that this token was found.
+        """
         if token is None:
             return fault(
                 self.source, self.peek().start, f"{message}, found {self.describe_next()}", hint or self.hint
@@ -97,7 +107,7 @@ class TokenCursor:
         return self.peek(ahead).kind in (WORD, NAME)
 
     def name(self, what: str) -> str:
-        """Return a bare word or a name in backticks."""
+        """Read a name: a bare word, or text in backticks."""
         token = self.peek()
         if token.kind == STRING and not token.is_bound:
             raise self.fault(f"expected {what}", "Quotes make a string; put a name in `backticks`.")
@@ -111,7 +121,7 @@ class TokenCursor:
         return found
 
     def name_and_path(self, what: str) -> tuple[str, str]:
-        """Return a path of at least one component, as written and in its absolute form."""
+        """Read a path of at least one component; return it as written, and in its absolute form."""
         token = self.peek()
         written = self.name(what)
         self.refuse_continuation(token)
@@ -126,7 +136,10 @@ class TokenCursor:
         return written, path
 
     def refuse_continuation(self, token: Token) -> None:
-        """Refuse ``dir.t`` and ``dir/t``, which are not names, with a better hint than later errors have."""
+        """Refuse ``dir.t`` and ``dir/t`` outside of backticks; ``token`` is the first part.
+
+        Without this check, a later error would have a less helpful hint.
+        """
         following = self.peek()
         if following.key in (".", "/") and following.start == token.end:
             sign = "dot" if following.key == "." else "slash"
@@ -137,7 +150,7 @@ class TokenCursor:
             )
 
     def collection(self) -> str:
-        """Return the name of a backup collection, which may be given by its absolute path."""
+        """Read the name of a backup collection. It may be written as an absolute path."""
         token = self.peek()
         written = self.name("the name of a backup collection")
         self.refuse_continuation(token)
@@ -150,7 +163,7 @@ class TokenCursor:
         return self.name_and_path(what)[1]
 
     def path_in_quotes(self, what: str) -> str:
-        """Return a path given as a string or as a name."""
+        """Read a path, written as a string or as a name."""
         token = self.peek()
         if token.kind != STRING:
             return self.path(what)
@@ -160,7 +173,7 @@ class TokenCursor:
             raise self.invalid(error, token) from None
 
     def name_list(self, what: str) -> tuple[str, ...]:
-        """Return the names of ``(a, b, ...)``, at least one."""
+        """Read a list of at least one name in parentheses: ``(a, b, ...)``."""
         self.expect("(")
         found = [self.name(what)]
         while self.accept(","):
@@ -182,10 +195,14 @@ class TokenCursor:
     # --- expressions ---------------------------------------------------------------------------------------
 
     def expression(self, *stops: str) -> Expression:
-        """Return everything up to one of ``stops`` outside parentheses, a closing parenthesis, or the end."""
+        """Read an expression.
+
+        It ends before one of ``stops`` outside of parentheses, before a closing parenthesis that it has not
+        opened, or at the end of the statement.
+        """
         start, depth = self.at, 0
         if self.peek().kind in (NUMBER, STRING, BOUND) and self.peek(1).key in (*stops, ")"):
-            # the most frequent case in long lists of values
+            # The most frequent case in long lists of values.
             self.at += 1
             return Expression(self.source, (self.tokens[start],))
         while not self.done:

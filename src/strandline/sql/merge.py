@@ -77,7 +77,11 @@ def _read_alias(cursor: TokenCursor, end: str) -> str | None:
 
 
 def _read_source(cursor: TokenCursor) -> tuple[Query, Values | None, tuple[str, ...] | None, str]:
-    """Return the query, its rows if they are constants, the names of its columns, and its alias."""
+    """Read the source of a MERGE.
+
+    Returns its query, its rows if they are constants, the names of its columns if they are known, and its
+    alias.
+    """
     values, columns, name = None, None, _UNNAMED
     if cursor.sees("("):
         inner = _read_parentheses(cursor)
@@ -93,7 +97,7 @@ def _read_source(cursor: TokenCursor) -> tuple[Query, Values | None, tuple[str, 
         name = parts[-1]
     else:
         ref = read_reference(cursor)
-        # By its name as written, which may be that of a view of the Spark session.
+        # Use the name as written: it may name a view of the Spark session.
         source, name = parse_query(f"SELECT * FROM {replace(ref, path=ref.name).text}"), ref.name
     name = _read_alias(cursor, "ON") or name
     if cursor.sees("("):
@@ -112,7 +116,10 @@ def _read_parentheses(cursor: TokenCursor) -> Sequence[Token]:
 
 
 def _read_constants(source: str, tokens: Sequence[Token]) -> tuple[Values | None, tuple[str, ...] | None]:
-    """Return the rows and columns of VALUES, or of a SELECT without a table; None for another query."""
+    """Return the rows and column names of VALUES, or of a SELECT without a table.
+
+    Both are None for another query.
+    """
     cursor = TokenCursor(source, tokens)
     try:
         if cursor.accept("VALUES"):
@@ -188,7 +195,7 @@ def _read_insert(cursor: TokenCursor, when: _When, condition: Expression | None)
 
 
 def _read_column(cursor: TokenCursor, alias: str) -> str:
-    """Read a column on the left side of SET, which the table's alias may qualify."""
+    """Read a column on the left side of SET. The table's alias may qualify it."""
     name = cursor.name("a column name")
     if not cursor.accept("."):
         return name
@@ -214,7 +221,7 @@ def _read_expression(cursor: TokenCursor, *stops: str) -> Expression:
 
 
 def _check_order(cursor: TokenCursor, actions: Sequence[MergeAction]) -> None:
-    """Refuse an action that is never reached: one before it, of the same kind, has no condition."""
+    """Refuse an action that is never reached, because an earlier one of its kind has no condition."""
     without: set[str] = set()
     for action in actions:
         if action.when in without:

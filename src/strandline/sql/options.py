@@ -40,7 +40,10 @@ class StatementOptions:
         return read_boolean(name, self._given[name]) if name in self._given else None
 
     def choice(self, name: str, choices: Sequence[C]) -> C:
-        """Return one of ``choices``, whatever its case; the first if the setting is not given."""
+        """Return the choice that is given, regardless of case.
+
+        If the setting is not given, return the first choice.
+        """
         value = self._given.get(name, choices[0])
         found = next((each for each in choices if each.lower() == str(value).lower()), None)
         if found is None:
@@ -68,7 +71,7 @@ class StatementOptions:
 
 
 def read_boolean(name: str, value: object) -> bool:
-    """Return the boolean that was written for a setting."""
+    """Parse the value of a setting that is true or false."""
     text = str(value).lower()
     if text not in ("true", "false"):
         raise InvalidArgument(f"{name} must be 'true' or 'false', not {value!r}", f"Write {name} = 'true'.")

@@ -35,11 +35,15 @@ _FORMATS = frozenset(
 
 @dataclass(frozen=True)
 class Query:
-    """A query, with its tables in the order of the text.
+    """A query that was parsed.
 
-    A table that is named twice is in ``tables`` twice. Names of common table expressions, table functions and
-    ``files`` are not. ``files`` are sources that Spark reads itself, such as parquet.`/a/b` and tables of its
-    catalogs. ``dotted``: the error for the first of these tables, if there is no session that could have it.
+    Attributes:
+        text: the text of the query.
+        tables: its tables, in the order of the text. A table that is named twice is included twice. Names of
+            common table expressions, table functions and ``files`` are not included.
+        files: the sources that Spark reads itself, such as parquet.`/a/b` and tables of Spark's catalogs.
+        dotted: the error for the first table of a Spark catalog, raised if there is no Spark session that
+            could have it. None: there is no such table.
     """
 
     text: str
@@ -50,19 +54,25 @@ class Query:
     simple: SimpleSelect | None = field(default=None, compare=False, repr=False)
     """The query in a form that can be answered without Spark, or None."""
     edits: tuple[tuple[int, int, str], ...] = field(default=(), compare=False, repr=False)
-    """Replacements in the text for Spark."""
+    """Replacements in the text for Spark: the start, the end and the new text of each."""
     names: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
-    """All names in the text, of columns or not, in lower case."""
+    """All names in the text, in lower case, whether they are columns or not."""
     args: Mapping[str, Any] = field(default_factory=dict)
     """Values bound to names in the text for Spark."""
     tree: Callable[[], exp.Expr] | None = field(default=None, compare=False, repr=False)
-    """Returns sqlglot's tree of the query, whose nodes know their tokens (``note_source``)."""
+    """Function that returns sqlglot's tree of the query.
+
+    The nodes know where they come from (``note_source``).
+    """
 
     def render(self, names: Sequence[str]) -> str:
-        """Return the text for ``spark.sql(text, **dataframes)`` with ``names``, such as ``{t0}``, as tables.
+        """Return the text for ``spark.sql(text, **dataframes)``.
 
-        The text is a format string, so braces of the query itself are doubled. Without tables they are not,
-        because pyspark formats the text only if there are DataFrames.
+        The text is a format string, so braces of the query itself are doubled. They are not doubled in a
+        query without tables, because pyspark formats the text only if there are DataFrames.
+
+        Args:
+            names: what replaces the tables in the text, such as ``{t0}``; one for each of ``tables``.
         """
         if len(names) != len(self.tables):
             raise ValueError(f"{len(self.tables)} tables need as many names, not {len(names)}")
@@ -103,7 +113,7 @@ def parse_query(text: str, params: Params = None) -> Query:
 
 
 def query_of(source: str, tokens: Sequence[Token]) -> Query:
-    """Return the query of consecutive tokens of ``source``."""
+    """Parse consecutive tokens of ``source`` as a query."""
     base = tokens[0].start
     text = source[base : tokens[-1].end]
     edits = edits_of(tokens)
@@ -141,14 +151,14 @@ def _parse(source: str, tokens: Sequence[Token]) -> tuple[Parsed, dict[int, tupl
 
 
 def _check_commas(source: str, tokens: Sequence[Token]) -> None:
-    """Refuse a comma followed by nothing: sqlglot ignores it, but Spark does not."""
+    """Refuse a comma with nothing after it: sqlglot would ignore it, but Spark refuses it."""
     for comma, following in zip(tokens, [*tokens[1:], None], strict=True):
         if comma.key == "," and (following is None or following.key in (",", ")", "FROM")):
             raise fault(source, comma.start, "nothing follows this comma", f"The form is: {_FORM}")
 
 
 def _arguments(tokens: Sequence[Token], tables: Sequence[TableRef]) -> dict[str, Any]:
-    """Return the values bound outside table references, which Spark does not see."""
+    """Return the values bound outside of table references. Spark does not see the references themselves."""
     if not any(token.is_bound for token in tokens):
         return {}
     return arguments(t for t in tokens if not any(ref.start <= t.start < ref.end for ref in tables))
@@ -159,9 +169,10 @@ def _move_clause(ref: TableRef, base: int) -> TableRef:
 
 
 def _fold(source: str, tokens: Sequence[Token]) -> dict[int, tuple[TableRef, int]]:
-    """Return the table references with clauses that sqlglot does not know.
+    """Return the table references that have clauses which sqlglot does not know.
 
-    The key is the place of the table's name; the value has the reference and the place after it.
+    The key is the index of the token with the table's name. The value is the reference, and the index of the
+    token after it.
     """
     folded: dict[int, tuple[TableRef, int]] = {}
     for place in range(1, len(tokens) - 1):
@@ -227,9 +238,9 @@ def _tables(
 def _enter_with(
     with_: exp.Expr, hidden: frozenset[str], stack: list[tuple[exp.Expr, frozenset[str]]]
 ) -> frozenset[str]:
-    """Return the names that hide tables after a WITH.
+    """Return the names that hide tables after a WITH; put its expressions on ``stack``.
 
-    Each expression of the WITH sees those before it, and itself if it is recursive.
+    An expression of the WITH can use the names of earlier ones, and its own name if the WITH is recursive.
     """
     for cte in with_.expressions:
         inner = hidden | {cte.alias.lower()}
@@ -254,10 +265,10 @@ def _add_table(
 
     name = node.this
     if not isinstance(name, (exp.Identifier, exp.Dot)):
-        return  # a table function
+        return  # A table function.
     start = name.find(exp.Identifier)
     if start is None or "start" not in start.meta:
-        return  # made up by sqlglot, not in the text
+        return  # Added by sqlglot; it is not in the text.
     place = parsed.token_at(start.meta["start"])
     if node.args.get("db") or isinstance(name, exp.Dot):
         first = str(node.args["db"].name if node.args.get("db") else name).lower()

@@ -25,12 +25,21 @@ _FORM = (
 
 @dataclass(frozen=True)
 class TableRef:
-    """A table in a query. ``name`` is the path as written, ``path`` its absolute form.
+    """A table in a query.
 
-    At most one of ``version`` (a step), ``timestamp`` (UTC) and ``backup`` is given. ``backup`` is a
-    collection and the name of one of its backups, None for the last. ``start`` and ``end`` are the offsets of
-    the reference in the query's text; ``alias_at`` is where an alias would go, if the
-    query gives none.
+    At most one of ``version``, ``timestamp`` and ``backup`` is given. Offsets are those in the query's text.
+
+    Attributes:
+        path: the absolute path of the table.
+        name: the path as written.
+        index: the index to read. None: the query names no index.
+        version: the step to read the table at.
+        timestamp: the time to read the table at, in UTC.
+        backup: the collection and the backup to read the table from. A backup of None is the last one.
+        alias: the alias in the query.
+        start: the offset of the reference.
+        end: the offset after the reference.
+        alias_at: the offset at which an alias can be inserted.
     """
 
     path: str
@@ -47,12 +56,12 @@ class TableRef:
 
     @property
     def is_now(self) -> bool:
-        """Whether it refers to the present state of the table."""
+        """Whether the reference reads the present state of the table."""
         return self.version is None and self.timestamp is None and self.backup is None
 
     @property
     def qualifier(self) -> str:
-        """The qualifier for columns of this table in the query."""
+        """The name that qualifies columns of this table in the query."""
         return self.alias if self.alias is not None else self.name
 
     @property
@@ -97,7 +106,10 @@ def read_reference(cursor: TokenCursor) -> TableRef:
 
 
 def _read_view(cursor: TokenCursor) -> str | None:
-    """Read a VIEW clause: return the index, empty for the primary key, or None if there is no clause."""
+    """Read a VIEW clause; return the name of its index.
+
+    The name is empty for VIEW PRIMARY KEY. None: there is no VIEW clause.
+    """
     following = cursor.peek(1)
     if not cursor.sees("VIEW") or not (
         following.kind == NAME or (following.kind == WORD and following.key not in CLAUSES)
@@ -110,7 +122,10 @@ def _read_view(cursor: TokenCursor) -> str | None:
 
 
 def read_time(cursor: TokenCursor, ref: TableRef) -> TableRef | None:
-    """Read IN BACKUP, VERSION AS OF or TIMESTAMP AS OF; return None if there is no such clause."""
+    """Read IN BACKUP, VERSION AS OF or TIMESTAMP AS OF; return ``ref`` with it.
+
+    None: there is no such clause.
+    """
     if cursor.accept("IN", "BACKUP"):
         collection = cursor.collection()
         backup: str | None = None
@@ -139,7 +154,7 @@ def read_time(cursor: TokenCursor, ref: TableRef) -> TableRef | None:
 
 
 def read_at(cursor: TokenCursor, *, or_backup: bool = False) -> At:
-    """Return a step, a point in time, or with ``or_backup`` the name of a backup in quotes."""
+    """Read a step, a point in time, or with ``or_backup`` the name of a backup in quotes."""
     token = cursor.peek()
     if token.kind == NUMBER:
         step = value(token)
@@ -170,7 +185,10 @@ def read_moment(cursor: TokenCursor) -> datetime:
 
 
 def _behind_sample(cursor: TokenCursor, end: int) -> int:
-    """Return the offset for an alias: after a TABLESAMPLE clause, because Spark expects it there."""
+    """Return the offset at which an alias can be inserted.
+
+    It is ``end``, or the end of a TABLESAMPLE clause: Spark expects an alias after this clause.
+    """
     at = cursor.at
     while at < len(cursor.tokens) and cursor.tokens[at].key in ("TABLESAMPLE", "REPEATABLE"):
         depth, at = 0, at + 1

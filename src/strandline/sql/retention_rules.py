@@ -1,6 +1,6 @@
 """Retention rules, as written in PRUNE or in a setting.
 
-They are in a module without the rest of the grammar, because reading a collection needs only them.
+They have a module of their own, because code that reads a collection needs no other part of the grammar.
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ _BUCKETS = ("DAILY", "WEEKLY", "MONTHLY", "YEARLY")
 
 @dataclass(frozen=True, kw_only=True)
 class Keep:
-    """Retention rules; a backup is kept if any of them keeps it.
+    """Retention rules. A backup is kept if any of them keeps it; a rule that is None keeps nothing.
 
-    ``last``: the number of newest full backups, with their increments. ``within``: a maximum age, as written
-    (``30d``). ``daily``, ``weekly``, ``monthly``, ``yearly``: the newest backup of each of the last n days,
-    weeks, months or years that have one.
+    Attributes:
+        last: keep this number of newest full backups, with their increments.
+        within: keep backups up to this age, as written (``30d``).
+        daily: keep the newest backup of each of the last n days that have one.
+        weekly: the same for weeks.
+        monthly: the same for months.
+        yearly: the same for years.
     """
 
     last: int | None = None
@@ -45,7 +49,7 @@ class Keep:
 
 
 def parse_keep(text: str) -> Keep:
-    """Parse the rules of a setting; raise INVALID_ARGUMENT for other text."""
+    """Parse a setting that has retention rules; raise INVALID_ARGUMENT for other text."""
     try:
         cursor = TokenCursor(text, tokenize(text))
         cursor.form = KEEP_FORM
@@ -57,7 +61,7 @@ def parse_keep(text: str) -> Keep:
 
 
 def read_keep(cursor: TokenCursor) -> Keep:
-    """Read at least one rule; KEEP may be repeated before each."""
+    """Read one or more rules. The word KEEP may be repeated before each rule."""
     cursor.expect("KEEP")
     keep = _read_rule(cursor, Keep())
     while not cursor.done and not cursor.sees("CONFIRM"):

@@ -33,8 +33,8 @@ def read_setting_names(cursor: TokenCursor) -> tuple[str, ...]:
 def read_setting_value(cursor: TokenCursor) -> SettingValue:
     """Read the value of a setting.
 
-    It may be a string, a number, TRUE, FALSE, a word (taken as a string), or YQL's Interval('...') (taken as
-    its string).
+    It may be a string, a number, TRUE, FALSE, a word (read as a string), or YQL's Interval('...') (read as
+    the string inside).
     """
     if cursor.sees("INTERVAL", "(") and cursor.peek(2).kind == STRING and cursor.peek(3).key == ")":
         cursor.at += 4

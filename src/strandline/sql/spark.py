@@ -1,4 +1,4 @@
-"""Translates the tokens that Spark would not read in the same way: YQL's words, and some numbers.
+"""Translates tokens that Spark does not know or reads differently: YQL's words, and some numbers.
 
 Everything else in a query or an expression is already Spark SQL, and is passed to Spark as it was written.
 """
@@ -42,7 +42,7 @@ _SUFFIXES = {"UL": "", "US": "", "UT": "", "U": "", "T": "Y"}
 def rewrites(tokens: Sequence[Token]) -> dict[int, str]:
     """Return the replacements of tokens for Spark, by their place in ``tokens``."""
     found: dict[int, str] = {}
-    casts: list[bool] = []  # for each open parenthesis, whether it belongs to a cast
+    casts: list[bool] = []  # For each open parenthesis: whether it belongs to a cast.
     before = ""
     for place, token in enumerate(tokens):
         if token.is_bound:
@@ -54,7 +54,7 @@ def rewrites(tokens: Sequence[Token]) -> dict[int, str]:
                 found[place] = digits + _SUFFIXES[suffix]
             if _is_beyond_bigint(token, before):
                 if before == "-":
-                    found[place - 1] = "+-"  # not ``-+``: to negate a decimal, Spark rounds it to 34 digits
+                    found[place - 1] = "+-"  # Not ``-+``: to negate a decimal, Spark rounds it to 34 digits.
                 else:
                     found[place] = "+" + found.get(place, token.text)
         elif token.kind == STRING:
@@ -80,8 +80,8 @@ def rewrites(tokens: Sequence[Token]) -> dict[int, str]:
 def _is_beyond_bigint(token: Token, before: str) -> bool:
     """Return whether a number is exact and too large for any integer column.
 
-    Spark evaluates ``a < 9223372036854775808`` to true without reading ``a``, even if it is NULL. It does so
-    only if the number is a plain literal, so a plus sign before it avoids this.
+    Spark evaluates ``a < 9223372036854775808`` to true without reading ``a``, even if ``a`` is NULL. It does
+    so only for a plain literal. A plus sign before the number prevents this.
     """
     found = value(token)
     return isinstance(found, int | Decimal) and found > 2**63 - (before != "-")
@@ -93,7 +93,10 @@ def _is_call_with_string(tokens: Sequence[Token], place: int) -> bool:
 
 
 def edits_of(tokens: Sequence[Token]) -> tuple[tuple[int, int, str], ...]:
-    """Return the replacements as pieces for ``splice``, for the text from the first token to the last."""
+    """Return the replacements of ``rewrites`` as pieces for ``splice``.
+
+    Their offsets are relative to the first token.
+    """
     base = tokens[0].start
     return tuple(
         (tokens[i].start - base, tokens[i].end - base, piece) for i, piece in sorted(rewrites(tokens).items())
@@ -101,7 +104,11 @@ def edits_of(tokens: Sequence[Token]) -> tuple[tuple[int, int, str], ...]:
 
 
 def splice(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
-    """Return ``text`` with each (start, end) replaced; pieces are in order and do not overlap."""
+    """Return ``text`` with some parts replaced.
+
+    Args:
+        pieces: start, end and new text of each replaced part. They are in order and do not overlap.
+    """
     parts: list[str] = []
     at = 0
     for start, end, piece in pieces:

@@ -1,4 +1,4 @@
-"""Statements as frozen values, before anything is looked up.
+"""Statements as frozen values, as parsed, before any lookup in the catalog.
 
 Paths are absolute and normalised (``/dir/t``). Names of columns, indexes, streams and collections are as
 written. Settings are pairs in the order of the text, with names in upper case. The executor decides which
@@ -100,7 +100,12 @@ Setting: TypeAlias = tuple[str, SettingValue]
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """A statement; ``text`` is its text without ``;``, ``position`` its start in the whole text."""
+    """A statement.
+
+    Attributes:
+        text: its text without ``;``.
+        position: where it starts in the whole text.
+    """
 
     text: str = field(default="", compare=False)
     position: Position = field(default=START, compare=False, repr=False)
@@ -118,7 +123,11 @@ class Values:
 
 @dataclass(frozen=True)
 class ColumnDef:
-    """A column; ``type`` is the text of its type in its own case (``String`` and ``string`` differ)."""
+    """A column of CREATE TABLE or ADD COLUMN.
+
+    Attributes:
+        type: the text of its type as written, because case matters: ``String`` and ``string`` differ.
+    """
 
     name: str
     type: str
@@ -127,11 +136,13 @@ class ColumnDef:
 
 @dataclass(frozen=True)
 class CreateTable(Statement):
-    """CREATE TABLE.
+    """The statement CREATE TABLE.
 
-    ``partition_at_keys`` has one tuple per split point: a prefix of the key as Python values. ``settings``
-    are all settings except the two for partitions. ``source``: the query of CREATE TABLE ... AS; ``columns``
-    then give only the types of columns that should not get those of the query.
+    Attributes:
+        columns: the columns. With ``source``: only the columns whose type differs from that in the query.
+        partition_at_keys: the split points. Each is a prefix of the key as Python values.
+        settings: all settings except the two for partitions.
+        source: the query of CREATE TABLE ... AS. None: the table is created empty.
     """
 
     path: str
@@ -215,7 +226,11 @@ class AlterTable(Statement):
 
 @dataclass(frozen=True)
 class DropTable(Statement):
-    """DROP TABLE; ``purge``: do not move the table to the bin."""
+    """The statement DROP TABLE.
+
+    Attributes:
+        purge: whether to delete the table instead of moving it to the bin.
+    """
 
     path: str
     if_exists: bool = False
@@ -224,7 +239,12 @@ class DropTable(Statement):
 
 @dataclass(frozen=True)
 class UndropTable(Statement):
-    """Bring a dropped table back; ``as_path`` None: at its former path."""
+    """The statement UNDROP TABLE.
+
+    Attributes:
+        path: the path of the dropped table.
+        as_path: the path to bring it back to. None: its former path.
+    """
 
     path: str
     as_path: str | None = None
@@ -240,12 +260,16 @@ class CheckTable(Statement):
 
 @dataclass(frozen=True)
 class Change(Statement):
-    """A statement that changes rows. Consecutive ones of a text are one commit."""
+    """A statement that changes rows. Consecutive changes in a text are one commit."""
 
 
 @dataclass(frozen=True)
 class Write(Change):
-    """UPSERT, INSERT or REPLACE; ``columns`` None: all columns of the table, in its order."""
+    """A statement UPSERT, INSERT or REPLACE.
+
+    Attributes:
+        columns: the columns that the source gives. None: all columns of the table, in the table's order.
+    """
 
     mode: Literal["UPSERT", "INSERT", "REPLACE"]
     path: str
@@ -255,7 +279,11 @@ class Write(Change):
 
 @dataclass(frozen=True)
 class RollBackTable(Change):
-    """RESTORE TABLE; ``source`` is the table as of the step or time to go back to."""
+    """The statement RESTORE TABLE.
+
+    Attributes:
+        source: the table as of the step or time to go back to.
+    """
 
     path: str
     source: TableRef
@@ -263,7 +291,11 @@ class RollBackTable(Change):
 
 @dataclass(frozen=True)
 class Update(Change):
-    """UPDATE; ``alias`` is the table's name as written, which qualifies columns in the expressions."""
+    """The statement UPDATE.
+
+    Attributes:
+        alias: the table's name as written. It may qualify columns in the expressions.
+    """
 
     path: str
     assignments: tuple[tuple[str, Expression], ...]
@@ -273,7 +305,11 @@ class Update(Change):
 
 @dataclass(frozen=True)
 class Delete(Change):
-    """DELETE; ``alias`` is the table's name as written, which qualifies columns in the condition."""
+    """The statement DELETE.
+
+    Attributes:
+        alias: the table's name as written. It may qualify columns in the condition.
+    """
 
     path: str
     where: Expression | None = None
@@ -282,7 +318,11 @@ class Delete(Change):
 
 @dataclass(frozen=True)
 class DeleteOn(Change):
-    """DELETE ... ON; ``columns`` None: those of the source, by name."""
+    """The statement DELETE ... ON.
+
+    Attributes:
+        columns: the columns that the source gives. None: the columns of the source, matched by name.
+    """
 
     path: str
     columns: tuple[str, ...] | None
@@ -293,7 +333,9 @@ class DeleteOn(Change):
 class MergeAction:
     """A WHEN clause of MERGE.
 
-    ``columns`` None stands for ``*``. ``values`` are those of the columns; empty for ``*`` and DELETE.
+    Attributes:
+        columns: the columns to set. None: all columns (``*``).
+        values: the values of ``columns``. Empty for ``*`` and DELETE.
     """
 
     when: Literal["MATCHED", "NOT MATCHED", "NOT MATCHED BY SOURCE"]
@@ -305,10 +347,15 @@ class MergeAction:
 
 @dataclass(frozen=True)
 class Merge(Change):
-    """MERGE INTO. ``alias`` and ``source_alias`` qualify columns in the expressions.
+    """The statement MERGE INTO.
 
-    ``source`` gives the rows of USING. ``values``: the same rows if they are VALUES, or a SELECT without a
-    table. ``source_columns``: names for the columns, if the statement gives them.
+    Attributes:
+        source: the query of USING.
+        alias: the name that qualifies columns of the table in the expressions.
+        source_alias: the name that qualifies columns of the source.
+        values: the rows of the source, if it is VALUES or a SELECT without a table. None: it is another
+            query.
+        source_columns: the names of the source's columns. None: those of the query.
     """
 
     path: str
@@ -324,20 +371,20 @@ class Merge(Change):
 
 @dataclass(frozen=True)
 class Begin(Statement):
-    """Start a transaction, which may span several texts."""
+    """BEGIN: start a transaction. It may span several texts."""
 
 
 @dataclass(frozen=True)
 class Commit(Statement):
-    """Commit the open transaction."""
+    """COMMIT: commit the open transaction."""
 
 
 @dataclass(frozen=True)
 class Rollback(Statement):
-    """Roll back the open transaction."""
+    """ROLLBACK: roll back the open transaction."""
 
 
-# --- questions --------------------------------------------------------------------------------------------
+# --- queries and SHOW -------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -347,7 +394,13 @@ class Select(Statement):
 
 @dataclass(frozen=True)
 class Export(Statement):
-    """EXPORT; ``table`` is the table if a whole table is exported, None for another query."""
+    """The statement EXPORT.
+
+    Attributes:
+        query: the rows to export.
+        place: the file, folder or URL to write to.
+        table: the table, if all of its rows are exported. None: the rows of another query are exported.
+    """
 
     query: Query
     place: str
@@ -357,7 +410,11 @@ class Export(Statement):
 
 @dataclass(frozen=True)
 class Explain(Statement):
-    """EXPLAIN of a query; ``mode`` is Spark's word after EXPLAIN in upper case, or empty."""
+    """EXPLAIN of a query.
+
+    Attributes:
+        mode: Spark's word after EXPLAIN, in upper case. Empty: plain EXPLAIN.
+    """
 
     query: Query
     mode: str = ""
@@ -365,7 +422,11 @@ class Explain(Statement):
 
 @dataclass(frozen=True)
 class ShowTables(Statement):
-    """SHOW TABLES; ``path`` is the directory to list, by default ``/``."""
+    """The statement SHOW TABLES.
+
+    Attributes:
+        path: the directory to list.
+    """
 
     path: str = "/"
 
@@ -387,7 +448,11 @@ class ShowOperations(Statement):
 
 @dataclass(frozen=True)
 class ShowOperation(Statement):
-    """SHOW OPERATION; ``all``: show every shard in order, else only the most interesting ones."""
+    """The statement SHOW OPERATION.
+
+    Attributes:
+        all: whether to show every shard, in order. Otherwise only the most interesting shards are shown.
+    """
 
     operation_id: str
     all: bool = False
@@ -405,12 +470,12 @@ class ShowVersions(Statement):
 
 @dataclass(frozen=True)
 class ShowWarehouse(Statement):
-    """Show the settings stored in the warehouse."""
+    """SHOW WAREHOUSE: show the settings stored in the warehouse."""
 
 
 @dataclass(frozen=True)
 class ShowBin(Statement):
-    """Show the dropped paths that can be brought back."""
+    """SHOW BIN: show the dropped tables and collections that can be brought back."""
 
 
 @dataclass(frozen=True)
@@ -425,7 +490,11 @@ class Describe(Statement):
 
 @dataclass(frozen=True)
 class DescribeHistory(Statement):
-    """DESCRIBE HISTORY: the last ``limit`` commits of a table; None: all that are kept."""
+    """The statement DESCRIBE HISTORY.
+
+    Attributes:
+        limit: how many of the last commits to show. None: all commits that are kept.
+    """
 
     path: str
     limit: int | None = None
@@ -436,7 +505,11 @@ class DescribeHistory(Statement):
 
 @dataclass(frozen=True)
 class CreateBackupCollection(Statement):
-    """CREATE BACKUP COLLECTION; ``tables`` None: every table of the database."""
+    """The statement CREATE BACKUP COLLECTION.
+
+    Attributes:
+        tables: the paths of the tables. None: every table of the database.
+    """
 
     name: str
     tables: tuple[str, ...] | None
@@ -474,7 +547,11 @@ class AlterBackupCollection(Statement):
 
 @dataclass(frozen=True)
 class DropBackupCollection(Statement):
-    """DROP BACKUP COLLECTION; ``purge``: delete it at once instead of moving it to the bin."""
+    """The statement DROP BACKUP COLLECTION.
+
+    Attributes:
+        purge: whether to delete the collection at once instead of moving it to the bin.
+    """
 
     name: str
     if_exists: bool = False
@@ -483,7 +560,12 @@ class DropBackupCollection(Statement):
 
 @dataclass(frozen=True)
 class UndropBackupCollection(Statement):
-    """Bring a dropped collection back; ``as_name`` None: under its former name."""
+    """The statement UNDROP BACKUP COLLECTION.
+
+    Attributes:
+        name: the name of the dropped collection.
+        as_name: its new name. None: its former name.
+    """
 
     name: str
     as_name: str | None = None
@@ -491,7 +573,12 @@ class UndropBackupCollection(Statement):
 
 @dataclass(frozen=True)
 class CreateSchedule(Statement):
-    """Create a schedule of a collection; ``settings`` has the cron lines, too."""
+    """The statement CREATE SCHEDULE.
+
+    Attributes:
+        collection: the backup collection.
+        settings: the settings, including the cron lines.
+    """
 
     name: str
     collection: str
@@ -513,7 +600,11 @@ class DropSchedule(Statement):
 
 @dataclass(frozen=True)
 class PauseSchedule(Statement):
-    """PAUSE or RESUME a schedule."""
+    """PAUSE SCHEDULE or RESUME SCHEDULE.
+
+    Attributes:
+        paused: True for PAUSE, False for RESUME.
+    """
 
     name: str
     paused: bool
@@ -521,19 +612,23 @@ class PauseSchedule(Statement):
 
 @dataclass(frozen=True)
 class ShowSchedules(Statement):
-    """Show all schedules with their next and last runs."""
+    """SHOW SCHEDULES: show all schedules with their next and last runs."""
 
 
 @dataclass(frozen=True)
 class ShowScheduleRuns(Statement):
-    """Show the runs of a schedule, the latest first."""
+    """SHOW SCHEDULE RUNS: show the runs of a schedule, the latest first."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Backup(Statement):
-    """BACKUP; ``or_full``: make a full backup if an increment is not possible."""
+    """The statement BACKUP.
+
+    Attributes:
+        or_full: whether to take a full backup if an increment is not possible.
+    """
 
     collection: str
     incremental: bool = False
@@ -544,7 +639,12 @@ class Backup(Statement):
 
 @dataclass(frozen=True)
 class CopyBackup(Statement):
-    """Copy a backup, with everything it needs, to a repository. ``backup`` None: the last one."""
+    """COPY BACKUP: copy a backup, with all backups that it depends on, to a repository.
+
+    Attributes:
+        backup: the name of the backup. None: the last one.
+        url: the repository to copy to.
+    """
 
     backup: str | None
     collection: str
@@ -555,9 +655,13 @@ class CopyBackup(Statement):
 
 @dataclass(frozen=True)
 class CompactBackups(Statement):
-    """Turn an increment into a full backup; ``backup`` None: the last one.
+    """COMPACT: turn an increment into a full backup, or merge neighbouring increments.
 
-    ``increments``: merge neighbouring increments up to it instead, from ``first`` on.
+    Attributes:
+        backup: the increment to turn into a full backup, or the last increment to merge. None: the last
+            backup.
+        increments: whether to merge neighbouring increments instead of making a full backup.
+        first: with ``increments``: the first increment to merge. None: the first increment of the chain.
     """
 
     collection: str
@@ -577,7 +681,11 @@ class AttachBackupCollection(Statement):
 
 @dataclass(frozen=True)
 class Verify(Statement):
-    """Verify the backups of a collection, or one of them with those it depends on."""
+    """VERIFY: check the backups of a collection.
+
+    Attributes:
+        at_backup: check only this backup and those that it depends on. None: all backups.
+    """
 
     collection: str
     at_backup: str | None = None
@@ -586,7 +694,11 @@ class Verify(Statement):
 
 @dataclass(frozen=True)
 class Repair(Statement):
-    """Rewrite damaged objects of a collection's backups. ``url``: a repository that has intact copies."""
+    """REPAIR: replace damaged objects of a collection's backups.
+
+    Attributes:
+        url: a copy of the repository with intact objects. None: use other places only.
+    """
 
     collection: str
     url: str | None = None
@@ -594,7 +706,11 @@ class Repair(Statement):
 
 @dataclass(frozen=True)
 class DropBackup(Statement):
-    """DROP BACKUP; without ``confirm`` it is a dry run."""
+    """The statement DROP BACKUP.
+
+    Attributes:
+        confirm: whether to remove the backup. False: it is a dry run.
+    """
 
     collection: str
     backup: str
@@ -603,7 +719,11 @@ class DropBackup(Statement):
 
 @dataclass(frozen=True)
 class PinBackup(Statement):
-    """PIN or UNPIN a backup, by ``pinned``."""
+    """PIN BACKUP or UNPIN BACKUP.
+
+    Attributes:
+        pinned: True for PIN, False for UNPIN.
+    """
 
     collection: str
     backup: str
@@ -612,7 +732,12 @@ class PinBackup(Statement):
 
 @dataclass(frozen=True)
 class Prune(Statement):
-    """PRUNE; ``keep`` None: use the collection's rules. Without ``confirm`` it is a dry run."""
+    """The statement PRUNE.
+
+    Attributes:
+        keep: the retention rules. None: those of the collection.
+        confirm: whether to remove backups. False: it is a dry run.
+    """
 
     collection: str
     keep: Keep | None = None
@@ -621,7 +746,12 @@ class Prune(Statement):
 
 @dataclass(frozen=True)
 class RestoreTable:
-    """A table to restore; ``as_path`` None: under its own path."""
+    """A table to restore.
+
+    Attributes:
+        path: the path of the table in the backup.
+        as_path: the path to restore it to. None: its own path.
+    """
 
     path: str
     as_path: str | None = None
@@ -629,9 +759,14 @@ class RestoreTable:
 
 @dataclass(frozen=True)
 class Restore(Statement):
-    """RESTORE. At most one of ``at_backup``, ``at_step`` and ``at_timestamp`` (UTC) is given.
+    """The statement RESTORE. At most one of ``at_backup``, ``at_step`` and ``at_timestamp`` is given.
 
-    ``tables`` empty: all of them. ``into``: the target directory.
+    Attributes:
+        at_backup: the name of the backup to restore.
+        at_step: the step to restore.
+        at_timestamp: the time to restore, in UTC.
+        tables: the tables to restore. Empty: all tables of the backup.
+        into: the directory to restore into. None: the tables keep their paths.
     """
 
     collection: str
@@ -655,7 +790,12 @@ class AlterWarehouse(Statement):
 
 @dataclass(frozen=True)
 class Maintain(Statement):
-    """VACUUM or OPTIMIZE: housekeeping of a table; ``path`` None: of all. ``compact``: even if not needed."""
+    """VACUUM or OPTIMIZE: run housekeeping.
+
+    Attributes:
+        path: the table. None: all tables.
+        compact: whether to compact the table even if it does not need it.
+    """
 
     path: str | None = None
     compact: bool = False

@@ -1,8 +1,8 @@
 """Expressions, and the bridge to sqlglot, whose Spark grammar parses what this package does not.
 
 sqlglot is imported on first use: its import is slow, and plain writes of literals never need it. It receives
-the tokens of ``tokens.py`` with every literal replaced by its number. So no literal is too long for it, and
-each keeps Spark's exact meaning.
+the tokens of ``tokens.py``, but instead of each literal only the literal's number. So no literal is too long
+for it, and each literal keeps Spark's exact meaning.
 """
 
 from __future__ import annotations
@@ -54,12 +54,11 @@ MAX_DEPTH = 150
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Expression:
-    """A Spark SQL expression: tokens of a text.
+    """A Spark SQL expression, as tokens of a text.
 
-    Expressions with the same text and bound values are equal.
-
-    ``ast`` is sqlglot's tree of it. A single literal is only parsed when its tree is needed; any other
-    expression is parsed at once (``check``). So an object of this class is always well formed.
+    Expressions with the same text and bound values are equal. ``ast`` is sqlglot's tree of the expression.
+    ``check`` parses every expression at once, except a single literal, which is parsed when its tree is
+    needed. So an object of this class is always well formed.
     """
 
     source: str
@@ -81,9 +80,9 @@ class Expression:
 
     @property
     def named(self) -> str:
-        """The text with a named marker for each bound value, for use inside another text.
+        """The text with a named marker for each bound value. It can be inserted into another text.
 
-        ``params`` has the values.
+        ``params`` has the values by the names of the markers.
         """
         return name_markers(self.source, self.tokens)
 
@@ -93,7 +92,7 @@ class Expression:
 
     @property
     def names(self) -> frozenset[str]:
-        """All names in the text, of columns or not, in lower case."""
+        """All names in the text, in lower case, whether they are columns or not."""
         return names_in(self.tokens)
 
     def __eq__(self, other: object) -> bool:
@@ -134,7 +133,7 @@ def _is_plain(tokens: Sequence[Token]) -> bool:
 
 
 def parse_tree(source: str, tokens: Sequence[Token]) -> Parsed:
-    """Parse a single expression. Its literals know their tokens (``token_of``)."""
+    """Parse a single expression. ``token_of`` returns the source tokens of its literals."""
     from sqlglot import exp
 
     hint = "Write one expression of Spark SQL."
@@ -157,7 +156,7 @@ def parse_tree(source: str, tokens: Sequence[Token]) -> Parsed:
 
 
 def _note_tokens(root: exp.Expr, tokens: Sequence[Token]) -> None:
-    """Let each literal of a tree know its token."""
+    """Store in each literal of a tree its source token."""
     from sqlglot import exp
 
     for node in root.find_all(exp.Literal):
@@ -167,16 +166,16 @@ def _note_tokens(root: exp.Expr, tokens: Sequence[Token]) -> None:
 
 
 def token_of(node: exp.Expr) -> Token | None:
-    """Return the source token of a literal in an expression's tree."""
+    """Return the source token of a literal in a tree; None if the literal has none."""
     token: Token | None = node.meta.get("token")
     return token
 
 
 def note_source(parsed: Parsed, tokens: Sequence[Token]) -> exp.Expr:
-    """Return the tree, whose nodes know the source in ``meta``.
+    """Store in the nodes of a tree where they come from; return the tree.
 
-    A literal has its ``token``, a function its name as it was ``written``, and a table the place ``at`` which
-    its name starts, relative to the first token.
+    In its ``meta``, a literal gets its ``token``, a function its name as ``written``, and a table ``at``: the
+    offset of its name from the first token.
     """
     from sqlglot import exp
 
@@ -202,23 +201,29 @@ class Parsed:
         self._places = places
 
     def with_tree(self, tree: exp.Expr) -> Parsed:
-        """Return the same positions for a part of the tree."""
+        """Return the same map for a part of the tree."""
         return Parsed(tree, self._starts, self._places)
 
     def token_at(self, offset: int) -> int:
-        """Return the place of the source token that sqlglot read at ``offset``."""
+        """Return the index of the source token that sqlglot read at ``offset``."""
         return self._places[max(bisect_right(self._starts, offset) - 1, 0)]
 
 
 def parse_spark(
     source: str, tokens: Sequence[Token], prefix: str = "", hint: str = "", skip: Collection[int] = ()
 ) -> Parsed:
-    """Parse ``tokens`` without those at the places in ``skip``; any failure is a SyntaxFault."""
+    """Parse ``tokens`` as Spark SQL; raise SyntaxFault if that fails.
+
+    Args:
+        prefix: text to insert before the tokens.
+        hint: the hint of an error.
+        skip: the indexes of tokens to leave out.
+    """
     import sqlglot
     from sqlglot.errors import SqlglotError
 
     _check_depth(source, tokens)
-    logging.getLogger("sqlglot").setLevel(logging.ERROR)  # its warnings are errors below
+    logging.getLogger("sqlglot").setLevel(logging.ERROR)  # Its warnings become errors below.
     text, starts, places = _mask_literals(tokens, rewrites(tokens), prefix, skip)
     try:
         trees = sqlglot.parse(text, dialect="spark")
@@ -236,7 +241,7 @@ def parse_spark(
         raise fault(source, tokens[0].start, "this cannot be read as Spark SQL", hint) from error
     if (
         tree is None or tree.find(sqlglot.exp.Command) is not None
-    ):  # sqlglot returns a Command for unknown statements
+    ):  # For unknown statements sqlglot returns a Command.
         raise fault(source, tokens[0].start, "this cannot be read as Spark SQL", hint)
     return Parsed(tree, starts, places)
 
@@ -261,9 +266,9 @@ def _check_depth(source: str, tokens: Sequence[Token]) -> None:
 def _mask_literals(
     tokens: Sequence[Token], changed: Mapping[int, str], prefix: str, skip: Collection[int]
 ) -> tuple[str, list[int], list[int]]:
-    """Return the text for sqlglot, the start of each of its tokens, and the place of its source token.
+    """Return the text for sqlglot, the offsets of its tokens, and the index of the source token of each.
 
-    A literal becomes its place: ``5`` for a number, ``'s5'`` for a string.
+    A literal is replaced by its index: ``5`` for a number, ``'s5'`` for a string.
     """
     parts = [prefix]
     starts: list[int] = []
@@ -284,7 +289,7 @@ def _mask_literals(
         else:
             piece = changed.get(place, token.text)
             if piece == UINT64:
-                piece = "DECIMAL"  # other digits would be taken for the place of a token
+                piece = "DECIMAL"  # Without sizes: their digits would be read as the index of a token.
         glued = before is not None and before.kind == token.kind == PUNCT and before.end == token.start
         if not glued:
             parts.append(" ")
@@ -300,7 +305,7 @@ def _mask_literals(
 def _translate_error(
     error: Exception, source: str, tokens: Sequence[Token], way: Parsed, *, text: str, hint: str
 ) -> SyntaxFault:
-    """Return sqlglot's error as a SyntaxFault at its place in the source."""
+    """Convert an error of sqlglot to a SyntaxFault at its position in the source."""
     details = (getattr(error, "errors", None) or [{}])[0]
     before = details.get("start_context")
     highlight = details.get("highlight") or ""

@@ -193,7 +193,7 @@ def _read_table_settings(
 
 
 def _read_split_points(cursor: TokenCursor) -> tuple[tuple[Any, ...], ...]:
-    """Read ``(1, 2)`` for a key's first column, or ``((1, 'a'), (2, 'b'))``."""
+    """Read split points: ``(1, 2)`` for a key's first column, or ``((1, 'a'), (2, 'b'))`` for several."""
     cursor.expect("(")
     points: list[tuple[Any, ...]] = []
     while True:

@@ -1,7 +1,7 @@
 """The tokenizer: Spark SQL's lexical rules, and YQL's suffixes of literals.
 
-Comments and whitespace are dropped. A token keeps its exact source text, so that text without a meaning here
-can be passed on unchanged. Scanning takes linear time for any text.
+Comments and whitespace are dropped. A token keeps its exact source text, so that text which Strandline does
+not interpret reaches Spark unchanged. Scanning takes linear time for any text.
 """
 
 from __future__ import annotations
@@ -38,12 +38,15 @@ __all__ = [
 
 WORD, NAME, STRING, HEX, NUMBER, PUNCT, END = "word", "name", "string", "hex", "number", "punct", "end"
 BOUND = "bound"
-"""The kind of bound values without a one-token literal: NULL, booleans, dates and times."""
+"""The kind of tokens for bound values that no literal of one token can express.
+
+These values are NULL, booleans, dates and times.
+"""
 
 MAX_DIGITS = 1000
 """Maximum length of a number in characters.
 
-It is far longer than any type needs; converting much longer ones to integers takes quadratic time.
+No type needs numbers of this length. Converting much longer ones to integers takes quadratic time.
 """
 
 
@@ -61,8 +64,10 @@ START = Position(1, 1, 0)
 class Token(NamedTuple):
     """A token.
 
-    ``key`` is the text of words and punctuation in upper case, for comparisons; empty for names, strings and
-    numbers. ``bound`` is the value of a marker, whose ``text`` is the marker.
+    Attributes:
+        key: for words and punctuation, the text in upper case, for comparisons. Empty for names, strings and
+            numbers.
+        bound: the value of a bound token, whose ``text`` is the marker.
     """
 
     kind: str
@@ -89,7 +94,7 @@ def fault(text: str, offset: int, message: str, hint: str | None = None) -> Synt
     return SyntaxFault(f"line {where.line}, column {where.column}: {message}", hint)
 
 
-_LARGEST = {  # the largest integer with each suffix, without its sign: Spark's suffixes, then YQL's
+_LARGEST = {  # The largest integer with each suffix, without its sign: first Spark's suffixes, then YQL's.
     "L": 2**63,
     "S": 2**15,
     "Y": 2**7,
@@ -143,7 +148,7 @@ def tokenize(text: str) -> list[Token]:
     match_at = _TOKEN.match
     while at < size:
         match = match_at(text, at)
-        assert match is not None  # the last alternative takes any character
+        assert match is not None  # The last alternative matches any character.
         kind, end = match.lastgroup, match.end()
         if kind == "word":
             tokens.append(Token(WORD, match[0], at, match[0].upper()))
@@ -175,7 +180,7 @@ def tokenize(text: str) -> list[Token]:
         elif kind == "line":
             while (
                 text[end - 1] == "\\" and text[end : end + 1] == "\n"
-            ):  # as in Spark, a backslash continues a comment on the next line
+            ):  # As in Spark, a backslash continues a comment on the next line.
                 end = _LINE.match(text, end + 1).end()  # type: ignore[union-attr]
         at = end
     return tokens
@@ -312,15 +317,18 @@ def _string(text: str) -> str:
 
 
 def unquote(name: str) -> str:
-    """Return the name in backticks, without its escapes."""
+    """Return the name that a text in backticks stands for, without its escapes."""
     return re.sub(r"\\([\\`])|``", lambda match: match[1] or "`", name[1:-1])
 
 
 def word(name: str) -> str:
-    """Return a name for a statement, in backticks only if needed, because a shell would execute them."""
+    """Return a name for use in a statement, in backticks only if it needs them.
+
+    Backticks are avoided because a shell would execute the text inside them.
+    """
     return name if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) else quote(name)
 
 
 def quote(name: str) -> str:
-    """Return a name in backticks, which ``unquote`` reverses."""
+    """Return a name in backticks. ``unquote`` reverses it."""
     return quote_spark(name.replace("\\", "\\\\"))

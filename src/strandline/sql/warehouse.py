@@ -1,4 +1,4 @@
-"""Reads the statement that changes the settings of the warehouse."""
+"""Reads ALTER WAREHOUSE, which changes settings of the warehouse, and VACUUM and OPTIMIZE."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def _arithmetic(expression: Expression, columns: Mapping[str, Type], qualifier: 
 
 
 def _integer(node: exp.Expr) -> tuple[int, bool]:
-    """Return an integer, and whether it is a bigint in Spark."""
+    """Return the value of an integer literal, and whether it is a bigint in Spark."""
     from sqlglot import exp
 
     inner = node.this if isinstance(node, exp.Neg) else node

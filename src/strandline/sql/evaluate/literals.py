@@ -1,7 +1,7 @@
 """Evaluates constant expressions without Spark.
 
-Results are exactly those of Spark with the session's time zone at UTC. For everything else NotConstant is
-raised, and the caller lets Spark evaluate it.
+Results are exactly those of Spark with the session's time zone at UTC. For any other expression, NotConstant
+is raised, and the caller lets Spark evaluate it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Constant: TypeAlias = bool | int | float | Decimal | str | bytes | date | dateti
 
 
 class NotConstant(Exception):
-    """The expression is not a constant, or not a simple one. Never leaves the package."""
+    """Raised if an expression is not a simple constant. It never reaches users of the library."""
 
 
 def literal(expression: Expression) -> Constant:
-    """Return the value of a constant.
+    """Return the value of a constant expression.
 
-    It is None for NULL, else bool, int, float, Decimal, str, bytes, date, or datetime in UTC. As in Spark, an
-    integer beyond 64 bits is a decimal.
+    The value is None for NULL, else bool, int, float, Decimal, str, bytes, date, or datetime in UTC. As in
+    Spark, an integer beyond 64 bits is a decimal.
     """
     found = _value(expression)
     return Decimal(found) if isinstance(found, int) and not -(2**63) <= found < 2**63 else found
@@ -77,7 +77,7 @@ def _negative(found: Constant) -> int | float | Decimal:
 
 
 def constant(node: exp.Expr) -> Constant:
-    """Return the value of a node of an expression's tree."""
+    """Return the value of a node in sqlglot's tree of an expression."""
     from sqlglot import exp
 
     if isinstance(node, exp.Literal):
@@ -133,9 +133,10 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,38}")
 
 
 def _cast(found: Constant, type_: Type) -> Constant:
-    """Return the result of a cast if it is certain: it keeps the value, or parses plain text.
+    """Return the result of a cast if it is certainly the same in Spark, else raise NotConstant.
 
-    NULL is not cast here: it has no value but a type, and Spark refuses it where the type does not fit.
+    It is certain for casts that keep the value, and for casts of plain text. A cast of NULL is not certain:
+    its result has a type, and Spark refuses it where the type does not fit.
     """
     if found is None:
         raise NotConstant

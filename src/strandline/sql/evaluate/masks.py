@@ -1,7 +1,7 @@
 """Compiles simple conditions to functions of whole columns.
 
-A mask gives the same result as ``predicate`` for each row, computed by Arrow's kernels. Conditions for which
-the kernels might differ are evaluated by ``predicate``, row by row.
+For each row, a mask gives the same result as ``predicate``. Arrow's kernels compute it. If the kernels might
+give another result for a condition, ``predicate`` evaluates the condition row by row.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 def mask(expression: Expression, columns: Mapping[str, Type], qualifier: str | None = None) -> Mask | None:
     """Return the condition as a function of an Arrow table, or None if only Spark can evaluate it.
 
-    The table has physical columns, at least those that the condition names.
+    The table must have all columns that the condition names, in their physical form.
     """
     try:
         return _condition(expression.ast, columns, qualifier)

@@ -1,8 +1,8 @@
 """Compiles simple conditions to functions of a row.
 
 A compiled condition gives exactly the result of Spark (in ANSI mode, at UTC) for the same row: True, False,
-or None for NULL. A condition that might differ is not compiled, and the caller uses Spark. Columns are found
-by their exact name, else regardless of case, as in Spark. Values of rows are canonical.
+or None for NULL. A condition whose result might differ is not compiled, and the caller uses Spark. As in
+Spark, the names of columns are matched regardless of case. Values of rows are canonical.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ Predicate: TypeAlias = Callable[[Row], bool | None]
 
 
 class Beyond(Exception):
-    """The expression is not one of the supported simple ones. Never leaves the package."""
+    """Raised if an expression is not one of the supported simple ones.
+
+    It never reaches users of the library.
+    """
 
 
 def predicate(
@@ -37,7 +40,7 @@ def predicate(
 ) -> Predicate | None:
     """Return the condition as a function of a row, or None if only Spark can evaluate it.
 
-    Columns may be qualified with ``qualifier``.
+    The condition may write columns with or without ``qualifier``.
     """
     try:
         return _condition(expression.ast, _Scope(columns, qualifier))
@@ -52,7 +55,7 @@ class _Scope:
 
 
 def column_of(node: exp.Expr, columns: Iterable[str], qualifier: str | None = None) -> str | None:
-    """Return the column of a node, or None if the node is something else.
+    """Return the column that a node names, or None if the node is something else.
 
     Raises Beyond if the name matches no column, or several.
     """
@@ -72,7 +75,7 @@ def column_of(node: exp.Expr, columns: Iterable[str], qualifier: str | None = No
 
 
 def comparison(node: exp.Expr) -> str | None:
-    """Return the operator of a comparison, or None."""
+    """Return the operator of a comparison, or None for another node."""
     return _OPERATORS.get(type(node).__name__)
 
 
@@ -130,9 +133,10 @@ def _null_test(name: str | None) -> Predicate:
 
 
 def flatten(node: exp.Expr) -> list[exp.Expr]:
-    """Return the operands of a chain of one connective.
+    """Return the operands of a chain of one connective, such as ``a AND b AND c``.
 
-    Chains lean to the left and may have thousands of operands, so this does not recurse.
+    The left operand of each node is the rest of the chain. A chain may have thousands of operands, so this
+    function does not recurse.
     """
     parts: list[exp.Expr] = []
     kind = type(node)
@@ -143,9 +147,13 @@ def flatten(node: exp.Expr) -> list[exp.Expr]:
 
 
 def _junction(parts: list[Predicate], stop: bool) -> Predicate:
-    """Return AND (``stop`` False) or OR (``stop`` True) of conditions.
+    """Combine conditions with AND or OR.
 
-    The first part that is ``stop`` decides; else the result is NULL if any part is.
+    If a part has the value ``stop``, this value is the result. Otherwise the result is NULL if any part is
+    NULL, else the opposite of ``stop``.
+
+    Args:
+        stop: False for AND, True for OR.
     """
 
     def decide(row: Row) -> bool | None:
@@ -258,7 +266,10 @@ def _membership(node: exp.Expr, scope: _Scope) -> Predicate:
 
 
 def align_constant(type_: Type, value: Constant) -> Constant:
-    """Return a constant in the form that compares with canonical values of the type as in Spark."""
+    """Convert a constant so that Python compares it with canonical values of the type as Spark does.
+
+    Raises Beyond if this is not possible.
+    """
     kind = type_.kind
     if value is None:
         return None
@@ -304,7 +315,10 @@ def _as_double(value: int | float | Decimal) -> float:
 
 
 def _fits(type_: Type, value: int | Decimal) -> bool:
-    """Return whether Spark compares both sides exactly, in a decimal of at most 38 digits."""
+    """Return whether Spark compares ``value`` with numbers of the type exactly.
+
+    It does if a decimal of at most 38 digits can hold both sides.
+    """
     before, after = (type_.precision - type_.scale, type_.scale) if type_.kind == "decimal" else (20, 0)
     digits = Decimal(value).as_tuple()
     if not isinstance(digits.exponent, int) or len(digits.digits) > 38:

@@ -59,9 +59,9 @@ Allowed: TypeAlias = frozenset[Any] | Range
 
 @dataclass(frozen=True)
 class Constraints:
-    """The values that columns may have: a set (with None for NULL), or a range.
+    """The values that columns may have: for each column a set (with None for NULL), or a range.
 
-    Values are canonical values of the column's type. A column that is not included is not constrained.
+    The values are canonical values of the column's type. A column that is missing here is not constrained.
     """
 
     columns: Mapping[str, Allowed] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Constraints:
         return any(allowed == frozenset() for allowed in self.columns.values())
 
     def values(self, column: str) -> frozenset[Any] | None:
-        """Return the finite set of values of a column, or None."""
+        """Return the allowed values of a column if they are a finite set, else None."""
         allowed = self.columns.get(column)
         return allowed if isinstance(allowed, frozenset) else None
 
@@ -101,9 +101,13 @@ def key_ranges(
     names: Collection[str],
     qualifier: str | None = None,
 ) -> Constraints:
-    """Return the constraints of a condition on the columns in ``names``.
+    """Return the constraints that a condition puts on some columns.
 
-    ``columns`` are all columns of the table.
+    Args:
+        expression: the condition. None: there is no condition, and no constraint.
+        columns: all columns of the table.
+        names: the columns to constrain.
+        qualifier: the name that may qualify columns in the condition.
     """
     return Constraints() if expression is None else constraints_of(expression.ast, columns, names, qualifier)
 
@@ -111,7 +115,7 @@ def key_ranges(
 def constraints_of(
     node: exp.Expr, columns: Mapping[str, Type], names: Collection[str], qualifier: str | None = None
 ) -> Constraints:
-    """Return the constraints of a condition that is a node of a tree, as ``key_ranges``."""
+    """Return the constraints of a condition, given as a node of sqlglot's tree. See ``key_ranges``."""
     try:
         found = _Reader(columns, qualifier).read(node)
     except RecursionError:
@@ -129,7 +133,7 @@ def lookup_keys(key: Sequence[str], constraints: Constraints) -> list[Key] | Non
 
 
 def range_of_comparison(sign: str, type_: Type, value: Constant) -> Allowed | None:
-    """Return the values of a column that a comparison with a constant allows; None if unknown."""
+    """Return the values of a column that a comparison with a constant allows; None if they are not known."""
     if type_.kind == "float":
         return None
     try:
@@ -213,7 +217,7 @@ class _Reader:
             return {}
         type_ = self.columns[name]
         if type_.kind == "float":
-            return {}  # floats are never in a key, so NaN and the rounding of literals are not handled
+            return {}  # Floats are never in a key, so NaN and the rounding of literals are not handled.
         return (
             {name: allowed}
             if (allowed := _allowed_values(sign, type_, align_constant(type_, constant(right)))) is not None
@@ -241,7 +245,7 @@ def _allowed_values(sign: str, type_: Type, value: Constant) -> Allowed | None:
 
 
 def _exact(type_: Type, value: Constant) -> Any:
-    """Return the value of the type that equals a constant, or None."""
+    """Return the value of the type that equals a constant; None if there is no such value."""
     if value is None or type_.kind not in ("int", "decimal"):
         if isinstance(value, datetime) and type_.name == "Datetime" and value.microsecond:
             return None
@@ -254,7 +258,7 @@ _WIDE = Context(prec=120)
 
 
 def _floor(type_: Type, value: Any) -> tuple[Any, bool]:
-    """Return the largest number of the type's scale up to the value, and whether it equals the value."""
+    """Round a value down to the scale of the type; return the result, and whether it equals the value."""
     if type_.kind == "int":
         floor: Any = value if isinstance(value, int) else int(value.to_integral_value(ROUND_FLOOR))
     elif type_.kind == "decimal":
@@ -319,7 +323,10 @@ def both(left: Allowed, right: Allowed) -> Allowed:
 
 
 def _any(left: Allowed, right: Allowed) -> Allowed | None:
-    """Return a constraint for the values that either one allows; None if a range would lose NULL."""
+    """Return a constraint that allows the values of both sides.
+
+    It is None (no constraint) if it would be a range and one side allows NULL, because a range has no NULL.
+    """
     if isinstance(left, frozenset) and isinstance(right, frozenset):
         return left | right
     if not left or not right:

@@ -19,21 +19,27 @@ __all__ = ["Resolved", "Side", "resolve"]
 
 @dataclass(frozen=True)
 class Side:
-    """A table of the statement: its alias, and the names of its columns. ``mark``: a prefix for these."""
+    """A table of the statement.
+
+    Attributes:
+        mark: a prefix that makes the names of its columns differ from those of other tables.
+        alias: the name that qualifies its columns.
+        names: the names of its columns.
+    """
 
     mark: str
     alias: str
     names: Sequence[str]
 
     def find(self, name: str) -> str | None:
-        """Return the exact name of a column, found regardless of case; None if it does not exist."""
+        """Return the exact name of a column, found regardless of case; None if no single column matches."""
         if name in self.names:
             return name
         found = [known for known in self.names if known.lower() == name.lower()]
         return found[0] if len(found) == 1 else None
 
     def marked(self, name: str) -> str:
-        """Return a name for the column that no column of another side has."""
+        """Return a column's name with this table's prefix. No other table has a column of this name."""
         return f"{self.mark}.{name}"
 
 
@@ -41,8 +47,11 @@ class Side:
 class Resolved:
     """An expression whose columns are known.
 
-    ``text`` is its text for Spark: each column is qualified, each bound value has a name. ``here`` is the
-    expression with marked names for columns, for evaluation in the process; None if some word is not known.
+    Attributes:
+        text: its text for Spark, with qualified columns and with named markers for bound values.
+        params: the bound values by the names of their markers.
+        here: the expression with marked names for columns (``Side.marked``), for evaluation in this process.
+            None: Spark has to evaluate it, because some of its words are no known columns.
     """
 
     text: str
@@ -51,7 +60,15 @@ class Resolved:
 
 
 def resolve(expression: Expression, sides: Sequence[Side], absent: Sequence[Side] = ()) -> Resolved:
-    """Find the side of each column. Refuse unknown and ambiguous columns, and those of ``absent`` sides."""
+    """Find the table of each column in an expression.
+
+    Ambiguous columns, and missing columns with the alias of a table, are refused. Other unknown words are
+    left to Spark.
+
+    Args:
+        sides: the tables whose columns may be used.
+        absent: tables that have no row here. Their columns are refused.
+    """
     from sqlglot import exp
 
     parsed = parse_tree(expression.source, expression.tokens)
@@ -78,7 +95,7 @@ def resolve(expression: Expression, sides: Sequence[Side], absent: Sequence[Side
 
 
 def _find(node: exp.Column, sides: Sequence[Side], absent: Sequence[Side]) -> tuple[Side, str] | None:
-    """Return the side and the name of a column; None if the name may be another thing, which Spark knows."""
+    """Return the table and the exact name of a column; None if only Spark may know the name."""
     name, table = node.name, node.table
     if len(node.parts) > 2 or not name:
         return None
@@ -121,7 +138,11 @@ def _place(node: exp.Column, parsed: Parsed) -> int:
 
 
 def _pieces(expression: Expression, qualifiers: Mapping[int, str]) -> Iterator[str]:
-    """Yield the text with a name for each bound value, and with qualifiers before some tokens."""
+    """Yield the text of an expression in pieces, with named markers for bound values.
+
+    Args:
+        qualifiers: texts to insert before tokens, by the index of the token.
+    """
     source, tokens = expression.source, expression.tokens
     at = tokens[0].start
     for place, token in enumerate(tokens):
@@ -138,5 +159,5 @@ def _pieces(expression: Expression, qualifiers: Mapping[int, str]) -> Iterator[s
 
 def _with_tree(expression: Expression, tree: exp.Expr) -> Expression:
     made = replace(expression)
-    made.__dict__["ast"] = tree  # where ``cached_property`` looks for it
+    made.__dict__["ast"] = tree  # ``cached_property`` reads it from here.
     return made

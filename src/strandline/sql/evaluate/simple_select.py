@@ -1,8 +1,8 @@
 """Recognises queries that need no Spark: filtered and ordered columns of one table, or its count.
 
-It works on tokens, and returns None in any case of doubt. An accepted query has exactly Spark's meaning if
-every column that it names is a column of the table. If one is not, the query must go to Spark: the word may
-be a function such as current_date.
+Queries are recognised by their tokens. In any case of doubt the result is None. A recognised query has
+exactly Spark's meaning if every column that it names is a column of the table. The caller checks this, and
+uses Spark if a name is no column: it may be a function such as current_date.
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ class OrderBy:
 class SimpleSelect:
     """A simple query.
 
-    ``columns`` are pairs of a table's column (as written; Spark ignores case) and its name in the result;
-    None for ``*``. ``count``: for a count(*), the name of its column in the result; ``columns`` is empty
-    then. ``where`` may still be unsupported by ``predicate``, which knows the types.
+    Attributes:
+        columns: pairs of a table's column (as written; Spark ignores case) and its name in the result. None:
+            all columns (``*``). Empty for a count(*).
+        count: the name of the result's column for a count(*). None: the query is not a count(*).
+        where: the condition. ``predicate``, which knows the types of columns, may still not support it.
     """
 
     table: TableRef
@@ -53,7 +55,7 @@ class SimpleSelect:
 
 
 def recognise(source: str, tokens: Sequence[Token]) -> SimpleSelect | None:
-    """Return the simple query of ``tokens``, or None; its positions are offsets in ``source``."""
+    """Return the simple query that ``tokens`` form, or None. Its positions are offsets in ``source``."""
     if not tokens or tokens[0].key != "SELECT":
         return None
     try:
@@ -63,7 +65,7 @@ def recognise(source: str, tokens: Sequence[Token]) -> SimpleSelect | None:
 
 
 class _NotSimple(Exception):
-    """The query is not simple. Only used inside this module."""
+    """Raised if the query is not simple. Only used inside this module."""
 
 
 def _read(cursor: TokenCursor) -> SimpleSelect:

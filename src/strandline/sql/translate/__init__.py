@@ -1,11 +1,12 @@
 """Translates queries from Spark's dialect to DuckDB's, for the part of SQL where both agree.
 
-``translate`` is the one door. It walks sqlglot's tree and knows, for each form, function and type that it
-allows, how DuckDB gets the same rows, types and column names as Spark in ANSI mode at UTC. Everything else is
-refused with a reason, and the query runs on Spark. ``tests/tables/test_engines_agree.py`` compares both.
+``translate`` is the only entry point. It walks sqlglot's tree. For each form, function and type that it
+supports, a rule says how DuckDB gets the same rows, types and column names as Spark in ANSI mode at UTC.
+Everything else is refused with a reason, and the query runs on Spark. ``tests/tables/test_engines_agree.py``
+compares both.
 
 Names of the query are not used in DuckDB's text. Tables are ``t0``, ``t1`` and so on, in the order of the
-query's references; columns of tables, subqueries and the result are ``c0``, ``c1`` and so on.
+query's references. Columns of tables, subqueries and the result are ``c0``, ``c1`` and so on.
 """
 
 from __future__ import annotations
@@ -36,15 +37,17 @@ class Translated:
 
 @dataclass(frozen=True)
 class Refused:
-    """A query that only Spark runs, with the reason as a clause."""
+    """A query that only Spark can run. ``reason`` is a clause that says why."""
 
     reason: str
 
 
 def translate(query: Query, tables: Sequence[TableColumns], *, named: bool = True) -> Translated | Refused:
-    """Translate a query over tables with these columns.
+    """Translate a query to DuckDB's dialect.
 
-    ``named``: the names of the result's columns are needed as Spark gives them.
+    Args:
+        tables: the columns of each table in ``query.tables``, in this order.
+        named: whether the names of the result's columns must be those that Spark gives.
     """
     if query.files:
         return Refused("a source of Spark's own runs on Spark only")

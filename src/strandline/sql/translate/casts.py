@@ -41,7 +41,7 @@ _NAMES = {
 
 
 def cast(term: Term, to: exp.Expr) -> Term:
-    """Return the result of CAST(term AS to); refuse a conversion that the engines do differently."""
+    """Return the term of CAST(term AS to); refuse a conversion for which the engines differ."""
     type_ = _type_of(to)
     name = None if term.name is None else f"CAST({term.name} AS {type_.upper()})"
     if type_ in ("date", "timestamp") and isinstance(term.literal, str):
@@ -69,7 +69,7 @@ def _type_of(node: exp.Expr) -> str:
 
 
 def _sql(term: Term, to: str) -> str | None:
-    """Return the text of a cast, None if it is not allowed."""
+    """Return the text of a cast; None if the cast is not allowed."""
     plain, given = f"CAST({term.sql} AS {duckdb_type(to)})", term.type
     if given in (to, "void"):
         return plain

@@ -14,13 +14,14 @@ if TYPE_CHECKING:
 __all__ = ["LONGEST", "Expressions", "Rule", "Subqueries", "made", "name_of", "only"]
 
 LONGEST = 100_000
-"""Maximum length of the text of an expression: some operands are repeated in it."""
+"""Maximum length of an expression's text. Some operands are repeated in it, so it can grow fast."""
 
 
 class Subqueries(Protocol):
     """Compiles queries inside expressions.
 
-    ``rules``: a function for each class of sqlglot's nodes that is allowed.
+    Attributes:
+        rules: the function that compiles each supported class of sqlglot's nodes, by the name of the class.
     """
 
     rules: Mapping[str, Rule]
@@ -33,7 +34,9 @@ class Subqueries(Protocol):
 class Expressions:
     """Compiles expressions over the columns of a scope.
 
-    ``intercept`` may return the term of a node before the compiler looks at it.
+    Args:
+        intercept: called first for each node. If it returns a term, the compiler uses this term. None: every
+            node is compiled by its rule.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class Expressions:
         return found
 
     def boolean(self, node: exp.Expr) -> Term:
-        """Return the term of a condition."""
+        """Return the term of a condition; refuse an expression that is not boolean."""
         found = self.term(node)
         if found.type == "void":
             return Term("CAST(NULL AS BOOLEAN)", "boolean", found.name)
@@ -77,13 +80,16 @@ def only(node: exp.Expr, *names: str) -> None:
 
 
 def name_of(form: str, *terms: Term) -> str | None:
-    """Return a name made of the names of its parts; None if one of them is not known."""
+    """Return Spark's name of an expression, built from the names of its parts.
+
+    None: the name of a part is not known.
+    """
     names = [term.name for term in terms]
     return None if any(name is None for name in names) else form.format(*names)
 
 
 def made(sql: str, type_: str, name: str | None, *parts: Term) -> Term:
-    """Return a term that is made of others."""
+    """Return a term that is built from ``parts``. It uses an outer query if one of them does."""
     return Term(sql, type_, name, is_outer=any(part.is_outer for part in parts))
 
 

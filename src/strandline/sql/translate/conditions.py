@@ -26,7 +26,7 @@ __all__ = ["RULES", "pair", "with_literal"]
 
 
 def with_literal(left: Term, right: Term) -> tuple[Term, Term]:
-    """Return both terms, with a decimal literal beside a floating point number as such a number."""
+    """Return both terms. A decimal literal becomes a floating point number if the other term is one."""
 
     def adapt(term: Term, other: Term) -> Term:
         if is_float(other.type) and decimal_of(term.type) and isinstance(term.literal, Decimal):
@@ -38,7 +38,7 @@ def with_literal(left: Term, right: Term) -> tuple[Term, Term]:
 
 
 def pair(left: Term, right: Term) -> tuple[Term, Term]:
-    """Return two terms to be compared, with a common type."""
+    """Convert two terms to a common type, for a comparison."""
     left, right = with_literal(left, right)
 
     def parsed(term: Term, other: Term) -> Term:
@@ -49,14 +49,14 @@ def pair(left: Term, right: Term) -> tuple[Term, Term]:
 
     left, right = parsed(left, right), parsed(right, left)
     if decimal_of(left.type) or decimal_of(right.type):
-        # A comparison is exact with any type that holds both sides.
+        # A comparison is exact in any type that can hold both sides.
         left, right = _fit_literal(left), _fit_literal(right)
     one, other = unify([left, right])
     return one, other
 
 
 def _fit_literal(term: Term) -> Term:
-    """Return an integer literal as a decimal of as many digits as it has."""
+    """Convert an integer literal to a decimal that has exactly as many digits."""
     if not (is_integer(term.type) and isinstance(term.literal, int)):
         return term
     type_ = decimal_type(*literal_decimal(term.literal))
@@ -66,8 +66,8 @@ def _fit_literal(term: Term) -> Term:
 def _operand(node: exp.Expr) -> exp.Expr:
     """Return an operand of a predicate; refuse another predicate without parentheses.
 
-    sqlglot reads some of these in another order than Spark, and takes some that Spark refuses. It puts a
-    negated one into parentheses that are not in the text.
+    sqlglot groups some of these predicates differently from Spark, and accepts some that Spark refuses. A
+    negated predicate is refused even in parentheses: sqlglot may have added them.
     """
     from sqlglot import exp
 
@@ -95,7 +95,7 @@ def _junction(word: str) -> Callable[[Expressions, exp.Expr], Term]:
         left, right = compiler.boolean(node.this), compiler.boolean(node.expression)
         name = name_of(f"({{}} {word} {{}})", left, right)
         if type(node.this) is type(node) and type(node.this.this) is type(node):
-            name = None  # Spark balances long chains.
+            name = None  # Spark regroups long chains, so their name is not known.
         if type(node.expression) is type(node):
             name = None
         return made(f"({left.sql} {word} {right.sql})", "boolean", name, left, right)

@@ -125,7 +125,7 @@ def _decimal_arithmetic(sign: str, left: Term, right: Term, name: str | None) ->
 
 
 def _guard_zero(left: Term, right: Term, sql: str) -> str:
-    """Return a division that fails if the divisor is zero, but not if the dividend is NULL."""
+    """Return a division that fails if the divisor is zero, unless the dividend is NULL."""
     if right.is_literal and right.literal not in (0, None):
         return sql
     return (

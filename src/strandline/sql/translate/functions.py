@@ -1,4 +1,4 @@
-"""Functions: those that give the same result in both engines. Each has a function here."""
+"""SQL functions that give the same result in both engines. ``RULES`` has the rule of each function."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["RULES"]
 
 
 def _called(node: exp.Expr, *terms: Term) -> str | None:
-    """Return Spark's name of a call, which has the function's name as it was written, in lower case."""
+    """Return Spark's name of a function call: the name as written, in lower case, and its arguments."""
     written = node.meta.get("written")
     if not written:
         return None
@@ -47,7 +47,10 @@ def _constant(compiler: Expressions, node: exp.Expr | None, least: int) -> tuple
 
 
 def _of_plain_text(name: str) -> Callable[[Expressions, exp.Expr], Term]:
-    """upper and lower: the engines agree on ASCII; other text is left to Spark, row by row."""
+    """Return the rule of ``upper`` or ``lower``.
+
+    The engines agree on ASCII only. A row with other text makes DuckDB's query fail; Spark then runs it.
+    """
 
     def rule(compiler: Expressions, node: exp.Expr) -> Term:
         only(node, "this")
@@ -92,7 +95,7 @@ def _trim(compiler: Expressions, node: exp.Expr) -> Term:
     if name is None:
         raise refuse("TRIM of this form runs on Spark only")
     shown = name_of(f"{name}({{}})", text)
-    # DuckDB's trim without characters removes every kind of space, Spark's only this one.
+    # By default, DuckDB's trim removes every kind of space, Spark's only this one.
     return Term(f"{name}({text.sql}, ' ')", "string", shown, is_outer=text.is_outer)
 
 

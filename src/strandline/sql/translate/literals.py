@@ -24,7 +24,7 @@ _FORMS = {False: "%Y-%m-%d %H:%M:%S", True: "%Y-%m-%d %H:%M:%S.%f"}
 
 
 def literal_term(token: Token, *, negative: bool = False) -> Term:
-    """Return the term of a literal or a bound value; ``negative``: with a minus sign before it."""
+    """Return the term of a literal or a bound value. ``negative``: a minus sign precedes it."""
     if token.is_bound and (token.bound is None or isinstance(token.bound, (bool, date))):
         return _other_term(token.bound)
     found = value(token)
@@ -59,7 +59,7 @@ def _written_term(number: int | float | Decimal, suffix: str) -> Term:
 
 
 def number_term(number: int | float | Decimal) -> Term:
-    """Return the term of a number whose type Spark chooses by its value."""
+    """Return the term of a number. As in Spark, the value of the number determines its type."""
     if isinstance(number, float):
         if not math.isfinite(number):
             raise refuse("a number that is not finite runs on Spark only")
@@ -101,7 +101,7 @@ def _other_term(found: Any) -> Term:
 
 
 def date_term(found: date) -> Term:
-    """Return the term of a date or, in UTC, of a time."""
+    """Return the term of a date, or of a time, which is converted to UTC."""
     if isinstance(found, datetime):
         text = found.astimezone(timezone.utc).replace(tzinfo=None).isoformat(" ")
         return Term(f"TIMESTAMP '{text}'", "timestamp", None, literal=found)
@@ -109,7 +109,10 @@ def date_term(found: date) -> Term:
 
 
 def parse_text(text: str, type_: str) -> Term:
-    """Return the date or time that a literal text has as such; refuse forms that need a closer look."""
+    """Return the term of the date or time that a text literal has.
+
+    Only plain ISO forms are accepted. Other texts are refused, so that Spark decides about them.
+    """
     form = _DATE if type_ == "date" else _TIME
     if type_ == "timestamp" and _DATE.fullmatch(text):
         text += " 00:00:00"

@@ -18,7 +18,7 @@ __all__ = ["limit_text", "order_text", "ordinal"]
 
 
 def order_text(order: exp.Expr, term: Callable[[exp.Expr], Term]) -> str:
-    """Return the ORDER BY clause, with the place of NULL written out."""
+    """Return the ORDER BY clause. It always says whether NULL is first or last."""
     only(order, "expressions")
     parts = []
     for item in order.expressions:
@@ -30,7 +30,10 @@ def order_text(order: exp.Expr, term: Callable[[exp.Expr], Term]) -> str:
 
 
 def ordinal(node: exp.Expr) -> int | None:
-    """Return the number that a literal is, None for another expression."""
+    """Return the position that a literal gives in ORDER BY or GROUP BY; None if the node is not a literal.
+
+    Literals that are not plain integers are refused.
+    """
     from sqlglot import exp
 
     if not isinstance(node, exp.Literal):

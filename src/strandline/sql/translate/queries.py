@@ -31,7 +31,7 @@ class QueryCompiler:
 
     def __init__(self, refs: Mapping[int, tuple[int, TableRef, TableColumns]]) -> None:
         self.refs = refs
-        """The tables by the offset of their name: place among the tables, reference, columns."""
+        """Tables by the offset of their name in the text: index among the tables, reference, and columns."""
         self.sources: dict[int, QuerySource] = {}
         self.ctes: list[str] = []
         """The text of each common table expression, for the head of the statement."""
@@ -43,13 +43,13 @@ class QueryCompiler:
         return f"r{self._count}"
 
     def statement(self, node: exp.Expr) -> Relation:
-        """Return the whole statement."""
+        """Compile the whole statement."""
         found = self.query(node, {}, None)
         head = f"WITH {', '.join(self.ctes)} " if self.ctes else ""
         return Relation(head + found.sql, found.columns)
 
     def query(self, node: exp.Expr, ctes: Ctes, outer: Scope | None) -> Relation:
-        """Return a query, which is SELECT, a set operation, or one of them in parentheses."""
+        """Compile a query: a SELECT, a set operation, or one of them in parentheses."""
         from sqlglot import exp
 
         if isinstance(node, exp.Subquery):
@@ -78,7 +78,7 @@ class QueryCompiler:
                     raise refuse("an alias has a wrong number of columns")
                 named = [replace(c, name=n) for c, n in zip(relation.columns, renamed, strict=True)]
                 relation = Relation(relation.sql, named)
-            # A table's rows can be read only once, so its result is kept.
+            # DuckDB can read the rows of a table only once, so it must keep the result.
             self.ctes.append(f"{name} AS MATERIALIZED ({relation.sql})")
             found[cte.alias.lower()] = name, relation
         return found
@@ -134,7 +134,7 @@ class QueryCompiler:
         return Term(f"({found.sql})", found.columns[0].type, None)
 
     def exists(self, node: exp.Expr, scope: Scope) -> Term:
-        """Return the term of EXISTS; the query may name columns of the outer one."""
+        """Return the term of EXISTS. The query may name columns of the outer query."""
         from sqlglot import exp
 
         select = node.this if isinstance(node, exp.Subquery) else node

@@ -20,14 +20,17 @@ __all__ = ["Ctes", "FromCompiler", "QuerySource", "TableColumns", "compile_from"
 TableColumns = Sequence[tuple[str, Type]]
 """Names and types of a table's columns."""
 Ctes = Mapping[str, tuple[str, Relation]]
-"""Common table expressions by their name in lower case: their name in DuckDB, and their columns."""
+"""Common table expressions by their name in lower case: their name in DuckDB, and their relation."""
 
 
 @dataclass
 class QuerySource:
-    """A table that a query reads: the place of its reference, and what is read of it.
+    """A table that a query reads.
 
-    ``where``: a condition that all rows used by the query satisfy, as nodes of sqlglot's tree.
+    Attributes:
+        place: the index of its reference in the query.
+        used: the indexes of the columns that are read.
+        where: conditions that all rows used by the query satisfy, as nodes of sqlglot's tree.
     """
 
     place: int
@@ -36,7 +39,7 @@ class QuerySource:
 
     @property
     def name(self) -> str:
-        """The name of the table in DuckDB; its columns are ``c`` and their place in the table."""
+        """The name of the table in DuckDB. Its columns are ``c0``, ``c1`` and so on, in the table's order."""
         return f"t{self.place}"
 
 
@@ -58,7 +61,7 @@ def from_of(node: exp.Expr) -> exp.Expr | None:
 def compile_from(
     compiler: FromCompiler, node: exp.Expr, ctes: Ctes, outer: Scope | None
 ) -> tuple[str, Scope, list[QuerySource]]:
-    """Return the text of FROM, the scope of its columns, and the tables that WHERE restricts."""
+    """Return the text of FROM, the scope of its columns, and the tables whose rows WHERE restricts."""
     from_ = from_of(node)
     if from_ is None:
         return "", Scope((), outer, ctes=ctes), []
@@ -97,7 +100,7 @@ def compile_from(
 
 
 def _restricted(left: list[QuerySource], right: list[QuerySource], side: str, kind: str) -> list[QuerySource]:
-    """Return the tables whose rows a condition of WHERE restricts already before the join."""
+    """Return the tables whose rows a condition of WHERE can restrict before the join."""
     if kind in ("SEMI", "ANTI") or side == "LEFT":
         return left
     if side == "RIGHT":
@@ -112,7 +115,7 @@ def _using(
     right: Sequence[ScopeColumn],
     star: list[ScopeColumn] | None,
 ) -> tuple[str, list[ScopeColumn], list[ScopeColumn]]:
-    """Return the condition of USING, the right columns, and the columns of ``*``."""
+    """Return the condition of USING, the columns of the right side, and the columns of ``*``."""
     if words not in ("JOIN", "LEFT JOIN"):
         raise refuse(f"{words} with USING runs on Spark only")
     conditions, first, hidden = [], [], set()
@@ -138,7 +141,10 @@ def _using(
 def _item(
     compiler: FromCompiler, node: exp.Expr, ctes: Ctes
 ) -> tuple[str, list[ScopeColumn], list[QuerySource]]:
-    """Return the text of a table or a subquery in FROM, its columns, and the table that it is."""
+    """Compile a table or a subquery in FROM.
+
+    Returns its text, its columns, and a list with the table of the warehouse that it reads; empty for others.
+    """
     from sqlglot import exp
 
     if isinstance(node, exp.Table):

@@ -25,7 +25,7 @@ _SELECT = (
 
 
 def by_output(columns: Sequence[OutColumn], label: str) -> Callable[[exp.Expr], Term]:
-    """Return a function that finds an item of ORDER BY among the columns of a result."""
+    """Return a function that finds the term of an item in ORDER BY among the columns of a result."""
 
     def find(node: exp.Expr) -> Term:
         from sqlglot import exp
@@ -78,7 +78,7 @@ class SelectCompiler:
         return None
 
     def rows(self) -> str:
-        """Return the query of the rows before grouping, with no columns of them."""
+        """Return a query that has the rows before grouping, but none of their columns."""
         from sqlglot import exp
 
         for item in self._node.expressions:
@@ -87,7 +87,7 @@ class SelectCompiler:
         return f"SELECT 1{self._from}{self._where}"
 
     def relation(self) -> Relation:
-        """Return the whole SELECT."""
+        """Compile the whole SELECT."""
         node = self._node
         parts = [*node.expressions, *(node.args[n] for n in ("having", "order") if node.args.get(n))]
         grouped = node.args.get("group") is not None or any(map(_has_aggregate, parts))
@@ -129,7 +129,7 @@ class SelectCompiler:
             else:
                 term = compiler.term(item)
                 inner = item.unnest() if isinstance(item, exp.Paren) else item
-                # Spark names a column that is only cast by its own name.
+                # Spark gives a plain cast of a column the name of the column.
                 is_cast = isinstance(inner, (exp.Cast, exp.TryCast)) and isinstance(inner.this, exp.Column)
                 found.append((inner.this.name if is_cast else term.name, term))
         if any(term.is_outer for _, term in found):
@@ -160,7 +160,7 @@ class SelectCompiler:
         return compiler, text
 
     def _having(self, compiler: Expressions, node: exp.Expr) -> str:
-        """Return the condition of HAVING, in which a name may be one of the result."""
+        """Return the condition of HAVING. Its names may be aliases of the result."""
         names = self._aliases()
         for column in _columns_of(node):
             if not column.table and column.name.lower() in names and self._scope.matches(column.name, None):
@@ -207,7 +207,7 @@ class SelectCompiler:
             self._groups[term.sql] = f"g{len(self._groups)}", shown
 
     def _of_group(self, node: exp.Expr) -> Term | None:
-        """Return the term of a node that is an aggregate or what the rows are grouped by."""
+        """Return the term of a node that is an aggregate or a grouping expression; None for another node."""
         from sqlglot import exp
 
         if isinstance(node, (exp.Query, exp.Subquery, exp.Exists)):
@@ -255,7 +255,7 @@ class SelectCompiler:
         return Relation(f"SELECT {shown}{text()}{ordered} {limit}".rstrip(), columns)
 
     def _order(self, compiler: Expressions, items: list[tuple[str | None, Term]], node: exp.Expr) -> Term:
-        """Return an item of ORDER BY: a position, a name of the result, or an expression."""
+        """Return the term of an item in ORDER BY: a position, a name of the result, or an expression."""
         from sqlglot import exp
 
         number = ordinal(node)

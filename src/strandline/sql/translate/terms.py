@@ -26,13 +26,16 @@ NO_LITERAL: Any = object()
 
 @dataclass(frozen=True)
 class Term:
-    """An expression: its text for DuckDB, and its type in Spark.
+    """An expression.
 
-    Args:
-        name: the name that Spark gives to an unnamed column of this expression; None if it is not known.
-        declared: the type of the table's column that the expression is, for types that Spark does not have.
+    Attributes:
+        sql: its text for DuckDB.
+        type: its type in Spark.
+        name: the name that Spark gives to an unnamed column of this expression. None: it is not known.
+        declared: if the expression is a column of a table, the type of the column. Spark does not have all of
+            these types.
         literal: the value of a literal.
-        is_outer: it uses a column of an outer query.
+        is_outer: whether the expression uses a column of an outer query.
     """
 
     sql: str
@@ -49,21 +52,21 @@ class Term:
 
 
 def cast_term(term: Term, type_: str) -> Term:
-    """Return the term converted to a type that loses nothing."""
+    """Return the term cast to a type that can hold all of its values."""
     if term.type == type_:
         return term
     return Term(f"CAST({term.sql} AS {duckdb_type(type_)})", type_, term.name, is_outer=term.is_outer)
 
 
 def convert(term: Term, type_: str) -> Term:
-    """Return the term as a value of a common type, as Spark converts it implicitly."""
+    """Convert a term to a common type, as Spark does implicitly; refuse conversions of text."""
     if term.type != type_ and "string" in (term.type, type_) and term.type != "void":
         raise refuse("an implicit conversion of text runs on Spark only")
     return cast_term(term, type_)
 
 
 def unify(terms: Sequence[Term]) -> list[Term]:
-    """Return the terms with one common type."""
+    """Convert the terms to one common type."""
     found = terms[0].type
     for term in terms[1:]:
         found = common_type(found, term.type)
@@ -72,7 +75,13 @@ def unify(terms: Sequence[Term]) -> list[Term]:
 
 @dataclass(frozen=True)
 class OutColumn:
-    """A column of a relation: its name in Spark, and its type. Its name in DuckDB is ``c`` and its place."""
+    """A column of a relation. In DuckDB it is named ``c0``, ``c1`` and so on, by its place in the relation.
+
+    Attributes:
+        name: its name in Spark. None: it is not known.
+        type: its type in Spark.
+        declared: if it is a column of a table, the type of this column.
+    """
 
     name: str | None
     type: str
@@ -89,7 +98,12 @@ class Relation:
 
 @dataclass(frozen=True)
 class ScopeColumn:
-    """A column that expressions may name. ``is_hidden``: only with its qualifier (after USING)."""
+    """A column that expressions may name.
+
+    Attributes:
+        note: called when an expression uses the column.
+        is_hidden: whether only the qualified name finds the column, because USING merged it with another one.
+    """
 
     qualifier: str | None
     name: str
@@ -105,12 +119,15 @@ class Scope:
     columns: Sequence[ScopeColumn] = ()
     outer: Scope | None = None
     star: Sequence[ScopeColumn] | None = None
-    """The columns of ``*``, if they are not ``columns`` in their order."""
+    """The columns of ``*``. None: they are ``columns`` in their order."""
     ctes: Mapping[str, tuple[str, Relation]] = field(default_factory=dict)
-    """Common table expressions by their name in lower case: their name in DuckDB, and their columns."""
+    """Common table expressions by their name in lower case: their name in DuckDB, and their relation."""
 
     def find(self, name: str, qualifier: str | None) -> Term | None:
-        """Return the column of a name, in this scope or an outer one; refuse an ambiguous name."""
+        """Return the column of a name, in this scope or an outer one; refuse an ambiguous name.
+
+        None: no scope has the column.
+        """
         found = self.matches(name, qualifier)
         if len(found) > 1:
             raise refuse(f"the name {name} is ambiguous")

@@ -1,6 +1,6 @@
 """Spark's types as text, such as ``decimal(10,2)``: their names in DuckDB, and the common type of two.
 
-Only conversions that both engines do in the same way are known here; for others, ``NotTranslated`` is raised.
+Only conversions in which both engines agree are known here. For others, ``NotTranslated`` is raised.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
 
 INTEGERS = ("tinyint", "smallint", "int", "bigint")
 DECIMAL_OF = {"tinyint": (3, 0), "smallint": (5, 0), "int": (10, 0), "bigint": (20, 0)}
-"""Precision and scale of the decimal that Spark takes for an integer type."""
+"""Precision and scale of the decimal type that Spark converts an integer type to."""
 MOST_DIGITS = 38
 
 _DUCKDB = {
@@ -47,7 +47,7 @@ _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 class NotTranslated(Exception):
-    """The query has a part that only Spark evaluates. Never leaves the package."""
+    """Raised for a part of a query that only Spark can evaluate. Only used inside this package."""
 
 
 def refuse(reason: str) -> NotTranslated:
@@ -79,7 +79,10 @@ def decimal_of(type_: str) -> tuple[int, int] | None:
 
 
 def decimal_type(precision: int, scale: int) -> str:
-    """Return a decimal type. Beyond 38 digits Spark reduces the scale, and DuckDB does not."""
+    """Return a decimal type; refuse a precision above ``MOST_DIGITS``, or a scale above the precision.
+
+    Spark reduces the scale if the precision is too high, and DuckDB does not.
+    """
     if precision > MOST_DIGITS or scale > precision:
         raise refuse(f"a decimal of {precision} digits runs on Spark only")
     return f"decimal({precision},{scale})"
@@ -95,7 +98,7 @@ def literal_decimal(number: int | Decimal) -> tuple[int, int]:
 
 
 def common_type(left: str, right: str) -> str:
-    """Return the type that both sides are converted to, for comparisons, CASE, coalesce and the like."""
+    """Return the type that both sides are converted to, in comparisons, CASE, coalesce and similar forms."""
     if left == right or right == "void":
         return left
     if left == "void":
