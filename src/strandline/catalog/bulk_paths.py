@@ -45,7 +45,12 @@ _SET_BODIES = (
 
 @dataclass(frozen=True)
 class NewPath:
-    """A path to be added; ``owner_id`` is the path that it belongs to, if that is not its parent."""
+    """A path to be added.
+
+    Attributes:
+        owner_id: the id of the path that owns this one, such as the backup collection of a stream. None: no
+            other path than the parent owns it.
+    """
 
     parent: Path
     name: str
@@ -60,9 +65,10 @@ class NewPath:
 
 
 def find(conn: Connection, wanted: Iterable[str]) -> dict[str, Path]:
-    """Return those of the paths that exist, by name; names must be normalized.
+    """Return the paths that exist, by full path. The tree is read level by level.
 
-    The tree is read level by level.
+    Args:
+        wanted: normalized full paths.
     """
     asked = {path for path in wanted if not names.is_binned(path)}
     root = paths.require(conn, "/")
@@ -82,7 +88,7 @@ def find(conn: Connection, wanted: Iterable[str]) -> dict[str, Path]:
 
 
 def _levels(wanted: Iterable[str]) -> list[list[str]]:
-    """Return the paths and all paths above them, without the root, grouped by depth from the top."""
+    """Return the paths and all their ancestors except the root, grouped by depth, upper levels first."""
     levels: dict[int, list[str]] = defaultdict(list)
     seen = {"", "/"}
     for path in wanted:
@@ -94,7 +100,7 @@ def _levels(wanted: Iterable[str]) -> list[list[str]]:
 
 
 def require_tables(conn: Connection, wanted: Sequence[str]) -> list[Path]:
-    """Return the tables with these names, in order; raise an error for the first that is not a table."""
+    """Return the tables at these paths, in order; raise an error for the first path that is not a table."""
     normal = [names.normalize(path) for path in wanted]
     found = find(conn, normal)
     tables = []
@@ -107,10 +113,10 @@ def require_tables(conn: Connection, wanted: Sequence[str]) -> list[Path]:
 
 
 def _children(conn: Connection, pairs: Iterable[tuple[int, str]]) -> dict[tuple[int, str], Row[Any]]:
-    """Return rows by the id of their parent and their name.
+    """Return the rows with these pairs of parent id and name, by pair. Pairs without a row are left out.
 
-    One statement asks for many names below one parent, or for one name below many parents, whichever covers
-    more.
+    One statement selects many names below one parent, or one name below many parents. Each pair belongs to
+    the statement that covers more pairs.
     """
     wanted = list(pairs)
     parents, children_ = Counter(p for p, _ in wanted), Counter(name for _, name in wanted)
@@ -128,7 +134,7 @@ def _children(conn: Connection, pairs: Iterable[tuple[int, str]]) -> dict[tuple[
 
 
 def find_below(conn: Connection, parents: Iterable[Path], name: str) -> dict[int, Path]:
-    """Return the direct children with this name, by the id of their parent."""
+    """Return the direct child with this name of each parent, by parent id; parents without it are omitted."""
     above = {parent.id: parent for parent in parents}
     rows = _children(conn, [(parent_id, name) for parent_id in above])
     return {i: paths.of_row(row, f"{above[i].path}/{name}") for (i, _), row in rows.items()}
@@ -146,16 +152,17 @@ def subtrees(conn: Connection, roots: Sequence[Path]) -> list[Path]:
 
 
 def owned_paths(conn: Connection, owner_id: int, known: Collection[int] = ()) -> list[Path]:
-    """Return the paths that belong to a path, such as the streams of a backup collection.
+    """Return the paths that a path owns, such as the streams of a backup collection.
 
-    Paths whose ids are in ``known`` are left out.
+    Args:
+        known: ids of paths to leave out.
     """
     found = conn.execute(select(_AT.id).where(_AT.owner_id == owner_id).order_by(_AT.id)).scalars().all()
     return paths.by_ids(conn, [path_id for path_id in found if path_id not in known])
 
 
 def streams_below(conn: Connection, tables: Sequence[Path]) -> list[tuple[int, Path]]:
-    """Return the streams on tables that belong to no collection, by name, each with its table's id."""
+    """Return the users' streams on tables, each with the id of its table, sorted by name."""
     above = {table.id: table for table in tables}
     rows = conn.execute(_FEEDS, {"parents": list(above)})
     return [(row.parent_id, paths.of_row(row, f"{above[row.parent_id].path}/{row.name}")) for row in rows]
@@ -169,7 +176,12 @@ def add(
     state: str = READY,
     operation_id: str | None = None,
 ) -> list[Path]:
-    """Add paths that exist from ``step`` on (default: the writer's step); their parents must exist."""
+    """Add paths, and return them.
+
+    Args:
+        new: the paths; their parents must exist.
+        step: the step from which on the paths exist. None: the writer's step.
+    """
     if not new:
         return []
     taken = set(_children(tx.conn, [(one.parent.id, one.name) for one in new]))
@@ -203,7 +215,7 @@ def add(
 
 
 def _insert(tx: Writer, rows: Sequence[tuple[Any, ...]]) -> Sequence[int]:
-    """Insert rows without ids, and return their ids."""
+    """Give ids to new rows, insert the rows, and return the ids."""
     ids = tx.new_ids(sqltables.paths, len(rows))
     tx.insert(sqltables.paths, _COLUMNS, [(i, *row) for i, row in zip(ids, rows, strict=True)])
     return ids
@@ -229,9 +241,13 @@ def make_parent(tx: Writer, path: str) -> Path:
 def make_parents(
     tx: Writer, wanted: Iterable[str], step: int | None = None
 ) -> tuple[dict[str, Path], list[int]]:
-    """Return the parent directory of each path; create the missing directories.
+    """Create the missing parent directories of paths.
 
-    The second result are the ids of the created directories, upper ones first.
+    Returns the parent directory of each path, by path, and the ids of the created directories, upper ones
+    first.
+
+    Args:
+        step: the step from which on the new directories exist. None: the writer's step.
     """
     above = {}
     for path in wanted:
@@ -265,17 +281,21 @@ def set_bodies(tx: Writer, bodies: Mapping[int, Record]) -> None:
     """Store the bodies of paths, by id."""
     texts = {i: records.to_text(body) for i, body in bodies.items()}
     if tx.conn.dialect.name == "postgresql" and len(texts) >= FEW_ROWS:
-        tx.conn.execute(_SET_BODIES, {"bodies": json.dumps(texts)})  # An array is far slower in its driver.
+        # As JSON, because PostgreSQL's driver handles an array far more slowly.
+        tx.conn.execute(_SET_BODIES, {"bodies": json.dumps(texts)})
     elif texts:
         tx.conn.execute(_SET_BODY, [{"path": i, "text": text} for i, text in texts.items()])
 
 
 def exchange(tx: Writer, pairs: Sequence[tuple[Path, Path]]) -> None:
-    """Swap the places of paths with the same name in the tree, with everything below them."""
+    """Swap the two paths of each pair in the tree, with everything below them.
+
+    Both paths of a pair have the same name.
+    """
     if not pairs:
         return
     for moves in (
-        # Out of the tree first: two paths may not have the same name in the same place.
+        # Detach the first path of each pair, because a parent cannot have two children of the same name.
         [{"path": one.id, "parent": None} for one, _ in pairs],
         [{"path": other.id, "parent": one.parent_id} for one, other in pairs],
         [{"path": one.id, "parent": other.parent_id} for one, other in pairs],
@@ -284,7 +304,7 @@ def exchange(tx: Writer, pairs: Sequence[tuple[Path, Path]]) -> None:
 
 
 def remove_empty(tx: Writer, directories: Iterable[int]) -> None:
-    """Remove those of the directories that contain nothing but each other."""
+    """Remove the directories that are empty, or that contain only other directories removed here."""
     left = set(directories)
     while left:
         used = set(tx.conn.execute(_USED, {"parents": list(left)}).scalars())

@@ -1,15 +1,16 @@
 """A cache of table descriptions, kept fresh by the board, and plans made from it.
 
-The cache drops an entry when a publication announces a newer version; the next request loads it again.
-Publications may arrive late, twice or in any order: one that is older than the entry changes nothing. So an
-entry may be stale for a short time, and entries may not fit each other. The states of paths are not
-published, so entries do not contain them. A path's state is checked in the transaction that changes the path.
+The cache drops an entry when a publication announces a newer version; the next request loads the entry again.
+Publications may arrive late, twice or in any order: a publication that is older than the entry changes
+nothing. So an entry may be stale for a short time, and the versions of two entries may not fit each other.
+The states of paths are not published, so entries do not contain them. A path's state is checked in the
+transaction that changes the path.
 
-The ``Loader`` makes sure that the versions in a plan fit: a table's description lists each index with the
-version of the index's implementation table. If they do not fit, the loader drops the entries and loads them
-again, a few times with a pause. Then the request fails, with both versions in the error. A plan that fits may
-still be outdated: a commit checks what it was planned with, and is refused as a whole if the catalog has
-changed since (``conflicts.Stale``).
+The ``Loader`` makes sure that the versions in a plan fit each other: a table's description lists each index
+with the version of the index's implementation table. If the versions do not fit, the loader drops the entries
+and loads them again, a few times with a pause. If this does not help, the request fails, with both versions
+in the error. A plan whose versions fit may still be outdated. Therefore a commit checks the versions and
+steps that it was planned with, and is refused as a whole if the catalog has changed (``conflicts.Stale``).
 """
 
 from __future__ import annotations
@@ -47,9 +48,11 @@ Delivery = Callable[[list[Publication]], list[Publication]]
 
 @dataclass(frozen=True)
 class Unit:
-    """A table with the implementation tables of its indexes, in the order of ``table.indexes``.
+    """A table with the implementation tables of its indexes.
 
-    A missing implementation table is None.
+    Attributes:
+        impls: the implementation tables, in the order of ``table.indexes``. None in place of a table: it is
+            missing.
     """
 
     table: TableInfo
@@ -60,7 +63,7 @@ class Unit:
 class Present:
     """The last step and the last generation of the catalog, from one read transaction.
 
-    Everything that was published up to this step belongs to this generation or an earlier one.
+    Every publication up to this step has this generation or an earlier one.
     """
 
     step: int
@@ -80,10 +83,11 @@ class Look:
 
 
 class SchemeCache:
-    """Table descriptions by path, shared by all threads of a process.
+    """Cache of table descriptions by path, shared by all threads of a process.
 
-    ``delivery`` is called with the new publications and returns those that reach the cache now. Tests use it
-    to delay or reorder publications.
+    Args:
+        delivery: called with new publications; returns the publications that reach the cache now. Tests use
+            it to delay or reorder publications.
     """
 
     def __init__(
@@ -104,7 +108,7 @@ class SchemeCache:
 
     @contextmanager
     def looking(self) -> Iterator[Look]:
-        """Open a snapshot of the catalog; all publications up to it have been delivered."""
+        """Open a snapshot of the catalog, after delivering all publications that it contains to the cache."""
         with self.catalog.read() as conn:
             look = Look(conn, present(conn))
             if not self._has_seen(look):
@@ -128,9 +132,9 @@ class SchemeCache:
             self._apply(self._delivery(new), upto, missed=missed)
 
     def unit(self, look: Look, path: str) -> Unit:
-        """Return a table and its implementation tables.
+        """Return a table and the implementation tables of its indexes.
 
-        They come from the cache if it has all of them, else from the snapshot.
+        All of them come from the cache if it has all of them, else from the snapshot.
         """
         with self._lock:
             if path in self._ids:
@@ -172,7 +176,7 @@ class SchemeCache:
             for news in publications:
                 self._take_in(news)
                 arrived[news.generation] = max(0.0, now - news.time)
-            self._generation = upto  # set last: readers of it rely on all of the above
+            self._generation = upto  # Set last: _has_seen() reads it without the lock.
         for generation, delay in arrived.items():
             self._metrics.delivery_delay.observe(delay)
             notice = Notice(event="arrived", time=now, generation=generation, seconds=delay)
@@ -185,10 +189,10 @@ class SchemeCache:
             self._drop(news.path_id)
         at_path = self._ids.get(news.path)
         if at_path is not None and at_path < news.path_id:
-            self._drop(at_path)  # another path has this name now
+            self._drop(at_path)  # Another table has this path now.
 
     def _learn(self, present: Present, infos: Iterable[TableInfo]) -> None:
-        """Cache what a snapshot says, unless later publications have been delivered in the meantime."""
+        """Cache descriptions from a snapshot, unless later publications were delivered in the meantime."""
         with self._lock:
             if self._generation != present.generation:
                 return
@@ -200,23 +204,23 @@ class SchemeCache:
                 self._ids[info.path] = info.id
 
     def _drop(self, table_id: int) -> None:
-        """Remove a table and its name from the cache together."""
+        """Remove a table and its path from the cache."""
         info = self._tables.pop(table_id, None)
         if info is not None:
             self._ids.pop(info.path, None)
 
 
 def _info(row: Path, since: dict[int, int]) -> TableInfo:
-    # A description that was never published is valid from no step on.
+    # A description that was never published is not valid at any step.
     return TableInfo.of(row._replace(state=READY, operation_id=None), since.get(row.id, PENDING))
 
 
 @dataclass(frozen=True)
 class TablePlan:
-    """A table that a planner can use.
+    """A table whose description fits those of its indexes, so that a statement can be planned with it.
 
-    ``impls`` are the implementation tables of ``table.indexes``, in the same order, with exactly the versions
-    that the table lists.
+    Attributes:
+        impls: the implementation tables in the order of ``table.indexes``, with the versions listed there.
     """
 
     table: TableInfo
@@ -254,8 +258,9 @@ class Loader:
     def read(self, use: Callable[[Look], T]) -> T:
         """Call ``use`` with a snapshot of the catalog and return its result.
 
-        ``use`` may plan any tables in the snapshot. If the versions in a plan do not fit, ``use`` is called
-        again with a new snapshot.
+        Args:
+            use: may plan any tables in the snapshot (``plan_table``). If the versions in a plan do not fit
+                each other, ``use`` is called again with a new snapshot.
         """
         wrong: _Mismatch | None = None
         for _ in tries(self._clock, lambda _: self._retry_seconds, count=self._retries + 1):
@@ -279,7 +284,7 @@ class Loader:
         )
 
     def plan_table(self, look: Look, path: str) -> TablePlan:
-        """Return the table at a path; to be called inside ``read``."""
+        """Return the table at a path. To be called by the ``use`` function of ``read``."""
         unit = self.cache.unit(look, path)
         impls: list[TableInfo] = []
         for ref, impl in zip(unit.table.indexes, unit.impls, strict=True):
@@ -293,7 +298,8 @@ class Loader:
     def _note(self, result: str, wrong: _Mismatch) -> None:
         """Count a version mismatch and report it to the catalog.
 
-        ``result`` is ``seen``, ``cured`` (a retry succeeded) or ``failed``.
+        Args:
+            result: ``seen``, ``cured`` (a retry succeeded) or ``failed``.
         """
         table, expected, actual = wrong.unit.table, wrong.expected, wrong.actual
         self._metrics.mismatches.labels(result).inc()

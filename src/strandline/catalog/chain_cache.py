@@ -10,11 +10,11 @@ from strandline.lru import Cache
 from strandline.model import Segment
 
 SEGMENT_BYTES = 64 << 20
-"""Maximum size of the cached segments, mostly that of inline rows."""
+"""Maximum size of the cached segments in bytes. Most of it is rows that are stored inline."""
 CHAINED = 200_000
 """Maximum number of segments in all cached chains."""
 LONG = 64
-"""Shorter chains are read again: that takes no longer than asking what has changed."""
+"""Minimum length of a cached chain. Reading a shorter one takes no longer than checking what has changed."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class KnownChain:
     last_id: int
 
     def plus(self, added: tuple[Segment, ...], step: int) -> KnownChain:
-        """Return the state at a later step, with further segments on top."""
+        """Return the state at a later step, with these segments added at the end."""
         if not added:
             return replace(self, step=step)
         last_id = max(self.last_id, *(s.id for s in added))
@@ -49,7 +49,7 @@ class ChainCache:
             return self._chains.get(table_id)
 
     def put(self, table_id: int, chain: KnownChain) -> None:
-        """Remember a state with many segments, unless a later one is known."""
+        """Cache the chain if it has at least ``LONG`` segments and no later state is cached."""
         if len(chain.segments) < LONG:
             return
         with self._lock:

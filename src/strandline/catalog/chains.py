@@ -1,12 +1,12 @@
 """Chains of segments in the catalog.
 
-A row of ``chains`` says that a segment is part of a table's state from step ``added`` on, and before step
-``removed`` if that is set; ``removed_at`` is the time of the removal.
+A row of ``chains`` says that a segment is part of a table's state from step ``added`` on. If ``removed`` is
+set, the segment is part of the state before this step only; ``removed_at`` is the time of the removal.
 
 A merge replaces log segments by one segment that holds exactly the same changes, each with its step. The
-replaced rows are marked ``superseded``: only readers that already have them in their plans need them.
-``reaches`` of the new row is where the first replaced segment began. So the new segment serves every state
-from there on, because readers ignore changes later than the step they ask for.
+replaced rows are marked ``superseded``: only readers that already have them in their plans need them. The new
+row gets the lowest ``reaches`` of the replaced rows as its own. So it is part of every state from that step
+on. Readers of such a state ignore changes later than the step that they read.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def is_part_at(step: int | BindParameter[int]) -> ColumnElement[bool]:
 
 
 def is_log_between(after: int, upto: int) -> ColumnElement[bool]:
-    """Build the condition that a row of ``chains`` with its segment is a log of ``(after, upto]``."""
+    """Build the condition that a row of ``chains`` belongs to a log with changes in ``(after, upto]``."""
     segment = sqltables.segments.c
     window = and_(segment.role == "log", segment.upto > after, segment.after < upto)
     return and_(sqltables.chains.c.superseded.is_(False), window)
@@ -64,7 +64,7 @@ _CHANGES = select(sqltables.commits.c.step, sqltables.commits.c.kind).where(
     sqltables.commits.c.table_id == bindparam("table"), sqltables.commits.c.step > bindparam("after")
 )
 _ADDING = frozenset({"data", "schema"})
-"""Kinds of commits that remove nothing from a chain, and add only segments with new ids."""
+"""Kinds of commits that remove no segment from a chain, and add only segments with new ids."""
 _ALL_CHAINS = select(sqltables.chains.c.table_id, sqltables.chains.c.segment_id).where(
     sqltables.among(sqltables.chains.c.table_id, "tables"),
     sqltables.chains.c.added <= bindparam("at"),
@@ -90,7 +90,13 @@ _NEW_SEGMENT = (
 
 @dataclass(frozen=True)
 class TableState:
-    """The head of a table; ``step`` is that of the last commit that changed rows."""
+    """The head of a table.
+
+    Attributes:
+        step: the step of the last commit that changed rows.
+        kept_from: the oldest step at which the table can be read.
+        followed_step: the step that an asynchronous index has reached. None: the table stores no such index.
+    """
 
     table_id: int
     step: int
@@ -107,12 +113,12 @@ def state(conn: Connection, table_id: int) -> TableState:
 
 
 def states(conn: Connection, table_ids: Iterable[int]) -> dict[int, TableState]:
-    """Return the heads of tables by id; the caller knows that the tables exist."""
+    """Return the heads of tables, by id. Tables that do not exist are left out."""
     return {row.path_id: state_of(row) for row in conn.execute(_STATES, {"tables": list(table_ids)}).all()}
 
 
 def check_kept(head: TableState, step: int) -> None:
-    """Raise Stale if segments of the state at ``step``, or of later changes, may have been collected."""
+    """Raise Stale if segments of the state at ``step``, or of changes after it, may have been collected."""
     if head.kept_from > step:
         raise Stale(head.table_id, f"step {step} is no longer kept")
 
@@ -156,11 +162,11 @@ def load_kept(conn: Connection, table_id: int, step: int) -> Chain:
 
 
 def load_live(conn: Connection, table_id: int, step: int) -> Chain:
-    """Return the chain of a live table at ``step``, as ``load_kept`` does, at the cost of what has changed.
+    """Return the chain of a live table at ``step``, as ``load_kept`` does, but read only what has changed.
 
-    Commits of rows only add segments with new ids to a chain, and record the kind ``data``. After any other
-    change the chain is read as a whole. The chains of backup tables change without a commit: do not use this
-    for them.
+    A cached chain is extended if all commits since then only add segments with new ids (``_ADDING``). After
+    any other commit, the whole chain is read. The chains of backup tables change without a commit, so do not
+    use this function for them.
     """
     head, cache = state(conn, table_id), _cache_of(conn)
     check_kept(head, step)
@@ -186,7 +192,11 @@ _NOTHING = KnownChain(0, (), 0)
 def _extend(
     conn: Connection, table_id: int, known: KnownChain, changes: Mapping[int, str], step: int
 ) -> KnownChain | None:
-    """Return a chain at ``step`` from an earlier state; None if it must be read as a whole."""
+    """Extend a cached chain to ``step``. None: the whole chain must be read.
+
+    Args:
+        changes: the kinds of the commits after the cached chain, by step.
+    """
     if not _ADDING.issuperset(changes.values()):
         return None
     if min(changes, default=step + 1) > step:
@@ -198,9 +208,9 @@ def _extend(
 
 
 def log_kept(conn: Connection, table_id: int, after: int, upto: int) -> tuple[Segment, ...]:
-    """Return the log segments that hold every change in ``(after, upto]``, for callers without a stream.
+    """Return the log segments that hold every change in ``(after, upto]``, for callers without a hold.
 
-    Raises Stale if some of them may have been collected.
+    Raises Stale if some of these segments may have been collected.
     """
     check_kept(state(conn, table_id), after)
     return log_between(conn, table_id, after, upto)
@@ -209,7 +219,7 @@ def log_kept(conn: Connection, table_id: int, after: int, upto: int) -> tuple[Se
 def load(conn: Connection, table_id: int, step: int) -> Chain:
     """Return the chain that folds to the table's state at ``step``.
 
-    Something must keep the step: a pin, a hold, or the caller's transaction.
+    A pin, a hold, or the caller's transaction must keep the step readable.
     """
     ids = conn.execute(_CHAIN, {"table": table_id, "at": step}).scalars()
     return Chain(_in_order(segments(conn, ids)), step)
@@ -218,8 +228,8 @@ def load(conn: Connection, table_id: int, step: int) -> Chain:
 def log_between(conn: Connection, table_id: int, after: int, upto: int) -> tuple[Segment, ...]:
     """Return the log segments that hold every change in ``(after, upto]``.
 
-    It does not matter whether the table's state still needs them. Something must hold them: a stream or a
-    pin.
+    This includes segments that the table's present state no longer needs. A stream or a pin must hold the
+    segments.
     """
     ids = conn.execute(
         select(sqltables.chains.c.segment_id)
@@ -247,7 +257,10 @@ def log_bytes(conn: Connection, table_ids: Iterable[int], after: int, upto: int)
 
 
 def segments(conn: Connection, ids: Iterable[int]) -> list[Segment]:
-    """Return segments by id. They never change, so each process reads and caches a row once."""
+    """Return the segments with these ids, in this order.
+
+    Segments never change, so they come from the process's cache if it has them.
+    """
     wanted = list(ids)
     cache = _cache_of(conn)
     known = None if cache is None else cache.segments
@@ -262,13 +275,13 @@ def segments(conn: Connection, ids: Iterable[int]) -> list[Segment]:
 
 
 def select_existing(conn: Connection, ids: Iterable[int]) -> set[int]:
-    """Return those of the segment ids that the catalog has now; bypasses the cache."""
+    """Return the ids of segments that exist in the catalog now. Does not use the cache."""
     at = sqltables.segments.c
     return {i for chunk in chunks(ids) for i in conn.execute(select(at.id).where(at.id.in_(chunk))).scalars()}
 
 
 def inline_rows(conn: Connection, ids: Iterable[int]) -> Iterator[tuple[int, bytes | None, str]]:
-    """Return id, data and checksum of segments as the catalog has them now; bypasses the cache."""
+    """Yield id, data and checksum of segments as they are in the catalog now. Does not use the cache."""
     at = sqltables.segments.c
     for chunk in chunks(ids):
         for row in conn.execute(select(at.id, at.data, at.checksum).where(at.id.in_(chunk))):
@@ -276,7 +289,7 @@ def inline_rows(conn: Connection, ids: Iterable[int]) -> Iterator[tuple[int, byt
 
 
 def same_content(conn: Connection, checksums: Iterable[str]) -> dict[str, list[Segment]]:
-    """Return all segments with a file and one of these checksums, by checksum."""
+    """Return all segments that have a file and one of these checksums, by checksum."""
     at, found = sqltables.segments.c, defaultdict[str, list[Segment]](list)
     for chunk in chunks(checksums):
         rows = select(sqltables.segments).where(at.checksum.in_(chunk), at.file.is_not(None)).order_by(at.id)
@@ -286,16 +299,19 @@ def same_content(conn: Connection, checksums: Iterable[str]) -> dict[str, list[S
 
 
 def insert_segments(tx: Writer, new: Sequence[Segment], step: int) -> list[int]:
-    """Insert rows for new segments and return their ids, as ``insert_all`` does."""
+    """Insert rows for the new segments of one table and return their ids, as ``insert_all`` does."""
     return insert_all(tx, {0: new}, step)[0]
 
 
 def insert_all(tx: Writer, new: Mapping[int, Sequence[Segment]], step: int) -> dict[int, list[int]]:
-    """Insert rows for the new segments of many tables, given by table id; return their ids.
+    """Insert rows for the new segments of many tables; return their ids, by table id.
 
-    The number of statements does not depend on that of segments or tables. A pending segment gets ``step`` as
-    the step of its changes. Raises Ended if the session that wrote a file has ended: the collector may have
-    removed the file.
+    The number of statements does not depend on the number of segments or tables. Raises Ended if the session
+    that wrote a file has ended, because the collector may have removed the file.
+
+    Args:
+        new: the segments, by table id.
+        step: the step of the changes in pending segments.
     """
     every = [segment for segments in new.values() for segment in segments]
     files = [s.file for s in every if s.file is not None]
@@ -337,8 +353,11 @@ def end(tx: Writer, table_ids: Iterable[int]) -> None:
 def replace(tx: Writer, table_id: int, old: Sequence[Segment], *, merged: bool) -> int:
     """Remove segments from a table's chain at the writer's step; return ``reaches`` of their replacement.
 
-    Raises Stale if one of them is no longer in the chain. ``merged``: the replacement holds exactly the same
-    changes, so only readers that have the old segments in their plans need them.
+    Raises Stale if one of these segments is no longer in the chain.
+
+    Args:
+        merged: whether the replacement holds exactly the same changes, so that only readers with the old
+            segments in their plans still need them.
     """
     at = sqltables.chains.c
     live = {
@@ -369,9 +388,10 @@ def check_live(table_id: int, live: Container[int], old: Iterable[Segment]) -> N
 def attach(
     tx: Writer, table_id: int, segment_ids: Iterable[int], step: int, reaches: int | None = None
 ) -> None:
-    """Add segments to a table's chain from ``step`` on, by reference.
+    """Add segments to a table's chain from ``step`` on. The same segment may be in many chains.
 
-    The same segment may be in many chains.
+    Args:
+        reaches: the step from which on the segments serve the table's states. None: ``step``.
     """
     attach_all(tx, {table_id: segment_ids}, step, reaches)
 
@@ -379,7 +399,12 @@ def attach(
 def attach_all(
     tx: Writer, segment_ids: Mapping[int, Iterable[int]], step: int, reaches: int | None = None
 ) -> None:
-    """Add segments to the chains of many tables, given by table id, from ``step`` on."""
+    """Add segments to the chains of many tables from ``step`` on.
+
+    Args:
+        segment_ids: the ids of the segments, by table id.
+        reaches: the step from which on the segments serve the tables' states. None: ``step``.
+    """
     columns = ("table_id", "segment_id", "added", "reaches", "superseded")
     since = step if reaches is None else reaches
     rows = [(table_id, i, step, since, False) for table_id, ids in segment_ids.items() for i in ids]
@@ -389,7 +414,7 @@ def attach_all(
 def copyable_segments(
     conn: Connection, table_ids: Iterable[int], step: int
 ) -> dict[int, tuple[Segment, ...]]:
-    """Return the segments that ``chain_ids`` names, in order, by table id.
+    """Return the segments whose ids ``chain_ids`` returns, in the order of the chain, by table id.
 
     Tables without segments are left out.
     """
@@ -401,7 +426,7 @@ def copyable_segments(
 def segments_of_backups(
     conn: Connection, table_ids: Iterable[int], step: int
 ) -> dict[int, tuple[Segment, ...]]:
-    """Return the segments of backup tables at ``step``, in order, by table id.
+    """Return the segments of backup tables at ``step``, in the order of the chain, by table id.
 
     Tables without segments are left out.
     """
@@ -415,9 +440,9 @@ def segments_of_backups(
 
 
 def supersede(tx: Writer, table_ids: Iterable[int]) -> None:
-    """Mark all segments of tables as replaced by others with exactly the same rows.
+    """Mark all segments of tables as superseded by segments with exactly the same rows.
 
-    Only readers that have the old segments in their plans still need them.
+    Only readers that have the old segments in their plans still need the old segments.
     """
     at = sqltables.chains.c
     for chunk in chunks(table_ids):
@@ -428,8 +453,8 @@ def supersede(tx: Writer, table_ids: Iterable[int]) -> None:
 def chain_ids(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, list[int]]:
     """Return the ids of the segments that were the state of each table at ``step``, by table id.
 
-    None of them holds a later change, so a copy by reference can attach them. Tables without segments are
-    left out. The caller must have pinned ``step`` since it was the current one.
+    These segments hold no changes after ``step``, so a copy by reference can attach them. Tables without
+    segments are left out. The caller must have pinned ``step`` when it was the current step.
     """
     found = defaultdict[int, list[int]](list)
     for table_id, segment_id in conn.execute(_ALL_CHAINS, {"tables": list(table_ids), "at": step}):
@@ -460,9 +485,9 @@ def _segment(row: Row[Any]) -> Segment:
 
 
 def _cache_of(conn: Connection) -> ChainCache | None:
-    """Return the catalog's cache; None in a write transaction.
+    """Return the cache of chains. None: the connection is in a write transaction, which uses no cache.
 
-    A write transaction may roll back, and the database may then use its ids again.
+    A write transaction may roll back, and the database may then give its ids to other rows.
     """
     found: ChainCache | None = conn.get_execution_options().get("strandline_chains")
     return found

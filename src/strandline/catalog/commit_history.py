@@ -1,8 +1,8 @@
 """The history of a table: its commits, as far as they are kept.
 
-A commit is kept as long as the state of the table after it, which can be read and brought back. The commits
-of a table that was dropped come back with it, but its states before that cannot be read. Commits of versions
-without authors and numbers of rows have NULL there.
+A commit is kept as long as the state that it produced, so this state can be read and restored. When a dropped
+table is brought back, its commits are there again, but its states from before the drop cannot be read. Older
+versions of Strandline recorded no authors and changed rows, so their commits have NULL there.
 """
 
 from __future__ import annotations
@@ -22,16 +22,19 @@ _KINDS = {
     "merge": "LOG MERGE",
     "rebuild": "REPAIR",
 }
-"""What commits of other kinds than changes of rows are called."""
+"""Names of the statements for kinds of commits that do not record one."""
 
 
 class CommitEvent(NamedTuple):
-    """A commit to a table.
+    """A commit to a table. A field is None if its value was not recorded.
 
-    ``statement`` is the kind of the statement, or of several, such as ``UPSERT, DELETE``. ``rows`` is the
-    number of rows afterwards, and ``readable`` whether they can still be read. ``operation_id``: the
-    operation that published the table at this step, such as a restore, and ``operation`` its kind. ``time``
-    is in seconds since 1970. What is not recorded is None.
+    Attributes:
+        time: the time of the commit, in seconds since 1970.
+        statement: the kind of the statement, or the kinds of several, such as ``UPSERT, DELETE``.
+        rows: the number of rows after the commit.
+        readable: whether the state after the commit can still be read.
+        operation_id: the operation that published the table at this step, such as a restore.
+        operation: the kind of this operation.
     """
 
     step: int
@@ -48,7 +51,11 @@ class CommitEvent(NamedTuple):
 
 
 def table_history(conn: Connection, path: str, limit: int | None = None) -> list[CommitEvent]:
-    """Return the kept commits of a table, newest first. Reads ``limit`` of them, by an index."""
+    """Return the kept commits of a table, newest first.
+
+    Args:
+        limit: maximum number of commits to read; an index finds them. None: all commits.
+    """
     table = paths.require(conn, path, "table")
     commit = sqltables.commits.c
     query = select(sqltables.commits).where(commit.table_id == table.id).order_by(commit.step.desc())
@@ -76,7 +83,7 @@ def table_history(conn: Connection, path: str, limit: int | None = None) -> list
 
 
 def _operations(conn: Connection, table_id: int, since: int) -> dict[int, tuple[str, str | None]]:
-    """Return the operations that published a table, with their kinds, by step."""
+    """Return id and kind of the operations that published a table, by step."""
     told, operation = sqltables.board.c, sqltables.operations.c
     rows = conn.execute(
         select(told.step, told.operation_id, operation.kind)

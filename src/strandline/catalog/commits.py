@@ -1,7 +1,8 @@
-"""Commits: check in the transaction what was planned outside it, and publish all of it at one step.
+"""Commits: check in the transaction that a plan is still valid, and publish its changes at one step.
 
 Every change of rows, and every replacement of segments by others with the same rows, goes through this
-module. Each adds a row to ``commits``: row count and digest of a table from a step on, and the time.
+module. Each of them adds a row to ``commits``: the row count and digest that a table has from this step on,
+and the time.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ _COLUMNS = (
     *("table_id", "step", "kind", "rows", "digest", "time"),
     *("author", "statement", "inserted", "updated", "deleted"),
 )
-# Run by every commit. Built once: SQLAlchemy takes longer to build a statement than SQLite takes to answer
-# it.
+# Every commit runs these statements. Built once: SQLAlchemy takes longer to build a statement than SQLite
+# takes to answer it.
 _CURRENT = (
     select(
         sqltables.tables,
@@ -48,10 +49,12 @@ _NEW_HEAD = (
 
 @dataclass(frozen=True)
 class Basis:
-    """The state that a change was planned with: a table's id, version, and the step of the rows read.
+    """The state of a table that a change was planned with.
 
-    ``read_step`` is None if the change depends on no rows of the table, as for a synchronous index, which
-    follows its table.
+    Attributes:
+        version: the version of the table's description.
+        read_step: the step of the rows that were read. None: the change depends on no rows of the table, as
+            with a synchronous index, whose rows depend on the indexed table.
     """
 
     table_id: int
@@ -61,7 +64,7 @@ class Basis:
 
 @dataclass(frozen=True)
 class CommitNote:
-    """What a commit did to a table: the kinds of its statements, and how many rows they changed."""
+    """Summary of a commit to a table: the kinds of its statements, and the numbers of changed rows."""
 
     statements: tuple[str, ...] = ()
     inserted: int = 0
@@ -69,7 +72,14 @@ class CommitNote:
     deleted: int = 0
 
     def plus(self, statement: str, changed: int, delta: Digest, *, deletes: bool) -> CommitNote:
-        """Add a write of one kind: how many rows it changed, and by how many their number grew."""
+        """Return the summary with one more write.
+
+        Args:
+            statement: the kind of the statement.
+            changed: the number of inserted and updated rows; not used if ``deletes``.
+            delta: the change of the table's row count and digest.
+            deletes: whether the statement deletes rows.
+        """
         said = self.statements if statement in self.statements else (*self.statements, statement)
         if deletes:
             return replace(self, statements=said, deleted=self.deleted - delta.rows)
@@ -83,7 +93,13 @@ class CommitNote:
 
 @dataclass(frozen=True)
 class TableChange(Basis):
-    """The change of one table in a commit. ``note`` is None for an index."""
+    """The change of one table in a commit.
+
+    Attributes:
+        segments: the new segments.
+        delta: the change of the table's row count and digest.
+        note: the summary for the table's history. None: the table belongs to an index.
+    """
 
     segments: tuple[Segment, ...]
     delta: Digest
@@ -91,16 +107,17 @@ class TableChange(Basis):
 
 
 def prove(tx: Writer, basis: Basis) -> TableState:
-    """Return the head of a table if it is still as the change was planned with; else raise Stale.
+    """Check that a table has not changed since a change was planned with it, and return the table's head.
 
-    The table must exist at the same version, be open, keep the step that was read, and have no later rows.
-    Every change that was planned outside its transaction is checked by this function inside it.
+    Raises Stale if the table was dropped, has another version, no longer keeps the step that was read, or has
+    later rows. Raises UNDER_OPERATION if an operation has closed it. Every change that was planned outside a
+    transaction is checked by this function inside the transaction.
     """
     return prove_all(tx, [basis])[0]
 
 
 def prove_all(tx: Writer, bases: Sequence[Basis]) -> list[TableState]:
-    """Return the heads of tables as ``prove`` does; raise the error of the first that has changed."""
+    """Check many tables as ``prove`` does, and return their heads; raise the error of the first change."""
     rows = tx.conn.execute(_CURRENT, {"tables": [basis.table_id for basis in bases]})
     found = {row.id: row for row in rows}
     return [_prove(basis, found.get(basis.table_id)) for basis in bases]
@@ -124,7 +141,11 @@ def _prove(basis: Basis, row: Row[Any] | None) -> TableState:
 def commit(tx: Writer, parts: Sequence[TableChange], reads: Sequence[Basis] = ()) -> int:
     """Publish the segments of all tables at the writer's step, and return the step.
 
-    Raises Stale if one of the tables, or one that was only read, has changed since it was planned with.
+    Raises Stale if one of the tables has changed since the commit was planned.
+
+    Args:
+        parts: the changes, one for each table.
+        reads: the state of tables that were only read.
     """
     heads = prove_all(tx, [*reads, *parts])[len(reads) :]
     if not parts:
@@ -153,9 +174,11 @@ def replace_segments(
 ) -> int:
     """Replace segments by others that fold to the same rows; return the writer's step.
 
-    ``kind`` ``merge``: the new logs hold exactly the same changes, so nothing needs the old ones. ``kind``
-    ``compact``: streams may still need the old logs. Only a rebuild gives a ``digest``: its segments fold to
-    other rows than the old ones.
+    Args:
+        kind: ``merge``: the new logs hold exactly the same changes, so only running readers need the old
+            ones. ``compact``: streams may still need the old logs. ``rebuild``: the new segments may fold to
+            other rows.
+        digest: the new digest after a rebuild. None: the rows are the same.
     """
     reaches = chains.replace(tx, table_id, old, merged=kind == "merge")
     chains.attach(tx, table_id, chains.insert_segments(tx, new, tx.step), tx.step, reaches)
@@ -167,14 +190,20 @@ def replace_segments(
 
 
 def record(tx: Writer, table_id: int, kind: str, digest: Digest) -> None:
-    """Record row count and digest of a table from the writer's step on."""
+    """Record the row count and digest that a table has from the writer's step on."""
     record_all(tx, {table_id: digest}, kind)
 
 
 def record_all(
     tx: Writer, digests: Mapping[int, Digest], kind: str, notes: Mapping[int, CommitNote] | None = None
 ) -> None:
-    """Record the digests of tables. ``notes`` None: the author is recorded for all of them."""
+    """Record the row counts and digests that tables have from the writer's step on.
+
+    Args:
+        digests: the digests, by table id.
+        notes: the summaries, by table id. A table without one gets no author, because it belongs to an
+            index. None: there are no summaries, and all tables get the author.
+    """
     author = this_user()
     rows = []
     for i, digest in digests.items():
@@ -190,7 +219,7 @@ def record_all(
 
 
 def step_at(conn: Connection, time: float) -> int | None:
-    """Return the last step committed at or before a time, or None."""
+    """Return the last step committed at or before a time. None: there is no such step."""
     step: int | None = conn.execute(
         select(func.max(sqltables.commits.c.step)).where(sqltables.commits.c.time <= time)
     ).scalar_one()
@@ -208,8 +237,8 @@ def commits_since(conn: Connection, table_id: int | None, step: int) -> int:
 def stop_after(conn: Connection, table_id: int | None, after: int, count: int) -> int:
     """Return the last of the next ``count`` steps after ``after`` at which the table changed.
 
-    Returns ``after`` if the table has not changed since. Commits are deleted when their state can no longer
-    be read, so the ends of the logs count as well.
+    Returns ``after`` if the table has not changed since. The steps are those of commits and the last steps of
+    logs, because commits are deleted when the state after them can no longer be read.
     """
     chain, segment, commit_ = sqltables.chains.c, sqltables.segments.c, sqltables.commits.c
     commits = select(commit_.step).where(commit_.table_id == table_id, commit_.step > after)

@@ -1,10 +1,10 @@
-"""The error that tells a statement that the catalog has changed since it was planned."""
+"""Errors that say that the catalog has changed since a statement was planned."""
 
 from __future__ import annotations
 
 
 class Stale(Exception):
-    """The plan of a statement is out of date; the statement must be planned again. Never reaches a caller."""
+    """The plan of a statement is out of date: the statement must be planned again. Users never see this."""
 
     def __init__(self, table_id: int, reason: str) -> None:
         super().__init__(f"table {table_id}: {reason}")
@@ -13,8 +13,11 @@ class Stale(Exception):
 
 
 class RowsChanged(Stale):
-    """Rows were committed to the table since it was read; the statement may not depend on them."""
+    """Rows were committed to the table since the statement read it.
+
+    The plan is still valid if the statement does not depend on these rows.
+    """
 
 
 class Ended(Stale):
-    """The process is too late: the collector may have removed what it read or wrote."""
+    """The session has ended, so the collector may have removed files that this process read or wrote."""

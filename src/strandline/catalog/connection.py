@@ -1,4 +1,4 @@
-"""A catalog: its transactions, and how it is created and migrated."""
+"""A catalog: open it, create or migrate it, and begin its transactions."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ HEAD = "0013"
 class Catalog:
     """A catalog as one process uses it. Safe to use from any thread.
 
-    ``after_commit`` is called after each durable write transaction; tests let the process die there.
-    ``on_publication`` is called with the fields of each ``Announcement`` of this process once it is durable.
+    Attributes:
+        after_commit: called after each durable write transaction. Tests let the process die there.
+        on_publication: called with the fields of each ``Announcement`` of this process once it is durable.
     """
 
     def __init__(self, url: str | URL, clock: Clock | None = None, wait_seconds: float = 120.0) -> None:
@@ -40,7 +41,7 @@ class Catalog:
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Connection]:
-        """Open a snapshot of the catalog. Nothing written inside it is kept."""
+        """Open a read transaction on a snapshot of the catalog. Anything written in it is rolled back."""
         with plain_errors():
             conn = self.database.patiently(self.database.open_read)
             conn = conn.execution_options(strandline_chains=self._chains)
@@ -48,7 +49,7 @@ class Catalog:
             try:
                 yield conn
             except DBAPIError:
-                sqlite_files.check_unchanged(raw)  # changed by another process, not damaged
+                sqlite_files.check_unchanged(raw)  # A file that another process has changed is not damaged.
                 raise
             else:
                 sqlite_files.check_unchanged(raw)
@@ -58,7 +59,10 @@ class Catalog:
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Writer]:
-        """Open the only write transaction. It is durable when the block ends; an exception rolls it back."""
+        """Open a write transaction; there is one at a time.
+
+        The transaction is durable when the ``with`` block ends. An exception rolls it back.
+        """
         with plain_errors():
             with self._begin_write() as conn:
                 tx = Writer(conn, self.clock.now())
@@ -93,11 +97,12 @@ class Catalog:
     ) -> Warehouse:
         """Create or migrate the catalog as needed, and return its warehouse.
 
-        A new catalog stores ``location`` and ``settings``.
-
-        ``admit`` is called before anything is changed, with the warehouse of the catalog (None for a new
-        catalog), and may refuse it by an error. It is called again if the catalog was new, because another
-        process may have created the warehouse in the meantime.
+        Args:
+            location: the folder of the warehouse, stored in a new catalog.
+            admit: called with the warehouse of the catalog (None for a new catalog) before anything is
+                changed; may raise an error to refuse the catalog. For a new catalog it is called again after
+                the creation, because another process may have created the warehouse in the meantime.
+            settings: the settings to store in a new catalog.
         """
         revision = None if self.database.is_missing else self._revision()
         found = None
@@ -149,7 +154,7 @@ class Catalog:
     def _first_rows(self, location: str | None, settings: Mapping[str, float]) -> Warehouse:
         """Insert the rows that every catalog has, and return the warehouse.
 
-        If two processes do this at once, the second one returns the first one's.
+        If two processes do this at once, the second process returns the warehouse of the first.
         """
         with (
             plain_errors(),

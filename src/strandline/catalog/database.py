@@ -1,4 +1,4 @@
-"""The database of a catalog: its connections, who may write it, and how its errors are reported."""
+"""The database of a catalog: open connections, check write access, and translate the driver's errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from strandline.retry import tries
 class CatalogDatabase:
     """The database that holds a catalog. Safe to use from any thread.
 
-    ``engine``: its connections. ``reading``: connections to a SQLite file that cannot be written.
+    Attributes:
+        engine: the ordinary connections.
+        reading: the connections to a SQLite file that this process cannot write. None: not SQLite.
     """
 
     def __init__(self, url: str | URL, clock: Clock, wait_seconds: float) -> None:
@@ -39,7 +41,7 @@ class CatalogDatabase:
                 event.listen(engine, "begin", _begin)
         self._freeing = 0
         self._has_released = False
-        """The reserve was released, and there may have been no space to allocate it again."""
+        """Whether the reserve was released, so that it may be missing for lack of space."""
 
     @property
     def file(self) -> str:
@@ -48,11 +50,15 @@ class CatalogDatabase:
 
     @property
     def is_missing(self) -> bool:
-        """Whether the file does not exist yet; SQLite would create it to look into it."""
+        """Whether the SQLite file does not exist. Opening the file with SQLite would create it."""
         return self.is_sqlite and not os.path.exists(self.file)
 
     def is_inside(self, folder: str) -> bool:
-        """Return whether the catalog is a file directly in this folder, given by its real path."""
+        """Return whether the catalog is a file directly in a folder.
+
+        Args:
+            folder: the real path of the folder.
+        """
         return self.is_sqlite and os.path.dirname(os.path.realpath(self.file)) == folder
 
     @property
@@ -79,7 +85,7 @@ class CatalogDatabase:
 
     @contextlib.contextmanager
     def freeing_space(self) -> Iterator[None]:
-        """Let the commits in the block, which free space, use the reserve for a full disk."""
+        """Release the disk space reserve for the commits in the ``with`` block, which free space."""
         if not self.is_sqlite or self.is_read_only:
             yield
             return
@@ -92,7 +98,7 @@ class CatalogDatabase:
             sqlite_files.keep_reserve(self.file)
 
     def empty_log(self) -> None:
-        """Move SQLite's log into the catalog's file, so that the next commit finds space."""
+        """Move SQLite's log into the catalog's file if disk space is short, so that the next commit fits."""
         if self._freeing and sqlite_files.is_short_of_space(self.file):
             with contextlib.suppress(DBAPIError), self.engine.connect() as conn:
                 driver: Any = conn.connection.driver_connection
@@ -116,7 +122,7 @@ class CatalogDatabase:
                 conn = conn.execution_options(isolation_level="REPEATABLE READ")
             conn.begin()
             if self.is_sqlite:
-                # SQLite takes its snapshot with the first statement, and only that one may have to wait.
+                # SQLite takes its snapshot with the first statement, and only this statement may be blocked.
                 conn.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1")
         except BaseException:
             conn.close()
@@ -124,9 +130,10 @@ class CatalogDatabase:
         return conn
 
     def turn(self) -> contextlib.AbstractContextManager[Callable[[], None]]:
-        """Wait for this writer's turn, which the block ends; it calls what it gets once it has begun.
+        """Wait for this writer's turn, which ends with the ``with`` block.
 
-        PostgreSQL has a queue of its own: that for the lock of the row of ``clock``.
+        The block gets a function, and calls it when its transaction has begun. PostgreSQL needs no turns,
+        because it has a queue for the lock on the row of ``clock``.
         """
         return contextlib.nullcontext(lambda: None) if self._queue is None else self._queue.turn()
 
@@ -142,7 +149,10 @@ class CatalogDatabase:
         return conn
 
     def patiently(self, attempt: Callable[[], Any]) -> Any:
-        """Retry while other writers lock the database: "database is locked" never reaches a user."""
+        """Call ``attempt``; retry while other writers lock the database.
+
+        So users never get the error "database is locked".
+        """
         busy: OperationalError | None = None
         for _ in tries(self._clock, lambda _: random.uniform(0.005, 0.05), seconds=self._wait_seconds):
             try:
@@ -165,7 +175,7 @@ class CatalogDatabase:
 
 
 def _begin(conn: Connection) -> None:
-    """Begin a SQLite transaction, because the driver is configured not to."""
+    """Begin a SQLite transaction explicitly, because the driver is configured not to begin any."""
     is_write = conn.get_execution_options().get("strandline_write", False)
     conn.exec_driver_sql("BEGIN IMMEDIATE" if is_write else "BEGIN")
 
@@ -182,9 +192,9 @@ def _is_busy(error: OperationalError) -> bool:
 
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
-    """Turn the database driver's errors into Strandline's.
+    """Turn errors of the database driver into Strandline's errors.
 
-    Errors about a locked database are left as they are, for callers that retry.
+    Errors about a locked database pass unchanged, because callers retry after them.
     """
     try:
         yield

@@ -1,7 +1,7 @@
-"""Transactions that create, alter, rename and drop tables with their indexes.
+"""Create, alter, rename and drop tables with their indexes.
 
 A table's body lists its indexes with their versions; an index's version always equals that of its
-implementation table. The functions run inside the caller's write transaction and publish what they changed.
+implementation table. The functions run inside the caller's write transaction and publish their changes.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class TableDefinition:
 
 
 def check_free(conn: Connection, path: str) -> None:
-    """Refuse a path for a new table if it already exists."""
+    """Raise an error if the path for a new table already exists, or if an operation is creating it."""
     if (found := paths.find(conn, path)) is not None:
         if found.state in paths.CLOSED_STATES:
-            paths.check_ready(found)  # The operation on it decides whether it will exist.
+            paths.check_ready(found)  # The operation decides whether the path will exist.
         raise AlreadyExists(f"{path} already exists")
 
 
@@ -46,7 +46,9 @@ def create(
 ) -> TableInfo:
     """Create a table with its indexes, and the missing directories above it.
 
-    ``digests``: the rows that the caller attaches to the table (None) and to its indexes, by name.
+    Args:
+        digests: digests of the rows that the caller attaches: to the table under the key None, to its
+            indexes under their names.
     """
     check_free(tx.conn, new.path)
     parent = bulk_paths.make_parent(tx, new.path)
@@ -66,9 +68,9 @@ def create(
 def add_index_paths(
     tx: Writer, table_row: Path, index: IndexDef, *, table: TableSchema, digest: Digest
 ) -> IndexRef:
-    """Add the paths of an index and of its implementation table; return the reference to them.
+    """Add the paths of an index and of its implementation table; return the entry for the table's body.
 
-    The caller lists the reference in the table's body and publishes.
+    The caller adds this entry to the body and publishes.
     """
     index_row = bulk_paths.add_one(tx, NewPath(table_row, index.name, "index", index))
     impl = TableBody(schema=index.impl_schema(table))
@@ -80,14 +82,14 @@ def add_index_paths(
 
 
 def alter(tx: Writer, info: TableInfo) -> None:
-    """Store and publish a changed description of a table; its version is ``info.version + 1``."""
+    """Store and publish a changed description of a table with the version ``info.version + 1``."""
     paths.set_body(tx, info.id, info.body())
     paths.set_version(tx, info.id, info.version + 1)
     tables.publish(tx, [info.id])
 
 
 def alter_all(tx: Writer, bodies: Mapping[int, Record]) -> None:
-    """Store and publish changed descriptions by path id; each version grows by 1."""
+    """Store and publish changed descriptions of many paths, by path id; each version grows by 1."""
     bulk_paths.set_bodies(tx, bodies)
     at = sqltables.paths.c
     for chunk in chunks(bodies):
@@ -104,8 +106,11 @@ def describe_anew(
 ) -> None:
     """Store and publish new columns of a table with its indexes.
 
-    ``definitions`` are the definitions of all indexes by name, ``impls`` the columns of the implementation
-    tables by id. An index whose definition does not change keeps its version.
+    An index whose definition does not change keeps its version.
+
+    Args:
+        definitions: the new definitions of all indexes, by name.
+        impls: the new columns of the implementation tables, by id.
     """
     bodies: dict[int, Record] = {}
     refs = []
@@ -122,10 +127,10 @@ def describe_anew(
 
 
 def rename(tx: Writer, table: Path, to: str) -> None:
-    """Give a table a new path, with everything below it; missing directories are created.
+    """Move a table to a new path, with everything below it, and create the missing directories.
 
     Statements that were planned with the old path are planned again. A reader of an earlier step does not
-    find the new path, because ``created_step`` is set to this one.
+    find the new path, because ``created_step`` is set to the writer's step.
     """
     info, parent = TableInfo.of(table), bulk_paths.make_parent(tx, to)
     moved = [table.id, *(i for ref in info.indexes for i in (ref.index_id, ref.impl_id))]

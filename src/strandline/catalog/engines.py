@@ -18,24 +18,24 @@ from strandline.catalog import fork_safety, sqlite_files
 from strandline.errors import InvalidArgument, Unavailable
 
 LONGEST_PATH = 504
-"""Maximum length of a SQLite file's path, in bytes. SQLite fails beyond it without naming the reason."""
+"""Maximum length of a SQLite file's path, in bytes. For a longer path, SQLite's error names no reason."""
 
 PING_SECONDS = 5.0
-"""A connection that was idle for this long is tried before it is used."""
+"""Idle time after which a connection is pinged before it is used."""
 
 CONNECT_SECONDS = 4
 """Timeout for connecting to a PostgreSQL server; ``connect_timeout`` in the URL overrides it."""
 
 
 def sqlite_url(file: Path) -> URL:
-    # Not as text: a folder's name may contain characters with a meaning in a URL.
+    # Not built as text, because a folder's name may contain special characters of URLs.
     return URL.create("sqlite", database=str(file))
 
 
 def with_password(url: str, password: str) -> str:
     """Return the URL of a catalog with this password, unless it already has one.
 
-    Text that is not a URL is returned unchanged; opening it raises the error.
+    Text that is not a URL is returned unchanged; opening the catalog then raises the error.
     """
     try:
         parsed = make_url(url)
@@ -87,16 +87,16 @@ def engine_at(url: str | URL, wait_seconds: float) -> Engine:
 
 
 def _postgresql_engine(url: URL, wait_seconds: float) -> Engine:
-    # Without a limit it takes minutes to notice that a host does not answer.
+    # Without a timeout, it takes minutes to notice that a host does not answer.
     limit = {} if "connect_timeout" in url.query else {"connect_timeout": CONNECT_SECONDS}
     engine = create_engine(url, pool_timeout=wait_seconds, connect_args=limit)
-    # Send many rows in one statement: one by one, each costs the server as much as a statement.
+    # Send many rows in one statement: sent one by one, each row costs the server as much as a statement.
     engine.dialect.use_insertmanyvalues_wo_returning = True
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, _: Any) -> None:
-        # All writers wait for the one that holds the clock. If it has stopped, the server cuts it off before
-        # the others give up waiting.
+        # All writers wait for the one that has locked the clock. If its process hangs, the server closes its
+        # connection before the other writers time out.
         connection.execute(f"SET idle_in_transaction_session_timeout = {int(wait_seconds * 500)}")
         connection.commit()
 
@@ -106,7 +106,7 @@ def _postgresql_engine(url: URL, wait_seconds: float) -> Engine:
 
     @event.listens_for(engine, "checkout")
     def check_alive(connection: Any, record: Any, _: Any) -> None:
-        # A ping is a round trip, so it is made only where something speaks for it.
+        # A ping is a round trip. Ping only if the connection was idle for long or the server has closed it.
         idle = time.monotonic() - record.info.get("idle_since", math.inf)
         if idle >= PING_SECONDS or _has_input(connection):
             try:
@@ -118,7 +118,7 @@ def _postgresql_engine(url: URL, wait_seconds: float) -> Engine:
 
 
 def _has_input(connection: Any) -> bool:
-    """Return whether the server has sent something unasked; it does so when it closes the connection."""
+    """Return whether the connection has unread input, which the server sends when it closes a connection."""
     if connection.closed:
         return True
     poll = select.poll()
@@ -127,9 +127,9 @@ def _has_input(connection: Any) -> bool:
 
 
 def reading_engine(file: str) -> Engine:
-    """Return an engine for a file that cannot be written.
+    """Return an engine for a SQLite file that this process cannot write.
 
-    Each new connection chooses a way to read it (``sqlite_files``).
+    Each new connection chooses how to read the file (``sqlite_files``).
     """
     files = sqlite_files.ReadOnlyFiles(file)
     engine = create_engine("sqlite://", creator=files.connect, poolclass=NullPool)

@@ -1,8 +1,8 @@
-"""Deletes finished operations and superseded descriptions in batches.
+"""Delete finished operations and superseded descriptions in batches.
 
-A description is superseded when a later version of its path was recorded. It is deleted when the later
-version is older than the history that is kept, and no reader, pin or hold needs a step before it. The latest
-version of a path is always kept.
+A description is superseded when a later version of its path was recorded. It is deleted when this later
+version is older than the history to keep, and no reader, pin or hold needs a step before the later version.
+The latest version of a path is always kept.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _KEPT_FROM = (
 
 
 def forget_operations(tx: Writer, kept: WarehouseSettings, most: int) -> int:
-    """Delete operations whose ``operation_history_seconds`` are over, with their parts.
+    """Delete operations that ended more than ``operation_history_seconds`` ago, with their parts.
 
-    Deletes at most ``most`` operations, and returns how many.
+    Deletes at most ``most`` operations, and returns their number.
     """
     old = operations.find_ended_before(tx.conn, tx.now - kept.operation_history_seconds, most)
     operations.forget(tx, *old)
@@ -45,13 +45,17 @@ def forget_operations(tx: Writer, kept: WarehouseSettings, most: int) -> int:
 
 
 def forget_runs(tx: Writer, kept: WarehouseSettings, most: int) -> int:
-    """Delete at most ``most`` runs of schedules that are older than operations are kept; return how many."""
+    """Delete runs of schedules that were due more than ``operation_history_seconds`` ago.
+
+    Deletes at most ``most`` runs, and returns their number.
+    """
     return schedules.forget_runs(tx, tx.now - kept.operation_history_seconds, most)
 
 
 def forget_descriptions(tx: Writer, kept: WarehouseSettings, most: int) -> int:
     """Delete superseded descriptions of up to ``most`` paths, and return the number of these paths."""
-    tx.conn.execute(_DATE.values(time=tx.now))  # recorded by a version that did not note the time
+    # Descriptions from an old version of Strandline have no time: date them now.
+    tx.conn.execute(_DATE.values(time=tx.now))
     limits = {
         "before": tx.now - max(kept.history_seconds, kept.grace_seconds),
         "read": garbage_collection.oldest_read(tx.conn),
@@ -60,6 +64,6 @@ def forget_descriptions(tx: Writer, kept: WarehouseSettings, most: int) -> int:
     found = tx.conn.execute(_OLDEST_NEEDED, limits).all()
     if found:
         tx.conn.execute(_DELETE, [{"of": row.path_id, "needed": row.version} for row in found])
-        # Without a description a table cannot be read at an earlier step.
+        # A table cannot be read at a step without a description.
         tx.conn.execute(_KEPT_FROM, [{"of": row.path_id, "kept": row.step} for row in found])
     return len(found)

@@ -1,11 +1,11 @@
-"""SQLite in processes that fork.
+"""Safe use of SQLite in processes that fork.
 
-SQLite's locks belong to a process. A fork copies SQLite's memory about them, but not the locks. A child that
-closes an inherited connection, if only by exiting, can remove the write-ahead log with the last commits of
-other processes. So can a connection that the child opens to the same file.
+SQLite's locks belong to a process. A fork copies SQLite's record of its locks, but not the locks themselves.
+If the child closes an inherited connection, even just by exiting, this can remove the write-ahead log with
+the last commits of other processes. A new connection of the child to the same file can remove it, too.
 
-Therefore idle connections are closed before a fork and opened again when needed. A connection that is in use
-during the fork is never closed in the child, and the child may not open its file.
+Therefore idle connections are closed before a fork, and opened again when needed. If a connection is in use
+during the fork, the child never closes it, and may not open its file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from strandline.errors import PreconditionFailed
 
 
 class TrackedConnection(sqlite3.Connection):
-    """A connection that can be referenced weakly, other than its base class."""
+    """A SQLite connection that supports weak references, which its base class does not."""
 
     file: str
 
@@ -57,7 +57,8 @@ def _close_idle() -> None:
 def _keep_inherited() -> None:
     for connection in list(_connections):
         if _is_open(connection):
-            # A list would be emptied when the interpreter ends; nothing may ever close the connection.
+            # Leak a reference, because the connection may never be closed. A reference in a list would be
+            # released when the interpreter ends.
             import ctypes
 
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))

@@ -1,15 +1,15 @@
-"""Garbage collection in the catalog: forget segments that nothing refers to.
+"""Garbage collection in the catalog: delete the rows of segments that nothing refers to.
 
 A removed row of a chain is deleted when none of these needs it any more: a state that can still be read, a
-stream, or a running reader. Readers are of two kinds. Those that began before the row was removed are covered
-by the grace period. Those that read for longer record the oldest step they read in the row of their session.
+stream, or a running reader. The grace period protects readers that began before the row was removed. A
+process with readers that run for longer records the oldest step that they read in the row of its session.
 
 Steps:
 
 1. In one transaction, delete chain rows and unreferenced segments, and note their files in ``garbage``.
 2. After the commit, the caller removes the files.
 
-A crash in between leaves files to remove, never a reference to a removed file.
+A crash between the steps leaves files that a later run removes, never a reference to a removed file.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ def sweep(tx: Writer, *, history_seconds: float, grace_seconds: float) -> None:
     ).all()
     by_table: dict[int, list[Row[Any]]] = defaultdict(list)
     for row in candidates:
-        # Without a description the past of a table cannot be read, so a dropped table needs no history.
+        # A dropped table has no description, so its earlier states cannot be read and need no segments.
         needed_by_state = row.alive is not None and row.removed > states[row.table_id]
         needed_by_stream = row.role == "log" and row.upto > changes[row.table_id]
         if row.superseded or not (needed_by_state or needed_by_stream):
             by_table[row.table_id].append(row)
     for table_id, rows in by_table.items():
         _forget(tx, table_id, [row.segment_id for row in rows])
-        # The changes of merged segments are still there, in another segment.
+        # Superseded rows do not shorten the history: the merged segment has their changes.
         _forget_history(tx, table_id, max((row.removed for row in rows if not row.superseded), default=0))
-    # Without its description the chain of a dropped table is useless, and so are its digests.
+    # A dropped table cannot be read, so its commits and verification results are of no use.
     tx.conn.execute(
         delete(sqltables.commits).where(~exists().where(sqltables.paths.c.id == sqltables.commits.c.table_id))
     )
@@ -71,7 +71,7 @@ def sweep(tx: Writer, *, history_seconds: float, grace_seconds: float) -> None:
 
 
 def drop_superseded(tx: Writer, table_id: int, *, grace_seconds: float) -> None:
-    """Delete the logs of one table that earlier merges have replaced and that no reader has in its plan."""
+    """Delete the logs of a table that merges have replaced, if they are in no reader's plan any more."""
     at = sqltables.chains.c
     old = select(at.segment_id).where(
         at.table_id == table_id, at.superseded.is_(True), _is_in_no_plan(tx, grace_seconds)
@@ -83,19 +83,19 @@ def drop_superseded(tx: Writer, table_id: int, *, grace_seconds: float) -> None:
 
 
 def _is_in_no_plan(tx: Writer, grace_seconds: float) -> ColumnElement[bool]:
-    """Build the condition that a row of ``chains`` was removed and is in no reader's plan any more."""
+    """Build the condition that a row of ``chains`` was removed, and is in no reader's plan any more."""
     at = sqltables.chains.c
     return and_(at.removed <= oldest_read(tx.conn), at.removed_at <= tx.now - grace_seconds)
 
 
 def oldest_read(conn: Connection) -> int:
-    """Return the oldest step that a session or a pin keeps readable; the current step if none does."""
+    """Return the oldest step that a session or a pin keeps readable. Without any, return the current step."""
     said = (current_step(conn), sessions.oldest_read(conn), sessions.oldest_pin(conn))
     return min(step for step in said if step is not None)
 
 
 def _date_undated(tx: Writer) -> None:
-    """Count rows that an old version of Strandline removed without noting the time as removed now."""
+    """Set the time of removal to now in rows for which an old version of Strandline has not recorded it."""
     at = sqltables.chains.c
     undated = update(sqltables.chains).where(at.removed.is_not(None), at.removed_at.is_(None))
     tx.conn.execute(undated.values(removed_at=tx.now))
@@ -122,13 +122,13 @@ def forget_garbage(tx: Writer, files: Iterable[str]) -> None:
 def marker_of(operation_id: str) -> str:
     """Return the name of the file that marks an operation as one to undo.
 
-    It is written while the catalog cannot be.
+    This file is written when the catalog cannot be written.
     """
     return f"data/undo-{operation_id}"
 
 
 def list_known_files(conn: Connection) -> set[str]:
-    """Return every file that a segment or ``garbage`` refers to, and markers of unfinished operations."""
+    """Return all files of segments and of ``garbage``, and the undo markers of unfinished operations."""
     running = conn.execute(select(sqltables.operations.c.id).where(sqltables.operations.c.ended.is_(None)))
     used = conn.execute(
         select(sqltables.segments.c.file).where(sqltables.segments.c.file.is_not(None))
@@ -137,7 +137,7 @@ def list_known_files(conn: Connection) -> set[str]:
 
 
 def _history(conn: Connection, now: float, history_seconds: float) -> int:
-    """Return the step that was current ``history_seconds`` ago: it and all later ones stay readable."""
+    """Return the step that was current ``history_seconds`` ago: steps from this one on stay readable."""
     if history_seconds <= 0:
         return current_step(conn)
     old = conn.execute(
@@ -174,7 +174,7 @@ def _drop_unreferenced(tx: Writer, among: Sequence[int] | None = None) -> None:
     ).all()
     for chunk in chunks([row.id for row in unreferenced]):
         tx.conn.execute(delete(sqltables.segments).where(sqltables.segments.c.id.in_(chunk)))
-    # Files in a repository are removed by its own garbage collector, which knows what else refers to them.
+    # Files in a repository are removed by the repository's collector, which knows all references to them.
     own = [row.file for row in unreferenced if row.file is not None and not is_elsewhere(row.file)]
     files = [{"file": file, "time": tx.now} for file in own]
     if files:

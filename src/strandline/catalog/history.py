@@ -1,9 +1,13 @@
 """The history of the versions of a path, as far as it is kept.
 
-It has publications, claims with the parts that joined them, refused claims, version mismatches, and the time
-that publications took to reach the caches. The table ``board`` is the history of publications, ``claimed``
-that of claims, ``noticed`` has what processes reported. Each table is scanned once: the history is requested
-rarely, and an index would slow down every operation.
+It is read from three tables of the catalog:
+
+- ``board``: the publications.
+- ``claimed``: the claims, with the parts that joined them.
+- ``noticed``: what processes reported: refused claims, version mismatches, and the time that publications
+  took to reach the caches.
+
+Each table is scanned once: the history is requested rarely, and an index would slow down every operation.
 """
 
 from __future__ import annotations
@@ -25,12 +29,16 @@ _BOARD, _CLAIMED, _NOTICED = sqltables.board.c, sqltables.claimed.c, sqltables.n
 class VersionEvent(NamedTuple):
     """An event in the history of a path.
 
-    - ``claimed``: an operation claimed the version; its part ``writer`` came first, ``siblings`` joined.
-    - ``published`` or ``dropped``: at ``step``.
-    - ``conflict``: a claim was refused.
-    - ``mismatch``: the versions in a plan did not fit; then ``cured`` by a retry, or ``failed``.
+    The values of ``event``:
 
-    ``path_id`` tells apart paths that had the same name one after the other.
+    - ``claimed``: an operation claimed the version. Its part ``writer`` claimed first, the parts ``siblings``
+      joined.
+    - ``published`` or ``dropped``: the path was published or dropped at ``step``.
+    - ``conflict``: a claim was refused.
+    - ``mismatch``: the versions in a plan did not fit each other.
+    - ``cured`` or ``failed``: retries after a mismatch succeeded or failed.
+
+    ``path_id`` distinguishes paths that had the same name one after the other.
     """
 
     time: float
@@ -73,14 +81,17 @@ def story(conn: Connection, path: str) -> list[VersionEvent]:
         *map(_arrival_times, seen),
     ]
     kinds = _kinds(conn, {event.operation_id for event in events if event.operation_id is not None})
-    # Events at the same time, as with a stopped clock, are ordered by version: a claim, then its publication,
-    # then what was noticed.
+    # Events may have the same time, for example with a stopped clock. Then order them by version: a claim,
+    # its publication, and then the notices.
     events.sort(key=lambda e: (e.time, e.path_id, e.version or 2**62, _ORDER.get(e.event, 3)))
     return [event._replace(operation=kinds.get(event.operation_id or "")) for event in events]
 
 
 def forget(tx: Writer, *, history_seconds: float) -> None:
-    """Delete older events. A cache that is further behind starts again (``SchemeCache``)."""
+    """Delete events older than ``history_seconds``.
+
+    A cache that has missed deleted publications empties itself (``SchemeCache``).
+    """
     before = tx.now - history_seconds
     for table in (sqltables.board, sqltables.claimed, sqltables.noticed):
         tx.conn.execute(delete(table).where(table.c.time < before))
@@ -109,7 +120,7 @@ def _publications(
 def _claims(
     rows: Iterable[Row[Any]], told: Sequence[Row[Any]], is_open: set[tuple[str, int]]
 ) -> Iterator[VersionEvent]:
-    """Yield one event for the claims of an operation on a path, with all of its parts."""
+    """Yield one event per operation and claimed path, with all parts that claimed or joined."""
     published = {(row.operation_id, row.path_id) for row in told}
     by_claim: dict[tuple[str, int], list[Row[Any]]] = defaultdict(list)
     for row in rows:
@@ -150,7 +161,7 @@ def _open_claims(conn: Connection, ids: Iterable[int]) -> set[tuple[str, int]]:
 
 
 def _arrivals(conn: Connection, generations: Sequence[int]) -> dict[int, tuple[int, float]]:
-    """Return by generation how many caches it has reached, and after how many seconds the last one."""
+    """Return the number of caches that each generation has reached, and the delay of the last in seconds."""
     rows = conn.execute(
         select(_NOTICED.generation, func.count(), func.max(_NOTICED.seconds))
         .where(sqltables.among(_NOTICED.generation, "generations"))

@@ -1,7 +1,7 @@
 """Locks for the maintenance of tables: one process at a time merges or compacts a table.
 
-The lock only avoids double work: if two processes replace the same segments all the same, ``chains.replace``
-lets only one of them succeed.
+The lock only avoids double work. Without it, two processes could try to replace the same segments, but
+``chains.replace`` would let only one of them succeed.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from strandline.catalog.transactions import Writer
 
 
 def take(tx: Writer, table_id: int, session_id: str) -> bool:
-    """Lock a table's maintenance for this session; return whether it succeeded.
+    """Lock a table's maintenance for a session; return False if another live session has locked it.
 
-    The lock holds until ``release``, or until the session ends.
+    The lock ends with ``release``, or when the session ends.
     """
     row = tx.conn.execute(
         select(sqltables.tables.c.maintained_by).where(sqltables.tables.c.path_id == table_id)

@@ -1,8 +1,8 @@
 """Buffer of metrics and notices that this process has not written to the catalog yet.
 
-Counting something does not write to the catalog, least of all in a reader. The session's thread writes new
-entries from time to time, and so does closing the connection. A process that is killed loses what it has
-counted since the last time.
+Counting an event does not write to the catalog, so that readers stay free of writes. The session's thread
+writes new entries from time to time, and closing the connection writes the rest. A process that is killed
+loses the entries since the last write.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from strandline.catalog import sqltables
 from strandline.catalog.transactions import Writer
 
 _MOST = 10_000
-"""Maximum number of waiting notices; beyond it the oldest are dropped."""
+"""Maximum number of buffered notices. Beyond it, the oldest ones are dropped."""
 _AT = sqltables.counts.c
 _GROW = (
     update(sqltables.counts)
@@ -42,12 +42,13 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """An event that a process noticed about versions.
+    """A report of a process about versions. The values of ``event``:
 
-    - ``mismatch``: a plan of the table ``path_id`` did not fit. The table expects version ``expected`` of the
-      path ``other``, which has ``actual``. Then ``cured`` or ``failed``.
-    - ``conflict``: a part was refused the path, because the operation ``other`` holds it.
-    - ``arrived``: a generation reached the cache, ``seconds`` after its commit.
+    - ``mismatch``: the versions in a plan of the table ``path_id`` did not fit each other. The table expects
+      version ``expected`` of the path ``other``, which has version ``actual``.
+    - ``cured`` or ``failed``: retries after a mismatch succeeded or failed.
+    - ``conflict``: the claim of a part was refused, because the operation ``other`` has claimed the path.
+    - ``arrived``: a generation reached the cache ``seconds`` after its commit.
     """
 
     event: str
@@ -66,7 +67,7 @@ _COLUMNS = (*(field.name for field in fields(Notice)), "session_id")
 
 
 class News(NamedTuple):
-    """What one transaction writes: notices, and by how much each counter has grown."""
+    """Entries that one transaction writes: notices, and the increase of each counter."""
 
     notices: list[Notice]
     counts: dict[Count, float]
@@ -75,7 +76,8 @@ class News(NamedTuple):
 class Ledger:
     """The buffer of one process and one catalog. Safe to use from any thread.
 
-    ``counted`` returns all counters of this process.
+    Attributes:
+        counted: a function that returns the values of all counters of this process.
     """
 
     def __init__(self) -> None:
@@ -83,22 +85,22 @@ class Ledger:
         self._notices: deque[Notice] = deque(maxlen=_MOST)
         self._told: dict[Count, float] = {}
         self.lock = threading.RLock()
-        """Held while unwritten counters are committed, and while written and unwritten ones are added up."""
+        """Held while new counts are committed, and while unwritten counts are added to the written ones."""
 
     def note(self, notice: Notice) -> None:
         self._notices.append(notice)
 
     def news(self) -> News:
-        """Return what the catalog does not have yet."""
+        """Return the notices and counts that are not in the catalog yet."""
         return News([*self._notices], self.untold())
 
     def untold(self) -> dict[Count, float]:
-        """Return by how much counters have grown since they were last written."""
+        """Return the increase of each counter since it was last written."""
         grown = ((count, value - self._told.get(count, 0.0)) for count, value in self.counted().items())
         return {count: more for count, more in grown if more}
 
     def settle(self, told: News) -> None:
-        """Remove entries from the buffer after the transaction that wrote them is durable."""
+        """Remove entries from the buffer. To be called when the transaction that wrote them is durable."""
         known = {id(notice) for notice in told.notices}
         while self._notices and id(self._notices[0]) in known:
             self._notices.popleft()
@@ -107,7 +109,7 @@ class Ledger:
 
 
 def tell(tx: Writer, session_id: str, news: News) -> None:
-    """Write notices and counters of a process."""
+    """Write new notices and counts of a process to the catalog."""
     rows = [(*astuple(notice), session_id) for notice in news.notices]
     tx.insert(sqltables.noticed, _COLUMNS, rows)
     known = counts(tx.conn)

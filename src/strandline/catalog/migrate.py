@@ -1,4 +1,4 @@
-"""Runs the migrations with Alembic, without an ini file or a command line.
+"""Run the migrations with Alembic, without an ini file or a command line.
 
 Imported only when a catalog is new or older than this version.
 """
@@ -21,7 +21,7 @@ _LOCK = 0x57A4D
 def upgrade(engine: Engine) -> None:
     """Migrate the catalog to this version's schema in one transaction.
 
-    A second process waits, and then has nothing to do.
+    If two processes migrate at once, the second one waits, and then finds the catalog migrated.
     """
     with engine.connect().execution_options(strandline_write=True) as conn, conn.begin():
         if engine.dialect.name == "postgresql":

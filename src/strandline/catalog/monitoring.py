@@ -1,4 +1,4 @@
-"""Monitoring queries: one query per question, however many tables there are."""
+"""Monitoring queries. Each function runs a number of queries that does not depend on the number of tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from strandline.catalog import paths, sqltables
 class Lag:
     """How far a user's stream is behind its table.
 
-    ``steps``: up to the table's last commit. ``since``: the time of the first unprocessed change, or None.
+    Attributes:
+        stream: the path of the stream.
+        steps: the number of steps from the stream's position to the table's last commit.
+        since: the time of the first unprocessed change. None: all changes are processed.
     """
 
     stream: str
@@ -29,7 +32,7 @@ class Lag:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """An unfinished operation; ``changed``: the time of its last progress."""
+    """An unfinished operation; ``changed`` is the time of its last progress."""
 
     id: str
     kind: str
@@ -40,9 +43,12 @@ class Unfinished:
 
 @dataclass(frozen=True, kw_only=True)
 class Failed:
-    """A failed operation; ``error`` is the text of its record.
+    """A failed operation.
 
-    ``collection``: its backup collection. ``elsewhere``: the URL in its request, if it copies a backup.
+    Attributes:
+        error: the text of the record of its error.
+        collection: its backup collection. None: it has none.
+        elsewhere: the URL of the repository in its request, if it copies a backup. None: there is no URL.
     """
 
     id: str
@@ -54,9 +60,9 @@ class Failed:
 
 
 REPEATED = ("backup", "incremental backup", "send backup", "compact backups", "merge increments")
-"""Kinds of which a later success replaces all earlier failures of the same collection.
+"""Kinds of operations whose success makes all earlier failures of this kind and collection obsolete.
 
-A failed operation of another kind is only replaced by the same request.
+The failure of an operation of another kind is obsolete when the same request has succeeded later.
 """
 
 
@@ -68,7 +74,7 @@ def operations_by_state(conn: Connection) -> dict[tuple[str, str], int]:
 
 
 def oldest_unfinished(conn: Connection) -> dict[str, float]:
-    """Return when the oldest unfinished operation of each kind began."""
+    """Return the time when the oldest unfinished operation of each kind was created, by kind."""
     at = sqltables.operations.c
     first = func.min(at.created).label("first")
     rows = conn.execute(select(at.kind, first).where(at.ended.is_(None)).group_by(at.kind))
@@ -91,7 +97,8 @@ def list_unfinished(conn: Connection) -> list[Unfinished]:
 def failed_operations(conn: Connection) -> list[Failed]:
     """Return the failed operations that still matter, oldest first.
 
-    Left out are those that a later success has replaced, and those whose collection was dropped since.
+    An operation does not matter any more if a later success made it obsolete (``REPEATED``), or if its
+    collection was dropped.
     """
     at, later = sqltables.operations.c, sqltables.operations.alias("later").c
     repeated = (
@@ -143,7 +150,7 @@ def _subject(at: Any) -> tuple[ColumnElement[Any], ...]:
     The last two are empty if the operation does not copy a backup.
     """
     url = sqltables.text_in(at.request, "url")
-    # Not a parameter: PostgreSQL would not recognise two of them as the same expression in GROUP BY.
+    # A literal: in GROUP BY, PostgreSQL would not recognise two parameters as the same expression.
     none: ColumnElement[str] = literal_column("''")
     backup = case((url.is_(None), none), else_=func.coalesce(sqltables.text_in(at.request, "backup"), none))
     return (
@@ -155,9 +162,9 @@ def _subject(at: Any) -> tuple[ColumnElement[Any], ...]:
 
 
 def count_held_bytes(conn: Connection) -> dict[int, int]:
-    """Return the bytes that only streams keep, by owner.
+    """Return the bytes of segments that tables no longer need but streams keep, by owner.
 
-    The owner is the id of a backup collection, or of a user's stream.
+    The owner is given by the id of a backup collection, or of a user's stream.
     """
     hold, chain, segment, owner = (
         sqltables.holds.c,
@@ -201,7 +208,7 @@ def bytes_within(conn: Connection, root_id: int) -> int:
 
 
 def lags(conn: Connection) -> dict[int, Lag]:
-    """Return how far users' streams are behind, by id."""
+    """Return how far users' streams are behind their tables, by the id of the stream."""
     hold, table, owner, commit = sqltables.holds.c, sqltables.tables.c, sqltables.paths.c, sqltables.commits.c
     first = (
         select(func.min(commit.time))

@@ -1,8 +1,8 @@
-"""Operations and their parts in the catalog, the paths that they lock, and how they end.
+"""Operations and their parts in the catalog: add, read, save, complete and roll back.
 
 Requests, bodies and results are texts here: each kind of operation defines its own records. All functions run
-inside the caller's transaction. ``complete`` and ``roll_back`` find an operation's paths by their state
-alone, so both leave nothing locked, whatever the operation was and wherever it stopped.
+inside the caller's transaction. ``complete`` and ``roll_back`` find an operation's paths by the rows of these
+paths alone. So both unlock all paths of an operation of any kind, wherever it stopped.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from strandline.records import Record
 RUNNING, CANCELLING = "running", "cancelling"
 DONE, FAILED, CANCELLED = "done", "failed", "cancelled"
 STATES = (RUNNING, CANCELLING, DONE, FAILED, CANCELLED)
-"""States of an operation: the first two can go on, the others have ended.
+"""States of an operation. In the first two it is unfinished, in the others it has ended.
 
-A part that has ended is ``done``.
+The state of a part that has ended is ``done``.
 """
 
-# Every transition runs these. Built once, because that halves their cost.
+# Every transition of a part runs these statements. Built once, because that halves their cost.
 _OPERATION = select(sqltables.operations).where(sqltables.operations.c.id == bindparam("operation"))
 _AT_PART = sqltables.parts.c
-# Without the columns that are only displayed: the parts of many tables are read very often.
+# Without the columns that are only displayed, because an operation on many tables reads its parts very often.
 _PART = select(
     _AT_PART.operation_id,
     _AT_PART.id,
@@ -63,7 +63,7 @@ _OPEN_PARTS = (
     .limit(bindparam("most"))
 )
 _AT = sqltables.paths.c
-# Without their bodies, which may be very large.
+# Without the bodies of paths, which may be very large.
 _BRIEF = select(_AT.id, _AT.parent_id, _AT.name, _AT.type, _AT.state, _AT.version)
 _UNDER = _BRIEF.where(_AT.operation_id == bindparam("operation")).order_by(_AT.id)
 _SAVE_PART = (
@@ -83,9 +83,9 @@ _SAVE_WORKED = _SAVE_PART.values(
 )
 
 CREATED_STATES = frozenset({"creating", "incoming restore"})
-"""States of paths that the operation created.
+"""States of paths that an operation has created.
 
-Completing the operation makes them visible, rolling it back removes them.
+Completing the operation makes these paths visible; rolling it back removes them.
 """
 
 
@@ -93,10 +93,14 @@ Completing the operation makes them visible, rolling it back removes them.
 class PartRow:
     """A part of an operation.
 
-    Parts of one stage run in any order; a stage begins when all parts of the earlier ones are done.
-    ``attempt`` grows with each failure, so that a late report of an earlier attempt can be recognised.
-    ``body`` is the text of the handler's record. ``began``, ``seconds`` and ``process`` describe slow work
-    that was just done for the part.
+    Parts of one stage run in any order. A stage begins when all parts of the earlier stages are done.
+
+    Attributes:
+        attempt: the number of failures so far. It shows when a late report belongs to an earlier attempt.
+        body: the text of the handler's record.
+        began: the time when slow work that was just done for the part began. None: there was none.
+        seconds: how long this work took.
+        process: the process that did this work.
     """
 
     operation_id: str
@@ -113,7 +117,10 @@ class PartRow:
 
 
 class NewPart(NamedTuple):
-    """A part to be added; ``increment``, ``path``, ``shard`` and ``bytes`` say what it works on."""
+    """A part to be added.
+
+    ``increment``, ``path``, ``shard`` and ``bytes`` say for display what the part works on.
+    """
 
     kind: str
     stage: int
@@ -138,16 +145,21 @@ class Failure(Record):
         return Failure(code=error.code, message=error.message, hint=error.hint)
 
     def error(self) -> StrandlineError:
-        """Return the error as it was raised."""
+        """Rebuild the error that was raised."""
         return BY_CODE.get(self.code, StrandlineError)(self.message, self.hint)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OperationRow:
-    """A persisted operation.
+    """A persisted operation. Its texts are encoded records.
 
-    The texts are records: ``request`` is what was asked for, ``body`` what its kind planned, ``progress`` how
-    far it has come, ``result`` its result, ``error`` the ``Failure`` that ended it.
+    Attributes:
+        request: text of the request.
+        body: text of the plan that the operation's kind has made.
+        progress: text of the progress so far.
+        result: text of the result. None: there is no result yet, or the operation did not succeed.
+        error: text of the ``Failure`` that ended it. None: it has not failed.
+        session_id: the session of the process that runs it.
     """
 
     id: str
@@ -170,7 +182,7 @@ class OperationRow:
         return self.ended is not None
 
     def failure(self) -> StrandlineError | None:
-        """Return the error that ended the operation, as it was raised, or None."""
+        """Rebuild the error that ended the operation. None: it has not failed."""
         if self.error is None:
             return None
         return records.from_text(Failure, self.error, f"the error of operation {self.id}").error()
@@ -202,7 +214,11 @@ def add_parts(tx: Writer, operation_id: str, new: Sequence[NewPart]) -> None:
 
 
 def get(conn: Connection, operation_id: str, *, counted: bool = False) -> OperationRow:
-    """Return an operation; with ``counted`` also how many parts it has, and how many are done."""
+    """Return an operation.
+
+    Args:
+        counted: also count its parts (``parts``, ``parts_done``).
+    """
     row = conn.execute(_OPERATION, {"operation": operation_id}).one_or_none()
     if row is None:
         raise OperationNotFound(f"there is no operation {operation_id!r}")
@@ -211,10 +227,11 @@ def get(conn: Connection, operation_id: str, *, counted: bool = False) -> Operat
 
 @dataclass(frozen=True, kw_only=True)
 class OperationFilter:
-    """Which operations to list; None means any.
+    """Conditions for the operations to list. A field that is None sets no condition.
 
-    ``since`` is the earliest time of creation, in seconds since the epoch. ``limit`` keeps only the latest
-    ones.
+    Attributes:
+        since: the earliest time of creation, in seconds since the epoch.
+        limit: maximum number of operations; the latest ones are listed.
     """
 
     state: str | None = None
@@ -224,7 +241,11 @@ class OperationFilter:
 
 
 def list_operations(conn: Connection, wanted: OperationFilter | None = None) -> list[OperationRow]:
-    """Return the operations that match, oldest first, with the numbers of their parts."""
+    """Return the operations that match, oldest first, with the numbers of all parts and of finished parts.
+
+    Args:
+        wanted: the conditions. None: all operations.
+    """
     at, wanted = sqltables.operations.c, wanted or OperationFilter()
     found = select(sqltables.operations).order_by(at.number.desc()).limit(wanted.limit)
     if wanted.state is not None:
@@ -244,7 +265,11 @@ def unfinished_operations(conn: Connection) -> list[OperationRow]:
 
 
 def parts(conn: Connection, operation_id: str, kind: str | None = None) -> list[PartRow]:
-    """Return all parts of an operation, or those of one kind."""
+    """Return the parts of an operation.
+
+    Args:
+        kind: the kind of parts to return. None: all parts.
+    """
     query = _PARTS if kind is None else _PARTS.where(sqltables.parts.c.kind == kind)
     return [_part(row) for row in conn.execute(query, {"operation": operation_id})]
 
@@ -256,7 +281,7 @@ def present_parts(conn: Connection, operation_id: str, part_ids: Iterable[int]) 
 
 
 def open_parts(conn: Connection, operation_id: str, most: int) -> list[PartRow]:
-    """Return the first ``most`` parts that may run now: unfinished ones of the first unfinished stage."""
+    """Return the first ``most`` parts that may run now: unfinished parts of the first unfinished stage."""
     return [_part(row) for row in conn.execute(_OPEN_PARTS, {"operation": operation_id, "most": most})]
 
 
@@ -278,7 +303,8 @@ def last_change(conn: Connection, operation_id: str) -> float | None:
 def save_parts(tx: Writer, changed: Sequence[PartRow]) -> None:
     """Store the transitions of parts that advanced together.
 
-    There is at least one part; either all of them did slow work, or none did.
+    Args:
+        changed: at least one part. Either all parts have values for slow work (``began``), or no part has.
     """
     has_worked = changed[0].began is not None
     values = [
@@ -301,7 +327,11 @@ def save_parts(tx: Writer, changed: Sequence[PartRow]) -> None:
 
 
 def save(tx: Writer, operation_id: str, **values: Any) -> None:
-    """Change columns of an operation; records are encoded as text."""
+    """Change columns of an operation.
+
+    Args:
+        values: the new value of each column. Records are encoded as text.
+    """
     encoded = {k: records.to_text(v) if isinstance(v, Record) else v for k, v in values.items()}
     tx.conn.execute(
         update(sqltables.operations).where(sqltables.operations.c.id == operation_id).values(**encoded)
@@ -309,7 +339,7 @@ def save(tx: Writer, operation_id: str, **values: Any) -> None:
 
 
 def find_ended_before(conn: Connection, time: float, most: int) -> list[str]:
-    """Return the ids of up to ``most`` operations that had ended at a time, earliest end first."""
+    """Return the ids of up to ``most`` operations that ended at or before a time, earliest end first."""
     at = sqltables.operations.c
     query = select(at.id).where(at.ended <= time).order_by(at.ended, at.number).limit(most)
     return list(conn.execute(query).scalars())
@@ -330,9 +360,9 @@ def forget_failed(tx: Writer) -> int:
 
 
 def lock(tx: Writer, operation_id: str, locked: Sequence[Path], state: str) -> None:
-    """Put paths into a state for an operation; refuse a path that another operation works on.
+    """Lock paths for an operation and set their state; refuse a path that another operation works on.
 
-    Paths that this operation already holds keep their state.
+    Paths that this operation has already locked keep their state.
     """
     for path in locked:
         paths.check_ready(path, operation_id)
@@ -340,9 +370,10 @@ def lock(tx: Writer, operation_id: str, locked: Sequence[Path], state: str) -> N
 
 
 def complete(tx: Writer, operation_id: str, registry: VersionRegistry) -> None:
-    """Apply claims, make new paths visible, remove dropped ones, unlock the rest, and publish them.
+    """Publish the result of an operation.
 
-    All publications have one generation.
+    This applies the claims, makes new paths visible, removes dropped paths, unlocks all others, and announces
+    all changes under one generation.
     """
     under = {row.id: row for row in tx.conn.execute(_UNDER, {"operation": operation_id}).all()}
     moved = registry.apply(tx, operation_id)
@@ -368,15 +399,17 @@ def _rows(conn: Connection, path_ids: Iterable[int]) -> list[Any]:
 
 
 def roll_back(tx: Writer, operation_id: str, registry: VersionRegistry, directories: Sequence[int]) -> None:
-    """End the claims, remove what the operation created, and unlock its paths.
+    """Delete the claims of an operation, remove the paths that it created, and unlock all others.
 
-    ``directories`` that it created are removed if they are empty. The catalog is then as if the operation had
-    never begun.
+    The catalog is then as if the operation had never begun.
+
+    Args:
+        directories: ids of directories that the operation created. Empty ones are removed.
     """
     registry.rollback(tx, operation_id)
     under = tx.conn.execute(_UNDER, {"operation": operation_id})
     made = [row.id for row in under if row.state in CREATED_STATES]
-    # They were never visible, so no reader has them in its plan.
+    # These paths were never visible, so no reader has them in its plan.
     for chunk in chunks(made):
         tx.conn.execute(delete(sqltables.chains).where(sqltables.chains.c.table_id.in_(chunk)))
         tx.conn.execute(delete(sqltables.commits).where(sqltables.commits.c.table_id.in_(chunk)))
@@ -387,7 +420,11 @@ def roll_back(tx: Writer, operation_id: str, registry: VersionRegistry, director
 
 
 def _unlock(tx: Writer, operation_id: str, created_at: int | None = None) -> None:
-    """Unlock the paths of an operation; new ones exist from ``created_at`` on."""
+    """Unlock the paths of an operation, and delete its pin.
+
+    Args:
+        created_at: the step from which on new paths exist. None: there are no new paths.
+    """
     values: dict[str, Any] = {"state": READY, "operation_id": None}
     if created_at is not None:
         # In one statement, because a database may write the whole row again for each update.
@@ -397,7 +434,11 @@ def _unlock(tx: Writer, operation_id: str, created_at: int | None = None) -> Non
 
 
 def _counts(conn: Connection, only: Sequence[str] | None = None) -> dict[str, tuple[int, int]]:
-    """Return for each operation how many of its parts are done, and how many there are."""
+    """Return the numbers of finished parts and of all parts, by operation id.
+
+    Args:
+        only: ids of the operations to count. None: all operations.
+    """
     found = conn.execute(_COUNTS) if only is None else conn.execute(_COUNTS_OF, {"operations": only})
     counts: dict[str, tuple[int, int]] = {}
     for operation_id, state, number in found:

@@ -32,8 +32,10 @@ _OWNED = select(
 class Owner:
     """The process that runs an operation.
 
-    ``process`` is ``host:pid``. ``is_alive`` is decided as far as this machine can tell. ``seen`` is the time
-    of its last sign of life, None if unknown.
+    Attributes:
+        process: the process, as ``host:pid``.
+        is_alive: whether the process is alive, as far as this machine can tell.
+        seen: the time when the process last renewed its session. None: unknown.
     """
 
     operation_id: str
@@ -54,7 +56,7 @@ def owners(conn: Connection, operation_ids: Iterable[str], now: float) -> dict[s
 
 
 def busy_below(conn: Connection, parent: Path, now: float) -> dict[str, tuple[str, Owner]]:
-    """Return the direct children of a path that are under operation, by name: state and owner."""
+    """Return state and owner of each direct child of a path that an operation works on, by name."""
     at = sqltables.paths.c
     rows = conn.execute(
         select(at.name, at.state, at.operation_id).where(

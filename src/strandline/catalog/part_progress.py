@@ -1,8 +1,8 @@
 """Progress of the parts of operations, for display.
 
-It has the parts in progress with time and process, the durations of finished ones, the error of each failed
-attempt, and the progress of each stage. The engine uses none of it. A part is recorded as in progress only if
-its work takes a while.
+The catalog records when and in which process each part in progress began, how long finished parts took, and
+the error of each failed attempt. The progress of stages is computed from the parts. Running an operation does
+not depend on any of this. A part is recorded as in progress only if its work takes a while.
 """
 
 from __future__ import annotations
@@ -48,14 +48,16 @@ class Attempts(Record):
 class ShardInfo:
     """A part of an operation: a shard of a table or index, or another piece of work.
 
-    - ``state``: ``waiting``, ``in progress``, ``done``, ``failed`` (it will be retried) or ``given up`` (the
-      operation has ended without it).
-    - ``attempt``: the number of the present attempt, or of the last one.
-    - ``since``: when that attempt began work on files, in the process ``process`` (``host:pid``).
-    - ``seconds``: how long it took.
-    - ``errors``: the failed attempts.
-    - ``increment``: the increment it belongs to; 0 is the full backup.
-    - ``path``: the table or index that it works on.
+    Attributes:
+        state: ``waiting``, ``in progress``, ``done``, ``failed`` (it will be retried) or ``given up`` (the
+            operation has ended without it).
+        attempt: the number of the present attempt, or of the last one.
+        since: the time when this attempt began to work on files.
+        process: the process in which it began (``host:pid``).
+        seconds: how long this attempt took.
+        errors: the failed attempts.
+        increment: the increment that the part belongs to; 0 is the full backup.
+        path: the table or index that the part works on.
     """
 
     id: int
@@ -77,9 +79,13 @@ class ShardInfo:
 class StageInfo:
     """Progress of one stage of an operation.
 
-    Stages from 0 on of a restore are the full backup and the increments. ``seconds``: from the end of the
-    stage before it to its last change; None if it has not begun. ``bytes``: those of the finished parts.
-    ``retries``: how often its parts were retried.
+    In a restore, stage 0 is the full backup and each later stage is an increment.
+
+    Attributes:
+        bytes: the bytes of the finished parts.
+        retries: how often parts of the stage were retried.
+        seconds: the time from the end of the stage before to the last change of this one. None: no part is
+            done yet.
     """
 
     stage: int
@@ -135,8 +141,9 @@ def forget_begun(tx: Writer, operation_id: str) -> None:
 def list_parts(conn: Connection, operation: OperationRow, most: int | None = None) -> list[ShardInfo]:
     """Return the parts of an operation in their order of execution.
 
-    With ``most``, return at most that many, the most interesting ones first: parts in progress, the longest
-    first, then failed ones, then waiting ones.
+    Args:
+        most: maximum number of parts to return, in another order: first parts in progress, the one that
+            began first at the top, then failed ones, then waiting ones, then finished ones. None: all parts.
     """
     found = select(*_SHOWN).where(_AT.operation_id == operation.id)
     if most is None:
@@ -155,7 +162,7 @@ def list_parts(conn: Connection, operation: OperationRow, most: int | None = Non
 
 
 def slowest(conn: Connection, operation: OperationRow) -> ShardInfo | None:
-    """Return the part that has been in progress for the longest time, or None."""
+    """Return the part that has been in progress for the longest time. None: no part is in progress."""
     if operation.is_over:
         return None
     row = conn.execute(
@@ -170,7 +177,7 @@ def slowest(conn: Connection, operation: OperationRow) -> ShardInfo | None:
 def stages(conn: Connection, operation: OperationRow) -> list[StageInfo]:
     """Return the stages of an operation, in order."""
     is_done = case((sqltables.is_open, 0), else_=1)
-    # The last failure of a part that was given up was not followed by a retry.
+    # A part that was given up was not retried after its last failure.
     is_given_up = and_(sqltables.is_open, _AT.attempt > 0) if operation.is_over else false()
     retries = case((is_given_up, _AT.attempt - 1), else_=_AT.attempt)
     rows = conn.execute(
@@ -195,7 +202,7 @@ def stages(conn: Connection, operation: OperationRow) -> list[StageInfo]:
                 increment=row.increment,
                 parts=row.parts,
                 parts_done=int(row.done),
-                bytes=int(row.bytes or 0),  # PostgreSQL's sum has another type.
+                bytes=int(row.bytes or 0),  # PostgreSQL returns a sum as another type.
                 retries=int(row.retries),
                 seconds=max(0.0, row.changed - began) if row.done else None,
             )

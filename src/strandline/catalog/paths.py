@@ -37,10 +37,10 @@ from strandline.records import R, Record, RecordType
 READY = "ready"
 ROOT_ID = 1
 BIN = "bin"
-"""The type of the node that dropped paths are kept below (``recycle_bin``). Ordinary listings omit it."""
+"""Type of the root node of the recycle bin (``recycle_bin``). Ordinary listings omit this node."""
 IMPL_TABLE = "indexImplTable"
 
-# Walking the tree is the catalog's most frequent work. Statements that are built once cost half as much.
+# Built once, which halves their cost: walking the tree is the catalog's most frequent work.
 _ROW = select(sqltables.paths).where(sqltables.paths.c.id == bindparam("row_id"))
 _LISTED = sqltables.among(sqltables.paths.c.id, "row_ids")
 _ROWS = select(sqltables.paths).where(_LISTED)
@@ -48,7 +48,7 @@ _NAME = (sqltables.paths.c.id, sqltables.paths.c.parent_id, sqltables.paths.c.na
 _ABOVE = select(*_NAME).where(_LISTED).cte("above", recursive=True)
 _ABOVE = _ABOVE.union(select(*_NAME).where(sqltables.paths.c.id == _ABOVE.c.parent_id))
 _NAMES = select(_ABOVE)
-"""The names of rows and of all rows above them, each once, in one statement."""
+"""Statement that selects the names of rows and of all their ancestors, each row once."""
 _NAMES_BELOW = (
     select(sqltables.paths.c.name).distinct().where(sqltables.among(sqltables.paths.c.parent_id, "parents"))
 )
@@ -65,18 +65,18 @@ _UNDER = (
     .order_by(sqltables.paths.c.id)
 )
 _AT_ONCE = 6
-"""Maximum number of a path's names that one statement follows: each of them adds a join."""
+"""Maximum number of names of a path that one statement resolves. Each name adds a join."""
 
-# A table in one of these states has no rows that a statement may see or change.
+# Statements may not read or change the rows of a table in one of these states.
 CLOSED_STATES = frozenset({"creating", "dropping", "incoming restore"})
 DIRECTORIES = frozenset({"directory", "backup_collection", "backup"})
 """Types of paths that other paths can be created below."""
 
 
 class Path(NamedTuple):
-    """A row of the tree with its full path; ``body`` is the text of its record.
+    """A row of ``paths`` with its full path; ``body`` is the text of its record.
 
-    It is a tuple because an operation may load a hundred thousand of them.
+    A named tuple, because an operation may load a hundred thousand paths.
     """
 
     id: int
@@ -116,7 +116,7 @@ def find(conn: Connection, path: str) -> Path | None:
 
 @cache
 def _path_query(count: int) -> Select[Any]:
-    """Build the statement that follows ``count`` names downwards from ``parent`` to a row."""
+    """Build the statement that resolves ``count`` names, one below the other, starting below ``parent``."""
     tables = [sqltables.paths.alias(f"at_{number}") for number in range(count - 1)] + [sqltables.paths]
     found = select(sqltables.paths).where(tables[0].c.parent_id == bindparam("parent"))
     for upper, lower in pairwise(tables):
@@ -125,7 +125,11 @@ def _path_query(count: int) -> Select[Any]:
 
 
 def require(conn: Connection, path: str, type_: str | None = None) -> Path:
-    """Return the path; raise PATH_NOT_FOUND with the closest name as a hint if it does not exist."""
+    """Return the path; raise PATH_NOT_FOUND with the closest name as a hint if it does not exist.
+
+    Args:
+        type_: the type that the path must have. None: any type.
+    """
     found = find(conn, path)
     if found is None:
         raise PathNotFound(f"there is no {type_ or 'path'} {names.normalize(path)}", _nearest(conn, path))
@@ -143,7 +147,10 @@ def by_id(conn: Connection, path_id: int) -> Path | None:
 
 
 def require_id(conn: Connection, path_id: int | None) -> Path:
-    """Return a path that must exist: this transaction has seen it, or an operation holds it."""
+    """Return the path with this id; raise an internal error if it does not exist.
+
+    For ids of paths that this transaction has read, or that an operation has locked.
+    """
     found = None if path_id is None else by_id(conn, path_id)
     if found is None:
         raise Internal(f"path {path_id} is gone although an operation holds it")
@@ -151,7 +158,7 @@ def require_id(conn: Connection, path_id: int | None) -> Path:
 
 
 def by_ids(conn: Connection, path_ids: Iterable[int]) -> list[Path]:
-    """Return those of the paths that exist, in the order of the ids."""
+    """Return the paths with these ids, in the order of the ids. Ids without a path are skipped."""
     wanted = list(dict.fromkeys(path_ids))
     known = (
         {path.id: path for path in full_paths(conn, conn.execute(_ROWS, {"row_ids": wanted}).all())}
@@ -167,16 +174,17 @@ def under(conn: Connection, operation_id: str) -> list[Path]:
 
 
 def full_paths(conn: Connection, found: Iterable[Row[Any]]) -> list[Path]:
-    """Return rows of the tree with their full paths."""
+    """Convert rows of ``paths`` to ``Path`` objects, which contain the full paths."""
     rows = list(found)
     full = full_names(conn, rows)
     return [of_row(row, full[row.id]) for row in rows]
 
 
 def full_names(conn: Connection, rows: Sequence[Any]) -> dict[int, str]:
-    """Return the full paths of rows, by id; the rows begin with id, parent and name.
+    """Return the full path of each row, by id. Each ancestor is read once.
 
-    Each row above them is read once.
+    Args:
+        rows: rows whose first columns are id, parent id and name.
     """
     above: dict[int, tuple[int | None, str]] = {row[0]: (row[1], row[2]) for row in rows}
     missing = {parent for parent, _ in above.values() if parent is not None} - above.keys()
@@ -206,9 +214,9 @@ def subtree(conn: Connection, root: Path) -> list[Path]:
 
 
 def user_tables(conn: Connection, root: Path) -> list[Path]:
-    """Return the users' tables at and below a path, without those of indexes and backups.
+    """Return the user tables at and below a path, without tables of indexes and backups.
 
-    Nothing below tables and backups is read.
+    The search descends into directories only.
     """
     below = _below(conn, root, select(sqltables.paths), None, through=("directory",))
     found = (root, *(of_row(row, path) for row, path in below))
@@ -216,7 +224,7 @@ def user_tables(conn: Connection, root: Path) -> list[Path]:
 
 
 def user_table_states(conn: Connection) -> dict[str, str]:
-    """Return the states of all users' tables by path, without reading their bodies."""
+    """Return the state of each user table, by path. The bodies of the paths are not read."""
     at = sqltables.paths.c
     brief = select(at.id, at.parent_id, at.name, at.type, at.state)
     below = _below(conn, require(conn, "/"), brief, None, through=("directory",))
@@ -228,15 +236,17 @@ def _is_users(type_: str, name: str, path: str) -> bool:
 
 
 def names_below(conn: Connection, parent_ids: Iterable[int], ending: str = "") -> set[str]:
-    """Return the names of the direct children of some paths that end with ``ending``."""
+    """Return the names of the direct children of these parents, but only names that end with ``ending``."""
     ended = _NAMES_BELOW.where(sqltables.paths.c.name.endswith(ending, autoescape=True))
     return set(conn.execute(ended, {"parents": list(parent_ids)}).scalars().all())
 
 
 def backups(conn: Connection, collection: Path, *, last: bool = False, most: int | None = None) -> list[Path]:
-    """Return the finished backups of a collection, or only the last one; names sort by time.
+    """Return the finished backups of a collection, oldest first: their names sort by time.
 
-    ``most``: maximum number of characters to read of each body.
+    Args:
+        last: return only the last backup.
+        most: maximum number of characters to read of each body. None: read whole bodies.
     """
     at = sqltables.paths.c
     body = at.body if most is None else func.substr(at.body, 1, most).label("body")
@@ -248,9 +258,10 @@ def backups(conn: Connection, collection: Path, *, last: bool = False, most: int
 
 
 def entries(conn: Connection, root: Path, depth: int | None) -> list[tuple[str, str]]:
-    """Return path and type of everything up to ``depth`` levels below a path (None: all), parents first.
+    """Return path and type of everything below a path, parents first, siblings sorted by name.
 
-    Siblings are sorted by name.
+    Args:
+        depth: number of levels to list. None: all levels.
     """
     at = sqltables.paths.c
     return [
@@ -262,10 +273,15 @@ def entries(conn: Connection, root: Path, depth: int | None) -> list[tuple[str, 
 def _below(
     conn: Connection, root: Path, rows: Select[Any], depth: int | None, *, through: Sequence[str] = ()
 ) -> Iterator[tuple[Row[Any], str]]:
-    """Yield rows with their full paths; ``through``: descend only below paths of these types.
+    """Yield the rows below a path with their full paths, parents first, siblings sorted by name.
 
-    Each level is one query that uses the index. If asked for all levels at once, PostgreSQL may read the
+    Each level is one query that uses the index. With one query for all levels, PostgreSQL might read the
     whole tree to find a few rows.
+
+    Args:
+        rows: the SELECT of the columns to read.
+        depth: number of levels to read. None: all levels.
+        through: types of paths to descend into. Empty: all types.
     """
     below: dict[int, list[Row[Any]]] = defaultdict(list)
     children = rows.where(sqltables.among(sqltables.paths.c.parent_id, "parents"))
@@ -278,8 +294,8 @@ def _below(
         level += 1
 
     def under(parent_id: int, base: str) -> list[tuple[Row[Any], str]]:
-        # Sorted here, because databases may collate text differently; in reverse, because rows are popped
-        # from the end.
+        # Sorted here, because databases may collate text differently. In reverse, because the loop below
+        # pops rows from the end.
         return [
             (row, f"{base}/{row.name}")
             for row in sorted(below.get(parent_id, ()), key=lambda row: row.name, reverse=True)
@@ -293,7 +309,12 @@ def _below(
 
 
 def check_ready(path: Path, operation_id: str | None = None) -> None:
-    """Refuse a path that another operation works on; parts of the same operation may use it."""
+    """Raise UNDER_OPERATION if another operation works on the path.
+
+    Args:
+        operation_id: the operation of the caller, which may use its own paths. None: the caller is no
+            operation.
+    """
     if path.state != READY and (operation_id is None or path.operation_id != operation_id):
         raise under_operation(path.path, path.state, path.operation_id)
 
@@ -304,7 +325,7 @@ _BUSY = {
     "incoming restore": "restore {} is writing to it",
     "outgoing restore": "restore {} is reading from it",
 }
-"""Descriptions of the states of a busy path that do not read as a verb, as ``copying`` does."""
+"""Phrases for the states of a busy path that are not verbs. A verb, such as ``copying``, needs no phrase."""
 
 
 def under_operation(path: str, state: str, operation_id: str | None) -> UnderOperation:
@@ -335,7 +356,7 @@ def set_body(tx: Writer, path_id: int, body: Record) -> None:
 
 
 def set_version(tx: Writer, path_id: int, version: int) -> None:
-    """Set a path's version; a version that does not grow is an internal error."""
+    """Set a path's version; raise an internal error if it is not higher than the present one."""
     changed = tx.conn.execute(
         update(sqltables.paths)
         .where(sqltables.paths.c.id == path_id, sqltables.paths.c.version < version)
@@ -357,9 +378,11 @@ def remove(tx: Writer, path_ids: Iterable[int]) -> None:
 
 
 def publish(tx: Writer, changed: Sequence[Path], dropped: Sequence[Path] = ()) -> int:
-    """Record the descriptions from the writer's step on, and announce them.
+    """Record new descriptions at the writer's step, and announce the changes; return their generation.
 
-    ``changed`` must have been read in this transaction.
+    Args:
+        changed: paths with new descriptions, as read in this transaction.
+        dropped: paths that were removed; they are only announced.
     """
     if changed:
         tx.conn.execute(
@@ -374,9 +397,12 @@ def publish(tx: Writer, changed: Sequence[Path], dropped: Sequence[Path] = ()) -
 
 
 def describe(tx: Writer, which: ColumnElement[bool]) -> None:
-    """Record the present descriptions of the matching paths from the writer's step on.
+    """Record the present descriptions of all matching paths at the writer's step.
 
-    The database copies them itself, so their number does not matter.
+    The database copies them with one statement, however many paths match.
+
+    Args:
+        which: the condition on ``paths``.
     """
     at, columns = sqltables.paths.c, ["path_id", "version", "step", "body", "time"]
     recorded = literal(tx.step, BigInteger), at.body, literal(tx.now, Float)
@@ -385,7 +411,7 @@ def describe(tx: Writer, which: ColumnElement[bool]) -> None:
 
 
 def of_row(row: Row[Any], path: str) -> Path:
-    """Return a row of the tree as a ``Path``."""
+    """Convert a row of ``paths`` to a ``Path`` with this full path."""
     id_, parent_id, _, *rest = cast(tuple[Any, ...], row)  # in the order of the columns
     return Path._make((id_, parent_id, path, *rest[:6]))
 

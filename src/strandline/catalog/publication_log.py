@@ -1,8 +1,8 @@
 """The board: a log of publications that all processes read to keep their caches fresh.
 
 Each entry has a generation, a path and its version. A transaction that changes descriptions announces all of
-them under one generation (``Writer.announce``). So a cache that has caught up with a generation has seen all
-paths of that transaction. ``history.forget`` deletes old entries.
+them under one generation (``Writer.announce``). So a cache that has read the entries of a generation knows
+all paths that this transaction changed. ``history.forget`` deletes old entries.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Publication:
 def since(conn: Connection, after: int) -> list[Publication]:
     """Return the publications of all generations after ``after``, in order.
 
-    If the first one is not of generation ``after + 1``, older publications were deleted.
+    If the first publication does not have generation ``after + 1``, publications in between were deleted.
     """
     rows = conn.execute(
         select(sqltables.board)

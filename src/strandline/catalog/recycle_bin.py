@@ -1,12 +1,12 @@
-"""The recycle bin: dropped paths that can be brought back for ``bin_seconds``.
+"""The recycle bin: dropped paths that can be restored to the tree for ``bin_seconds``.
 
-Dropping moves a path with everything below it, in one transaction:
+Dropping a path moves it into the bin with everything below it, in one transaction:
 
     /.backups/collections/nightly   ->   /.bin/17/nightly
 
-``/.bin`` is a node of the tree that no name leads to and no listing shows. Each dropped path has an entry
-below it; the entry's record has the former path, the time, and the user. Ids, segments and backups do not
-change, so bringing a path back moves it again. The garbage collector drops expired entries.
+``/.bin`` is a node of the tree that cannot be found by its name and is not listed. Each dropped path has an
+entry below this node; the entry's record has the former path, the time, and the user. Ids, segments and
+backups do not change, so a path is restored by moving it back. The garbage collector drops expired entries.
 """
 
 from __future__ import annotations
@@ -33,7 +33,14 @@ _MOVED = sqltables.among(_AT.id, "moved")
 
 @dataclass(frozen=True, kw_only=True)
 class Dropped(Record):
-    """The record of an entry: path and type before the drop, and its time; ``by``: user and process."""
+    """The record of an entry.
+
+    Attributes:
+        path: the path before the drop.
+        type: the type of the dropped path.
+        time: the time of the drop.
+        by: the user and the process that dropped it. None: unknown.
+    """
 
     path: str
     type: str
@@ -42,7 +49,13 @@ class Dropped(Record):
 
 
 class BinEntry(NamedTuple):
-    """An entry: ``row`` is the path of the entry, ``root`` that of the dropped path in the bin."""
+    """An entry of the bin.
+
+    Attributes:
+        row: the node of the entry.
+        dropped: the record of the entry.
+        root: the dropped path at its place in the bin, below ``row``.
+    """
 
     row: Path
     dropped: Dropped
@@ -50,7 +63,14 @@ class BinEntry(NamedTuple):
 
 
 def put(tx: Writer, root: Path, by: str | None, operation_id: str | None = None) -> None:
-    """Move a path into the bin with everything below it; the caller has locked out other operations."""
+    """Move a path into the bin with everything below it.
+
+    The caller makes sure that no other operation works on these paths.
+
+    Args:
+        by: the user and the process that drop the path.
+        operation_id: the operation that drops the path. None: no operation does.
+    """
     moved = paths.subtree(tx.conn, root)
     paths.set_state(tx, [path.id for path in moved], paths.READY, None)
     kept = Dropped(path=root.path, type=root.type, time=tx.now, by=by)
@@ -64,7 +84,7 @@ def take_back(tx: Writer, entry: BinEntry, parent: Path, name: str) -> Path:
     root = entry.root
     moved = [path.id for path in paths.subtree(tx.conn, root)]
     tx.conn.execute(update(sqltables.paths).where(_AT.id == root.id).values(parent_id=parent.id, name=name))
-    # Snapshots of earlier steps do not contain it.
+    # Snapshots of earlier steps must not contain the path.
     tx.conn.execute(update(sqltables.paths).where(_MOVED).values(created_step=tx.step), {"moved": moved})
     paths.set_version(tx, root.id, root.version + 1)
     tables.publish(tx, [root.id])
@@ -86,7 +106,7 @@ def entries(conn: Connection) -> list[BinEntry]:
 
 
 def find(conn: Connection, path: str) -> BinEntry | None:
-    """Return the entry that was dropped last at this path, or None."""
+    """Return the entry that was dropped last at this path. None: there is no such entry."""
     return next((entry for entry in reversed(entries(conn)) if entry.dropped.path == path), None)
 
 

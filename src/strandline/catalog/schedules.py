@@ -1,7 +1,7 @@
 """Schedules and their runs.
 
-A run is a row for one due time. Its primary key makes sure that each due time is used once, whichever process
-comes first. The row is inserted in the transaction that starts the run's operation.
+A run is a row for one due time. Its primary key makes sure that only one process starts the run of a due
+time. The row is inserted in the transaction that starts the run's operation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ _RUN = sqltables.schedule_runs.c
 
 
 class ScheduleRow(NamedTuple):
-    """A stored schedule; ``body`` is the text of its record. Runs due before ``since`` do not count."""
+    """A stored schedule.
+
+    Attributes:
+        body: the text of its record.
+        since: the time when the schedule was created, changed or resumed. Runs due before it are ignored.
+    """
 
     id: int
     name: str
@@ -42,8 +47,11 @@ class ScheduleRow(NamedTuple):
 class RunRow:
     """A run of a schedule.
 
-    ``work`` is backup, verification or drill; ``task`` is what was due. ``note`` is why it was skipped or has
-    failed. A failed run with ``retry_at`` is started again then.
+    Attributes:
+        work: backup, verification or drill.
+        task: the task that was due.
+        retry_at: the time to start a failed run again. None: it is not started again.
+        note: the reason why the run was skipped or has failed. None: neither.
     """
 
     schedule_id: int
@@ -70,7 +78,7 @@ def find(conn: Connection, name: str) -> ScheduleRow | None:
 
 
 def require(conn: Connection, name: str) -> ScheduleRow:
-    """Return a schedule; raise PATH_NOT_FOUND if there is none of this name."""
+    """Return the schedule with this name; raise PATH_NOT_FOUND if it does not exist."""
     found = find(conn, name)
     if found is None:
         known = [row.name for row in list_schedules(conn)]
@@ -100,7 +108,7 @@ def remove(tx: Writer, schedule_id: int) -> None:
 
 
 def list_last_due(conn: Connection) -> dict[tuple[int, str], float]:
-    """Return the last due time that was used, by schedule and work."""
+    """Return the due time of the last run, by schedule id and work."""
     rows = conn.execute(
         select(_RUN.schedule_id, _RUN.work, func.max(_RUN.due)).group_by(_RUN.schedule_id, _RUN.work)
     )
@@ -108,21 +116,25 @@ def list_last_due(conn: Connection) -> dict[tuple[int, str], float]:
 
 
 def list_open_runs(conn: Connection) -> list[RunRow]:
-    """Return the runs that are running, or failed and to be started again; oldest first."""
+    """Return the runs that are running, and failed ones that will be started again, earliest due first."""
     is_open = or_(_RUN.state == RUNNING, and_(_RUN.state == FAILED, _RUN.retry_at.is_not(None)))
     rows = conn.execute(select(sqltables.schedule_runs).where(is_open).order_by(_RUN.due))
     return [RunRow(**row._mapping) for row in rows]
 
 
 def list_runs(conn: Connection, schedule_id: int, most: int | None = None) -> list[RunRow]:
-    """Return the runs of a schedule, the latest first, at most ``most``."""
+    """Return the runs of a schedule, latest first.
+
+    Args:
+        most: maximum number of runs. None: all runs.
+    """
     found = select(sqltables.schedule_runs).where(_RUN.schedule_id == schedule_id)
     rows = conn.execute(found.order_by(_RUN.due.desc(), _RUN.work).limit(most))
     return [RunRow(**row._mapping) for row in rows]
 
 
 def list_last_runs(conn: Connection) -> list[RunRow]:
-    """Return the last run of each work of each schedule."""
+    """Return the last run for each schedule and work, earliest due first."""
     last = (
         select(_RUN.schedule_id, _RUN.work, func.max(_RUN.due).label("due"))
         .group_by(_RUN.schedule_id, _RUN.work)
@@ -139,9 +151,9 @@ def find_run(conn: Connection, schedule_id: int, work: str, due: float) -> RunRo
 
 
 def put_run(tx: Writer, run: RunRow) -> None:
-    """Insert a run, or replace the one of the same due time.
+    """Insert a run, or replace the run of the same due time.
 
-    A new due time ends the retries of earlier runs of the same work.
+    Earlier failed runs of the same schedule and work are not retried any more.
     """
     earlier = and_(_RUN.schedule_id == run.schedule_id, _RUN.work == run.work, _RUN.due < run.due)
     tx.conn.execute(
@@ -152,9 +164,9 @@ def put_run(tx: Writer, run: RunRow) -> None:
 
 
 def forget_runs(tx: Writer, before: float, most: int) -> int:
-    """Delete at most ``most`` ended runs that were due before a time; return how many.
+    """Delete at most ``most`` ended runs that were due before a time; return their number.
 
-    The last run of each work stays: the next due time is computed from it.
+    The last run of each work is kept, because the next due time is computed from it.
     """
     last = list_last_due(tx.conn)
     rows = tx.conn.execute(

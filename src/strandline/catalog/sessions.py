@@ -2,17 +2,18 @@
 
 A session is a connected process that writes files, runs operations or reads for a long time. A thread renews
 its lease. When the process dies, the lease expires; if the process ran on this machine, other processes here
-also notice that its process id is gone. What it held is then free: its uncommitted files are orphans, its
-reads no longer count, and other processes may resume its operations.
+also notice that its process id is gone. Then the collector may delete its uncommitted files, it keeps no step
+readable any more, and other processes may resume its operations.
 
-Starting to read writes nothing: the grace period covers it. The thread checks regularly for readers that have
-become old. Well before the grace period is over, it records the oldest step that they read in the session's
-row (``reads_from``).
+A new reader writes nothing to the catalog, because the grace period protects what it reads. The thread
+checks regularly for readers that have become old. Well before the grace period is over, it records the
+oldest step that they read in the session's row (``reads_from``).
 
-A process may be slow or cut off from the catalog, and be taken for dead. When it continues, the collector may
-have removed what it read or wrote, and it must do no harm. A reader learns from the catalog whether missing
-files were collected (``snapshots.Moments.is_lost_since``). Files written under an ended session are refused
-(``find_ended_writer``).
+Other processes may consider a process dead that is only slow, or cut off from the catalog. When it continues,
+the collector may have removed files that it read or wrote. Two checks keep this harmless:
+
+- A reader learns from the catalog whether missing files were collected (``snapshots.Moments.is_lost_since``).
+- The catalog refuses files that were written under an ended session (``find_ended_writer``).
 """
 
 from __future__ import annotations
@@ -44,20 +45,20 @@ log = logging.getLogger("strandline")
 
 HOST = socket.gethostname()
 _FILE = re.compile(r"data/\d+/([0-9a-f]{16})-")
-"""File names that a session gave out begin with this."""
+"""Beginning of the file names that ``Session.file_name`` makes. The group is the session's id."""
 
 
 _SHORTEST_PAUSE = 0.05
 OLD = 4
-"""A reader's step is recorded when the reader is older than ``grace_seconds / OLD``.
+"""A reader is old, so its step is recorded, after ``grace_seconds / OLD``.
 
-The thread checks twice as often, so more than half of the grace period is left for reaching the catalog.
+The thread checks at half this interval, so more than half of the grace period is left to reach the catalog.
 """
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A step that this process reads, since a time and until a time."""
+    """A step that this process reads from the time ``since`` until the time ``until``."""
 
     step: int
     since: float
@@ -67,7 +68,7 @@ class Reading:
 class Session:
     """This process's session on one catalog. Safe to use from any thread.
 
-    It is stored in the catalog when something first needs it.
+    The session gets its row in the catalog when it is first needed.
     """
 
     def __init__(self, catalog: Catalog, lease_seconds: float, grace_seconds: float | None) -> None:
@@ -79,7 +80,7 @@ class Session:
         self._expires = 0.0
         """When the lease expires; 0 if the session is not stored in the catalog yet."""
         self._reads_from: int | None = None
-        """The value in the session's row."""
+        """The value of ``reads_from`` in the session's row."""
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._is_closed = False
@@ -89,13 +90,13 @@ class Session:
         self._is_warned = False
         self._lent: dict[int, Reading] = {}
         self._reading = threading.Lock()
-        """A lock of its own, so that readers never wait for a write to the catalog."""
+        """Separate from ``_lock``, so that readers never wait for a write to the catalog."""
         self._counter = 0
 
     def ensure(self) -> str:
-        """Store the session and keep it alive; return its id.
+        """Store the session in the catalog, keep it alive, and return its id.
 
-        The id is a new one if other processes have ended the session.
+        The session gets a new id if another process has ended it.
         """
         with self._lock:
             if self._catalog.clock.now() >= self._expires:
@@ -106,7 +107,7 @@ class Session:
 
     @property
     def is_held(self) -> bool:
-        """Whether the lease has not expired, so that other processes count this one as alive."""
+        """Whether the lease is valid, so that other processes consider this process alive."""
         return self._catalog.clock.now() < self._expires
 
     def file_name(self, table_id: int) -> str:
@@ -120,7 +121,10 @@ class Session:
             return f"data/{table_id}/{session_id}-{self._counter}"
 
     def confirm(self) -> None:
-        """Start a new session if others have ended this one: nothing more may be written under its id."""
+        """Start a new session if another process has ended this one.
+
+        No more files may be written under the id of an ended session.
+        """
         with self._lock:
             if self._expires:
                 with self._catalog.read() as conn:
@@ -129,14 +133,19 @@ class Session:
                     self._extend()
 
     def has_ended(self, conn: Connection, session_id: str) -> bool:
-        """Return whether others have ended the session that this process had under an id."""
+        """Return whether another process has ended a session of this process.
+
+        Args:
+            session_id: the id of this session at an earlier time.
+        """
         return session_id != self.id or (self._expires > 0.0 and session_id not in all_sessions(conn))
 
     def lend(self, step: int, since: float, seconds: float) -> None:
         """Keep ``step`` readable for some seconds, for readers outside this process.
 
-        ``since``: the time at which it was the last step, so that the grace period covers the beginning; 0 if
-        it does not.
+        Args:
+            since: a time at which ``step`` was the last step; the grace period begins then. 0: the step is
+                a past one, which no grace period protects.
         """
         until = self._catalog.clock.now() + seconds
         with self._reading:
@@ -145,7 +154,11 @@ class Session:
         self.watch(at_once=self._is_old(since))
 
     def watch(self, *, at_once: bool = False) -> None:
-        """Start the thread that looks for old readers; ``at_once`` if there is one already."""
+        """Start the thread that looks for old readers, if it is not running.
+
+        Args:
+            at_once: let the thread look now, because there is an old reader already.
+        """
         with self._reading:
             if self._thread is None and not self._is_closed:
                 self._thread = threading.Thread(target=self._renew, name="strandline-session", daemon=True)
@@ -163,10 +176,10 @@ class Session:
                 return
             try:
                 self.refresh()
-                if time.monotonic() >= tell_at:  # It may have been woken for a reader, which is urgent.
+                if time.monotonic() >= tell_at:  # not if the thread was only woken early for a reader
                     tell_at = time.monotonic() + pause
                     self.tell()
-            except Exception as error:  # the catalog may be back before the lease expires
+            except Exception as error:  # The catalog may be reachable again before the lease expires.
                 log.warning("the session could not be renewed: %s", error)
 
     @property
@@ -174,10 +187,10 @@ class Session:
         return max(_SHORTEST_PAUSE, min(self._lease / 4, self.grace / OLD / 2 or self._lease))
 
     def refresh(self) -> None:
-        """Update the session's row with what this process reads now."""
+        """Renew the session's lease and record the oldest step that old readers read, as needed."""
         with self._lock:
             with self._catalog.read() as conn:
-                # Other processes may have changed it since this one connected.
+                # Another process may have changed the grace period since this one connected.
                 self.grace = settings_at(conn, self._catalog.clock.now()).grace_seconds
             if self._is_due():
                 if self._catalog.database.is_read_only:
@@ -186,7 +199,7 @@ class Session:
                 self._extend()
 
     def warn_of_silence(self) -> None:
-        """Warn once that this process cannot record its reads, because the catalog is read-only here."""
+        """Warn once that this process cannot record which steps it reads: the catalog is read-only here."""
         if not self._is_warned:
             self._is_warned = True
             log.warning(
@@ -201,7 +214,7 @@ class Session:
         return late or self._oldest() != self._reads_from
 
     def _oldest(self) -> int | None:
-        """Return the oldest step that an old reader looks at, or None."""
+        """Return the oldest step that an old reader reads. None: there are no old readers."""
         now = self._catalog.clock.now()
         with self._reading:
             self._lent = {step: reading for step, reading in self._lent.items() if reading.until > now}
@@ -230,7 +243,11 @@ class Session:
         self._expires, self._reads_from = until, reads_from
 
     def tell(self, *, ends: bool = False) -> None:
-        """Write waiting counters and notices to the catalog; with ``ends`` also delete the session."""
+        """Write the buffered counters and notices to the catalog.
+
+        Args:
+            ends: also delete the session from the catalog.
+        """
         untold = self._catalog.ledger
         if self._catalog.database.is_read_only:
             return
@@ -255,12 +272,12 @@ class Session:
 
 
 def this_process() -> str:
-    """Return the name of this process as it is displayed."""
+    """Return the name of this process for display: host and process id."""
     return f"{HOST}:{os.getpid()}"
 
 
 def this_user() -> str:
-    """Return the user and the name of this process as they are displayed."""
+    """Return the user and the process for display."""
     try:
         return f"{getpass.getuser()} ({this_process()})"
     except (KeyError, OSError, ImportError):
@@ -272,13 +289,16 @@ def _new_id() -> str:
 
 
 def writer_of(file: str) -> str | None:
-    """Return the session that gave out a file name; None if it is not such a name."""
+    """Return the id of the session that made a file name. None: no session made it."""
     found = _FILE.match(file)
     return found[1] if found else None
 
 
 def find_ended_writer(conn: Connection, files: Iterable[str]) -> str | None:
-    """Return the first file whose session has ended, so that it may have been collected; None if none has."""
+    """Return the first file whose session has ended. None: there is no such file.
+
+    The collector may have deleted the file of an ended session.
+    """
     writers = {writer: file for file in files if (writer := writer_of(file)) is not None}
     known: set[str] = set()
     for chunk in chunks(writers):
@@ -315,7 +335,7 @@ def end_dead(tx: Writer) -> None:
 
 
 def oldest_read(conn: Connection) -> int | None:
-    """Return the oldest step that sessions have recorded as read, or None."""
+    """Return the oldest step that a session has recorded as read. None: no session has recorded a step."""
     step: int | None = conn.execute(select(func.min(sqltables.sessions.c.reads_from))).scalar_one()
     return step
 
@@ -323,7 +343,7 @@ def oldest_read(conn: Connection) -> int | None:
 def promise(tx: Writer, step: int, seconds: float) -> None:
     """Keep ``step`` readable for some seconds, for readers in processes without a session.
 
-    A promise is stored as a session without a process, which ends when its time is over.
+    The promise is stored as a session without a process. This session ends after these seconds.
     """
     until = max(promised_until(tx.conn, step), tx.now + seconds)
     end(tx, [_promise_of(step)])
@@ -332,7 +352,7 @@ def promise(tx: Writer, step: int, seconds: float) -> None:
 
 
 def promised_until(conn: Connection, step: int) -> float:
-    """Return until when ``step`` was promised to stay readable; 0 if it was not."""
+    """Return the time until which ``step`` was promised to stay readable. 0: there is no promise."""
     until: float | None = conn.execute(
         select(sqltables.sessions.c.expires).where(sqltables.sessions.c.id == _promise_of(step))
     ).scalar_one_or_none()
@@ -344,7 +364,7 @@ def _promise_of(step: int) -> str:
 
 
 def oldest_pin(conn: Connection) -> int | None:
-    """Return the oldest step that a pin keeps, or None."""
+    """Return the oldest step that a pin keeps. None: there are no pins."""
     step: int | None = conn.execute(select(func.min(sqltables.pins.c.step))).scalar_one()
     return step
 
@@ -362,7 +382,7 @@ def add_pin(tx: Writer, name: str, step: int) -> None:
 
 
 def list_named_pins(conn: Connection) -> dict[str, int]:
-    """Return the named pins with their steps."""
+    """Return the steps of the named pins, by name."""
     return {row.name: row.step for row in conn.execute(select(sqltables.pins))}
 
 

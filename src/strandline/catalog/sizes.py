@@ -14,7 +14,7 @@ from strandline.model import object_of
 
 
 def rows_below(conn: Connection, parent: Path) -> dict[int, int]:
-    """Return the row counts of the tables and indexes directly below a path, by id."""
+    """Return the row counts of the tables and indexes that are direct children of a path, by id."""
     child, impl, table = sqltables.paths.alias(), sqltables.paths.alias(), sqltables.tables.c
     tables = select(child.c.id, table.rows).join(sqltables.tables, table.path_id == child.c.id)
     indexes = (
@@ -31,7 +31,7 @@ def rows_below(conn: Connection, parent: Path) -> dict[int, int]:
 
 
 def bytes_below(conn: Connection, parent: Path) -> dict[int, int]:
-    """Return the present bytes of the tables directly below a path, by id."""
+    """Return the present bytes of the tables that are direct children of a path, by id."""
     child, chain, segment = sqltables.paths.alias(), sqltables.chains.c, sqltables.segments.c
     sizes = (
         select(child.c.id, func.sum(segment.bytes))
@@ -61,9 +61,8 @@ def bytes_of(conn: Connection, table_ids: Iterable[int]) -> dict[int, int]:
 def bytes_only_in(conn: Connection, table_ids: Iterable[int]) -> int:
     """Return the bytes that become free when all of these tables are dropped.
 
-    These are the segments that are, or were, part of these tables and of no other. Old segments of an
-    existing table that were not collected yet count as its own. Segments that only a dropped table had do not
-    count for anyone.
+    These are the bytes of segments that are in chains of these tables, and in no chain of another existing
+    table. Removed segments that were not collected yet count as well.
     """
     chain, every, segment = sqltables.chains.c, sqltables.chains.alias(), sqltables.segments.c
     here = (
@@ -91,7 +90,10 @@ def bytes_only_in(conn: Connection, table_ids: Iterable[int]) -> int:
 
 
 def _object_bytes_only_in(conn: Connection, going: set[int]) -> int:
-    """Return the same for objects in repositories, where one object may be several segments."""
+    """Return the bytes of repository objects that only these tables use.
+
+    An object may be used by several segments, so objects are compared instead of segments.
+    """
     chain, segment = sqltables.chains.c, sqltables.segments.c
     uses = (
         select(chain.table_id, segment.file, segment.bytes)

@@ -1,9 +1,9 @@
 """Snapshots: a step, and tables with their descriptions and chains as of that step.
 
-Statements read through ``Moments.read`` only: one read transaction covers all tables that a statement names.
-It writes nothing. The segments of a snapshot stay readable for at least the grace period, because segments
-that leave a table's state are not collected before. They stay for as long as the snapshot exists if the
-session's thread can record that it is being read.
+Statements read the catalog through ``Moments.read`` only: one read transaction, which writes nothing, covers
+all tables that a statement names. The segments of a snapshot stay readable for at least the grace period,
+because segments that leave a table's state are not collected earlier. They stay readable for as long as the
+snapshot exists if the session's thread can record the snapshot's step in the catalog.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from strandline.model import Chain
 class Named:
     """A table that a statement names.
 
-    ``index``: an index that it reads as well. ``writes``: it may change the table, and so its synchronous
-    indexes.
+    Attributes:
+        index: the name of an index that the statement also reads. None: it reads no index.
+        writes: whether the statement may change the table, and with it its synchronous indexes.
     """
 
     path: str
@@ -42,7 +43,11 @@ class Named:
 
 @dataclass(frozen=True)
 class TableAt:
-    """A table at a step. ``increment``: it is one of an incremental backup, with a tombstone column."""
+    """A table at a step.
+
+    Attributes:
+        increment: whether the table is part of an incremental backup, so that it has a tombstone column.
+    """
 
     info: TableInfo
     chain: Chain
@@ -51,7 +56,7 @@ class TableAt:
 
 @dataclass(frozen=True)
 class Mark:
-    """The number of the latest snapshot of a process, and the session that writes its files."""
+    """A point in the order of a process's snapshots: the number of the latest one, and the session's id."""
 
     number: int
     session_id: str
@@ -60,8 +65,10 @@ class Mark:
 class Moment:
     """A snapshot of tables at one step. Not for use by two threads at once.
 
-    ``since`` is the time at which the step was the last one. If a caller asked for the step, ``is_past`` is
-    set and ``since`` is 0. ``number`` counts the snapshots of a process.
+    Attributes:
+        since: the time at which ``step`` was the last step; 0 if ``is_past``.
+        is_past: whether the caller requested this step, instead of the last one.
+        number: the number of this snapshot in its process.
     """
 
     def __init__(self, step: int, since: float, is_past: bool, number: int) -> None:
@@ -75,12 +82,12 @@ class Moment:
         self.known: dict[int, TableInfo] = {}
         """Prefetched table descriptions at this step, by id."""
         self.noted: set[int] = set()
-        """Ids of segments that are in use although no table above has them."""
+        """Ids of further segments in use, which are in no chain of ``tables``."""
 
     @property
     def segments(self) -> set[int]:
         """Ids of all segments that readers of this snapshot use."""
-        read = [*self.tables.values()]  # Another thread may add one.
+        read = [*self.tables.values()]  # a copy, because another thread may add a table
         return self.noted.union(s.id for table in read for s in table.chain.segments)
 
 
@@ -98,9 +105,13 @@ class Moments:
         session.watch()
 
     def read(self, wanted: Iterable[Named] = (), step: int | None = None) -> Moment:
-        """Open a snapshot of the last step, or of ``step``, with the tables that are wanted."""
+        """Open a snapshot with the wanted tables.
+
+        Args:
+            step: the step of the snapshot. None: the last step.
+        """
         named = list(wanted)
-        since = self._catalog.clock.now()  # before the snapshot, so that every later removal has a later time
+        since = self._catalog.clock.now()  # before the snapshot: segments removed after it have later times
 
         def look_at(look: Look) -> Moment:
             if step is None:
@@ -118,7 +129,7 @@ class Moments:
         with self._lock:
             self._live.add(moment)
         if moment.is_past or not self._session.grace:
-            self._session.watch(at_once=True)  # No grace period covers it.
+            self._session.watch(at_once=True)  # No grace period protects this snapshot.
         return moment
 
     def _readers(self) -> list[Reading]:
@@ -126,7 +137,7 @@ class Moments:
             return [Reading(moment.step, moment.since) for moment in self._live]
 
     def table(self, moment: Moment, path: str) -> TableAt:
-        """Return a table of a snapshot; read it at the same step if it was not read yet."""
+        """Return a table of a snapshot. A table that is not in the snapshot yet is added at the same step."""
         if path in moment.refused:
             raise moment.refused[path]
         if path not in moment.tables:
@@ -136,7 +147,7 @@ class Moments:
     def index(self, moment: Moment, table: TableInfo, ref: IndexRef) -> TableAt:
         """Return the implementation table of an index that a table of the snapshot lists.
 
-        It is found by its id, even if another path has its name now.
+        The implementation table is found by its id, because another table may have its path now.
         """
         path = impl_path(table, ref)
         if path not in moment.tables:
@@ -145,15 +156,15 @@ class Moments:
         return moment.tables[path]
 
     def mark(self) -> Mark:
-        """Return a mark that separates the snapshots so far from later ones."""
+        """Return a mark that separates the snapshots taken so far from later ones."""
         return Mark(self._last, self._session.id)
 
     def is_lost_since(self, mark: Mark) -> bool:
-        """Return whether the collector may have removed files of snapshots taken, or written, since the mark.
+        """Return whether the collector may have removed files that were read or written since the mark.
 
-        The catalog forgets a segment before its file is removed. So a missing file is damage if the catalog
-        still has its segment; otherwise it was collected. A file without a segment may have been collected if
-        the session that wrote it has ended.
+        The collector deletes a segment from the catalog before it removes the segment's file. So a missing
+        file is damage if its segment is still in the catalog; otherwise it was collected. A written file that
+        has no segment yet may have been collected if the session that wrote it has ended.
         """
         with self._lock:
             seen = {i for moment in self._live if moment.number > mark.number for i in moment.segments}
@@ -194,8 +205,8 @@ class Moments:
     def _plan_table(self, look: Look, moment: Moment, path: str) -> TableInfo | None:
         """Return the cached description of a live table, or of one of its implementation tables.
 
-        Returns None if the description is newer than the snapshot's step. It is never older: the cache has
-        seen every publication up to the step.
+        Returns None if the cached description is newer than the snapshot's step. It is never older, because
+        the cache has received every publication up to the step.
         """
         above, _, name = path.rpartition("/")
         plan = self._loader.plan_table(look, above.rpartition("/")[0] if name == IMPL_TABLE else path)

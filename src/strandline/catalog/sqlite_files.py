@@ -1,15 +1,16 @@
-"""Reading the files of a SQLite catalog without write access, and the space reserve for a full disk.
+"""Read a SQLite catalog without write access, and keep a space reserve for a full disk.
 
-A catalog has a write-ahead log (``-wal``) and an index of it in shared memory (``-shm``), and SQLite needs to
-create both to read it. Where it cannot, a connection is opened in one of three ways:
+Beside its file, a catalog has a write-ahead log (``-wal``) and an index of this log in shared memory
+(``-shm``). To read the catalog, SQLite must be able to create both. If it cannot create them, a connection is
+opened in one of three ways:
 
-1. No log: the file has everything. It is opened as ``immutable``, which takes no locks. ``check_unchanged``
-   detects if another process changes the file during the read.
-2. A log and its index: SQLite reads both, beside a writer on this machine if there is one.
-3. A log without its index, as a crash may leave it: file and log are copied to a private folder.
+1. There is no log: the file has all data. It is opened as ``immutable``, without locks. ``check_unchanged``
+   detects that another process has changed the file during a read.
+2. There are a log and its index: SQLite reads both, also while a process on this machine writes them.
+3. There is a log without its index, for example after a crash: file and log are copied to a private folder.
 
 The reserve is a file that is deleted before a statement that frees space, so that the commits of this
-statement find room on a full disk.
+statement find space on a full disk.
 """
 
 from __future__ import annotations
@@ -26,19 +27,23 @@ from strandline.catalog import fork_safety
 from strandline.errors import Unavailable
 
 RESERVE_BYTES = 256 * 1024
-"""Size of the reserve. It holds a few transactions: the log is emptied after each when space is short."""
+"""Size of the reserve: enough for a few transactions, because the log is emptied often (``SHORT_BYTES``)."""
 SHORT_BYTES = 16 * RESERVE_BYTES
 """With less free space than this, the log is emptied after each transaction that frees space."""
 
 
 class ReadOnlyConnection(fork_safety.TrackedConnection):
-    """A connection that only reads; ``seen`` is the state of the files opened as immutable."""
+    """A connection that only reads.
+
+    Attributes:
+        seen: the state of the files when they were opened as immutable. None: they were not.
+    """
 
     seen: Any = None
 
 
 def is_writable(file: str) -> bool:
-    """Return whether this process may write the file and create others beside it, even if it is missing."""
+    """Return whether this process may write the file and create files beside it; True if it is missing."""
     folder = os.path.dirname(os.path.abspath(file))
     return not os.path.exists(file) or (os.access(file, os.W_OK) and os.access(folder, os.W_OK))
 
@@ -88,7 +93,7 @@ def check_unchanged(connection: Any) -> None:
 
 
 def _state(file: str) -> tuple[Any, Any, Any]:
-    """Return size, time and inode of the three files; None for a missing one."""
+    """Return size, time and inode of catalog, log and index. None in place of a file: it is missing."""
     return (_look(file), _look(f"{file}-wal"), _look(f"{file}-shm"))
 
 
@@ -103,7 +108,7 @@ def _look(file: str) -> tuple[int, int, int] | None:
 
 
 def keep_reserve(file: str) -> None:
-    """Allocate the reserve of a catalog, or as much of it as there is space for."""
+    """Allocate the reserve of a catalog; if space is short, allocate a smaller one."""
     name = reserve_of(file)
     with suppress(OSError):
         if os.path.exists(name) and os.path.getsize(name) >= RESERVE_BYTES:

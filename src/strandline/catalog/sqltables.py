@@ -1,4 +1,6 @@
-"""The tables of the catalog in SQLAlchemy Core. Alembic migrations create them; a test compares both.
+"""The SQL tables of the catalog in SQLAlchemy Core.
+
+Alembic migrations create them; a test checks that the migrations produce the same tables.
 
 Ids are never reused. Bodies are JSON text. Times are seconds since the epoch.
 """
@@ -45,8 +47,8 @@ warehouse = Table(
     Column("location", Text, nullable=True),
 )
 
-# Settings shared by all processes of the warehouse. ``former``: a larger value that holds until
-# ``former_until``.
+# Settings shared by all processes of the warehouse. ``former`` is a larger, earlier value that stays in
+# effect until ``former_until``.
 settings = Table(
     "settings",
     metadata,
@@ -148,7 +150,7 @@ chains = Table(
     Index("chains_by_segment", "segment_id"),
 )
 
-# ``author`` to ``deleted`` tell users what a commit did; index tables, and old commits, have NULL.
+# The columns from ``author`` to ``deleted`` are for display. They are NULL for index tables and old commits.
 commits = Table(
     "commits",
     metadata,
@@ -203,8 +205,7 @@ garbage = Table(
     Column("time", Float, nullable=False),
 )
 
-# Results of verifications. ``path_id``: a backup, or a collection some of whose objects were verified
-# together.
+# Results of verifications. ``path_id`` is a backup, or a collection if some of its objects were verified.
 verified = Table(
     "verified",
     metadata,
@@ -227,8 +228,8 @@ applied = Table(
     Column("time", Float, nullable=False),
 )
 
-# ``state`` of an operation: running, cancelling, then done, failed or cancelled. ``body``: its kind's plan.
-# ``session_id``: the process that runs it.
+# ``state``: running or cancelling; at the end done, failed or cancelled. ``body``: the plan, a record of the
+# operation's kind. ``session_id``: the session of the process that runs the operation.
 
 operations = Table(
     "operations",
@@ -250,7 +251,7 @@ operations = Table(
     sqlite_autoincrement=True,
 )
 
-# ``since``: runs that were due earlier do not count. A new or resumed schedule starts at its own time.
+# ``since``: the time when the schedule was created, changed or resumed. Runs due before it are ignored.
 schedules = Table(
     "schedules",
     metadata,
@@ -262,8 +263,9 @@ schedules = Table(
     sqlite_autoincrement=True,
 )
 
-# One row for each due time, whichever process finds it. ``work`` is what may not run twice at once (backup,
-# verification or drill), ``task`` what was due. ``retry_at``: when a failed run is started again.
+# One row for each due time, whichever process starts the run. ``work``: backup, verification or drill; a
+# schedule runs each of these once at a time. ``task``: what was due. ``retry_at``: the time to retry a failed
+# run.
 schedule_runs = Table(
     "schedule_runs",
     metadata,
@@ -281,8 +283,8 @@ schedule_runs = Table(
     Index("schedule_runs_by_state", "state"),
 )
 
-# The columns after ``body`` are for display. ``began``, ``process``: the present work, or the last one, which
-# took ``seconds``.
+# The columns after ``body`` are for display. ``began`` and ``process`` describe the present attempt, or the
+# last one, which took ``seconds``.
 parts = Table(
     "parts",
     metadata,
@@ -316,8 +318,8 @@ claims = Table(
     Index("claims_by_operation", "operation_id"),
 )
 
-# History of claims: one row for each part that claimed a path or joined the claim. ``claims`` has only those
-# of running operations; these rows are kept for a while, like those of the board.
+# History of claims: one row for each part that claimed a path or joined the claim. These rows are kept for
+# ``version_history_seconds``, while ``claims`` has only the claims of running operations.
 claimed = Table(
     "claimed",
     metadata,
@@ -330,8 +332,8 @@ claimed = Table(
     Column("time", Float, nullable=False),
 )
 
-# Notices of processes about versions: plans that did not fit, refused claims, publications that reached their
-# caches.
+# Notices of processes: plans with versions that did not fit, refused claims, and publications that reached
+# their caches.
 noticed = Table(
     "noticed",
     metadata,
@@ -350,7 +352,7 @@ noticed = Table(
     sqlite_autoincrement=True,
 )
 
-# Counters of all processes together. ``labels`` is a JSON object.
+# Counters, summed over all processes. ``labels`` is a JSON object.
 counts = Table(
     "counts",
     metadata,
@@ -362,17 +364,20 @@ counts = Table(
 Index("paths_by_operation", paths.c.operation_id)
 Index("paths_by_owner", paths.c.owner_id)
 
-# A literal, not a parameter, so that the database sees that the partial index covers the condition.
+# A literal instead of a parameter, so that the database sees that the partial index covers the condition.
 is_open = parts.c.state != literal_column("'done'")
-# The migrations create these in PostgreSQL with the same condition. Declaring it here would import its
-# dialect for every command, on SQLite too.
+# In PostgreSQL, migrations create these indexes with the same conditions. Declaring them here would import
+# the dialect of PostgreSQL for every command, even with a catalog in SQLite.
 Index("parts_open", parts.c.operation_id, parts.c.stage, parts.c.id, sqlite_where=is_open)
 _is_begun = parts.c.began.is_not(None) & parts.c.seconds.is_(None)
 Index("parts_begun", parts.c.operation_id, sqlite_where=_is_begun)
 
 
 class _Numbers(UserDefinedType[Any]):
-    """Integers in PostgreSQL's text form of an array: its driver would convert each, which is slow."""
+    """A list of integers, sent to PostgreSQL as the text of an array.
+
+    PostgreSQL's driver would convert the integers one by one, which is slow.
+    """
 
     cache_ok = True
     render_bind_cast = True
@@ -385,16 +390,16 @@ class _Numbers(UserDefinedType[Any]):
 
 
 class _Among(FunctionElement[bool]):
-    """Whether a value is in a list."""
+    """The condition that a value is in a list."""
 
     inherit_cache = True
     type = Boolean()
 
     def self_group(self, against: Any = None) -> Any:
-        """Return itself.
+        """Return the condition unchanged.
 
-        SQLite has no boolean values, so SQLAlchemy would otherwise compare it with 1. No index serves such a
-        comparison: every row of the table would be read.
+        SQLite has no boolean type, so SQLAlchemy would compare the condition with 1. For such a comparison
+        SQLite uses no index and reads every row of the table.
         """
         return self
 
@@ -402,8 +407,8 @@ class _Among(FunctionElement[bool]):
 def among(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
     """Build the condition that a column has one of the values bound to ``name``.
 
-    The values are one parameter, however many they are: a statement with one parameter per value takes longer
-    to build than to run.
+    All values are bound as one parameter, because a statement with one parameter per value takes longer to
+    build than to run.
     """
     listed: TypeEngine[Any] = _Numbers() if isinstance(column.type, Integer) else ARRAY(column.type)
     return _Among(column, bindparam(name, type_=listed.with_variant(JSON(), "sqlite")))
@@ -411,7 +416,7 @@ def among(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
 
 @compiles(_Among, "postgresql")
 def _among_array(element: Any, compiler: Any, **given: Any) -> str:
-    # Not IN with a subquery: the planner would see a join, and might read all of the other table.
+    # Not IN with a subquery: the planner would treat it as a join, and might read the whole table.
     column, values = (compiler.process(clause, **given) for clause in element.clauses)
     return f"({column} = ANY({values}))"
 
@@ -430,7 +435,7 @@ class _TextIn(FunctionElement[str]):
 
 
 def text_in(column: ColumnElement[Any], field: str) -> ColumnElement[str]:
-    """Return the text of ``field`` in a column's JSON object; NULL if it has none."""
+    """Build the expression for ``field`` of a column's JSON object, as text; NULL if the field is missing."""
     return _TextIn(column, literal_column(f"'{field}'"))
 
 

@@ -9,11 +9,12 @@ from strandline.records import Record
 
 @dataclass(frozen=True, kw_only=True)
 class StreamBody(Record):
-    """The record of a stream.
+    """The record of a stream. Its hold, not this record, has the step up to which the stream has been read.
 
-    ``owner``: the id of the backup collection that the stream belongs to, None for a user's stream.
-    ``cursor``: the step at which the stream begins, None while it is being created: it never had earlier
-    changes. How far it has been read is stored in its hold.
+    Attributes:
+        owner: the id of the backup collection that the stream belongs to. None: it is a user's stream.
+        cursor: the step at which the stream begins; it has no earlier changes. None: the stream is still
+            being created.
     """
 
     mode: str

@@ -1,9 +1,9 @@
 """Tables in the catalog: their descriptions, their heads, and the holds on them.
 
 A table's description lists its indexes with their versions; an index's version always equals that of its
-implementation table. The head has the digest of the last commit, and how far back the table can be read. A
-hold says what a stream, or an index that follows its table, still needs of the table. A stream's position is
-its hold.
+implementation table. The head has the digest of the last commit, and the oldest step at which the table can
+be read. A hold records which changes of a table a stream, or an asynchronous index, still needs. The step of
+a stream's hold is its position.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _ENDS = [
 class IndexRef:
     """An index in its table's description.
 
-    ``omitted``: only its definition exists; its implementation table holds no data.
+    Attributes:
+        omitted: whether only its definition exists, and its implementation table has no data.
     """
 
     name: str
@@ -89,7 +90,11 @@ class IndexRef:
 
 @dataclass(frozen=True, kw_only=True)
 class TableBody(Record):
-    """The record of a table's path; ``increment``: an incremental backup, with changes instead of a state."""
+    """The record of a table's path.
+
+    Attributes:
+        increment: whether the table is part of an incremental backup, so that it has changes instead of rows.
+    """
 
     schema: TableSchema
     indexes: tuple[IndexRef, ...] = ()
@@ -100,8 +105,9 @@ class TableBody(Record):
 class TableInfo:
     """The description of a table for planning, without rows and segments.
 
-    ``since``: the step from which on this description is valid. The description for a step is the last one
-    whose ``since`` is not greater.
+    Attributes:
+        since: the step from which on this description is valid. At a step, the description with the largest
+            ``since`` up to this step is valid.
     """
 
     id: int
@@ -145,7 +151,7 @@ class TableInfo:
 def begin_following(tx: Writer, impl_id: int, table_id: int, step: int) -> None:
     """Record that an asynchronous index has the state of its table at ``step``.
 
-    The index continues from there, so a hold keeps the table's state at that step.
+    The index is brought up to date from this step on, so a hold keeps the table's state at ``step``.
     """
     tx.conn.execute(
         update(sqltables.tables).where(sqltables.tables.c.path_id == impl_id).values(followed_step=step)
@@ -160,9 +166,11 @@ def add_state(tx: Writer, table_id: int, step: int, digest: Digest) -> None:
 def add_states(
     tx: Writer, digests: Mapping[int, Digest], step: int, followed: Mapping[int, int] | None = None
 ) -> None:
-    """Add the first states of tables, by id.
+    """Add the first states of tables.
 
-    ``followed``: the steps that asynchronous indexes among them have reached.
+    Args:
+        digests: the digest of each table's rows, by table id.
+        followed: the step that each asynchronous index among the tables has reached, by table id.
     """
     steps, author = followed or {}, this_user()
     tx.insert(
@@ -191,7 +199,7 @@ def digest_at(conn: Connection, table_id: int, step: int) -> Digest:
 
 
 def digests_at(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int, Digest]:
-    """Return the row counts and digests of many tables at ``step``, by id; missing tables are left out."""
+    """Return the row counts and digests of many tables at ``step``, by id. Missing tables are left out."""
     table, commit_, earlier = sqltables.tables.c, sqltables.commits.c, sqltables.commits.alias()
     last = (
         select(func.max(earlier.c.step))
@@ -215,7 +223,7 @@ def forget(tx: Writer, ids: Sequence[int]) -> None:
 
 
 def begin_at(tx: Writer, ids: Sequence[int]) -> None:
-    """Set the beginning of tables that were filled before they became visible to the writer's step."""
+    """Set the first step of tables that were filled before they became visible to the writer's step."""
     for chunk in chunks(ids):
         head, commit, chain = sqltables.tables, sqltables.commits, sqltables.chains
         tx.conn.execute(update(head).where(head.c.path_id.in_(chunk)).values(step=tx.step, kept_from=tx.step))
@@ -245,7 +253,10 @@ def set_first_digests(tx: Writer, digests: Mapping[int, Digest]) -> None:
 
 
 def move_followed(tx: Writer, impl_id: int, followed: int, step: int) -> None:
-    """Move an asynchronous index from step ``followed`` to ``step``; Stale if another process did already."""
+    """Record that an asynchronous index has advanced from step ``followed`` to ``step``.
+
+    Raises Stale if another process has advanced the index in the meantime.
+    """
     at = sqltables.tables.c
     query = update(sqltables.tables).where(at.path_id == impl_id, at.followed_step == followed)
     if tx.conn.execute(query.values(followed_step=step)).rowcount != 1:
@@ -280,7 +291,7 @@ def at_step(conn: Connection, row: Path, step: int) -> TableInfo:
 
 
 def since(conn: Connection, path_ids: Sequence[int]) -> dict[int, int]:
-    """Return by path the step from which on its present description is valid."""
+    """Return the step from which on the present description of each path is valid, by path id."""
     at = sqltables.descriptions.c
     found: dict[int, int] = {}
     for chunk in chunks(path_ids):
@@ -290,7 +301,7 @@ def since(conn: Connection, path_ids: Sequence[int]) -> dict[int, int]:
 
 
 def last_drop(conn: Connection, table_id: int) -> int:
-    """Return the last step at which a column of the table was dropped; 0 if none was."""
+    """Return the last step at which a column of the table was dropped. 0: no column was dropped."""
     rows = conn.execute(
         select(sqltables.descriptions)
         .where(sqltables.descriptions.c.path_id == table_id)
@@ -308,7 +319,13 @@ def last_drop(conn: Connection, table_id: int) -> int:
 
 @dataclass(frozen=True)
 class Hold:
-    """The owner needs all changes of a table after ``step``; with ``keeps_state`` also its state then."""
+    """An owner's need of all changes of a table after a step.
+
+    Attributes:
+        owner_id: the id of the path of the stream or index that needs the changes.
+        step: all changes after this step are kept.
+        keeps_state: whether the owner also needs the table's state at ``step``.
+    """
 
     owner_id: int
     table_id: int
@@ -327,7 +344,7 @@ def find_hold(conn: Connection, owner_id: int) -> Hold | None:
 
 
 def held_steps(conn: Connection, owner_ids: Iterable[int]) -> dict[int, int]:
-    """Return the steps of the holds of owners, by owner id."""
+    """Return the step of each owner's hold, by owner id."""
     at, found = sqltables.holds.c, dict[int, int]()
     for chunk in chunks(owner_ids):
         rows = conn.execute(select(at.owner_id, at.step).where(at.owner_id.in_(chunk)))
@@ -340,7 +357,7 @@ def move_hold(tx: Writer, owner_id: int, step: int) -> None:
 
 
 def keep_held_state(tx: Writer, owner_id: int, keeps: bool) -> None:
-    """Set whether the owner of a hold needs the state at its step as well."""
+    """Set whether a hold also keeps the table's state at its step."""
     of = sqltables.holds.c.owner_id == owner_id
     tx.conn.execute(update(sqltables.holds).where(of).values(keeps_state=keeps))
 
@@ -351,7 +368,7 @@ def is_held(conn: Connection, table_id: int) -> bool:
 
 
 def _end_holds(tx: Writer, path_ids: Iterable[int]) -> None:
-    """Delete the holds of dropped paths, and the holds of others on them."""
+    """Delete the holds that dropped paths own, and the holds of other owners on dropped tables."""
     if gone := list(path_ids):
         for ends in _ENDS:
             tx.conn.execute(ends, {"gone": gone})
@@ -360,7 +377,7 @@ def _end_holds(tx: Writer, path_ids: Iterable[int]) -> None:
 def size_kept_by(conn: Connection, hold: Hold) -> tuple[int, int]:
     """Return number and bytes of the segments that the table no longer needs but this hold keeps.
 
-    Other holds may keep them as well.
+    Other holds may keep the same segments.
     """
     chain, segment = sqltables.chains.c, sqltables.segments.c
     needed = and_(segment.role == "log", segment.upto > hold.step)

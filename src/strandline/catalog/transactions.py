@@ -1,12 +1,12 @@
-"""The write transaction, and the clock that orders all of them.
+"""The write transaction, and the clock that orders write transactions.
 
-A function that changes the catalog takes a ``Writer``; one that only reads takes a connection, which a writer
-has as well. So the signature tells whether a function may change anything.
+A function that changes the catalog takes a ``Writer``; a function that only reads takes a connection. So the
+signature says whether a function may change anything. A ``Writer`` has a connection for functions that read.
 
-Writers are serialized: SQLite by BEGIN IMMEDIATE, PostgreSQL by locking the one row of ``clock`` first. So a
-step becomes visible before any later one, and a write transaction sees every earlier commit. They take turns,
-first come, first served (``write_queue``). Readers get a snapshot and never wait.
-``strandline.catalog.connection.Catalog`` opens both.
+Write transactions are serialized: in SQLite by BEGIN IMMEDIATE, in PostgreSQL by first locking the one row of
+``clock``. So a step becomes visible before any later step, and a write transaction sees every earlier commit.
+Waiting writers form a queue (``write_queue``). Readers get a snapshot and never wait.
+``strandline.catalog.connection.Catalog`` opens transactions of both kinds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NEW_IDS = select(
 ).select_from(func.generate_series(1, bindparam("count")))
 
 FEW_ROWS = 50
-"""Below this number of rows, an ordinary INSERT is used."""
+"""Below this number of rows, PostgreSQL gets an ordinary INSERT."""
 
 
 STEPS_PER_SECOND = 2**20
@@ -46,8 +46,9 @@ STEPS_PER_SECOND = 2**20
 def latest_step(now: float) -> int:
     """Return the largest step that is accepted from another warehouse.
 
-    Without a limit, a forged number could exhaust the clock, and nothing could be committed any more. The
-    limit grows faster than any warehouse commits, so backups taken after such a number are accepted as well.
+    Without a limit, a forged step could exhaust the clock, and nothing could be committed any more. The limit
+    grows faster than any warehouse commits. So a warehouse whose clock was moved close to the limit never
+    exceeds it, and its own backups are accepted as well.
     """
     return STEPS_PER_SECOND * max(int(now), 2**30)
 
@@ -58,7 +59,7 @@ def current_step(conn: Connection) -> int:
 
 
 class Told(NamedTuple):
-    """A path to be announced. A tuple, because there may be very many."""
+    """A changed or dropped path to announce. A named tuple, because there may be very many."""
 
     path_id: int
     path: str
@@ -67,7 +68,12 @@ class Told(NamedTuple):
 
 
 class Announcement(NamedTuple):
-    """The publications of one transaction, and the operation that made them, if any."""
+    """The publications of one transaction.
+
+    Attributes:
+        operation_id: the operation that published them. None: no operation did.
+        versions: the version of each path, by path.
+    """
 
     generation: int
     step: int
@@ -79,8 +85,9 @@ class Announcement(NamedTuple):
 class Writer:
     """A write transaction.
 
-    ``now``: the time when it began, after all commits that it sees. ``announced``: the publications to report
-    when it is durable.
+    Attributes:
+        now: the time when it began, which is later than all commits that it sees.
+        announced: the publications to report when it is durable.
     """
 
     conn: Connection
@@ -90,15 +97,15 @@ class Writer:
 
     @property
     def step(self) -> int:
-        """The step of this transaction, the next one of the commit clock; taken at the first use."""
+        """The step of this transaction. The first use advances the commit clock and takes its step."""
         if self._step is None:
             self._step = int(self.conn.execute(_NEXT["step"]).scalar_one())
         return self._step
 
     def skip_to(self, step: int) -> None:
-        """Make this transaction's step later than ``step``, that of imported changes of another warehouse.
+        """Make this transaction's step later than ``step``, the step of changes from another warehouse.
 
-        Must be called before the step is used.
+        Must be called before the first use of this transaction's step.
         """
         if step > latest_step(self.now):
             raise PreconditionFailed(
@@ -109,9 +116,10 @@ class Writer:
         self.conn.execute(update(sqltables.clock).where(at.id == 1, at.step < step).values(step=step))
 
     def announce(self, told: Sequence[Told], operation_id: str | None = None) -> int:
-        """Announce changed or dropped paths to the caches of all processes; return their generation.
+        """Announce changed or dropped paths to the caches of all processes.
 
-        All of them have the same generation. The descriptions are recorded already.
+        All these publications get one generation, which is returned. The caller has recorded the
+        descriptions before.
         """
         number = int(self.conn.execute(_NEXT["generation"]).scalar_one())
         columns = ("generation", "path_id", "path", "version", "dropped", "time", "step", "operation_id")
@@ -122,21 +130,22 @@ class Writer:
         return number
 
     def new_ids(self, table: Table, count: int) -> Sequence[int]:
-        """Take ascending ids for rows, which must be inserted before the next call.
+        """Return ascending ids for new rows. The caller must insert the rows before the next call.
 
-        One statement, however many: the rows themselves are inserted faster without returning their ids.
+        One statement gets all ids. Inserting the rows is then faster, because it need not return their ids.
         """
         if self.conn.dialect.name == "postgresql":
             return sorted(self.conn.execute(_NEW_IDS, {"table": table.name, "count": count}).scalars())
-        # Only this transaction writes, and SQLite counts on from the ids that are inserted.
+        # No other transaction writes now, and SQLite's next id follows the largest inserted one.
         last = self.conn.exec_driver_sql("SELECT seq FROM sqlite_sequence WHERE name = ?", (table.name,))
         first = 1 + (last.scalar_one_or_none() or 0)
         return range(first, first + count)
 
     def insert(self, table: Table, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
-        """Insert many rows in the fastest way of the database, which returns nothing.
+        """Insert many rows in the fastest way of the database, without returning ids.
 
-        The values must be of types that the driver itself knows.
+        Args:
+            rows: the rows; their values have types that the database driver supports without SQLAlchemy.
         """
         if not rows:
             return
@@ -157,7 +166,7 @@ def _copy(conn: Connection, statement: str, rows: Iterable[tuple[Any, ...]]) -> 
             for row in rows:
                 copy.write_row(row)
     except driver.Error as error:
-        # Callers handle the errors of SQLAlchemy.
+        # Raise SQLAlchemy's error, because callers handle only these.
         lost = conn.dialect.is_disconnect(error, None, None)
         raise DBAPIError.instance(
             statement, None, error, driver.Error, connection_invalidated=lost, dialect=conn.dialect

@@ -1,7 +1,7 @@
 """Results of verifications, by path, level and time.
 
-A path is a backup, or a collection whose objects were verified. The collector deletes rows of paths that no
-longer exist (``collect``).
+The path is that of a backup, or of a collection whose objects were verified. The collector deletes the
+results of paths that no longer exist (``garbage_collection.sweep``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _REMOVE = delete(sqltables.verified).where(sqltables.among(sqltables.verified.c.
 
 
 class Verified(NamedTuple):
-    """A stored result; ``body`` is the text of its record."""
+    """A stored verification result; ``body`` is the text of its record."""
 
     id: int
     path_id: int
@@ -43,17 +43,22 @@ class Verified(NamedTuple):
 
 
 def of_paths(conn: Connection, path_ids: Iterable[int]) -> list[Verified]:
-    """Return the results of paths, in the order in which they were stored."""
+    """Return the verification results of these paths, in the order in which they were stored."""
     return [Verified(*row) for row in conn.execute(_ROWS, {"path_ids": list(path_ids)})]
 
 
 def of_levels(conn: Connection, levels: Iterable[str]) -> list[Verified]:
-    """Return the results of all paths at some levels, in the order in which they were stored."""
+    """Return all verification results at these levels, in the order in which they were stored."""
     return [Verified(*row) for row in conn.execute(_OF_LEVELS, {"levels": list(levels)})]
 
 
 def add(tx: Writer, level: str, found: Sequence[tuple[int, Record]], time: float | None = None) -> None:
-    """Store results of paths, each with its record, as of ``time`` (default: now)."""
+    """Store verification results.
+
+    Args:
+        found: pairs of a path's id and the record of its result.
+        time: the time of the verification. None: now.
+    """
     at = tx.now if time is None else time
     rows = [
         {"path_id": path_id, "level": level, "time": at, "body": records.to_text(record)}

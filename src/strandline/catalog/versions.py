@@ -1,12 +1,13 @@
 """The version registry: the parts of an operation agree on new versions before any is published.
 
-1. A part that will change a path's description claims its next version. The first claim of an operation fixes
-   that version from the *published* one. So all siblings get the same number, in any order, and also when one
-   of them repeats after a crash.
-2. Nothing is visible until ``apply``, in the transaction that publishes every path of the operation.
+1. A part that will change a path's description claims the path's next version. The first claim of an
+   operation computes this version from the *published* one. So all siblings get the same version, in any
+   order, and also when a sibling repeats its claim after a crash.
+2. The new versions become visible with ``apply``, in the transaction that publishes all paths of the
+   operation.
 
-Claims, and the parts that made them, are rows; there is no state in memory. The functions run inside the
-caller's write transaction, which serializes them.
+Claims, and the parts that made them, are rows in the catalog; there is no state in memory. The functions run
+inside the caller's write transaction, which serializes them.
 """
 
 from __future__ import annotations
@@ -68,9 +69,12 @@ _BODIES = select(_AT.id, _AT.body).where(sqltables.among(_AT.id, "tables"))
 
 @dataclass(frozen=True)
 class Claimed:
-    """This part was the first of its operation, so it is the writer.
+    """The claim succeeded: this part is the first of its operation, so it writes the path.
 
-    ``siblings``: the parts that have joined. ``result``: label of the counter.
+    Attributes:
+        result: label of the counter.
+        version: the version that the part writes.
+        siblings: the parts that have joined the claim.
     """
 
     result: ClassVar[str] = "claimed"
@@ -80,9 +84,12 @@ class Claimed:
 
 @dataclass(frozen=True)
 class Joined:
-    """The sibling ``writer`` has claimed the path: use its version, write nothing.
+    """A sibling has claimed the path: use the claimed version, and write nothing.
 
-    ``siblings``: all parts that came before.
+    Attributes:
+        version: the version that the sibling has claimed.
+        writer: the part that has claimed the path.
+        siblings: all parts that claimed or joined before this one.
     """
 
     result: ClassVar[str] = "joined"
@@ -93,7 +100,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class Taken:
-    """Another operation holds the path."""
+    """The claim is refused, because another operation has claimed the path."""
 
     result: ClassVar[str] = "conflict"
     operation_id: str
@@ -104,7 +111,12 @@ Claim: TypeAlias = Claimed | Joined | Taken
 
 @dataclass(frozen=True)
 class HeldClaim:
-    """A stored claim: ``published`` is the version from which ``version`` was fixed."""
+    """A stored claim.
+
+    Attributes:
+        published: the published version of the path at the time of the claim.
+        version: the claimed version.
+    """
 
     path_id: int
     operation_id: str
@@ -115,7 +127,11 @@ class HeldClaim:
 
 @dataclass(frozen=True)
 class Wish:
-    """A part wants the next version of a path, or the version ``target``."""
+    """A part's request to claim a path.
+
+    Attributes:
+        target: the version to claim. None: the next version of the path.
+    """
 
     part_id: int
     path: Path
@@ -126,7 +142,7 @@ class VersionRegistry:
     """The claims of all operations on one catalog."""
 
     def claim_all(self, tx: Writer, operation_id: str, wishes: Sequence[Wish]) -> list[Claim]:
-        """Claim paths for parts, one after the other. Repeating it is harmless."""
+        """Claim paths for parts, one after the other. Repeating a claim changes nothing."""
         if not wishes:
             return []
         known = self.list_claims(tx.conn, [wish.path.id for wish in wishes])
@@ -158,7 +174,7 @@ class VersionRegistry:
         return claims
 
     def _who_came(self, conn: Connection, operation_id: str, wishes: Sequence[Wish]) -> dict[int, list[int]]:
-        """Return the parts of the operation that have claimed or joined these paths, by path id, in order."""
+        """Return the parts of the operation that have claimed or joined each path, in order, by path id."""
         found = defaultdict[int, list[int]](list)
         values = {"operation": operation_id, "paths": [wish.path.id for wish in wishes]}
         for path_id, part_id in conn.execute(_CAME, values):
@@ -166,10 +182,10 @@ class VersionRegistry:
         return found
 
     def move_all(self, tx: Writer, operation_id: str, wishes: Sequence[Wish]) -> list[tuple[Wish, Claim]]:
-        """Claim paths and all that must move with them.
+        """Claim paths, and the paths whose versions must change with them.
 
-        For an implementation table, its index is claimed at the same version, and its table at the next one.
-        A table that belongs to another path moves alone.
+        With an index implementation table, its index is claimed at the same version, and the indexed table
+        at its next version. Any other path is claimed alone.
         """
         claims = list(zip(wishes, self.claim_all(tx, operation_id, wishes), strict=True))
         above = units_above(tx.conn, [wish.path for wish in wishes])
@@ -181,7 +197,11 @@ class VersionRegistry:
         return [*claims, *zip(further, self.claim_all(tx, operation_id, further), strict=True)]
 
     def effective(self, conn: Connection, path_ids: Iterable[int], operation_id: str) -> dict[int, int]:
-        """Return the versions that the operation's parts work with, by path id: claimed, else published."""
+        """Return the versions that the parts of an operation use, by path id.
+
+        The version of a path is the claimed one if the operation has claimed the path, else the published
+        one.
+        """
         ids = list(path_ids)
         found = conn.execute(_TARGETS, {"operation": operation_id})
         claimed = {row.path_id: row.version for row in found}
@@ -194,10 +214,10 @@ class VersionRegistry:
         return {row.path_id: _to_claim(row) for row in conn.execute(_HELD, {"paths": list(path_ids)}).all()}
 
     def apply(self, tx: Writer, operation_id: str) -> dict[int, int]:
-        """Give each claimed path its version, and return the versions by path id.
+        """Give each path that the operation has claimed its new version; return the versions by path id.
 
-        Claimed paths are unlocked. Tables list their indexes with the new versions. The descriptions are
-        recorded.
+        This also unlocks the claimed paths, updates the versions of indexes in the bodies of their tables,
+        records the new descriptions, and deletes the claims.
         """
         rows = tx.conn.execute(_CLAIMED, {"operation": operation_id}).all()
         for row in rows:
@@ -243,9 +263,10 @@ def _to_claim(row: Row[Any]) -> HeldClaim:
 
 
 def sync_indexes(tx: Writer, table_ids: Iterable[int], known: Mapping[int, int]) -> None:
-    """Write the versions of the implementation tables into the bodies of their tables.
+    """Write the versions of index implementation tables into the bodies of the indexed tables.
 
-    ``known`` versions are not looked up.
+    Args:
+        known: versions by path id that need not be read from the catalog.
     """
     bodies = {
         path_id: records.from_text(TableBody, text, f"the description of path {path_id}")
@@ -270,12 +291,15 @@ def sync_indexes(tx: Writer, table_ids: Iterable[int], known: Mapping[int, int])
 
 
 def unit_above(conn: Connection, path: Path) -> tuple[Path, ...]:
-    """Return the index and the table of an implementation table; nothing for any other path."""
+    """Return the index and the indexed table of an index implementation table.
+
+    For any other path, return an empty tuple.
+    """
     return units_above(conn, [path]).get(path.id, ())
 
 
 def units_above(conn: Connection, below: Iterable[Path]) -> dict[int, tuple[Path, Path]]:
-    """Return index and table of each implementation table among the paths, by id."""
+    """Return index and indexed table of each index implementation table among the paths, by its id."""
     known = {p.id: p for p in below}
     impls = {p.id: p.parent_id for p in known.values() if p.name == IMPL_TABLE and p.parent_id is not None}
     indexes = {p.id: p for p in paths.by_ids(conn, impls.values()) if p.type == "index"}

@@ -11,17 +11,19 @@ from strandline.catalog.transactions import Writer
 from strandline.errors import Internal
 
 SAMPLE = 32
-"""Number of oldest files, and of newest files, that must exist for a folder to be recognised.
+"""Number of the oldest and of the newest data files that identify a folder as the warehouse.
 
-The newest are included because an old copy of the warehouse lacks them.
+The newest files are included because an old copy of the warehouse lacks them.
 """
 
 
 @dataclass(frozen=True)
 class Warehouse:
-    """A warehouse: ``location`` is the real path of its folder.
+    """A warehouse.
 
-    It is None in a catalog of an older version until the folder is opened for the first time.
+    Attributes:
+        location: the real path of its folder. None: the catalog was made by an older version, and this
+            version has not opened the folder yet.
     """
 
     id: str
@@ -29,7 +31,7 @@ class Warehouse:
 
 
 def find(conn: Connection) -> Warehouse | None:
-    # Not by column names: a catalog is read before it is migrated, and an old one has no location.
+    # Select all columns: this also reads catalogs that are not migrated yet, which may lack ``location``.
     row = conn.execute(text("SELECT * FROM warehouse")).mappings().one_or_none()
     return None if row is None else Warehouse(row["id"], row.get("location"))
 
@@ -47,7 +49,7 @@ def move(tx: Writer, location: str) -> None:
 
 
 def some_files(conn: Connection) -> set[str]:
-    """Return the oldest and the newest files of the warehouse that the catalog refers to."""
+    """Return the oldest and the newest data files that the catalog refers to, up to ``SAMPLE`` of each."""
     at = sqltables.segments.c
     files = select(at.file).where(at.file.startswith("data/")).limit(SAMPLE)
     oldest, newest = (select(files.order_by(o).subquery().c.file) for o in (at.id, at.id.desc()))

@@ -1,14 +1,14 @@
 """Settings shared by all processes of a warehouse, such as how long history is kept.
 
-The catalog stores them. A collector reads them in the transaction in which it collects, so every process
-collects by the same values. The rules:
+The catalog stores these settings. A collector reads them in the transaction in which it collects, so every
+process collects by the same values. The rules:
 
-1. The process that creates a warehouse stores the values that it asks for. Without a stored value, the
-   default holds (``settings.SHARED``).
-2. A process that asks for more than the present value raises the stored value when it connects.
-3. A process that asks for less gets the present value.
+1. The process that creates a warehouse stores the values that it requests. For a setting without a stored
+   value, the default is used (``settings.SHARED``).
+2. A process that requests a larger value than the present one raises the stored value when it connects.
+3. A process that requests a smaller value gets the present one.
 4. Only ALTER WAREHOUSE SET and RESET lower a value. A lower ``grace_seconds`` takes effect after the former
-   period has passed: until then, other processes may rely on the former value.
+   grace period has passed: until then, other processes may rely on the former value.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ALL = select(sqltables.settings)
 
 @dataclass(frozen=True, kw_only=True)
 class WarehouseSettings:
-    """The settings that hold in a warehouse; ``Settings`` describes each."""
+    """The settings in effect in a warehouse; ``Settings`` describes each of them."""
 
     history_seconds: float
     version_history_seconds: float
@@ -43,7 +43,7 @@ class WarehouseSettings:
 
 
 def settings_at(conn: Connection, now: float) -> WarehouseSettings:
-    """Return the settings that hold at a time."""
+    """Return the settings that are in effect at the time ``now``."""
     values = dict(SHARED)
     for row in conn.execute(_ALL):
         if row.name in values:
@@ -53,7 +53,7 @@ def settings_at(conn: Connection, now: float) -> WarehouseSettings:
 
 
 def read_stored_settings(conn: Connection) -> dict[str, float]:
-    """Return the stored values by name, without those that have the default."""
+    """Return the stored values by name. Settings without a stored value have their default."""
     return {row.name: row.value for row in conn.execute(_ALL) if row.name in SHARED}
 
 
@@ -65,7 +65,7 @@ def add_first(conn: Connection, values: Mapping[str, float]) -> None:
 
 
 def raise_settings(tx: Writer, wanted: Mapping[str, float]) -> dict[str, float]:
-    """Store those values that are larger than the present ones, and return them."""
+    """Store the wanted values that are larger than the present ones, and return these."""
     present = {**SHARED, **read_stored_settings(tx.conn)}
     larger = {name: value for name, value in wanted.items() if value > present[name]}
     set_settings(tx, larger)
@@ -73,7 +73,7 @@ def raise_settings(tx: Writer, wanted: Mapping[str, float]) -> dict[str, float]:
 
 
 def set_settings(tx: Writer, values: Mapping[str, float]) -> None:
-    """Store values, larger or smaller than the present ones."""
+    """Store values, whether they are larger or smaller than the present ones."""
     for name, value in values.items():
         _replace(tx, name, value)
 
@@ -98,7 +98,7 @@ def _replace(tx: Writer, name: str, value: float) -> None:
 
 
 def read_value(name: str, value: object) -> tuple[str, float]:
-    """Check a setting from a statement or a command; return its name and value."""
+    """Check name and value of a setting from a statement or a command, and return both in stored form."""
     known = check_name(name)
     number: object = value
     if isinstance(value, str):
@@ -112,7 +112,7 @@ def read_value(name: str, value: object) -> tuple[str, float]:
 
 
 def check_name(name: str) -> str:
-    """Return the lower-case name of a warehouse setting; refuse any other."""
+    """Return the lower-case name of a warehouse setting; refuse any other name."""
     known = name.lower()
     if known not in SHARED and known in {each.name for each in fields(Settings)}:
         raise InvalidArgument(

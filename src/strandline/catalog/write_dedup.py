@@ -13,11 +13,11 @@ from strandline.catalog.transactions import Writer
 
 
 class AlreadyApplied(Exception):
-    """This write, or a later one of the same writer, is already in the table."""
+    """The table already has this write, or a later write of the same writer."""
 
 
 def last(conn: Connection, writer: str, table_id: int) -> int | None:
-    """Return the number of the last write of a writer to a table, or None."""
+    """Return the number of the last write of a writer to a table. None: there was no write."""
     found: int | None = conn.execute(
         select(sqltables.applied.c.version).where(_is_of(writer, table_id))
     ).scalar_one_or_none()
@@ -25,7 +25,7 @@ def last(conn: Connection, writer: str, table_id: int) -> int | None:
 
 
 def note(tx: Writer, writer: str, table_id: int, version: int) -> None:
-    """Record a write as applied in this transaction; raise AlreadyApplied if it already is."""
+    """Record in this transaction that a write is applied; raise AlreadyApplied if it was applied before."""
     before = last(tx.conn, writer, table_id)
     if before is not None and before >= version:
         raise AlreadyApplied

@@ -1,22 +1,25 @@
-"""The queue for the write lock of a catalog in SQLite: first come, first served.
+"""The queue for the write lock of a catalog in SQLite: first in, first out.
 
 SQLite's lock has no queue. Waiting writers poll for it, and a process that writes in a loop nearly always
-gets it again before they look. So writers wait in a queue of their own, in a file beside the catalog:
+gets the lock again before they poll. So Strandline's writers form a queue, in a file beside the catalog:
 
 1. A writer takes a ticket: it locks the byte of the first number above all tickets so far.
-2. It waits until no lower ticket is locked, from the one that was served last on.
+2. It waits until the last served ticket and all later ones below its own are unlocked.
 3. It begins its transaction, and records its ticket as served.
-4. After the transaction it releases its byte. A process that dies releases it as well.
+4. After the transaction it unlocks its byte. When a process dies, the system unlocks its bytes.
 
-The queue only decides who comes next; SQLite's lock excludes the others. Therefore it may be left out: where
-it cannot be used, writers poll, and a writer passes those before it that do nothing.
+The queue only decides which writer is next; SQLite's lock excludes the other writers. So writing is safe
+without the queue as well. Where the queue cannot be used, writers poll. A writer also stops waiting for
+tickets that make no progress:
 
-- A lower ticket is locked, but not served for ``STALLED_SECONDS``: its process has been stopped. The next one
-  takes its turn. The process takes a new ticket when it continues.
-- The served ticket stays locked for ``STUCK_SECONDS``: the others poll for SQLite's lock, in case it is free.
+- A lower ticket is locked, but has not been served for ``STALLED_SECONDS``: its process was stopped. The next
+  writer goes first, and the stopped process takes a new ticket when it continues.
+- The served ticket stays locked for ``STUCK_SECONDS``: the waiting writers poll for SQLite's lock, in case it
+  is free.
 
-The locks belong to an open file description (Linux), not to a process: threads of one process wait for each
-other in the same way. Each turn opens the file anew, so a forked process shares none with its parent.
+The locks belong to an open file description (Linux), not to a process, so threads of one process wait for
+each other in the same way. Each turn opens the file again, so a forked process shares no lock with its
+parent.
 """
 
 from __future__ import annotations
@@ -34,15 +37,15 @@ if sys.platform == "linux":
     import fcntl
 
 STALLED_SECONDS = 0.2
-"""A ticket that is not served for this long is passed over."""
+"""Later writers overtake a ticket that has not been served for this time."""
 STUCK_SECONDS = 2.0
-"""After a transaction of this length the waiting writers poll for SQLite's lock."""
+"""When a transaction has taken this long, the waiting writers poll for SQLite's lock."""
 POLL_SECONDS = 0.001
-"""First pause of the next writer before it looks again; the n-th one waits n times longer."""
+"""Shortest pause between two checks of the first waiting writer; the n-th one pauses n times as long."""
 _RARELY = 20
-"""Maximum for this n."""
+"""Upper limit of n in ``POLL_SECONDS``."""
 _GROWTH = 0.2
-"""The pauses grow by this share of the time that the present transaction has taken."""
+"""Share of the time without progress that is added to the pause between two checks."""
 
 _NUMBERS = struct.Struct("<QQ")
 """The content of the file: the ticket served last, and the last ticket taken."""
@@ -51,11 +54,11 @@ _LOCK = struct.Struct("hhqqixxxx")
 _BEHIND = 1 << 20
 """Offset of the byte of ticket 0."""
 _HIGHEST = 1 << 60
-"""A higher number was not written by this code."""
+"""Upper limit of ticket numbers. A file with a higher number was not written by this code."""
 
 
 def queue_of(file: str) -> str:
-    """Return the queue file of a catalog file."""
+    """Return the name of the queue file of a catalog file."""
     return f"{file}-queue"
 
 
@@ -69,9 +72,9 @@ class WriteQueue:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[Callable[[], None]]:
-        """Wait for a turn, which ends with the block.
+        """Wait for this writer's turn, which ends with the ``with`` block.
 
-        The block gets a function that it calls once its transaction has begun.
+        Yields a function that the caller calls when its transaction has begun.
         """
         ticket = self._take_ticket()
         if ticket is None:
@@ -85,7 +88,7 @@ class WriteQueue:
             ticket.release()
 
     def _take_ticket(self) -> Ticket | None:
-        """Return a ticket; None where there can be no queue."""
+        """Return a new ticket. None: the queue cannot be used here."""
         if sys.platform != "linux":
             return None
         with contextlib.suppress(OSError):
@@ -102,12 +105,16 @@ class WriteQueue:
         try:
             return os.open(name, flags)
         except FileNotFoundError:
-            # All users who may write the catalog may use the queue.
+            # Copy the rights of the catalog's file, so that all users who may write it can use the queue.
             return os.open(name, flags | os.O_CREAT, os.stat(self._file).st_mode & 0o666)
 
 
 class Ticket:
-    """A place in the queue. ``descriptor``: the file, opened for this ticket only."""
+    """A place in the queue.
+
+    Args:
+        descriptor: the queue file, opened for this ticket only.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -123,14 +130,18 @@ class Ticket:
                 os.pwrite(self._descriptor, number.to_bytes(8, "little"), 8)
             if number > served:
                 return number
-            self._unlock(number)  # Others were served between the first look and the lock.
+            self._unlock(number)  # Later tickets were served between reading the file and locking the byte.
 
     def wait(self, clock: Clock, seconds: float) -> None:
-        """Wait until all lower tickets were served, or for ``seconds`` while nothing happens."""
+        """Wait until no lower ticket is locked, or until the queue has made no progress for some time.
+
+        Args:
+            seconds: upper limit of the time without progress.
+        """
         state, since = (-1, False), 0.0
         while True:
             served, _ = self._read()
-            if served >= self.number:  # This process was stopped, and passed over.
+            if served >= self.number:  # This process was stopped, and other writers overtook it.
                 self._unlock(self.number)
                 self.number = self._take()
                 continue
@@ -141,7 +152,7 @@ class Ticket:
             now = clock.now()
             if state != (served, is_busy):
                 state, since = (served, is_busy), now
-            # The first of those that wait passes first, so that they keep their order.
+            # Writers further ahead stop waiting earlier, so that the order is kept.
             patience = STUCK_SECONDS if is_busy else STALLED_SECONDS * (1 + min(ahead, _RARELY) / _RARELY)
             if now - since >= min(patience, seconds):
                 return
@@ -154,7 +165,7 @@ class Ticket:
             os.pwrite(self._descriptor, self.number.to_bytes(8, "little"), 0)
 
     def release(self) -> None:
-        # Closing alone would not do: a forked process may have inherited the descriptor.
+        # Closing is not enough to unlock: a forked process may have inherited the descriptor.
         with contextlib.suppress(OSError):
             self._unlock(self.number)
         os.close(self._descriptor)

@@ -5,12 +5,12 @@ type's scale), bytes, str, ``datetime.date``, or a ``datetime.datetime`` whose z
 is ``None``.
 
 Values enter through ``coerce`` (Python and SQL), ``arrays.array_from_user`` (Arrow) or ``spark_cast``
-(DataFrames). These never round, wrap, truncate or cast: a value that does not fit is refused. There are two
-exceptions. A literal such as 0.1 becomes the nearest binary float, because it has no exact one. Dates and
-times may be ISO text, because SQL and JSON have no other form for them.
+(DataFrames). These functions never round, wrap, truncate or cast: a value that does not fit is refused. There
+are two exceptions. A literal such as 0.1 becomes the nearest binary float, because no binary float equals it.
+Dates and times may be ISO text, because SQL and JSON have no other form for them.
 
-Functions on whole columns are in ``strandline.types.arrays``, a separate module, because Arrow is slow to
-load, and describing a table or parsing a statement does not need it.
+Functions on whole columns are in ``strandline.types.arrays``. It is a separate module because it needs Arrow,
+which is slow to load and which describing a table or parsing a statement does not need.
 
 ``String`` (spelled exactly so) holds bytes, as in YQL. Any other spelling (``string``, ``STRING``) is Spark's
 name for text, that is ``Utf8``. All other names are case-insensitive.

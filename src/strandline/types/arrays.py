@@ -1,4 +1,4 @@
-"""Whole columns: convert between canonical values, users' Arrow data and the physical arrays in files."""
+"""Whole columns: convert between canonical values, users' Arrow data, and the physical arrays in files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PHYSICAL = {
 
 
 def physical_type(spark: str) -> pa.DataType:
-    """Return the Arrow type for a Spark type of the physical form: both write the same bytes."""
+    """Return the Arrow type for a Spark type. Both types write the same bytes to files."""
     if spark.startswith("decimal"):
         precision, scale = spark.removeprefix("decimal(").removesuffix(")").split(",")
         return pa.decimal128(int(precision), int(scale))
@@ -61,7 +61,7 @@ def column_to_python(type_: Type, array: pa.Array | pa.ChunkedArray) -> list[Any
             return [v if ok else None for v, ok in zip(values, array.is_valid().to_pylist(), strict=True)]
         return values
     if type_.kind == "time":
-        # numpy makes datetimes in C; Arrow would build a zone object for each value.
+        # Faster than Arrow: numpy creates datetimes in C, while Arrow builds a zone object for each value.
         naive = array.view(pa.timestamp("us")).to_numpy(zero_copy_only=False).tolist()
         return [None if v is None else v.replace(tzinfo=UTC) for v in naive]
     return array.to_pylist()  # type: ignore[no-any-return]
@@ -85,7 +85,7 @@ _UNSIGNED = {"Uint8": pa.uint8(), "Uint16": pa.uint16(), "Uint32": pa.uint32(), 
 
 
 def outgoing_type(type_: Type) -> pa.DataType:
-    """Return a column's type in exported Arrow data. Unlike in files, unsigned integers are unsigned."""
+    """Return a column's type in exported Arrow data, where, unlike in files, Uint types are unsigned."""
     return _UNSIGNED.get(type_.name, type_.arrow)
 
 
@@ -110,8 +110,8 @@ def to_outgoing(type_: Type, array: pa.Array | pa.ChunkedArray) -> pa.Array | pa
 def array_from_user(type_: Type, array: pa.Array | pa.ChunkedArray, column: str) -> pa.Array:
     """Return the physical array of a user's Arrow column, under exactly the rules of ``coerce``.
 
-    A fast path answers only if it can guarantee every value. Otherwise the values are converted one by one,
-    which is slow but works for any type and finds the value to name in the error.
+    A fast path converts the whole array if it can guarantee that every value is valid. Otherwise the values
+    are converted one by one, which is slow, but works for any type and finds the value to name in the error.
     """
     plain = _plain(type_, array, column)
     if pa.types.is_null(plain.type):
@@ -123,9 +123,9 @@ def array_from_user(type_: Type, array: pa.Array | pa.ChunkedArray, column: str)
 
 
 def check_source(type_: Type, from_type: pa.DataType, column: str) -> None:
-    """Refuse a source type that no value could satisfy.
+    """Raise an error if a column cannot hold any value of a source type.
 
-    This also covers columns without values: an SQL expression has a type even if it is NULL.
+    This also refuses source columns without values, because an SQL expression has a type even if it is NULL.
     """
     if not (pa.types.is_null(from_type) or any(test(from_type) for test in _SOURCES[type_.kind])):
         said = f"column {column} of type {type_.name} cannot be made from a value of type {from_type}"
@@ -151,9 +151,9 @@ def _plain(type_: Type, array: pa.Array | pa.ChunkedArray, column: str) -> pa.Ar
 
 
 def _values(type_: Type, array: pa.Array, column: str) -> list[Any]:
-    """Return the values as Python objects that ``coerce`` judges correctly.
+    """Convert an array to Python objects that ``coerce`` accepts or refuses correctly.
 
-    This includes values without an exact Python form.
+    Dates and times, which may have no exact Python value, become numpy scalars. Invalid UTF-8 becomes bytes.
     """
     if pa.types.is_timestamp(array.type):
         return [
@@ -229,7 +229,7 @@ def _fast_bool(type_: Type, array: pa.Array) -> pa.Array | None:
 def _fast_int(type_: Type, array: pa.Array) -> pa.Array | None:
     if pa.types.is_integer(array.type):
         return array.cast(type_.arrow) if _within(array, type_.min, type_.max) else None
-    if array.type == type_.arrow:  # Only Uint64 gets here, with decimals.
+    if array.type == type_.arrow:  # Only Uint64 has a physical type that is no integer: a decimal.
         return array if not decimal_words(array.drop_null())[:, 1].any() else None
     return None
 
@@ -246,7 +246,7 @@ def _fast_float(type_: Type, array: pa.Array) -> pa.Array | None:
 
 def _fast_decimal(type_: Type, array: pa.Array) -> pa.Array | None:
     if pa.types.is_decimal(array.type):
-        # Beyond 38 digits Arrow's cast silently overflows, even the safe one.
+        # Beyond 38 digits even Arrow's safe cast overflows without an error.
         if array.type.precision + max(0, type_.scale - array.type.scale) > 38:
             return None
     elif not pa.types.is_integer(array.type):
@@ -299,7 +299,8 @@ def _fast_time(type_: Type, array: pa.Array) -> pa.Array | None:
     grain = per_second if type_.name == "Datetime" else max(1, per_second // 10**6)
     if grain > 1 and np.any(numbers.drop_null().to_numpy() % grain):
         return None
-    # Without a zone the time is taken as UTC; with a zone it is an instant. The number is the same.
+    # A timestamp without a zone is in UTC, and one with a zone counts from the epoch in UTC: in both cases
+    # the number stays the same.
     return array.cast(pa.timestamp("us", tz=array.type.tz)).view(type_.arrow)
 
 

@@ -1,4 +1,4 @@
-"""The column type that holds the values of a type of Arrow or Spark."""
+"""Find the column type that can hold the values of an Arrow or Spark type."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["plain_type", "type_of_arrow", "type_of_spark"]
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type without wrappers (extension, dictionary, run-end encoding)."""
+    """Return the type of the values inside wrappers (extension, dictionary, run-end encoding)."""
     while True:
         if isinstance(kind, pa.BaseExtensionType):
             kind = kind.storage_type
@@ -24,7 +24,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def type_of_arrow(given: pa.DataType) -> Type | None:
-    """Return the type of a column with these values; None if no type can hold them."""
+    """Return the column type for values of an Arrow type. None: no column type can hold them."""
     kind = plain_type(given)
     if pa.types.is_nested(kind):
         return parse_type("Json")
@@ -34,7 +34,7 @@ def type_of_arrow(given: pa.DataType) -> Type | None:
 
 
 def type_of_spark(kind: str) -> Type | None:
-    """Return the type of a column with values of a Spark type, such as ``bigint``; None if no type fits."""
+    """Return the column type for values of a Spark type, such as ``bigint``. None: no type can hold them."""
     try:
         return parse_type(_SPARK.get(kind, kind))
     except InvalidArgument:

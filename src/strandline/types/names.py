@@ -18,12 +18,12 @@ Kind: TypeAlias = Literal["bool", "int", "float", "decimal", "bytes", "text", "j
 
 @dataclass(frozen=True)
 class Type:
-    """A column type. Types are equal if their names are; everything else follows from the name.
+    """A column type. Types with the same name are equal, because the name determines all other fields.
 
-    Args:
+    Attributes:
         arrow, spark: the physical type in files.
-        min, max: the bounds of an integer type.
-        precision, scale: those of a decimal.
+        min, max: the smallest and the largest value of an integer type.
+        precision, scale: precision and scale of a decimal type.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Type:
 
     @cached_property
     def arrow(self) -> pa.DataType:
-        # Imported late: Arrow is slow to load, and describing a table needs only the types' names.
+        # Imported late, because Arrow is slow to load and describing a table needs only names of types.
         from strandline.types.arrays import physical_type
 
         return physical_type(self.spark)
@@ -97,7 +97,7 @@ _KNOWN = [type_.name for type_ in _SIMPLE] + ["Decimal(p,s)"]
 
 @lru_cache(maxsize=1024)
 def parse_type(text: str) -> Type:
-    """Return the type with a name. For an unknown name raise InvalidArgument with similar names."""
+    """Return the type with this name. For an unknown name, raise InvalidArgument with similar names."""
     name = text.strip()
     if name == "String" or name.lower() in ("bytes", "binary"):
         return _STRING

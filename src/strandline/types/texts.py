@@ -1,4 +1,4 @@
-"""Values in text files: parse them, guess a column's type from its texts, and write them."""
+"""Values in text files: parse values, write values, and guess the type of a column from its texts."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _WHOLE = r"^[+-]?[0-9]+$"
 _NUMBER = r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _FLOAT_WORDS = frozenset({"nan", "inf", "-inf", "+inf", "infinity", "-infinity", "+infinity"})
 _PADDED = r"^[+-]?0[0-9]"
-"""A number with a leading zero, such as 00420, is taken for a code and not for a number."""
+"""A number with a leading zero, such as 00420. It is treated as a code, not as a number."""
 _LONG = r"^[+-]?[0-9]{17,}$"
-"""An integer with more digits than a float can hold."""
+"""An integer with more digits than a float can represent exactly."""
 
 GUESSES = tuple(map(parse_type, ("Bool", "Int64", "Uint64", "Double", "Date", "Timestamp")))
-"""Types that a column of texts may have beside text, best first."""
+"""Types that are guessed for a column of texts, preferred ones first. If no type fits, the column is text."""
 
 
 def from_text(type_: Type, text: str, column: str) -> object:
     r"""Parse a text to a canonical value, or raise InvalidArgument.
 
-    Bytes are written as ``\\x00`` for each byte, or as UTF-8 text. All other types are parsed as by
-    ``coerce``.
+    Bytes are written as ``\\x00`` for each byte, or as UTF-8 text. The texts of other types follow the rules
+    of ``coerce``.
     """
     if type_.kind in ("text", "json"):
         return coerce(type_, text, column)
@@ -69,7 +69,7 @@ def from_text(type_: Type, text: str, column: str) -> object:
 
 
 def array_from_text(type_: Type, texts: pa.Array) -> pa.Array | None:
-    """Return the physical array of texts; None if they must be parsed one by one to find an error."""
+    """Parse texts to a physical array. None: the texts must be parsed one by one, with ``from_text``."""
     if type_.kind in ("text", "json"):
         return _check_array(type_, texts)
     if type_.kind == "bytes":
@@ -112,7 +112,7 @@ def _wide(type_: Type) -> pa.DataType:
 
 def _float(type_: Type, texts: pa.Array) -> pa.Array | None:
     if type_.name != "Double" or not _all_match(texts, _NUMBER):
-        return None  # A Float is rounded once, from the digits.
+        return None  # A Float is rounded once, directly from the digits.
     found = texts.cast(pa.float64())
     return None if pc.any(pc.is_inf(found)).as_py() else found
 
@@ -138,7 +138,7 @@ _FAST = {"bool": _bool, "int": _int, "float": _float, "decimal": _decimal, "date
 
 
 def still_fit(types: Iterable[Type], texts: pa.Array) -> tuple[Type, ...]:
-    """Return the types that fit these texts, too."""
+    """Return those of the types that fit all of these texts."""
     known = texts.drop_null()
     return tuple(type_ for type_ in types if _fits(type_, known))
 
@@ -162,19 +162,25 @@ def _fits(type_: Type, texts: pa.Array) -> bool:
 
 
 def guess(fitting: Sequence[Type], *, is_empty: bool) -> Type:
-    """Return the type to choose for a column whose texts fit all of these types."""
+    """Return the type to choose for a column of texts.
+
+    Args:
+        fitting: the types that fit all texts, preferred ones first.
+        is_empty: whether the column has no values, so that its type is text.
+    """
     return parse_type("Utf8") if is_empty or not fitting else fitting[0]
 
 
 def bytes_as_text(value: bytes) -> str:
-    """Return bytes in the form that ``from_text`` and DuckDB read."""
+    """Format bytes as text that ``from_text`` and DuckDB can parse."""
     return "".join(f"\\x{byte:02X}" for byte in value)
 
 
 def texts_of_bytes(array: pa.Array, *, escaped: bool = False) -> pa.Array:
-    """Return an array of bytes in the form of ``bytes_as_text``.
+    """Format an array of bytes as texts, as ``bytes_as_text`` does.
 
-    ``escaped``: with each backslash doubled, as within a text of JSON.
+    Args:
+        escaped: whether to double each backslash, as in a JSON string.
     """
     digits = b"0123456789ABCDEF"
     sign = b"\\\\x" if escaped else b"\\x"

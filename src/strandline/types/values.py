@@ -1,4 +1,4 @@
-"""Single values: convert them to canonical form, check JSON, and convert them for rows."""
+"""Single values: convert values to canonical form, check JSON, and convert canonical values for Spark."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _NANOS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _BEYOND = "Dates and times lie in the years 1 to 9999 and have no part smaller than a microsecond."
 _PLAIN = frozenset({bool, int, float, Decimal, bytes, str, date, datetime})
 SHOWN = 60
-"""A value in a message is truncated to about this number of characters."""
+"""Approximate maximum number of characters of a value in a message. Longer values are truncated."""
 
 
 def show(value: object) -> str:
-    """Format a value for a message: never long, and without raising."""
+    """Format a value for a message, truncated. Never raises an error."""
     if isinstance(value, int) and abs(value) >= 10**SHOWN:
         return f"of {value.bit_length()} bits"
     if isinstance(value, (str, bytes, bytearray)) and len(value) > SHOWN:
@@ -91,16 +91,15 @@ def python_value(value: object) -> object:
 
 
 def _is_of_numpy(value: object, type_: str = "generic") -> bool:
-    # A process that has not loaded numpy cannot have such a value, so numpy, which is slow to load, is not
-    # imported here.
+    # Do not import numpy, which is slow to load: a process that has not loaded it has no numpy values.
     numpy = sys.modules.get("numpy")
     return isinstance(value, getattr(numpy, type_, ()))
 
 
 def _of_numpy(value: Any) -> object:
-    """Return the Python value of a numpy scalar, or the scalar itself if it has no such value.
+    """Return the Python value of a numpy scalar.
 
-    Such a scalar is refused later.
+    A scalar without an exact Python value is returned unchanged; the caller then refuses it.
     """
     import numpy as np
 
@@ -158,10 +157,14 @@ def _to_float(type_: Type, value: object, column: str) -> float:
 
 
 def _to_odd(exact: Decimal, nearest: float) -> float:
-    """Return the double next to ``exact`` whose last bit is odd, unless ``exact`` is a double.
+    """Round a decimal to a double by "round to odd": if it is not exact, the last bit of the result is odd.
 
-    Rounding it to single precision gives the single nearest to ``exact``, as Spark does. Rounding ``nearest``
-    would round twice.
+    When this double is then rounded to single precision, the result is the single nearest to ``exact``, as in
+    Spark. Rounding ``nearest`` to single precision could give another result, because it was rounded before.
+
+    Args:
+        exact: the decimal.
+        nearest: the double nearest to ``exact``.
     """
     given = Decimal(nearest)
     if given == exact or math.isinf(nearest) or struct.unpack("<q", struct.pack("<d", nearest))[0] & 1:
@@ -202,10 +205,10 @@ def _utf8(type_: Type, value: str, column: str) -> str:
 
 
 def json_fault_finder() -> Callable[[str], str | None]:
-    """Return ``find_json_fault``.
+    """Return the function ``find_json_fault``.
 
-    It is a closure that needs nothing of this package, so that Spark can send it to workers without
-    Strandline.
+    The function is a closure that uses nothing of this package, so that Spark can send it to workers that do
+    not have Strandline.
     """
 
     def find(text: str) -> str | None:
@@ -219,8 +222,8 @@ def json_fault_finder() -> Callable[[str], str | None]:
             return pairs
 
         try:
-            # Keep numbers as text and pairs as lists, so that long integers and repeated names are checked,
-            # too.
+            # Keep numbers as text, because int() refuses very long ones. Keep pairs as lists, so that the
+            # check below also sees the values of repeated names.
             body = json.loads(
                 text, parse_constant=refuse_constant, parse_int=keep, parse_float=keep, object_pairs_hook=keep
             )
@@ -238,9 +241,9 @@ def json_fault_finder() -> Callable[[str], str | None]:
 
 
 find_json_fault = json_fault_finder()
-"""Returns what is wrong with a text as strict JSON (RFC 8259), or None.
+"""Returns the reason why a text is not strict JSON (RFC 8259). None: the text is strict JSON.
 
-NaN, infinities and escaped lone surrogates are refused.
+NaN, infinities and escaped lone surrogates are not strict JSON.
 """
 
 
@@ -272,14 +275,14 @@ ISO_DATE = r"([0-9]{4})-([0-9]{2})-([0-9]{2})"
 ISO_TIME = (
     ISO_DATE + r"(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,6}))?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
 )
-"""Formats of dates and times, as a regular expression for both Python and Java."""
+"""Format of dates and times, as a regular expression that both Python and Java support."""
 MAX_OFFSET = timedelta(hours=18)
-"""Maximum offset from UTC that Java supports. Spark reads the same texts."""
+"""Maximum offset from UTC that Java supports; Spark parses the same texts with Java."""
 _ISO = re.compile(ISO_TIME)
 
 
 def _from_iso(type_: Type, text: str, column: str) -> object:
-    """Parse an ISO date or time: in UTC unless it has an offset; a date alone means midnight."""
+    """Parse an ISO date or time. A time without an offset is in UTC. A date without a time means midnight."""
     example = "'2024-01-31'" if type_.kind == "date" else "'2024-01-31T12:00:00Z'"
     match = _ISO.fullmatch(text)
     if match is None or (type_.kind == "date" and match[4]):
@@ -304,5 +307,5 @@ def _from_iso(type_: Type, text: str, column: str) -> object:
 
 
 def row_value(type_: Type, value: Any) -> Any:
-    """Return a canonical value in the form of Spark's expressions: Uint64 as Decimal, others unchanged."""
+    """Convert a canonical value for use in Spark: Uint64 becomes Decimal, other types do not change."""
     return Decimal(value) if type_.name == "Uint64" and value is not None else value

@@ -1,4 +1,4 @@
-"""Indexes that find the unfinished parts of an operation, and the paths that belong to a path.
+"""Indexes that find the unfinished parts of an operation, and the paths that a path owns.
 
 Frozen: the schema as it was in this revision, independent of what ``catalog.sqltables`` says today.
 """

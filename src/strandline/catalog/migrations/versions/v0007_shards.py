@@ -1,4 +1,4 @@
-"""Progress of parts for display, the process of each operation, and the last sign of each session.
+"""Progress of parts for display, the process of each operation, and the last renewal of each session.
 
 Frozen: the schema as it was in this revision, independent of what ``catalog.sqltables`` says today.
 """

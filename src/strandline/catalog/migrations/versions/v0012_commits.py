@@ -1,4 +1,4 @@
-"""What each commit did to a table, and who made it.
+"""Author, statement and numbers of changed rows of each commit.
 
 Frozen: the schema as it was in this revision, independent of what ``catalog.sqltables`` says today.
 """
