@@ -14,7 +14,13 @@ T = TypeVar("T", bound="Transfer")
 
 @dataclass(frozen=True, kw_only=True)
 class Transfer(Record):
-    """Bytes moved so far, of all bytes; ``ends``: the estimated time of the end."""
+    """Progress of an operation that moves bytes.
+
+    Attributes:
+        bytes: Bytes moved so far.
+        bytes_total: All bytes to move.
+        ends: Estimated time of the end. None: no estimate is possible yet.
+    """
 
     bytes: int
     bytes_total: int
@@ -23,9 +29,14 @@ class Transfer(Record):
     def report(self: T, size: int, *, began: float, now: float, workers: int) -> T:
         """Return the progress after ``size`` more bytes.
 
-        Parts that run at the same time finish one after the other, so the other ``workers`` may have moved
-        nearly as many bytes. As long as this explains why fewer bytes than expected are reported, ``ends``
-        does not move to a later time.
+        Parts that run at the same time report their bytes one after the other. So each of the other workers
+        may have moved ``size`` bytes that are not reported yet. ``ends`` moves to a later time only if it
+        would also do so with these bytes counted.
+
+        Args:
+            size: Bytes that a part reports.
+            began: Time when the operation began.
+            workers: Number of parts that run at the same time.
         """
         done = self.bytes + size
         ends = self._ends(done, began, now)

@@ -1,15 +1,16 @@
 """The guarantees for the caller of an operation, and how they hold while the catalog is unreachable.
 
-1. A statement that returns has happened.
-2. A statement that raises has not happened and never will, unless its error names the operation and says
-   otherwise (``StrandlineError.operation`` and ``outcome``).
+1. A statement that returns has taken effect.
+2. A statement that raises an error has no effect, and never will, unless its error names the operation and
+   says otherwise (``StrandlineError.operation`` and ``outcome``).
 3. An operation that was started with NOWAIT, or whose caller died, is continued by any process.
 
 For rule 2, an operation is *refused* when its caller is given an error while the catalog cannot be written.
-This process remembers it, and makes no other transition of it than undoing it. A marker in the warehouse
-tells other processes to do the same when they take the operation over (``Markers``). The marker is an empty
-file, so it needs no catalog and hardly any space. If the marker cannot be written either, or another process
-may have taken the operation over already, the error says that the outcome is unknown.
+This process remembers the refused operation. It only undoes the operation, and makes no other transition of
+it. A marker in the warehouse tells other processes to do the same when they take the operation over
+(``Markers``). The marker is an empty file, so it needs no catalog and hardly any space. If the marker cannot
+be written either, or another process may have taken the operation over already, the error says that the
+outcome is unknown.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ log = logging.getLogger("strandline")
 AWAY_SECONDS = 10.0
 """Maximum time for retrying a transition while the catalog is unreachable."""
 AGAIN_SECONDS = 1.0
-"""Pause between two attempts to finish operations left behind because the catalog was unreachable."""
+"""Pause between two attempts to finish operations that an unreachable catalog left unfinished."""
 
 
 class Markers(Protocol):
-    """Tells all processes, without the catalog, that the caller of an operation was given an error."""
+    """Markers of refused operations, which all processes can read without the catalog."""
 
     def write(self, operation_id: str) -> None: ...
 
@@ -62,7 +63,7 @@ class FileMarkers:
 
 
 class NoMarkers:
-    """For an engine without a warehouse: other processes cannot be informed."""
+    """Markers of an engine without a warehouse. They cannot be written, so no other process can read them."""
 
     def write(self, operation_id: str) -> None:
         raise Unavailable(f"operation {operation_id} cannot be marked", "Give the engine markers.")
@@ -76,11 +77,13 @@ class NoMarkers:
 
 @dataclass(eq=False)
 class Refusals:
-    """The operations that this process must undo instead of continuing them, and what it knows of their end.
+    """The operations that this process must undo instead of continuing them.
 
-    ``errors``: the error that the caller of each refused operation was given. ``cancelled``: operations that
-    were cancelled or refused here; further work on their parts is useless. ``in_doubt``: operations whose
-    start or end was committed without an answer.
+    Attributes:
+        markers: Markers that tell other processes about refused operations.
+        errors: The error that the caller of each refused operation was given, by operation id.
+        cancelled: Operations that were cancelled or refused in this process. Their running work is stopped.
+        in_doubt: Operations whose start or end may be committed: the catalog did not confirm the commit.
     """
 
     markers: Markers = field(default_factory=NoMarkers)
@@ -94,7 +97,7 @@ class Refusals:
         self.cancelled.add(operation_id)
 
     def is_unwanted(self, operation: OperationRow) -> bool:
-        """Return whether an operation is to be undone: it was cancelled, or its caller was given an error."""
+        """Return True if an operation must be undone: it was cancelled, or its caller was given an error."""
         return operation.state == CANCELLING or operation.id in self.errors
 
     def forget(self, operation_id: str) -> None:
@@ -107,9 +110,13 @@ class Refusals:
 
 
 class Recovery:
-    """Finishes operations that this process owns and left behind because the catalog was unreachable.
+    """Finishes operations of this process that an unreachable catalog left unfinished.
 
-    One thread calls ``end`` for each of them every ``AGAIN_SECONDS``. The thread stops when all have ended.
+    One thread tries each operation every ``AGAIN_SECONDS``. The thread stops when all have ended.
+
+    Args:
+        end: Ends an operation, by its id. Returns False if it must be called again.
+        stopping: Set when the engine stops.
     """
 
     def __init__(self, end: Callable[[str], bool], stopping: threading.Event) -> None:
@@ -127,7 +134,11 @@ class Recovery:
                 self._thread.start()
 
     def end_all(self, only: Collection[str] | None = None) -> None:
-        """Try once to end each of them. ``only``: those that are in it (None: all)."""
+        """Try once to end each operation.
+
+        Args:
+            only: Ids of the operations to try. None: all.
+        """
         for operation_id in tuple(self._ids):
             if only is not None and operation_id not in only:
                 continue

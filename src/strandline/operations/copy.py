@@ -2,9 +2,9 @@
 
 1. The first transaction fixes the step, pins it, locks the sources and creates the targets, which are not
    visible yet.
-2. There is one part per table, index and implementation table; they may run in any order. A part attaches the
-   segments of its source at the step to its target: no data moves. A table that is split into shards has one
-   more part per shard, which runs before its own.
+2. Each table, index and implementation table has one part. These parts may run in any order. A part attaches
+   the segments that its source has at the step to its target: no data moves. A table that is split into
+   shards also has one part per shard, which runs before the part of the table.
 3. If streams are requested, the part of a table creates the stream on its source at the same step. So each
    change is either in the copy or in the stream.
 """
@@ -41,9 +41,13 @@ from strandline.storage.shards import cuts, segments_by_shard
 class CopyRequest:
     """A request to copy tables.
 
-    ``tables``: pairs of source and target path. ``stream``: the stream to create on every source and on the
-    implementation tables of its synchronous indexes. ``omit_indexes``: copy only the definitions of indexes,
-    without data and without streams on implementation tables. ``shard_bytes``: approximate size of a shard.
+    Attributes:
+        tables: Pairs of source and target path.
+        shard_bytes: Approximate size of a shard.
+        stream: The stream to create on every source, and on the implementation tables of its synchronous
+            indexes. None: create no streams.
+        omit_indexes: Copy only the definitions of indexes, without data, and create no streams on
+            implementation tables.
     """
 
     tables: tuple[tuple[str, str], ...]
@@ -56,7 +60,9 @@ class CopyRequest:
 class CopiedTable(NewStream):
     """A table, or implementation table, to be copied as of ``step``.
 
-    ``omitted``: without its rows. ``sharded``: the parts of its shards attach its segments.
+    Attributes:
+        omitted: The rows are not copied.
+        sharded: The parts of the table's shards attach the segments.
     """
 
     target_id: int
@@ -65,7 +71,7 @@ class CopiedTable(NewStream):
 
     @property
     def is_alone(self) -> bool:
-        """Whether this part attaches all of its segments."""
+        """True if this part attaches all segments of the table."""
         return not self.omitted and not self.sharded
 
 
@@ -80,10 +86,14 @@ class CopiedShard(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class CopiedIndex(Record):
-    """An index to be listed in ``target_id``, the copy of its table.
+    """A copied index that is added to the description of the copied table.
 
-    ``table_id``: the source's implementation table; its version ``moves`` if it gets a stream. ``order``: the
-    names of all indexes of the table, in the order of its description.
+    Attributes:
+        table_id: Id of the source's implementation table.
+        target_id: Id of the copied table.
+        index: The entry of the index in the description.
+        order: Names of all indexes of the table, in the order of the table's description.
+        moves: The version of the source's implementation table grows, because it gets a stream.
     """
 
     table_id: int
@@ -94,7 +104,7 @@ class CopiedIndex(Record):
 
 
 def copy_handlers() -> dict[str, Handler[Any, Any]]:
-    """Return the handlers for the parts of ``plan_copy``, for every kind that copies."""
+    """Return the handlers for the parts of ``plan_copy``. Each kind of operation that copies needs them."""
     return {
         "table": TablePart(CopiedTable),
         "table shard": TableShardPart(),
@@ -106,7 +116,7 @@ def copy_handlers() -> dict[str, Handler[Any, Any]]:
 def plan_copy(tx: Writer, run: Planning[Any], request: CopyRequest, step: int) -> list[PartPlan]:
     """Plan a copy as of ``step``, the present step, and return its parts.
 
-    Pins the step, locks the sources, and creates the targets in state ``creating``.
+    This pins the step, locks the sources, and creates the targets in state ``creating``.
     """
     _check_distinct(request)
     run.pin(tx, step)
@@ -132,7 +142,9 @@ def _check_distinct(request: CopyRequest) -> None:
 class _Copied:
     """A table, or implementation table, whose rows are copied.
 
-    ``path``: that of the table or index. ``least``: minimum number of shards, if it has enough segments.
+    Attributes:
+        path: Path of the table or index.
+        least: Minimum number of shards, if there are enough segments.
     """
 
     source_id: int
@@ -199,7 +211,7 @@ class _Copies:
         return parts
 
     def _shards(self, copied: Sequence[_Copied]) -> list[PartPlan]:
-        """Return the parts for tables that are split into several shards."""
+        """Return one part per shard, for tables that are split into several shards."""
         size = sizes.bytes_of(self.tx.conn, [c.source_id for c in copied])
         most = self.request.shard_bytes
         large = [c for c in copied if size.get(c.source_id, 0) > most or c.schema.bounds or c.least > 1]
@@ -229,7 +241,7 @@ class _Copies:
     def _targets(self, infos: Sequence[TableInfo]) -> dict[int, Path]:
         """Create the target tables; return them by the ids of their sources.
 
-        The parts of the indexes add these to the tables' descriptions later.
+        Their descriptions have no indexes yet: the parts of the indexes add them later.
         """
         wanted = [names.normalize(target) for _, target in self.request.tables]
         for found in bulk_paths.find(self.tx.conn, wanted).values():
@@ -266,12 +278,13 @@ class _Copies:
             omitted=omitted,
             sharded=sharded,
         )
-        # It runs after the shards, and checks at its end that all segments are attached.
+        # The part of a table runs after those of its shards. At its end it checks that all segments are
+        # attached.
         return PartPlan("table", body, stage=1 if sharded else 0)
 
 
 class TableShardPart(Handler[AnyRun, CopiedShard]):
-    """Copies shards of tables."""
+    """Handler that attaches the segments of shards."""
 
     record = CopiedShard
 
@@ -281,17 +294,17 @@ class TableShardPart(Handler[AnyRun, CopiedShard]):
         attached: dict[int, list[int]] = {}
         for part in parts:
             attached.setdefault(part.body.target_id, []).extend(part.body.segments)
-        chains.attach_all(tx, attached, parts[0].body.step)  # one cut for all
+        chains.attach_all(tx, attached, parts[0].body.step)  # all parts have the same step
         return [part.body for part in parts]
 
 
 class TablePart(StreamPart[CopiedTable]):
-    """Copies tables or implementation tables, and creates the streams on their sources."""
+    """Handler that copies tables or implementation tables, and creates the streams on their sources."""
 
     def configure(
         self, tx: Writer, run: AnyRun, parts: Sequence[Part[CopiedTable]], made: Sequence[Any]
     ) -> list[CopiedTable]:
-        step = parts[0].body.step  # one cut for all
+        step = parts[0].body.step  # all parts have the same step
         copied = {p.body.target_id: p.body.table_id for p in parts if not p.body.omitted}
         digests = tables.digests_at(tx.conn, copied.values(), step)
         tables.add_states(tx, {target: digests[source] for target, source in copied.items()}, step)
@@ -302,9 +315,12 @@ class TablePart(StreamPart[CopiedTable]):
         return super().configure(tx, run, parts, made)
 
     def _omit(self, tx: Writer, omitted: Mapping[int, int], step: int) -> None:
-        """Give the omitted copies empty states.
+        """Give the copies without rows an empty state.
 
-        An asynchronous index starts following its table from the beginning.
+        The copy of an asynchronous index follows its table from the beginning.
+
+        Args:
+            omitted: Ids of the source tables, by the ids of the copies.
         """
         heads = chains.states(tx.conn, omitted.values())
         followed = {t: 0 for t, source in omitted.items() if heads[source].followed_step is not None}
@@ -323,9 +339,9 @@ class TablePart(StreamPart[CopiedTable]):
 
 
 class IndexPart(Handler[AnyRun, CopiedIndex]):
-    """Lists copied indexes in their copied tables.
+    """Handler that adds copied indexes to the descriptions of their copied tables.
 
-    It also moves the versions of source indexes whose implementation tables get streams.
+    It also claims the next versions of source implementation tables that get streams.
     """
 
     record = CopiedIndex

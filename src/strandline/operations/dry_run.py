@@ -29,9 +29,12 @@ def rehearse(
     request: Record,
     look: Callable[[Connection, Plan[Any, Any]], T],
 ) -> T:
-    """Return what ``look`` finds in the plan of an operation, and in the catalog as it would then be.
+    """Plan an operation in a transaction, call ``look``, and roll back; return the result of ``look``.
 
-    A request that would be refused is refused.
+    If the operation would be refused, its error is raised.
+
+    Args:
+        look: Called with the plan and with a connection that sees the catalog as planning has changed it.
     """
     found: list[T] = []
     with contextlib.suppress(_Undone), pause_gc(), catalog.write() as tx:

@@ -62,10 +62,14 @@ class _Task:
 
 @dataclass(eq=False, repr=False)
 class Engine:
-    """The operations of one catalog as this process runs them. Safe to use from any thread.
+    """Runs the operations of one catalog in this process. Thread-safe.
 
-    ``transitions`` moves their parts. ``workers``: number of threads for the parts of an operation whose
-    caller waits for it. ``stopping`` is set when the engine stops: it makes no further transitions then.
+    Attributes:
+        transitions: Runs the transitions of the parts.
+        workers: Number of threads for the parts of an operation whose caller waits for it.
+        new_id: Returns the id of a new operation.
+        away_seconds: Maximum time for retrying a transition while the catalog is unreachable.
+        stopping: Set when the engine stops. The engine then makes no further transitions.
     """
 
     transitions: Transitions
@@ -76,9 +80,9 @@ class Engine:
     stopping: threading.Event = field(default_factory=threading.Event, init=False)
     _driven: set[str] = field(default_factory=set, init=False)
     _attended: set[str] = field(default_factory=set, init=False)
-    """Operations that a caller in this process waits for; the caller decides what happens to them."""
+    """Operations that a caller in this process waits for. The background thread does not continue them."""
     _finished: dict[str, OperationRow] = field(default_factory=dict, init=False)
-    """The operations that this process finished last, for when the catalog is unreachable."""
+    """The operations that this process finished last. They are used while the catalog is unreachable."""
     _recovery: Recovery = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
@@ -91,7 +95,7 @@ class Engine:
         self._recovery = Recovery(self._end_left, self.stopping)
 
     def execute(self, kind: str, request: Record) -> str:
-        """Run an operation and its followers to the end, and return its id; raises its error.
+        """Run an operation and its followers to the end; return its id, or raise its error.
 
         If the caller is interrupted, the operation is undone.
         """
@@ -112,8 +116,12 @@ class Engine:
     ) -> OperationRow:
         """Wait for an operation on behalf of the caller that started it, and return it when it has ended.
 
-        An error means that it is undone, unless the error says otherwise (``strandline.operations.callers``).
-        ``run`` carries it out, if no other thread does.
+        If this raises an error, the operation is undone unless the error says otherwise
+        (``strandline.operations.callers``).
+
+        Args:
+            run: Runs the operation if no other thread runs it.
+            on_progress: Called with the present state of the operation, from time to time.
         """
         with self._lock:
             self._attended.add(operation_id)
@@ -121,7 +129,7 @@ class Engine:
             return self._attend(operation_id, run, on_progress)
         except KeyboardInterrupt as error:
             if not isinstance(error, Interrupted):
-                # It came through in the middle of something, and nothing more is waited for here.
+                # It may have interrupted a commit. Do not wait for the undo: the background thread does it.
                 self.refusals.add(operation_id, cancelled_error(operation_id))
                 self._leave_refused([operation_id])
             raise
@@ -156,8 +164,8 @@ class Engine:
     def refuse(self, operation_id: str, error: StrandlineError) -> OperationRow:
         """Undo an operation because its caller is given ``error``; raise the error with the outcome.
 
-        If the catalog is unreachable, the operation is undone as soon as possible. If the operation turns out
-        to be done, with all its followers, it is returned and no error is raised.
+        If the catalog is unreachable, the operation is undone as soon as the catalog can be reached. If the
+        operation and all its followers turn out to be done, return the operation and raise no error.
         """
         ids = [operation_id]
         try:
@@ -184,7 +192,7 @@ class Engine:
         if not operation.is_over:
             self._give_up(operation_id)
             operation = self.wait(operation_id)
-        if operation_id in self.refusals.errors:  # It has ended otherwise than by being undone here.
+        if operation_id in self.refusals.errors:  # It has ended, but this process has not undone it.
             self.transitions.settle(operation)
         follower = self.follower(operation) if operation.state == DONE else None
         if follower is None:
@@ -208,12 +216,15 @@ class Engine:
     def _leave_refused(self, ids: Sequence[str]) -> str:
         """Leave refused operations to the background thread, and return their outcome.
 
-        A marker tells other processes about them. The outcome is only certain if no other process can have
-        continued them before.
+        A marker tells other processes about the last one. The outcome is UNKNOWN if the marker cannot be
+        written, or if another process may have continued the operation before.
+
+        Args:
+            ids: An operation and its followers, of which all but the last are done.
         """
         for each in ids:
             self._recovery.add(each)
-        last = ids[-1]  # those before it are done
+        last = ids[-1]  # the operations before it are done
         try:
             self.refusals.markers.write(last)
         except Exception as error:
@@ -225,7 +236,7 @@ class Engine:
     def _end_left(self, operation_id: str) -> bool:
         """End an operation that no thread of this process runs; return False if it must be retried.
 
-        It is undone if it was refused, else continued.
+        A refused operation is undone. Any other operation is continued.
         """
         if operation_id in self.refusals.errors:
             try:
@@ -239,7 +250,7 @@ class Engine:
         return True
 
     def begin(self, kind: str, request: Record) -> str:
-        """Start an operation after finishing those of dead processes, which may hold its paths."""
+        """Finish the operations of dead processes, which may have locked paths; then start an operation."""
         self.resume()
         return self.start(kind, request)
 
@@ -248,8 +259,11 @@ class Engine:
     ) -> str:
         """Plan an operation and store it, in one transaction; return its id.
 
-        A refused request leaves nothing behind. ``first`` is called in the same transaction before anything
-        is planned; it may raise.
+        If the request is refused, the transaction is rolled back.
+
+        Args:
+            first: Called in the same transaction before the planning, with the id of the operation. If it
+                raises an error, the operation is not started.
         """
         session_id, operation_id, is_decided = self.lease.ensure(), self.new_id(), False
         try:
@@ -301,8 +315,12 @@ class Engine:
     ) -> OperationRow:
         """Run an operation and its followers to the end, and return it.
 
-        With ``workers > 1`` its parts run on that many threads, else in this one. If another thread runs it,
-        wait for that one. It is left unfinished after ``stopping``, or if another process has taken it over.
+        If another thread runs the operation, wait for it. The operation is returned unfinished after
+        ``stopping``, or if another process has taken it over.
+
+        Args:
+            workers: Number of threads for the parts. 1: run the parts in this thread.
+            after_step: Called after each transition.
         """
         ended = self._run(operation_id, workers, after_step)
         if ended.state == DONE and (follower := self.follower(ended)) is not None:
@@ -364,8 +382,9 @@ class Engine:
     ) -> bool:
         """Make one transition like ``step``, but give slow work to threads and wait for one of them.
 
-        ``waiting``: runnable parts with slow work that were read, and not given to a thread yet. More are
-        read when it is empty: reading them at each step would take the square of their number.
+        Args:
+            waiting: Runnable parts with slow work that were read but not given to a thread yet. More parts
+                are read only when it is empty: reading them at each step would take quadratic time.
         """
         if self.stopping.is_set():
             return False
@@ -393,14 +412,14 @@ class Engine:
             for part in parts:
                 del waiting[part.id]
             at_work.give(_Task(operation, parts))
-        # Nothing else becomes runnable in between, and querying an operation with many tables is slow.
+        # No other part becomes runnable in between, and querying an operation with many tables is slow.
         at_work.collect()
         return True
 
     def step(self, operation_id: str) -> bool:
-        """Make one transition, or end the operation; return False if there is nothing left to do here.
+        """Make one transition, or end the operation; return False if this process has nothing left to do.
 
-        A transition may be of several parts that advance together.
+        One transition may advance several parts together.
         """
         if self.stopping.is_set():
             return False
@@ -449,7 +468,7 @@ class Engine:
         self.transitions.kinds[operation.kind].after(self, operation, result)
 
     def _note_finished(self, operation: OperationRow, result: Record) -> None:
-        """Remember the end of an operation, and forget the oldest one beyond the maximum."""
+        """Remember a finished operation; forget the oldest ones above the maximum (``_REMEMBERED``)."""
         ended = self.catalog.clock.now()
         with self._lock:
             self._finished[operation.id] = replace(
@@ -467,9 +486,10 @@ class Engine:
     # --------------------------------------------------------------------------------------------------------
 
     def orphans(self, only: str | None = None) -> list[OperationRow]:
-        """Return unfinished operations that no thread runs: their process died, or no thread here has them.
+        """Return unfinished operations whose process died, or that this process owns but no thread runs.
 
-        ``only``: return just this operation, if it is such an orphan.
+        Args:
+            only: Id of the only operation to return, if it is an orphan. None: return all orphans.
         """
         with self.catalog.read() as conn:
             return self._orphans(conn, only)
@@ -488,9 +508,13 @@ class Engine:
         ]
 
     def take_over(self, only: str | None = None) -> list[str]:
-        """Make this session the owner of all orphans, or of ``only``, and return their ids.
+        """Make this session the owner of orphans, and return their ids.
 
-        Operations that a newer version started are left to that version.
+        Operations that a newer version of Strandline started are left to that version.
+
+        Args:
+            only: Id of the only operation to take over. Raises Newer if a newer version started it. None:
+                take over all orphans.
         """
         orphans = self.orphans(only)
         if not orphans:
@@ -520,9 +544,10 @@ class Engine:
         return [o.id for o in found]
 
     def _is_known(self, conn: Connection, operation: OperationRow, only: str | None) -> bool:
-        """Return whether this version can read all records of the operation.
+        """Return True if this version of Strandline can read all records of the operation.
 
-        If ``only`` this operation is wanted, raises the error instead.
+        Args:
+            only: None: return False if a newer version wrote a record. Otherwise raise Newer in this case.
         """
         try:
             self.transitions.run_of(operation)
@@ -533,7 +558,7 @@ class Engine:
                 raise
             return False
         except Corrupted:
-            pass  # it fails, and is undone, when it reaches the damaged record
+            pass  # the operation fails and is undone when it reaches the damaged record
         return True
 
     def resume(self) -> list[str]:
@@ -544,10 +569,10 @@ class Engine:
         return taken
 
     def carry_on(self, operation_id: str) -> bool:
-        """Run an operation to its end if no thread or process does; return whether it has ended.
+        """Run an operation to its end if no thread or process runs it; return True if this has ended it.
 
-        If it fails, it is undone, and its error is not raised here. An operation that a newer version started
-        is left alone.
+        If the operation fails, it is undone and its error is not raised here. An operation that a newer
+        version of Strandline started is not changed.
         """
         try:
             taken = self.take_over(operation_id)
@@ -557,7 +582,7 @@ class Engine:
 
     @contextlib.contextmanager
     def _driving(self, operation_id: str) -> Iterator[bool]:
-        """Claim the operation for this thread during the block; yields False if another thread has it."""
+        """Reserve the operation for this thread during the block; yield False if another thread runs it."""
         with self._lock:
             is_ours = operation_id not in self._driven
             self._driven.add(operation_id)
@@ -588,7 +613,12 @@ class Engine:
     ) -> OperationRow:
         """Wait until an operation has ended; if no thread or process runs it, run it here.
 
-        TIMEOUT leaves it running. Followers that this process runs are waited for as well.
+        Also wait for its followers, if this process runs them. After TIMEOUT the operation keeps running.
+
+        Args:
+            timeout: Maximum number of seconds to wait. None: no limit.
+            on_progress: Called with the present state of the operation, from time to time.
+            workers: Number of threads for the parts, if this call runs the operation.
         """
         for _ in tries(self.catalog.clock, lambda _: _POLL_SECONDS, seconds=timeout):
             is_driven = operation_id in self._driven and not self.stopping.is_set()  # read before the catalog
@@ -620,9 +650,10 @@ class Engine:
         timeout: float | None = None,
         on_progress: Callable[[OperationRow], None] = lambda _: None,
     ) -> OperationRow:
-        """Wait for an operation and its followers, which count as parts of it; raise the error of either.
+        """Wait for an operation and its followers; return the operation, or raise the first error.
 
-        Another process may run them, if it took this one for dead.
+        If the kind does not need its follower, an unavailable resource or an unmet precondition in a follower
+        is ignored. Another process may run the operations, if it considered this process dead.
         """
         ended = self.wait(operation_id, timeout, on_progress, self.workers)
         if (failure := ended.failure()) is not None:
@@ -660,12 +691,12 @@ class Engine:
         return self.get(operation_id)
 
     def close(self) -> None:
-        """Stop at once. Refused operations are undone before, if the catalog is reachable."""
+        """Undo refused operations if the catalog is reachable, and stop at once."""
         self._recovery.end_all(self.refusals.errors)
         self.let_go()
 
     def let_go(self) -> None:
-        """Stop at once; another process continues the parts that are interrupted."""
+        """Stop at once. Parts are interrupted; another process continues their operations."""
         self.stopping.set()
         self.transitions.is_let_go = True
 

@@ -1,4 +1,4 @@
-"""Why a part or an operation stops: the exceptions, and how failures are stored."""
+"""Exceptions that stop a part or an operation, and the storage of failed attempts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Lost(Exception):
 
 
 class Cancelling(Exception):
-    """The operation is being cancelled or refused, and is to be undone."""
+    """The operation was cancelled or refused, and must be undone."""
 
 
 def save_failed(tx: Writer, part: PartRow, error: StrandlineError) -> None:

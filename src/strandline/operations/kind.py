@@ -1,10 +1,10 @@
 """The base classes for kinds of operations: a plan, handlers for its parts, and a finish.
 
 To write a kind, subclass ``Kind`` and give it a ``Handler`` for each kind of part. Request, plan, progress
-and the data of each part are records that the kind defines. Everything that takes a ``Connection`` runs
-inside the write transaction that also stores the transition. So its effects and the new state are durable
-together or not at all. Slow work (files, Spark) belongs into ``Handler.work``, outside any transaction; it
-may run more than once and must tolerate that.
+and the data of each part are records that the kind defines. Each method that gets a ``Writer`` or a
+``Connection`` runs inside the write transaction that also stores the transition. So its effects and the new
+state are durable together or not at all. Slow work (files, Spark) belongs into ``Handler.work``, outside any
+transaction. It may run more than once, so it must be safe to repeat.
 """
 
 from __future__ import annotations
@@ -35,10 +35,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Body(Record):
-    """The plan of an operation; kinds add their own fields. The engine fills in both fields below.
+    """The plan of an operation. Kinds add their own fields; the engine sets the fields of this class.
 
-    ``directories``: the ids of directories that were created for it; if it fails, the empty ones are removed.
-    ``followed_by``: the operation that began when it ended.
+    Attributes:
+        directories: Ids of the directories that were created for the operation. If it fails, the empty ones
+            are removed.
+        followed_by: Id of the operation that began when this one ended. None: there is none.
     """
 
     directories: tuple[int, ...] = ()
@@ -46,21 +48,26 @@ class Body(Record):
 
 
 Q = TypeVar("Q", bound=Record)
-"""The request."""
+"""Type of the request."""
 B = TypeVar("B", bound=Body)
-"""The plan."""
+"""Type of the plan's body."""
 G = TypeVar("G", bound=Record)
-"""The progress."""
+"""Type of the progress."""
 P = TypeVar("P", bound=Record)
-"""The record of a part."""
+"""Type of a part's record."""
 
 
 @dataclass(frozen=True)
 class PartPlan:
     """A part to be created. Parts of one stage run in any order, stages one after the other.
 
-    For display: the number of its ``increment`` (0: the full backup), the ``path`` of its table or index, the
-    number of its ``shard``, and its ``bytes``.
+    The attributes below are only for display.
+
+    Attributes:
+        increment: Number of the increment that the part works on. 0: the full backup.
+        path: Path of the table or index that the part works on.
+        shard: Number of the shard.
+        bytes: Number of bytes that the part works on.
     """
 
     kind: str
@@ -106,7 +113,7 @@ class Planning(Generic[Q]):
         self.directories: list[int] = []
 
     def lock(self, tx: Writer, locked: Sequence[Path], state: str) -> None:
-        """Put paths into a state that locks out other operations; UNDER_OPERATION if one is taken."""
+        """Lock paths by setting their state. UNDER_OPERATION if another operation has locked one of them."""
         operations.lock(tx, self.id, locked, state)
 
     def pin(self, tx: Writer, step: int) -> None:
@@ -116,7 +123,7 @@ class Planning(Generic[Q]):
     def make_parents(self, tx: Writer, wanted: Iterable[str], step: int) -> dict[str, Path]:
         """Return the parent directories of paths, by path; create the missing ones.
 
-        If the operation fails, created directories are removed if they are empty.
+        If the operation fails, created directories that are empty are removed.
         """
         parents, made = bulk_paths.make_parents(tx, wanted, step)
         for parent in parents.values():
@@ -126,10 +133,14 @@ class Planning(Generic[Q]):
 
 
 class Run(Generic[Q, B, G]):
-    """A running operation: what kinds and handlers may do to the catalog inside their transaction.
+    """A running operation, with the changes that kinds and handlers may make inside their transaction.
 
-    Its metrics and log lines are held back until the transaction is durable (``flush``). ``plans`` caches the
-    parsed plans with their texts, by operation: a plan may name all tables of the warehouse.
+    Metrics and log lines are written only after the transaction is durable (``flush``).
+
+    Args:
+        notice: Stores a notice in another transaction.
+        plans: Cache of the parsed plans, each with its text, by operation id. Parsing is slow: a plan may
+            name all tables of the warehouse.
     """
 
     operation: OperationRow
@@ -156,7 +167,7 @@ class Run(Generic[Q, B, G]):
         self.renew(operation)
 
     def renew(self, operation: OperationRow) -> None:
-        """Take over the operation's present state in the catalog."""
+        """Replace the request, plan and progress by those of ``operation``, as the catalog has it now."""
         of = f"of operation {operation.id} ({operation.kind})"
         self.operation = operation
         self.request = records.from_text(self._kind.request, operation.request, f"the request {of}")
@@ -169,9 +180,13 @@ class Run(Generic[Q, B, G]):
         self.progress = records.from_text(self._kind.progress, operation.progress, f"the progress {of}")
 
     def move_all(self, tx: Writer, moves: Iterable[tuple[Part[Any] | None, Path]]) -> None:
-        """Claim the next version of the tables of parts, and of all that must move with them.
+        """Claim the next versions of tables, and of all paths whose versions must grow with them.
 
-        A move without a part is made by the end of the operation itself.
+        UNDER_OPERATION if another operation has claimed one of these paths.
+
+        Args:
+            moves: Pairs of a part and the path that it changes. A part of None: the end of the operation
+                changes the path.
         """
         wishes = [Wish(0 if part is None else part.id, path) for part, path in moves]
         claims = self.registry.move_all(tx, self.operation.id, wishes)
@@ -202,7 +217,7 @@ class Run(Generic[Q, B, G]):
         operations.add_parts(tx, self.operation.id, self._kind.first_rows(plans))
 
     def bodies(self, conn: Connection, kind: str, record: type[P]) -> list[P]:
-        """Return the records of all parts of a kind, in order."""
+        """Return the records of all parts of a kind, in the order of the parts."""
         return [read_part(p, record).body for p in operations.parts(conn, self.operation.id, kind)]
 
     def after_commit(self, act: Callable[[], None]) -> None:
@@ -216,7 +231,7 @@ class Run(Generic[Q, B, G]):
         for result, number in Counter(claim.result for _, claim in claims).items():
             self._metrics.claims.labels(result).inc(number)
         if not is_logged():
-            return  # there may be very many
+            return  # there may be very many claims
         for wish, claim in claims:
             fields: dict[str, Any]
             if isinstance(claim, Taken):
@@ -235,23 +250,27 @@ class Run(Generic[Q, B, G]):
 
 
 AnyRun: TypeAlias = Run[Any, Any, Any]
-"""For handlers that only use their part."""
+"""A run of any kind, for handlers that only use their part."""
 RunT = TypeVar("RunT", bound=AnyRun)
-"""The operation that a part belongs to."""
+"""Type of the run of the operation that a part belongs to."""
 
 
 def pause_after(error: Exception, attempt: int, pauses: Sequence[float]) -> float | None:
-    """Return the pause before a retry after the ``attempt``-th failure of a part that works on files.
+    """Return the pause in seconds before a part that works on files is retried.
 
-    ``pauses`` are those after the first failure, the second and so on. Returns None if a retry is useless:
-    unavailable storage may come back, but damaged data stays damaged, and a refused request stays refused.
+    None: do not retry. A retry helps if storage was unavailable or slow, but not if data is damaged or a
+    request is refused.
+
+    Args:
+        attempt: Number of failed attempts, including this one.
+        pauses: Pauses after the first failure, after the second and so on. No pause is left: do not retry.
     """
     transient = isinstance(error, Unavailable | TimedOut) or not isinstance(error, StrandlineError)
     return pauses[attempt - 1] if transient and attempt <= len(pauses) else None
 
 
 def read_part(row: PartRow, record: type[P]) -> Part[P]:
-    """Return a part with its record."""
+    """Return a part with its parsed record."""
     what = f"part {row.id} ({row.kind}) of operation {row.operation_id}"
     return Part(row, records.from_text(record, row.body, what))
 
@@ -259,26 +278,30 @@ def read_part(row: PartRow, record: type[P]) -> Part[P]:
 class Handler(Generic[RunT, P]):
     """A handler for one kind of part: its slow work, and the transaction that stores the result.
 
-    ``record`` is the class of the parts' records. A part has one phase, ``phases[0]``, unless a handler has
-    more; each phase has a transaction of its own. A part that an earlier version of Strandline left in
-    another phase does the same as one in the last phase.
+    Most handlers have one phase. Each phase has its own transaction. A part in an unknown phase, left by an
+    earlier version of Strandline, is handled like a part in the last phase.
 
     ``work`` and ``store`` are for one part. Handlers that save time by handling many parts together override
     ``work_all`` and ``store_all``.
+
+    Attributes:
+        record: Class of the parts' records.
+        phases: Names of the phases, in order.
     """
 
     record: type[P]
     phases: ClassVar[tuple[str, ...]] = ("configure",)
 
     def work(self, run: RunT, part: Part[P]) -> Any:
-        """Do slow work before the phase's transaction, outside any; its result is passed to ``store``.
+        """Do slow work before the phase's transaction; the result is passed to ``store``.
 
-        It may be repeated, and its result may be unused if the operation is cancelled or the part times out.
+        The work runs outside any transaction. It may be repeated. Its result is not used if the operation is
+        cancelled or the part times out.
         """
         return None
 
     def work_all(self, run: RunT, parts: Sequence[Part[P]]) -> Sequence[Any]:
-        """Do the slow work of several parts; for each return what ``work`` would return or raise."""
+        """Do the slow work of several parts; return the result of ``work``, or its error, for each part."""
         return [self.work(run, part) for part in parts]
 
     def store(self, tx: Writer, run: RunT, part: Part[P], made: Any) -> P:
@@ -290,18 +313,18 @@ class Handler(Generic[RunT, P]):
         return [self.store(tx, run, part, each) for part, each in zip(parts, made, strict=True)]
 
     def share(self, run: RunT, parts: Iterator[Part[P]]) -> int:
-        """Return how many of these parts, from the first on, advance together.
+        """Return how many of these parts, counted from the first, advance together.
 
-        They share their slow work and their transaction.
+        Parts that advance together share their slow work and their transaction.
         """
         return sys.maxsize if self.is_quick(next(parts).state) else 1
 
     def is_quick(self, state: str) -> bool:
-        """Return whether the phase has no slow work."""
+        """Return True if the phase ``state`` has no slow work."""
         return type(self).work is Handler.work
 
     def discard(self, made: Any) -> None:
-        """Remove what ``work`` has made when its phase does not take place, being too late or refused."""
+        """Delete what ``work`` has made. Called if the phase's transaction was refused or came too late."""
 
     def advance(self, tx: Writer, run: RunT, parts: Sequence[Part[P]], made: Sequence[Any]) -> list[PartRow]:
         """Run the present phase of parts that are all in the same phase; return their new rows."""
@@ -319,13 +342,17 @@ class Handler(Generic[RunT, P]):
         ]
 
     def retry_after(self, error: Exception, attempt: int) -> float | None:
-        """Return the seconds before a retry after the ``attempt``-th failure; None fails the operation."""
+        """Return the pause in seconds before a failed part is retried. None: the operation fails.
+
+        Args:
+            attempt: Number of failed attempts, including this one.
+        """
         return None
 
     def time_limit(self, run: RunT, part: Part[P]) -> float | None:
         """Return the seconds after which the part's slow work is interrupted and retried.
 
-        None: the work waits for nothing but the catalog.
+        None: there is no limit, because the work waits only for the catalog.
         """
         return None
 
@@ -333,7 +360,11 @@ class Handler(Generic[RunT, P]):
 class Kind(ABC, Generic[Q, B, G]):
     """A kind of operation. Stateless: the state of running operations is in the catalog.
 
-    It is stored in records of the classes ``request``, ``body`` and ``progress``.
+    Attributes:
+        request: Class of the request.
+        body: Class of the plan's body.
+        progress: Class of the progress.
+        handlers: Handlers by kind of part.
     """
 
     name: ClassVar[str]
@@ -342,7 +373,10 @@ class Kind(ABC, Generic[Q, B, G]):
     progress: type[G]
     handlers: Mapping[str, Handler[Any, Any]]
     needs_follower: ClassVar[bool] = True
-    """Whether the operation counts as failed for its caller if its follower fails."""
+    """True: the caller of the operation gets each error of its follower.
+
+    False: the caller gets no error if the follower fails with UNAVAILABLE or PRECONDITION_FAILED.
+    """
 
     def handler(self, part_kind: str) -> Handler[Any, Any]:
         return self.handlers[part_kind]
@@ -368,23 +402,26 @@ class Kind(ABC, Generic[Q, B, G]):
     def plan(self, tx: Writer, run: Planning[Q]) -> Plan[B, G]:
         """Check the request, lock every path it needs, and plan the parts.
 
-        An exception leaves nothing behind.
+        If this raises an error, the transaction is rolled back.
         """
 
     def note_advance(self, tx: Writer, run: Run[Q, B, G]) -> None:
-        """Update the progress after parts have advanced, in the same transaction; their rows are stored."""
+        """Update the progress after parts have advanced.
+
+        Called in the same transaction, after the rows of the parts are stored.
+        """
 
     def finish(self, tx: Writer, run: Run[Q, B, G]) -> Record:
-        """Do the last changes before the publication, in the same transaction; return the result.
+        """Make the last changes before the publication, in the same transaction; return the result.
 
-        New and dropped paths need nothing here: their states tell the engine what to do.
+        New and dropped paths need no change here: the engine publishes or removes them by their states.
         """
         return records.Nothing()
 
     def follow(self, conn: Connection, run: Run[Q, B, G]) -> tuple[str, Record] | None:
-        """Return kind and request of the operation to start when this one is done, or None.
+        """Return kind and request of the operation to start when this one is done. None: start none.
 
-        It is started in the transaction that ends this one.
+        The transaction that ends this operation starts the follower.
         """
         return None
 
@@ -392,13 +429,13 @@ class Kind(ABC, Generic[Q, B, G]):
         """Clean up after a failed follower. Must not raise."""
 
     def let_go(self, operation_id: str) -> None:
-        """Release what this process holds for an operation that has ended, done or not.
+        """Release resources of this process after an operation has ended, successfully or not.
 
-        It must not raise, and does not run if the process dies before.
+        It must not raise an error. It is not called if the process dies before.
         """
 
     def after(self, engine: Engine, operation: OperationRow, result: Any) -> None:
         """Do further work after the operation is durably done, on the thread that ran it.
 
-        It must not raise, and does not run if the process dies before.
+        It must not raise an error. It is not called if the process dies before.
         """

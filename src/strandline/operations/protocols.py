@@ -1,4 +1,4 @@
-"""Protocols that an engine is given: its session, and the scheduler that chooses the next part."""
+"""Interfaces that an engine needs: a session, and a scheduler that chooses the next part."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Lease(Protocol):
 
     @property
     def is_held(self) -> bool:
-        """Whether the lease has not expired, so that no other process takes over its operations."""
+        """True if the lease has not expired. Until then no other process takes over its operations."""
 
     def ensure(self) -> str:
         """Store the session and keep it alive; return its id."""
@@ -25,8 +25,8 @@ class Lease(Protocol):
 class Scheduler(Protocol):
     """Chooses which of the runnable parts runs next.
 
-    Parts of a stage may run in any order, and tests choose that order here. Called for every transition, with
-    at least one part.
+    Parts of a stage may run in any order. Tests use a scheduler to choose this order. ``choose`` is called
+    for every transition, with at least one part.
     """
 
     def choose(self, runnable: Sequence[PartRow]) -> PartRow: ...

@@ -1,9 +1,13 @@
 """Streams: named cursors on a table's changes, with holds that protect these changes from collection.
 
-A stream is created in three phases: its description (a path that is not visible yet), its hold on the table
-at the exact step, and its beginning: the hold is proved, and the description gets the step. Creating or
-dropping a stream changes the description of its table, so the table's version grows with it. On an
-implementation table, the index and the table above it move, too.
+A stream is created in three phases:
+
+1. Create its path with its description. The path is not visible yet.
+2. Add its hold on the table, at the step where the stream begins.
+3. Check the hold, and store the step in the description.
+
+Creating or dropping a stream changes the description of its table, so the version of the table grows. For a
+stream on an implementation table, the versions of the index and of its table also grow.
 """
 
 from __future__ import annotations
@@ -32,7 +36,8 @@ from strandline.storage.feed import STATEFUL_MODES
 class StreamSpec:
     """The properties of a new stream.
 
-    ``owner``: the id of the backup collection that it belongs to, None for a user's stream.
+    Attributes:
+        owner: Id of the backup collection that the stream belongs to. None: it is a user's stream.
     """
 
     name: str
@@ -43,7 +48,11 @@ class StreamSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamRequest(Record):
-    """A request for a stream; ``table`` is the path of a table or an implementation table."""
+    """A request to create a stream.
+
+    Attributes:
+        table: Path of a table or an implementation table.
+    """
 
     table: str
     stream: StreamSpec
@@ -51,7 +60,7 @@ class StreamRequest(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class AtStep(Body):
-    """The body of an operation that knows only the step at which it was planned."""
+    """Body of an operation. Its only field is the step at which the operation was planned."""
 
     step: int
 
@@ -64,7 +73,7 @@ class Cut(Record):
 
 
 class CreateStream(Kind[StreamRequest, AtStep, Nothing]):
-    """Creates one stream."""
+    """Operation that creates one stream."""
 
     name = "create stream"
     request, body, progress = StreamRequest, AtStep, Nothing
@@ -88,9 +97,13 @@ class CreateStream(Kind[StreamRequest, AtStep, Nothing]):
 
 @dataclass(frozen=True, kw_only=True)
 class NewStream(Record):
-    """A part that creates a stream on the table ``table_id`` at ``step``, if ``stream`` is given.
+    """A part that creates a stream.
 
-    ``stream_id``: the stream's path, from the first phase on.
+    Attributes:
+        table_id: Id of the table on which the stream is created.
+        step: Step at which the stream begins.
+        stream: Properties of the stream. None: the part creates no stream.
+        stream_id: Id of the stream's path. None: the first phase is not done yet.
     """
 
     table_id: int
@@ -103,9 +116,10 @@ S = TypeVar("S", bound=NewStream)
 
 
 class StreamPart(Handler[AnyRun, S]):
-    """Creates a stream in three phases. Base class of handlers whose parts do more.
+    """Handler of parts that create a stream, in three phases. Base class of handlers that also do other work.
 
-    The phases have a transaction each, because earlier versions of Strandline stored them.
+    Each phase has its own transaction, because parts that an earlier version of Strandline has stored may be
+    in any phase.
     """
 
     phases: ClassVar[tuple[str, ...]] = ("propose", "configure", "wait")
@@ -125,7 +139,7 @@ class StreamPart(Handler[AnyRun, S]):
             for part in asked
             if part.body.stream is not None
         ]
-        step = parts[0].body.step  # one cut for all
+        step = parts[0].body.step  # all parts have the same step
         streams = bulk_paths.add(tx, new, step=step, state="creating", operation_id=run.operation.id)
         run.move_all(tx, [(part, tables[part.body.table_id]) for part in asked])
         created = {part.id: stream.id for part, stream in zip(asked, streams, strict=True)}
@@ -158,7 +172,7 @@ class StreamPart(Handler[AnyRun, S]):
 def begin_streams(
     tx: Writer, run: AnyRun, part: Part[Any], tables: Sequence[Path], stream: StreamSpec, *, step: int
 ) -> None:
-    """Create streams on tables that need no other work, all phases at once.
+    """Create streams on tables that need no other work. All three phases are done at once.
 
     The streams are invisible until the operation ends.
     """
@@ -170,7 +184,10 @@ def begin_streams(
 def add_streams(
     tx: Writer, new: Sequence[tuple[Path, StreamSpec]], *, step: int, state: str, operation_id: str
 ) -> None:
-    """Add streams that begin at ``step``, each on its table; the caller claims the tables' versions."""
+    """Add a stream to each table, with a hold from ``step`` on.
+
+    The caller must claim the next versions of the tables.
+    """
     wanted = [_new_path(table, stream, step, cursor=step) for table, stream in new]
     made = bulk_paths.add(tx, wanted, step=step, state=state, operation_id=operation_id)
     pairs = zip(made, new, strict=True)
@@ -199,9 +216,13 @@ def _create_streams(body: NewStream) -> int:
 
 
 def alter_stream(tx: Writer, stream: Path, *, mode: str | None = None) -> None:
-    """Set the mode in which a stream shows all changes after its position (None: do not change it).
+    """Change the mode of a stream, for all changes after its position.
 
-    A mode that shows the rows before a change needs the table's state at that position.
+    A mode that shows the rows before a change needs the table's state at this position. PRECONDITION_FAILED
+    if this state is no longer kept.
+
+    Args:
+        mode: The new mode. None: do not change the mode.
     """
     table = paths.require_id(tx.conn, stream.parent_id)
     for path in (stream, table):
@@ -233,7 +254,7 @@ class StreamPaths(Record):
 
 
 class DropStreams(Kind[StreamPaths, Body, Nothing]):
-    """Drops streams of any tables."""
+    """Operation that drops streams of any tables."""
 
     name = "drop streams"
     request, body, progress = StreamPaths, Body, Nothing
@@ -255,9 +276,9 @@ class DroppedStream(Record):
 
 
 class DropStreamPart(Handler[AnyRun, DroppedStream]):
-    """Claims the next version of the stream's table.
+    """Handler that claims the next versions of the tables whose streams are dropped.
 
-    The stream is in state ``dropping``, so the publication removes it.
+    The streams are in state ``dropping``, so the publication removes them.
     """
 
     record = DroppedStream
@@ -272,7 +293,7 @@ class DropStreamPart(Handler[AnyRun, DroppedStream]):
 
 
 def plan_drops(tx: Writer, run: Planning[Any], streams: Sequence[Path]) -> list[PartPlan]:
-    """Lock streams and their tables for dropping the streams, and return a part for each."""
+    """Lock streams that will be dropped, and their tables; return a part for each stream."""
     if not streams:
         raise InvalidArgument("no stream to drop was named", "Name at least one.")
     on = [stream.parent_id for stream in streams if stream.parent_id is not None]
@@ -289,10 +310,13 @@ def plan_drops(tx: Writer, run: Planning[Any], streams: Sequence[Path]) -> list[
 def droppable_streams(
     conn: Connection, run: Planning[Any], owner: Path, beside: Collection[int] = ()
 ) -> list[Path]:
-    """Return the streams of an owner that the operation may drop, without those in ``beside``.
+    """Return the streams of an owner that the operation may drop.
 
-    A stream is left out if another operation works on it or on its table, so that this operation does not
-    fail by chance.
+    A stream is left out if another operation has locked it or its table. So a concurrent operation does not
+    make this one fail.
+
+    Args:
+        beside: Ids of streams to leave out.
     """
     streams = bulk_paths.owned_paths(conn, owner.id, beside)
     tables = {p.id: p for p in paths.by_ids(conn, [s.parent_id for s in streams if s.parent_id is not None])}
@@ -310,7 +334,7 @@ def _is_free(path: Path, operation_id: str) -> bool:
 
 
 def require_streams(conn: Connection, wanted: Iterable[str]) -> list[Path]:
-    """Return the streams with these names, each once; raise an error for the first that is not a stream."""
+    """Return the streams at these paths, each once. Raise an error for the first path without a stream."""
     asked = list(dict.fromkeys(names.normalize(path) for path in wanted))
     found = bulk_paths.find(conn, asked)
     return [
@@ -320,7 +344,7 @@ def require_streams(conn: Connection, wanted: Iterable[str]) -> list[Path]:
 
 
 def check_free(conn: Connection, tables: Iterable[Path], name: str) -> None:
-    """Refuse a stream name that is already taken on one of the tables."""
+    """Refuse a stream name that is already in use on one of the tables."""
     for found in bulk_paths.find_below(conn, tables, name).values():
         raise AlreadyExists(
             f"{found.path} is {names.with_article(found.type)} already", "Choose another name."

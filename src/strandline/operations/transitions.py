@@ -6,8 +6,8 @@
 4. If either fails, retry the part or undo the operation.
 
 The transaction first checks that the operation still runs and still belongs to this session. So a process
-that was taken for dead and continues changes nothing. If a process dies at any point, the rows say what is
-left to do.
+that was considered dead and continues cannot change the operation. If a process dies at any point, the rows
+in the catalog say what is left to do.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from strandline.threads import within
 _WINDOW = 64
 """Minimum number of runnable parts that are fetched to choose from."""
 LOOK_SECONDS = 0.5
-"""Interval at which a waiting thread checks whether the operation is still wanted."""
+"""Interval at which a waiting thread checks whether the operation was cancelled or has ended."""
 NOTED_SECONDS = 1.0
 """A part whose work takes longer than this is recorded as in progress."""
 
 
 class InOrder:
-    """Runs each part to its end, in the order of the plan."""
+    """Scheduler that runs each part to its end, in the order of the plan."""
 
     def choose(self, runnable: Sequence[PartRow]) -> PartRow:
         return runnable[0]
@@ -51,10 +51,12 @@ class InOrder:
 
 @dataclass(eq=False, repr=False)
 class Transitions:
-    """The transitions of all operations of one catalog in this process. Safe to use from any thread.
+    """Runs the transitions of all operations of one catalog in this process. Thread-safe.
 
-    ``of_kinds``: the kinds of operations that it knows. ``together``: maximum number of parts in one
-    transaction.
+    Args:
+        lease: The session that the operations of this process belong to.
+        of_kinds: The known kinds of operations.
+        together: Maximum number of parts in one transaction.
     """
 
     catalog: Catalog
@@ -70,7 +72,7 @@ class Transitions:
     _plans: dict[str, tuple[str, Any]] = field(default_factory=dict, init=False)
     refusals: Refusals = field(default_factory=Refusals)
     is_let_go: bool = field(default=False, init=False)
-    """Whether work on parts stops, because the process ends."""
+    """True if work on parts must stop because the process ends."""
 
     def __post_init__(self, of_kinds: Iterable[Kind[Any, Any, Any]]) -> None:
         self.kinds = {kind.name: kind for kind in of_kinds}
@@ -82,16 +84,16 @@ class Transitions:
             return operations.get(conn, operation_id), found
 
     def get(self, operation_id: str) -> OperationRow:
-        """Return an operation without the numbers of its parts, which would all be read."""
+        """Return an operation without counting its parts, because this would read all parts."""
         with self.catalog.read() as conn:
             return operations.get(conn, operation_id)
 
     def bunch(self, operation: OperationRow, runnable: Sequence[PartRow]) -> list[PartRow]:
-        """Return the next part, with similar parts that advance with it.
+        """Return the next part, with similar parts that advance together with it.
 
-        They share their transaction or their slow work. Parts with slow work, and parts that have failed
-        before, come first: the transitions after it can then be made together. A part that has failed before
-        advances alone.
+        These parts share their transaction or their slow work. Parts with slow work, and parts that have
+        failed before, come first, so that the remaining parts can share one transaction later. A part that
+        has failed before advances alone.
         """
         if self.together == 1:
             return self.share_work(operation, runnable)
@@ -99,9 +101,10 @@ class Transitions:
         return self.share_work(operation, slow or runnable)
 
     def share_work(self, operation: OperationRow, parts: Sequence[PartRow]) -> list[PartRow]:
-        """Return the next of these parts, with those that advance with it.
+        """Return the part that the scheduler chooses, with similar parts that advance together with it.
 
-        Only these are read. A part that cannot be read advances alone, and fails there.
+        Only the records of similar parts are read. If a record is damaged, the chosen part advances alone.
+        The damaged part fails when it is chosen itself.
         """
         first = self.scheduler.choose(parts)
         if self.together == 1 or first.attempt:
@@ -122,14 +125,14 @@ class Transitions:
         return list(islice(alike(), min(shared, self.together)))
 
     def is_quick(self, operation: OperationRow, part: PartRow) -> bool:
-        """Return whether the present phase of a part has no slow work."""
+        """Return True if the present phase of a part has no slow work."""
         return self.handler_of(operation, part).is_quick(part.state)
 
     def advance(self, operation: OperationRow, *parts: PartRow) -> bool:
         """Run the present phase of parts of one kind and state, in one transaction.
 
-        Returns False if the operation ended over it. If the slow work of a part fails, the others advance all
-        the same.
+        Return False if a failure has ended the operation. If the slow work of one part fails, the other parts
+        still advance.
         """
         if self.is_quick(operation, parts[0]):
             return self._advance(operation, parts, [None] * len(parts))
@@ -170,8 +173,11 @@ class Transitions:
     ) -> Sequence[Any]:
         """Do the slow work on a separate thread, and watch it.
 
-        ``time``: when it began, and the maximum number of seconds. Work that takes a while is recorded as in
-        progress. It is interrupted when the operation is cancelled or has ended.
+        Work that takes longer than ``NOTED_SECONDS`` is recorded as in progress. It is interrupted when the
+        operation is cancelled or has ended.
+
+        Args:
+            time: Time when the work began, and its maximum number of seconds.
         """
         first, (began, seconds) = parts[0], time
         name, looked, is_noted = f"strandline-{first.operation_id}-{first.id}", began, False
@@ -208,15 +214,15 @@ class Transitions:
             part_progress.note_begun(tx, operation_id, [p.id for p in parts], began, sessions.this_process())
 
     def ask_if_wanted(self, operation_id: str) -> None:
-        """Raise what ``fence`` raises; ignore a catalog that does not answer."""
+        """Raise Lost or Cancelling like ``fence``. Do nothing if the catalog is unreachable."""
         with contextlib.suppress(StrandlineError), self.catalog.read() as conn:
             self.fence(conn, operation_id)
 
     def _advance(self, operation: OperationRow, parts: Sequence[PartRow], made: Sequence[Any]) -> bool:
         """Run the transaction of parts, with the results of their slow work in ``made``.
 
-        If it fails, each part is run alone, from its work on: one that cannot advance does not stop the
-        others.
+        If the transaction of several parts fails, each part advances alone, starting with its slow work. So a
+        part that cannot advance does not stop the others.
         """
         handler = self.handler_of(operation, parts[0])
         try:
@@ -243,8 +249,8 @@ class Transitions:
     def part_failed(self, operation: OperationRow, part: PartRow, error: Exception) -> bool:
         """Retry a part after a pause if its handler allows it; otherwise fail and undo the operation.
 
-        The failure of an attempt that was given up before is ignored. Returns False if the operation has
-        ended.
+        The failure is ignored if the part has changed since this attempt began. Return False if the operation
+        has ended.
         """
         if isinstance(error, Lost | Cancelling):
             return isinstance(error, Cancelling)
@@ -272,7 +278,7 @@ class Transitions:
         return True
 
     def _pause(self, operation_id: str, seconds: float) -> None:
-        """Wait before a retry; stop early if the operation is no longer wanted."""
+        """Wait before a retry. Stop early if the operation was cancelled or has ended."""
         clock = self.catalog.clock
         until = clock.now() + seconds
         with contextlib.suppress(Lost, Cancelling):
@@ -290,7 +296,8 @@ class Transitions:
     ) -> None:
         """Roll back all that the operation did, in one transaction.
 
-        ``failed``: the part whose failure ends it.
+        Args:
+            failed: The part whose failure ends the operation. None: the reason is not the failure of a part.
         """
         run = self.run_of(operation)
         try:
@@ -307,7 +314,7 @@ class Transitions:
     def _transition(
         self, handler: Handler[Any, Any], run: AnyRun, parts: Sequence[Part[Any]], made: Sequence[Any]
     ) -> list[tuple[PartRow, PartRow]]:
-        """Run the transaction of the parts' phase; return the parts that advanced, before and after.
+        """Run the transaction of the parts' phase; return the old and new rows of the parts that advanced.
 
         Files of parts whose transition was refused are discarded. If it is unknown whether the transaction
         took place, the files are kept: an unused file is an orphan, but a missing one makes a table
@@ -316,8 +323,8 @@ class Transitions:
         changed: list[tuple[PartRow, PartRow]] = []
         made_for = {part.id: each for part, each in zip(parts, made, strict=True)}
         try:
-            # Writers are serialized anyway, and a thread wakes up sooner than a database that polls for the
-            # lock.
+            # Writers are serialized anyway. A thread that waits for this lock wakes up sooner than a database
+            # that polls for its lock.
             with self._turn, pause_gc(), self.catalog.write() as tx:
                 run.renew(self.fence(tx.conn, run.operation.id))
                 due = self._due(tx.conn, run.operation.id, parts)
@@ -350,7 +357,7 @@ class Transitions:
         return due
 
     def _is_present(self, conn: Connection, part: PartRow) -> bool:
-        """Return whether a part has not changed since it was read."""
+        """Return True if a part has not changed since it was read."""
         return _is_same(operations.present_parts(conn, part.operation_id, [part.id]).get(part.id), part)
 
     def note_end(self, operation: OperationRow, state: str, error: StrandlineError | None = None) -> None:
@@ -365,7 +372,7 @@ class Transitions:
         )
 
     def settle(self, operation: OperationRow) -> None:
-        """Release what this process keeps of an operation that has ended. May be repeated."""
+        """Release the resources of this process for an operation that has ended. May be repeated."""
         self._plans.pop(operation.id, None)
         self.refusals.forget(operation.id)
         self.kinds[operation.kind].let_go(operation.id)
@@ -373,7 +380,10 @@ class Transitions:
     def fence(self, conn: Connection, operation_id: str, *, cancelling: bool = False) -> OperationRow:
         """Return the operation if it still runs and belongs to this session.
 
-        Raises Lost if not, and Cancelling if it is to be undone.
+        Otherwise raise Lost. Raise Cancelling if the operation must be undone.
+
+        Args:
+            cancelling: Return the operation also if it must be undone.
         """
         try:
             operation = operations.get(conn, operation_id)

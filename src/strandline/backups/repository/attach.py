@@ -1,8 +1,8 @@
-"""ATTACH of a repository: its backups become those of a collection here, without their first catalog.
+"""ATTACH of a repository: make its backups restorable here, without the catalog that they come from.
 
-The paths of a backup are created as the backup itself creates them, and hold the repository's objects. Steps
-are those of the warehouse that took the backups, so the clock of this warehouse continues after the last of
-them.
+ATTACH creates the same paths as the operation that took a backup. Their segments are the objects of the
+repository. The backups keep the steps of the warehouse that took them, so the clock of this warehouse
+continues after the last of these steps.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ from strandline.storage.repository_marker import Expected
 
 @dataclass(frozen=True)
 class Found:
-    """A backup of a repository.
+    """A backup in a repository.
 
     Attributes:
-        problem: Why it cannot be used.
+        manifest: Its manifest. None: the backup cannot be used.
+        problem: Why the backup cannot be used. None: it can be used.
     """
 
     name: str
@@ -57,7 +58,7 @@ class Found:
 def name_in(runtime: Runtime, root: str, expected: Expected) -> str:
     """Return the collection name of a repository, from its last readable backup."""
     repository = Repository(runtime.files.reopen(root, expected), root)
-    repository.marker  # noqa: B018  (refuse first what is not a repository)
+    repository.marker  # noqa: B018  (refuse a location that is not a repository)
     found = Found("", None)
     for backup in reversed(repository.backups()):
         found = _read(repository, backup, runtime.clock.now())
@@ -71,19 +72,18 @@ def attach(
 ) -> tuple[int, list[Found]]:
     """Create the collection ``name`` for the repository at ``root``.
 
-    Return its step and the backups found.
-
-    An unreadable manifest excludes only its own backup.
+    Return the step of the change, and all backups of the repository, including those that cannot be used. An
+    unreadable manifest excludes only its own backup.
 
     Args:
-        expected: What the caller knows about the repository; any other one is refused.
-        take_over: From now on this warehouse writes to the repository. If a collection is already attached to
-            it, the collection stays, with its pins, and becomes the one that writes.
+        expected: Expected encryption and id. A repository with other ones is refused.
+        take_over: Make this warehouse the owner of the repository. If a collection of this warehouse is
+            already attached to it, this collection keeps its pins and becomes the one that writes.
     """
     names.check_name(name)
     names.check_not_reserved(name, "collection")
     repository = Repository(runtime.files.reopen(root, expected), root)
-    marker = repository.marker  # Refuse first what is not a repository.
+    marker = repository.marker  # First refuse a location that is not a repository.
     path = collection_path(name)
     with runtime.catalog.read() as conn:
         here = warehouse.require(conn).id
@@ -100,7 +100,7 @@ def attach(
         repository.own(here, runtime.clock.now(), take_over=True)
         write_readme(repository.plain, marker)
         if set(repository.manifests()) != listed:
-            # The previous owner has written until now.
+            # The previous owner has added or deleted backups meanwhile.
             found, usable = _all(repository, runtime.clock.now())
     foreign = owner is not None and owner.warehouse != here
     with runtime.catalog.write() as tx:
@@ -130,7 +130,7 @@ def attach(
 
 
 def _check_free(conn: Connection, path: str, root: str, *, take_over: bool) -> None:
-    """Refuse a name in use, unless its collection has the repository that is taken over."""
+    """Refuse a name in use, except by the collection of the repository that is taken over."""
     found, name = paths.find(conn, path), path.rpartition("/")[2]
     if found is None:
         return
@@ -151,13 +151,14 @@ def _check_free(conn: Connection, path: str, root: str, *, take_over: bool) -> N
 
 
 class _Upgrade:
-    """Changes to an existing collection, after which it has all backups of its repository.
+    """The changes that give a collection all backups of its repository.
 
-    Refused if it has backups that the repository does not have, or has in another form.
+    The constructor refuses a collection that has backups which the repository does not have or has in another
+    form. It also refuses a repository with unknown backups if the collection has written to it so far.
 
     Attributes:
-        path: Path of the collection, or None.
-        missing: Backups that it does not have.
+        path: Path of the collection. None: it does not exist yet.
+        missing: Backups of the repository that the collection does not have.
     """
 
     def __init__(self, conn: Connection, path: str, usable: Sequence[Manifest], root: str) -> None:
@@ -175,7 +176,7 @@ class _Upgrade:
                     root, name, f"the backup {head.name} of the collection {name!r} is not in {root}"
                 )
             if head.stored != root and same is not None and (same.step, same.time) != (head.step, head.time):
-                # Two warehouses took a backup in the same second. The one here could never be uploaded.
+                # Two warehouses took a backup in the same second. This warehouse could never upload its own.
                 raise _change(root, name, f"{root} has another backup {head.name} than this warehouse")
         known = {head.name for head in heads}
         self.missing = [manifest for manifest in usable if manifest.backup.name not in known]
@@ -221,14 +222,14 @@ def _read(repository: Repository, backup: str, now: float) -> Found:
     except Corrupted as error:
         return Found(backup, None, error.message)
     except StrandlineError as error:
-        # A later version wrote it, or its warehouse has deleted it since it was listed.
+        # A later version wrote the manifest, or its warehouse has deleted it since the backups were listed.
         if error.code not in ("PRECONDITION_FAILED", "PATH_NOT_FOUND"):
             raise
         return Found(backup, None, error.message)
 
 
 class _Attached:
-    """The paths of one attached backup, and their objects."""
+    """Creates the paths of one attached backup, with the repository's objects as their segments."""
 
     def __init__(self, tx: Writer, collection: Path, manifest: Manifest, root: str) -> None:
         self._tx = tx
@@ -242,7 +243,7 @@ class _Attached:
     def make(self) -> None:
         record = self._manifest.backup
         backup = self._add([NewPath(self._collection, record.name, "backup", record)])[0]
-        # A compacted backup has the paths of the increment that it was.
+        # A compacted backup keeps the path layout of an increment.
         is_full = record.kind == "full" and not record.synthetic
         placed = self._full(backup, record) if is_full else self._incremental(backup, record)
         held = replace(record, tables=placed, stored=self._root)
@@ -283,7 +284,7 @@ class _Attached:
         return placed
 
     def _incremental(self, backup: Path, record: BackupRecord) -> dict[str, TableRecord]:
-        """Create the slices of tables and, below ``META``, those of indexes, as an increment does."""
+        """Create a path for each slice of a table and, below ``META``, of an index, as an increment does."""
         wanted: list[tuple[str, str | None, TableBody]] = []
         increment = record.kind == "incremental"
         for path, table in record.tables.items():

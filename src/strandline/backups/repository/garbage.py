@@ -1,12 +1,12 @@
 """Garbage collection of a repository.
 
-1. Delete superseded manifests of surviving backups. They name backups that may be deleted now.
+1. Delete superseded manifests of surviving backups. They build on backups that may be deleted now.
 2. Delete the manifests of dropped and merged backups, children first.
 3. Delete objects that no manifest names, after the grace period.
 
-This operation follows each operation that drops or merges backups of a collection with a repository. The
-catalog has deleted these backups by then, but it keeps their names until this operation is done. So if the
-repository cannot be reached, the next run deletes them.
+This operation follows each operation that drops or merges backups of a collection with a repository. At that
+time the catalog has deleted these backups, but it keeps their names until this operation is done. So if the
+repository cannot be reached, the next run deletes their files.
 """
 
 from __future__ import annotations
@@ -67,14 +67,19 @@ class SweepResult(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Unlisted(Record):
-    """A backup whose manifest is deleted."""
+    """The backup whose manifests a part deletes."""
 
     backup: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweptObjects(Record):
-    """Result of the part that deletes objects, once it is done."""
+    """Result of the part that deletes objects. Both numbers are None until the part is done.
+
+    Attributes:
+        objects: Number of deleted objects.
+        waiting: Number of objects that are deleted after the grace period.
+    """
 
     objects: int | None = later()
     waiting: int | None = later()
@@ -84,7 +89,7 @@ SweepRun: TypeAlias = Run[CollectionRequest, SweepBody, Nothing]
 
 
 class SweepRepository(WritingKind[CollectionRequest, SweepBody, Nothing]):
-    """Operation that deletes from a repository what its collection no longer needs."""
+    """Operation that deletes the manifests and objects that the collection no longer needs."""
 
     name = "sweep repository"
     request, body, progress = CollectionRequest, SweepBody, Nothing
@@ -109,7 +114,7 @@ class SweepRepository(WritingKind[CollectionRequest, SweepBody, Nothing]):
         going = collection.leaving
         parts = [PartPlan("outdated", Nothing(), path=path.path)]
         parts += [
-            # Children first, so that the backups that are left are complete at any time.
+            # Children first, so that each remaining backup still has all backups that it builds on.
             PartPlan("manifest", Unlisted(backup=name), stage, path=f"{path.path}/{name}")
             for stage, name in enumerate(reversed(going), start=1)
         ]
@@ -135,7 +140,7 @@ class SweepRepository(WritingKind[CollectionRequest, SweepBody, Nothing]):
 class OutdatedPart(WritingPart[SweepRun, Nothing]):
     """Part that deletes superseded manifests of surviving backups.
 
-    It first checks that no backup which the catalog does not know builds on the dropped ones.
+    It first checks that the catalog knows each backup in the repository that builds on a dropped backup.
     """
 
     record = Nothing
@@ -160,7 +165,7 @@ class UnlistPart(WritingPart[SweepRun, Unlisted]):
 
 
 class SweepPart(WritingPart[SweepRun, SweptObjects]):
-    """Part that deletes the objects that nothing refers to."""
+    """Part that deletes the objects that no manifest names."""
 
     record = SweptObjects
 

@@ -1,7 +1,7 @@
 """Expected properties of the repository at a location, known before its content is trusted.
 
-A collection records whether its repository is encrypted. It also records the repository's id, from the first
-upload or from ATTACH. If the repository is replaced by another one, each attempt to open it is refused.
+A collection records whether its repository is encrypted. The first upload, or ATTACH, also records the
+repository's id. If the repository is replaced by another one, each attempt to open it is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from strandline.storage.repository_marker import Expected
 def find_known_repository(catalog: Catalog, root: str) -> Expected | None:
     """Return the recorded encryption and id of the repository at ``root``.
 
-    None if no collection stores its backups there. The id is None while the repository holds no backup: an
+    None: no collection stores its backups there. The id is None while the repository holds no backup: an
     empty repository may be deleted and created again with a new id.
     """
     with catalog.read() as conn:

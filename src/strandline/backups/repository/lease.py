@@ -3,11 +3,11 @@
 A lease is an object ``leases/NUMBER.json``. It is created only if no object has that name, and never changed.
 The object with the highest number is the current lease: to take, renew or release the lease, a process writes
 the next number. So if several processes try to take it, at most one succeeds, and a process that was
-suspended finds a higher number than its own. A lease expires by itself and never has to be removed. A lease
-that cannot be read counts as none.
+suspended finds a higher number than its own. A lease expires by itself and never has to be removed. An
+unreadable lease is ignored.
 
-Times come from the clocks of the writer and of the reader. The holder stops at the time in the lease. Other
-processes wait ``ALLOWANCE_SECONDS`` longer, because their clocks may differ.
+The writer of a lease sets its end by its own clock, and stops writing at this time. Other processes compare
+the end with their own clocks. They wait ``ALLOWANCE_SECONDS`` longer, because the clocks may differ.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ ALLOWANCE_SECONDS = 30.0
 LONGEST_SECONDS = 3600.0
 """Maximum duration of a lease.
 
-A lease that ends later than this was written with a wrong clock and counts as none: it might never expire.
+A lease that ends later than this from now was written with a wrong clock. It is ignored, because it might
+never expire.
 """
 MOST_LEFT = 0.9
 """``keep`` does not renew a lease that has more than this fraction of its time left."""
@@ -53,10 +54,10 @@ class Claim(Record):
     """The content of a lease object. Later formats may add fields, but these keep their meaning.
 
     Attributes:
-        owner: Names the operation, whichever process runs it.
-        token: Identifies the process that took the lease, and this one call of ``take``.
-        earlier_until: Time until which a process that ran the operation earlier may still use its lease. 0 if
-            there is none.
+        owner: Name of the lease's owner. It is the same in each process that resumes the owner's work.
+        token: Random id of the call of ``take`` that took the lease, and so of its process.
+        earlier_until: End of the earlier lease of the same owner that this lease has replaced. Until then, an
+            earlier process may still use that lease. 0: no lease was replaced.
     """
 
     owner: str
@@ -95,14 +96,14 @@ def take(files: Files, clock: Clock, owner: str, purpose: str, seconds: float) -
         )
     tried = 0
     for _ in range(TRIES):
-        # A listing may omit an empty object, but a number that we failed to create is in use.
+        # A listing may omit an empty object. But a number that this call failed to create is in use.
         number, claim = _last(files, tried)
         now, earlier = clock.now(), 0.0
         if claim is not None and claim.is_held(now):
             if claim.owner != owner:
                 raise _repository_busy(files, claim, now)
             # The earlier process may have passed ``check`` and be suspended before its write. So even after a
-            # release, other owners wait until its lease ends.
+            # release, other owners wait for the end of the earlier lease.
             earlier = claim.end
         claim = replace(_new_claim(owner, purpose, now, seconds), earlier_until=earlier)
         if _write_lease(files, number + 1, claim):
@@ -137,7 +138,7 @@ class RepositoryLease:
         self._renew(inf)
 
     def keep(self) -> None:
-        """Renew the lease if a part of its time has passed. A renewal costs a few writes."""
+        """Renew the lease if enough of its time has passed (``MOST_LEFT``). A renewal costs a few writes."""
         self._renew(self._seconds * MOST_LEFT)
 
     def _renew(self, least: float) -> None:
@@ -185,7 +186,10 @@ class RepositoryLease:
             thread.join()
 
     def _look(self) -> tuple[int, Claim]:
-        """Return the current lease if this process wrote it, even if the response to that write was lost."""
+        """Return the number and content of the current lease. Raise Fenced unless this object wrote it.
+
+        The token identifies the lease even if the response to its write was lost.
+        """
         number, claim = _last(self._files)
         if claim is None:
             raise self._fence("cannot be read")
@@ -199,7 +203,8 @@ class RepositoryLease:
         for following in islice(count(number + 1), TRIES):
             if _write_lease(self._files, following, claim):
                 return
-            # The lease is still ours: an empty object, which a listing may omit, has this number.
+            # Check that this process still has the lease. Then an empty object, which a listing may omit, has
+            # this number.
             self._look()
         raise self._fence(f"cannot be written: there are objects after {_name(number)}")
 
@@ -229,7 +234,11 @@ def _new_claim(owner: str, purpose: str, now: float, seconds: float) -> Claim:
 
 
 def _last(files: Files, at_least: int = 0) -> tuple[int, Claim | None]:
-    """Return the highest number and its lease; None as the lease if it is missing or unreadable."""
+    """Return the highest number of a lease object, and its lease. None: it is missing or unreadable.
+
+    Args:
+        at_least: A number that is known to be in use, even if the listing omits its object.
+    """
     found = (_NAME.fullmatch(name) for name in files.names(FOLDER))
     number = max((int(match[1]) for match in found if match and not match[2]), default=0)
     number = max(number, at_least)
@@ -269,7 +278,7 @@ def _read(data: bytes) -> Claim | None:
 
 
 def _printable(claim: Claim) -> Claim | None:
-    """Return the claim, or None if its texts are not printable: Strandline has not written it."""
+    """Return the claim. None: its texts are not printable, so Strandline has not written it."""
     texts = (claim.owner, claim.token, claim.host, claim.purpose)
     return claim if all(map(str.isprintable, texts)) else None
 

@@ -29,7 +29,7 @@ def file_of(backup: BackupHead) -> str:
 
 
 def backup_of(file: str) -> str | None:
-    """Return the name of the backup whose manifest a file is, or None if the file is not a manifest."""
+    """Return the name of the backup that a manifest file describes. None: it is not a manifest file."""
     found = _FILE.fullmatch(file)
     return None if found is None else found[1]
 
@@ -42,8 +42,9 @@ def is_part(file: str) -> bool:
 def after_in(file: str) -> float:
     """Return the step after which a backup begins, from the name of its manifest.
 
-    -1 if it needs no other backup, infinity for the manifest that was written when it was taken. If a backup
-    has several manifests, the one with the smallest value is in effect.
+    -1: the backup was compacted and needs no other backup. Infinity: the manifest was written when the backup
+    was taken, and its name has no step. If a backup has several manifests, the one with the smallest value is
+    in effect.
     """
     found = _FILE.fullmatch(file)
     if found is None or found[2] is None:
@@ -117,14 +118,23 @@ class ObjectRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """The objects that a backup itself holds of a table and, by name, of its indexes, oldest first."""
+    """The objects that a backup itself holds of one table and its indexes.
+
+    Attributes:
+        table: Objects of the table, oldest first.
+        indexes: Objects of each index, oldest first, by index name.
+    """
 
     table: tuple[ObjectRecord, ...]
     indexes: Mapping[str, tuple[ObjectRecord, ...]] = field(default_factory=dict)
 
     @staticmethod
     def of(table: TableRecord, made: Mapping[int, tuple[ObjectRecord, ...]]) -> Contents:
-        """Select the objects of a table from ``made``, which is keyed by the path id that holds them."""
+        """Select the objects of a table and its indexes.
+
+        Args:
+            made: Objects of a backup, by the id of the path that holds them.
+        """
 
         def objects_of(slice_: SliceRecord) -> tuple[ObjectRecord, ...]:
             return made.get(slice_.target_id, ())
@@ -142,7 +152,11 @@ class Manifest(Record):
     Attributes:
         repository: Id of the repository.
         engine: Version of Strandline that wrote the manifest.
-        collection: Name of the collection when the backup was taken; so for ``tables`` and ``settings``.
+        warehouse: Id of the warehouse that wrote the manifest.
+        collection: Name of the collection when the manifest was written.
+        tables: Tables of the collection at that time. None: all tables.
+        settings: Settings of the collection at that time.
+        contents: Objects of each table, by table path.
     """
 
     repository: str

@@ -1,8 +1,8 @@
 """Checks of a manifest before it is used.
 
-Anyone who can write to a repository can write a manifest with a right checksum. ``check_manifest`` is called
-where manifests are read (``Repository.manifest_at``) and nowhere else. It refuses what Strandline would not
-have written: names of another form, numbers out of range, a description that contradicts itself.
+Anyone who can write to a repository can write a manifest with a valid checksum. ``check_manifest`` is called
+where manifests are read (``Repository.manifest_at``) and nowhere else. It refuses a manifest that Strandline
+would not have written: names of another form, numbers out of range, a description that contradicts itself.
 ``docs/repository.md`` lists the rules. Properties that need the objects are checked when these are read
 (``storage/bounds.py``).
 """
@@ -38,16 +38,16 @@ from strandline.types import coerce
 MOST = 2**53
 """Maximum of steps, row counts and sizes. All JSON readers support whole numbers up to this."""
 LAST_YEAR = 2999
-"""Maximum year in a backup name. A later name would leave no names for the next backups."""
+"""Maximum year in a backup name: the next backup must still get a name with a later time."""
 VERSIONS_PER_STEP = 1024
-"""Maximum growth of versions per step: a version grows by one with each change of a description."""
+"""Maximum growth of a path's version per step. Each change of the path's description adds one."""
 _CHECKSUM = re.compile(rf"{PREFIX}[0-9a-f]{{32}}", re.ASCII)
 _SUFFIX = re.compile(r"~[0-9]{1,10}$", re.ASCII)
 _HINT = "Bring back the right manifest from a copy of the repository, or restore another backup."
 
 
 def check_manifest(manifest: Manifest, files: Files, what: str) -> None:
-    """Refuse a manifest that cannot be true.
+    """Refuse a manifest that Strandline cannot have written.
 
     Args:
         files: Files of its repository.
@@ -126,7 +126,7 @@ def _check_backup(backup: BackupRecord) -> None:
     if backup.parent is None:
         raise InvalidArgument("it is an increment, but builds on no backup")
     _require_name(backup.parent)
-    # Names sort in the order of the backups, so no backup is its own ancestor.
+    # Backup names sort by time, so this check also ensures that no backup is its own ancestor.
     first = min((*backup.merged, backup.name))
     _require(backup.parent < first, f"it builds on {backup.parent}, which is not earlier")
     _require(
@@ -202,7 +202,7 @@ def _check_schema(path: str, schema: TableSchema) -> None:
     _require(
         len({c.id for c in schema.columns}) == len(schema.columns), f"two columns of {path} have the same id"
     )
-    # A table with few names cannot have used many ids.
+    # A table that has used few physical column names cannot have used many column ids.
     _require_range(f"the next column id of {path}", schema.next_id, 1, 2 * len(schema.used) + 16)
     _require_unique(f"the key of {path} has a column", schema.key)
     for name in schema.key:

@@ -1,9 +1,9 @@
-"""Check of a storage location, before a collection is created that needs it.
+"""Check of a storage location, before a collection that uses it is created.
 
-The check refuses at once what would make the first backup fail: a location that cannot be written or read,
-foreign files with the names of a repository's files, an encrypted repository for an unencrypted collection or
-the reverse, a missing or wrong key. It writes a small file with a new name, reads it and deletes it. It
-leaves no repository and no folder.
+The check refuses a location at which the first backup would fail: it cannot be written or read, it has
+foreign files with the names of a repository's files, its repository is encrypted and the collection is not or
+the reverse, or the key is missing or wrong. The check writes a small file with a new name, reads it and
+deletes it. It leaves no repository and no folder behind.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from strandline.storage.location import files_at, is_url
 from strandline.storage.repository_marker import Expected, open_repository_files, read_marker
 
 RETRIES, RETRY_SECONDS = 2, 10.0
-"""Limits for retries. The user waits for the answer, so the check gives up earlier than a backup does."""
+"""Maximum retries and seconds. The user waits for the check, so it gives up earlier than a backup."""
 
 
 def check_place(root: str, settings: Settings, *, encrypted: bool) -> None:
@@ -71,7 +71,7 @@ def _probe(files: Files, root: str) -> None:
 
 @contextmanager
 def _make_folder(files: Files, root: str) -> Iterator[None]:
-    """Create the folder, and remove the folders that were created."""
+    """Create the folder of the location; after the block, remove the folders that were created."""
     missing: list[str] = []
     above = root
     while not is_url(root) and not os.path.lexists(above):

@@ -41,7 +41,11 @@ _KEY = """\
 
 
 def write_readme(files: Files, marker: Marker) -> None:
-    """Write the text if the file is missing. ``files``: the repository's files without decryption."""
+    """Write the text if the file is missing.
+
+    Args:
+        files: The repository's files without encryption.
+    """
     if files.exists(README):
         return
     text = _TEXT.format(

@@ -3,16 +3,17 @@
 The format is described in ``docs/repository.md``:
 
 - ``repository.json`` is the marker. It says what the repository is.
-- ``owners/`` says which warehouse may add to it.
+- ``owners/`` lists the owners. The last one is the warehouse that may add backups.
 - ``objects/`` holds the rows, in files that are named by content.
 - ``backups/`` holds one manifest for each backup. A backup exists as soon as its manifest does; the manifest
   is written last. No file is ever overwritten.
 
 An increment that was compacted into a full backup (``compact.py``) has a second manifest, ``NAME.full.json``
 beside ``NAME.json``. An increment into which earlier ones were merged (``merge.py``) has
-``NAME.after-STEP.json``. Of several manifests, the one that reaches back farthest is in effect, from the time
-when it is written. The others stay valid while the backups exist that they build on. They are deleted before
-these backups (``forget_outdated``); then the objects that only they need can be deleted.
+``NAME.after-STEP.json``. If a backup has several manifests, the one that reaches back farthest is in effect
+as soon as it is written. The other manifests are superseded, but stay valid while the backups that they build
+on exist. ``forget_outdated`` deletes the superseded manifests before these backups are deleted. Then the
+objects that only superseded manifests name can be deleted.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ _OWNER = re.compile(rf"{OWNERS}/[0-9]{{8}}\.json", re.ASCII)
 FOLDERS = (OBJECTS, MANIFESTS, OWNERS, TRASH, LEASES)
 """Folders in which every file belongs to the repository. They are created after its marker."""
 TRIES = 3
-"""Attempts to read a manifest: another one may have taken effect since the manifests were listed."""
+"""Maximum number of attempts to read a manifest: another one may take effect after the listing."""
 
 _TWO_OF_A_KIND = (
     "Perhaps a copy of this warehouse writes to the same repository: choose another place for the copy. To "
@@ -72,14 +73,20 @@ _TWO_OF_A_KIND = (
 
 @dataclass(frozen=True, kw_only=True)
 class RepositoryOwner(Record):
-    """The warehouse that may add backups to a repository, beginning at ``since``."""
+    """The warehouse that may add backups to a repository, and the time from which on it may do so."""
 
     warehouse: str
     since: float
 
 
 class Repository:
-    """The repository at ``root``. ``files`` decrypt and encrypt if it has a key."""
+    """A backup repository.
+
+    Attributes:
+        files: Its files. They encrypt and decrypt if the repository is encrypted.
+        root: Its folder or URL.
+        plain: Its files without encryption.
+    """
 
     def __init__(self, files: Files, root: str) -> None:
         self.files = files
@@ -99,7 +106,7 @@ class Repository:
 
     @property
     def key(self) -> str | None:
-        """The fingerprint of the user's key that opened it; None if it is not encrypted."""
+        """The fingerprint of the user's key that opened the repository. None: it is not encrypted."""
         from strandline.storage.encrypted_files import EncryptedFiles
 
         return self.files.ring.opens_with if isinstance(self.files, EncryptedFiles) else None
@@ -108,11 +115,11 @@ class Repository:
     def make(
         files: Files, root: str, settings: Settings, *, now: float, encrypted: bool, known: bool = False
     ) -> None:
-        """Create a repository unless one exists; an existing one must have the same encryption.
+        """Create a repository unless it exists. Refuse an existing one if its encryption is different.
 
         Args:
-            known: The repository already has backups of the collection. If its marker is missing, it is
-                refused and not created anew.
+            known: The repository already has backups of the collection. If the marker is missing in this
+                case, the location is refused, and no new repository is created.
         """
         marker = read_marker(files)
         if marker is None and known:
@@ -164,11 +171,11 @@ class Repository:
         """Refuse a warehouse that does not own the repository, and a location that is not a repository.
 
         Args:
-            collection: The collection that keeps its backups here, for the hint.
+            collection: Name of the collection that stores its backups here, for the hint of the error.
         """
         owner = self.owner()
         if owner is None:
-            self.marker  # noqa: B018  (without an owner: refuse it if it has no marker)
+            self.marker  # noqa: B018  (without an owner: refuse a location without a marker)
         elif owner.warehouse != warehouse:
             hint = "Choose another place for the backups of this warehouse."
             if collection is not None:
@@ -183,7 +190,11 @@ class Repository:
             )
 
     def own(self, warehouse: str, now: float, *, take_over: bool = False) -> None:
-        """Make a warehouse the owner. If another one is, only with ``take_over``."""
+        """Make a warehouse the owner of the repository.
+
+        Args:
+            take_over: Replace another owner. Without this, a repository that has another owner is refused.
+        """
         if not take_over:
             self.check_owner(warehouse)
         owner = self.owner()
@@ -198,7 +209,7 @@ class Repository:
     # --- backups -------------------------------------------------------------------------------------------
 
     def backups(self) -> list[str]:
-        """Return the names of its backups, oldest first."""
+        """Return the names of the backups in the repository, oldest first."""
         return sorted(self.list_manifests())
 
     def list_manifests(self) -> dict[str, list[str]]:
@@ -211,7 +222,7 @@ class Repository:
         return found
 
     def check_collection(self, name: str) -> None:
-        """Refuse if the last readable backup belongs to another collection."""
+        """Refuse the repository if its last readable backup belongs to another collection."""
         for backup in reversed(self.backups()):
             try:
                 found = self.manifest(backup).collection
@@ -222,10 +233,15 @@ class Repository:
             return
 
     def check_line(self, collection: Iterable[str], sent: Iterable[str], warehouse: str) -> None:
-        """Refuse if a copy of this warehouse also writes to the repository.
+        """Refuse the repository if a copy of this warehouse also writes to it.
 
-        The sign is a backup of this warehouse in the repository that is newer than the last one it has
-        uploaded or dropped (``sent``), and that its ``collection`` does not know.
+        The check finds a backup of a copy because it has the id of this warehouse, is newer than each backup
+        in ``sent``, and is missing in ``collection``.
+
+        Args:
+            collection: Names of the collection's backups in the catalog.
+            sent: Names of backups that this warehouse has uploaded or dropped.
+            warehouse: Id of this warehouse.
         """
         last, known = max(sent), set(collection)
         for backup in (name for name in self.backups() if name > last and name not in known):
@@ -245,7 +261,7 @@ class Repository:
         return [file for files in self.list_manifests().values() for file in files]
 
     def manifest(self, backup: str) -> Manifest:
-        """Return the manifest of a backup that is in effect. CORRUPTED if it is damaged."""
+        """Return the manifest that is in effect for a backup. CORRUPTED if this manifest is damaged."""
         for tried in range(TRIES):
             listed = self.list_manifests()
             if backup not in listed:
@@ -259,12 +275,12 @@ class Repository:
         raise PathNotFound(f"{self.root} has no backup {backup!r}", did_you_mean(backup, list(listed)))
 
     def find(self, backup: BackupHead) -> Manifest | None:
-        """Return the manifest that describes a backup in its present form, or None."""
+        """Return the manifest that describes a backup in its present form. None: there is no such file."""
         file = file_of(backup)
         return None if not self.plain.exists(file) else self.manifest_at(file)
 
     def manifest_at(self, file: str) -> Manifest:
-        """Return the manifest in a file."""
+        """Read a manifest file and check its content."""
         backup = backup_of(file)
         data = self.files.read(file)
         found = from_bytes(Manifest, data, f"the manifest of {backup} in {self.root}")
@@ -297,7 +313,10 @@ class Repository:
         return is_new
 
     def require(self, backup: BackupHead, child: str, collection: str) -> None:
-        """Refuse to add ``child`` if the backup it builds on is missing: it could not be restored."""
+        """Refuse to add the backup ``child`` if the repository does not have its parent ``backup``.
+
+        Without its parent the child could not be restored.
+        """
         if not self.plain.exists(file_of(backup)):
             raise PreconditionFailed(
                 f"{self.root} does not have the backup {backup.name}, on which {child} builds",
@@ -308,19 +327,24 @@ class Repository:
 
     def remove(self, backup: str) -> None:
         """Delete the manifests of a backup. Its objects stay for the garbage collection."""
-        # Delete the one in effect last: the others may build on backups that do not exist any more.
+        # Delete the manifest in effect last: the superseded ones may build on backups that are already
+        # deleted.
         for file in reversed(self.list_manifests().get(backup, [])):
             self.files.remove(file)
 
     def withdraw(self, manifest: Manifest) -> None:
-        """Delete the manifest of a backup again."""
+        """Delete the manifest of a backup that turned out not to be restorable."""
         self.files.remove(file_of(manifest.backup))
 
     def check_free(self, going: Collection[str], staying: Collection[str]) -> None:
-        """Refuse to drop a backup if the repository has an increment on it that this catalog does not know.
+        """Refuse to drop backups if an increment that the catalog does not know builds on one of them.
 
-        In that case the warehouse or its catalog was copied, or restored to an earlier state, and both
-        copies write to the repository.
+        Such an increment shows that the warehouse or its catalog was copied, or restored to an earlier state,
+        and that both copies write to the repository.
+
+        Args:
+            going: Names of the backups to drop.
+            staying: Names of the collection's other backups.
         """
         for name, files in self.list_manifests().items():
             if name in going or name in staying:
@@ -340,10 +364,10 @@ class Repository:
         """Delete manifests superseded by compaction or merge.
 
         A manifest that reaches back farther than the present one was left by a merge that was rolled back. It
-        is also deleted if it builds on a backup that does not stay.
+        is also deleted if it builds on a backup that is not in ``backups``.
 
         Args:
-            backups: All backups that stay.
+            backups: All backups that remain in the collection.
             check: Raises an error if this process may not write any more.
         """
         listed, steps = self.list_manifests(), {backup.step for backup in backups}
@@ -359,7 +383,7 @@ class Repository:
 
 
 def check_kind(marker: Marker | None, root: str, *, encrypted: bool) -> None:
-    """Refuse a repository that is encrypted and should not be, or the reverse."""
+    """Refuse a repository whose encryption is not the expected one. A missing marker is accepted."""
     if marker is not None and marker.encrypted != encrypted:
         how = "is encrypted" if marker.encrypted else "is not encrypted"
         raise PreconditionFailed(
@@ -404,7 +428,7 @@ def check_free(files: Files, root: str, settings: Settings) -> None:
 
 
 def _around(location: str) -> Iterator[str]:
-    """Yield the locations whose repositories would own ``location``."""
+    """Yield the parent locations whose repository, if there is one, would own ``location``."""
     scheme, mark, path = location.rpartition("://")
     names = path.split("/")
     for number, name in enumerate(names[1:], start=1):
@@ -415,7 +439,7 @@ def _around(location: str) -> Iterator[str]:
 def check_there(files: FileRouter, segments: Iterable[Segment]) -> None:
     """Refuse segments whose repository is missing as a whole.
 
-    Without this check each of its files would be reported as missing.
+    Without this check each file of the repository would be reported as missing.
     """
     for root in roots(segment.file for segment in segments):
         if read_marker(plain(files.at(root))) is None:

@@ -1,8 +1,9 @@
 """Writes to a repository, under its lease.
 
-Each operation that adds files to a repository or deletes files holds its lease. The lease is taken in the
-name of the collection: the catalog already keeps operations of one warehouse on one collection apart, and
-another process that resumes an operation gets the lease at once.
+An operation that adds or deletes files of a repository holds the repository's lease. The owner of the lease
+is the collection, not the process. So another process that resumes an operation gets the lease at once. Two
+operations of one warehouse cannot write at the same time, because the first one locks the collection in the
+catalog.
 
 Unreferenced files are deleted in two steps. First their names are listed in ``trash/``; a later run deletes
 them when the grace period is over. A listed name is not used again while the list exists. So a process that
@@ -40,9 +41,9 @@ LEASE_SECONDS = 600.0
 _LIST = re.compile(rf"{TRASH}/([0-9]{{8,18}})\.json", re.ASCII)
 _PART = re.compile(rf"(?:{OWNERS}|{TRASH})/[0-9]+\.json\.[0-9a-f]{{32}}", re.ASCII)
 TOGETHER = 100
-"""Number of files that are deleted before the lease is checked again."""
+"""Maximum number of files that are deleted between two checks of the lease."""
 KEPT_SECONDS = 30 * 86400.0
-"""How long a list stays after its grace period: longer than a suspended process may sleep."""
+"""Time for which a list is kept after its grace period: longer than a process may be suspended."""
 
 
 class Leases:
@@ -59,7 +60,7 @@ class Leases:
             return warehouse.require(conn).id
 
     def check_owner(self, repository: Repository, collection_id: int) -> str:
-        """Refuse a repository of another warehouse; return this one."""
+        """Refuse a repository of another warehouse; return the id of this warehouse."""
         with self._runtime.catalog.read() as conn:
             here = warehouse.require(conn).id
             found = paths.by_ids(conn, [collection_id])
@@ -73,14 +74,14 @@ class Leases:
     ) -> Iterator[tuple[Repository, RepositoryLease]]:
         """Hold the lease on a repository during the block.
 
-        The lease is kept afterwards, for the next part of the operation. UNDER_OPERATION if another owner has
-        it; PRECONDITION_FAILED if the repository belongs to another warehouse now.
+        This process keeps the lease after the block, for the next part of the operation. UNDER_OPERATION if
+        another owner has the lease; PRECONDITION_FAILED if the repository belongs to another warehouse now.
 
         Args:
-            expected: What the operation knows about a repository that the catalog does not know.
+            expected: Expected encryption and id of the repository. None: only the catalog knows them.
         """
         repository = Repository(self._runtime.files.at(root, expected), root)
-        # Check before any file is written, also before the lease.
+        # Check before any file is written, including the file of the lease.
         here = self.check_owner(repository, collection_id)
         owner = f"{here}/{collection_id}"
         with self._lock:
@@ -89,18 +90,19 @@ class Leases:
                 if lease is not None:
                     lease.keep()
             except Fenced:
-                lease = None  # Another process resumed the operation, and now this one does.
+                lease = None  # Another process had resumed the operation; now this process resumes it.
             if lease is None:
                 lease = take(repository.plain, self._runtime.clock, owner, purpose, LEASE_SECONDS)
                 self._held[operation_id] = lease
-                # The master key changes only under the lease, so the key stays valid while we hold it.
+                # The master key changes only under the lease, so it stays valid while this process has the
+                # lease.
                 if isinstance(repository.files, EncryptedFiles):
                     repository.files.renew()
         with lease.renew_in_background():
             yield repository, lease
 
     def release(self, operation_id: str) -> None:
-        """Release the lease of an operation. If this call is lost, the lease expires."""
+        """Release the lease of an operation. If the release fails, the lease expires by itself."""
         with self._lock:
             lease = self._held.pop(operation_id, None)
         if lease is not None:
@@ -108,7 +110,7 @@ class Leases:
 
 
 class WritingKind(Kind[Q, B, G]):
-    """An operation whose parts write to a repository, under one lease that ends with the operation."""
+    """An operation whose parts write to a repository, under a lease that is released at its end."""
 
     def __init__(self, leases: Leases) -> None:
         self._leases = leases
@@ -135,16 +137,20 @@ class WritingPart(Handler[RunT, P]):
         )
 
     def find_expected(self, run: RunT) -> Expected | None:
-        """Return what the operation knows about a repository that the catalog does not know."""
+        """Return the expected encryption and id of the repository. None: only the catalog knows them."""
         return None
 
     def destination(self, there: Repository) -> Destination:
-        """Return the upload target, with names not to use and damaged objects not to share."""
+        """Return the upload target. It excludes names listed as trash, and knows the damaged objects."""
         with self.runtime.catalog.read() as conn:
             return Destination(there.root, names_in_deletion(there), list_damaged_objects(conn))
 
     def note_sent(self, target: Destination, names: Iterable[str | None]) -> None:
-        """Record that damaged objects were healed: the upload has replaced them and read them again."""
+        """Record which damaged objects this upload has healed: it has replaced them and read them again.
+
+        Args:
+            names: Names of all uploaded objects.
+        """
         bad = [ObjectName(name) for name in names if name and target.is_damaged(name)]
         healed = [absolute(target.root, name, "") for name in bad]
         if healed:
@@ -234,16 +240,19 @@ class Swept:
 
 
 def names_in_deletion(repository: Repository) -> frozenset[str]:
-    """Return the names that are listed as trash, and must not be used."""
+    """Return the object names that are listed as trash. New objects must not use these names."""
     return frozenset(name for _, trash in _lists(repository) for name in trash.names)
 
 
 def sweep(repository: Repository, now: float, grace: float, check: Callable[[], None]) -> Swept:
-    """Delete files that no manifest names, and temporary files.
+    """Delete temporary files, and files that no manifest names, after their grace period.
 
-    If a manifest cannot be read, it may name any object; then nothing is deleted.
+    A file is first listed as trash; the grace period begins then. If a manifest cannot be read, nothing is
+    deleted, because this manifest may name any object.
 
     Args:
+        now: The present time.
+        grace: The grace period in seconds.
         check: Raises an error if this process may not write any more.
     """
     unneeded = set(_unneeded_names(repository))
@@ -295,7 +304,7 @@ def _lists(repository: Repository) -> Iterable[tuple[str, Trash]]:
         try:
             yield name, from_bytes(Trash, data, f"the file {name} of {repository.root}")
         except StrandlineError:
-            # The next run finds its files again, if nothing refers to them.
+            # Skip an unreadable list. The next run lists its files again, if nothing refers to them.
             continue
 
 

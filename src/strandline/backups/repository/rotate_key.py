@@ -17,7 +17,8 @@ LEASE_SECONDS = 120.0
 def rotate_key(root: str, old: Settings, new: Settings, *, new_master: bool = False) -> Rotated:
     """Replace the user key of an encrypted repository.
 
-    From then on the key of ``new`` opens it and the key of ``old`` does not. No data file is encrypted again.
+    Afterwards the key in ``new`` opens the repository, and the key in ``old`` does not. Data files are not
+    encrypted again.
 
     Args:
         new_master: Also create a new master key, with which new files are encrypted. This takes the
@@ -32,8 +33,8 @@ def rotate_key(root: str, old: Settings, new: Settings, *, new_master: bool = Fa
     before, after = user_key(old), user_key(new)
     if not new_master:
         return rotate(files, before, after)
-    # The owner's name depends on the key alone, so a repeated rotation takes its own lease over without a
-    # wait.
+    # The owner's name depends only on the key, so a repeated rotation takes over the lease of the first
+    # attempt without waiting.
     owner = f"rotate-key/{after.fingerprint}"
     lease = take(files, SystemClock(), owner, "rotate-key --new-master", LEASE_SECONDS)
     try:

@@ -1,9 +1,9 @@
-"""Upload of backups to a repository: a backup and the backups it builds on that are not there yet.
+"""Upload of a backup to a repository, with the backups that it builds on and that are not there yet.
 
 1. Create the repository if it does not exist.
-2. Upload the segments as objects, in parts of about a shard: files unchanged, inline segments packed into
-   files. An object that the repository already has is not uploaded again.
-3. Write the manifests, each after that of its parent.
+2. Upload the segments as objects, in parts of about the size of a shard. Files are uploaded unchanged; inline
+   segments are packed into files. An object that the repository already has is not uploaded again.
+3. Write the manifests, each after the manifest of its parent.
 4. If the repository is the collection's storage, replace the backups' segments in the catalog by the objects.
    The collector then frees the segments in the warehouse.
 """
@@ -89,7 +89,7 @@ class SendBody(Body):
 
 @dataclass(frozen=True, kw_only=True)
 class SendProgress(Transfer):
-    """Number of bytes that are uploaded, of the total."""
+    """Progress in bytes: uploaded so far, and in total."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,12 +107,12 @@ class SendResult(Retained):
 
 @dataclass(frozen=True, kw_only=True)
 class PresentBackups(Record):
-    """The repository as it was found when the operation opened it.
+    """State of the repository when the operation opened it.
 
     Attributes:
-        backups: Those of the uploaded backups that the repository already had.
+        backups: Backups of this upload that the repository already had.
         repository: Id of the repository.
-        key: Fingerprint of the user's key that opened it.
+        key: Fingerprint of the user's key that opened the repository. None: it is not encrypted.
     """
 
     backups: tuple[str, ...] = later(())
@@ -125,7 +125,9 @@ class SentSlice:
     """Segments of a table or an index of a backup.
 
     Attributes:
-        objects: The objects in the repository, once they are uploaded.
+        target_id: Id of the path that holds the segments.
+        segments: Ids of the segments.
+        objects: The uploaded objects in the repository. None: they are not uploaded yet.
     """
 
     target_id: int
@@ -148,7 +150,7 @@ class SentBatch(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Listed(Record):
-    """A backup whose manifest is written."""
+    """The backup whose manifest a part writes."""
 
     backup: str
 
@@ -227,7 +229,7 @@ class SendBackup(WritingKind[SendRequest, SendBody, SendProgress]):
         return Plan(parts, body, SendProgress(bytes=0, bytes_total=total))
 
     def _batches(self, conn: Connection, record: BackupRecord) -> Iterator[SentBatch]:
-        """Yield the segments of a backup, in parts of about a shard each."""
+        """Yield the segments of a backup, in batches of about the size of a shard."""
         most = self._shard_bytes
         pieces = [
             (target_id, piece)
@@ -265,7 +267,7 @@ class SendBackup(WritingKind[SendRequest, SendBody, SendProgress]):
         return result
 
     def follow(self, conn: Connection, run: SendRun) -> tuple[str, Record] | None:
-        """Upload earlier backups that still wait in the warehouse; then compact a long chain."""
+        """Return the next operation: upload a backup that still waits, else compact a long chain."""
         if not run.body.moves:
             return None
         name, limits = run.request.collection, run.request.limits
@@ -285,7 +287,7 @@ def _bytes(segments: Sequence[Segment]) -> int:
 
 
 class SendingPart(WritingPart[SendRun, P]):
-    """A part that writes to a repository, which the catalog may not know."""
+    """A part that writes to a repository. The catalog may not know this repository."""
 
     def find_expected(self, run: SendRun) -> Expected:
         return Expected(encrypted=run.body.encrypted)
@@ -305,7 +307,7 @@ class RepositoryPart(SendingPart[PresentBackups]):
         Repository.make(files, body.root, settings, now=now, encrypted=body.encrypted, known=body.known)
         # Check before the repository is changed.
         self.leases.check_owner(Repository(files, body.root), body.collection_id)
-        # This process may have opened an earlier repository here.
+        # This process may have opened an earlier repository at the same location.
         self.runtime.files.reopen(body.root, self.find_expected(run))
         with self.writing(run) as (there, _):
             if body.known:
@@ -316,7 +318,7 @@ class RepositoryPart(SendingPart[PresentBackups]):
             write_readme(there.plain, there.marker)
             found = PresentBackups(repository=there.marker.id, key=there.key)
             if body.moves:
-                return found  # The catalog knows what is there.
+                return found  # The catalog knows which backups the repository has.
             return replace(found, backups=tuple(name for name in there.backups() if name in body.backups))
 
     def _check_line(self, run: SendRun, there: Repository) -> None:
@@ -343,7 +345,14 @@ def as_objects(
     *,
     among: int,
 ) -> list[tuple[ObjectRecord, ...]]:
-    """Return segments of tables as objects of a repository: files unchanged, inline segments packed."""
+    """Upload segments of tables as objects: files unchanged, inline segments packed into files.
+
+    Return the objects of each table, in the order of ``held``.
+
+    Args:
+        held: Schema and segments of each table.
+        among: Total number of bytes that the caller uploads.
+    """
     files = [s for _, segments in held for s in segments if s.file is not None]
     sent = iter(store.send(files, target, throttle, among=among))
     made = []
@@ -430,7 +439,8 @@ class ManifestPart(SendingPart[Listed]):
 def _find_waiting(conn: Connection, name: str, root: str) -> str | None:
     """Return the newest backup in the warehouse that can be uploaded to the collection's repository.
 
-    There is one if the repository was unavailable when it was taken, and later backups do not build on it.
+    A backup is left in the warehouse if the repository was unavailable when it was taken. The upload of a
+    later backup includes the backups that it builds on, so those do not wait any more. None: no backup waits.
     """
     path = require_collection(conn, name)
     heads = backup_heads(conn, path)
@@ -451,7 +461,7 @@ def _schemas(conn: Connection, target_ids: Iterable[int]) -> dict[int, TableSche
 
 
 def _objects(conn: Connection, run: SendRun) -> dict[int, tuple[ObjectRecord, ...]]:
-    """Return the uploaded objects, by the id of the path that holds them in the catalog."""
+    """Return the uploaded objects, by the id of the catalog path whose segments they are."""
     made: dict[int, tuple[ObjectRecord, ...]] = {}
     for batch in run.bodies(conn, "objects", SentBatch):
         for slice_ in batch.slices:

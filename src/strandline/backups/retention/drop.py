@@ -1,4 +1,4 @@
-"""Removal of backups: a named one with all that build on it, or all that the rules do not keep.
+"""Removal of backups: a named backup with all that build on it, or all that the retention rules do not keep.
 
 1. Lock the collection, so that no backup and no restore of it begins.
 2. If a repository has backups of the collection, check that they can be deleted there.
@@ -40,8 +40,8 @@ class DropRequest(Record):
     """Which backups of a collection to remove.
 
     Attributes:
-        backup: Remove this backup and all that build on it. None: remove all that ``keep`` does not keep.
-        keep: Retention rules as text. None: those of the collection.
+        backup: Remove this backup and all that build on it. None: remove all that the rules do not keep.
+        keep: Retention rules as text. None: the rules of the collection.
     """
 
     collection: str
@@ -51,9 +51,11 @@ class DropRequest(Record):
 
 @dataclass(frozen=True)
 class Removal:
-    """What would be removed, and why.
+    """The backups to remove, with the reasons.
 
     Attributes:
+        records: All backups of the collection, oldest first.
+        decisions: Which backups are kept or removed, and why.
         going: Paths of the removed backups, oldest first.
     """
 
@@ -66,8 +68,8 @@ class Removal:
     def leaving(self) -> tuple[str, ...]:
         """The removed backups that may be in a repository.
 
-        A collection with a repository lists all: the catalog may not know of an upload whose response was
-        lost.
+        If the collection has a repository, these are all removed backups: the catalog may not know of an
+        upload whose response was lost.
         """
         names = {path.name for path in self.going}
         if self.collection.record(CollectionRecord).settings.storage == CLUSTER:
@@ -76,21 +78,21 @@ class Removal:
 
     @property
     def root(self) -> str | None:
-        """The repository, if it has backups of the collection and something is removed."""
+        """The repository. None: it has no backup of the collection, or no backup is removed."""
         storage = self.collection.record(CollectionRecord).settings.storage
         is_there = storage != CLUSTER and any(record.stored == storage for record in self.records)
         return storage if is_there and self.going else None
 
     @property
     def is_last(self) -> bool:
-        """Whether the last backup is removed, from which the next increment would continue."""
+        """True if the collection's last backup is removed. The next increment would build on it."""
         return bool(self.going) and self.going[-1].name == self.records[-1].name
 
     @property
     def heights(self) -> dict[str, int]:
-        """The length of the longest chain that begins with each backup.
+        """The length of the longest chain that begins with each backup, by backup name.
 
-        A parent's is greater than its child's.
+        The value of a parent is greater than the values of its children.
         """
         found: dict[str, int] = {}
         for record in reversed(self.records):
@@ -101,7 +103,11 @@ class Removal:
 
 
 def plan_removal(conn: Connection, request: DropRequest, now: float) -> Removal:
-    """Decide which backups to remove. Refuse if that is not possible."""
+    """Decide which backups to remove.
+
+    PRECONDITION_FAILED if the collection is attached, if it has no retention rules and the request has none,
+    or if a pinned backup would be removed with a named one.
+    """
     collection = require_collection(conn, request.collection)
     settings = collection.record(CollectionRecord).settings
     if collection.record(CollectionRecord).attached:
@@ -156,10 +162,10 @@ class DropBody(Body):
 
     Attributes:
         backups: Names of the removed backups, oldest first.
-        bytes: Size of the segments that only they hold.
-        last: The newest of them, if it is the collection's last backup.
-        leaving: Those that may be in a repository.
-        root: The repository, if it has backups of the collection.
+        bytes: Size of the segments that only these backups hold.
+        last: The newest removed backup, if it is the collection's last backup. Else None.
+        leaving: Names of the removed backups that may be in a repository.
+        root: The repository, if it has backups of the collection. Else None.
     """
 
     collection_id: int
@@ -176,7 +182,7 @@ class DropResult(Record):
 
     Attributes:
         removed: Names of the removed backups, oldest first.
-        bytes: Size of the segments that only they held.
+        bytes: Size of the segments that only these backups held.
     """
 
     collection: str
@@ -193,7 +199,7 @@ class DroppedBackup(Record):
 
 
 class DropBackupPart(Handler[AnyRun, DroppedBackup]):
-    """Part of one backup. It does nothing: the backup's path is removed together with the others."""
+    """Part for one backup. It does nothing: the end of the operation removes the paths of all backups."""
 
     record = DroppedBackup
     phases: ClassVar[tuple[str, ...]] = ("propose",)
@@ -230,7 +236,7 @@ class FreePart(Handler[DropRun, Nothing]):
 
 
 class DropBackups(Kind[DropRequest, DropBody, Nothing]):
-    """Operation that removes backups; with the last backup also the streams that begin with it."""
+    """Operation that removes backups. With the last backup it also drops the streams that begin with it."""
 
     name = "drop backups"
     request, body, progress = DropRequest, DropBody, Nothing
@@ -288,7 +294,7 @@ class DropBackups(Kind[DropRequest, DropBody, Nothing]):
         return DropResult(collection=collection.name, removed=body.backups, bytes=body.bytes)
 
     def follow(self, conn: Connection, run: DropRun) -> tuple[str, Record] | None:
-        """Garbage-collect the repository."""
+        """Return the operation that garbage-collects the repository. None: there is no repository."""
         collection = require_id(conn, run.body.collection_id).record(CollectionRecord)
         if collection.settings.storage == CLUSTER:
             return None

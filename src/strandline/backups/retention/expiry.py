@@ -1,7 +1,7 @@
-"""Retention after a backup: applies the rules of its collection.
+"""Retention after a backup: apply the rules of its collection.
 
-The removal is a separate operation, so its failure does not affect the backup. If the process dies in
-between, the next backup of the collection removes what is left.
+The removal is a separate operation, so its failure does not affect the backup. If the process dies before the
+removal is done, the next backup of the collection removes the remaining backups.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Retention: which backups of a collection to keep, by their records, the rules and the time.
+"""Retention: decide from the rules and the time which backups of a collection to keep.
 
 A backup stays if a rule keeps it, if it is pinned or under an operation, or if a backup that stays builds on
 it. So a backup is deleted only together with all backups that build on it. Days, weeks (from Monday), months
@@ -27,7 +27,12 @@ _BUCKETS: Mapping[str, Callable[[datetime], str]] = {
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether a backup stays, and why. ``bytes``: its size in the warehouse or repository, if it goes."""
+    """Whether a backup stays, and why.
+
+    Attributes:
+        bytes: Size in the warehouse or repository of a backup that is removed. None: the backup stays, or the
+            size is not computed yet.
+    """
 
     backup: str
     keep: bool
@@ -44,15 +49,15 @@ def decide(
     busy: Collection[str] = (),
     storage: str = CLUSTER,
 ) -> list[Decision]:
-    """Decide on each finished backup of a collection. Backups are given and returned oldest first.
+    """Decide for each finished backup of a collection whether it stays; return the decisions, oldest first.
 
     If the collection has a repository, the rules are also applied to the uploaded backups alone. So a backup
     that is not uploaded yet does not count in place of an uploaded one.
 
     Args:
-        minimum: Number of newest full backups that stay, with all that builds on them, whatever the rules
-            say.
-        busy: Backups that an operation works on.
+        records: The backups, oldest first.
+        minimum: Number of newest full backups that always stay, with all backups that build on them.
+        busy: Backups that an operation works on. They also stay.
         storage: Where the collection stores its backups.
     """
     reasons: dict[str, list[str]] = {record.name: [] for record in records}
@@ -123,7 +128,10 @@ def _last_chains(records: Sequence[BackupHead], number: int) -> list[str]:
 
 
 def _needed_by(records: Sequence[BackupHead], kept: Collection[str]) -> dict[str, str]:
-    """Return the other backups that must stay, each with the newest backup that needs it."""
+    """Return the backups that stay only because kept backups build on them.
+
+    The value for each backup is the newest kept backup that builds on it.
+    """
     parents = {record.name: record.parent for record in records}
     needed: dict[str, str] = {}
     for record in reversed(records):

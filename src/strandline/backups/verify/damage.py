@@ -1,8 +1,8 @@
 """Backups that are not restorable because they need a damaged object.
 
-The catalog lists the objects that verifications found damaged (``verification_history.py``). Each report
-on a backup is derived from that list, so the damage counts at once, also for a later backup that was never
-verified itself.
+The catalog lists the objects that verifications found damaged (``verification_history.py``). This list is
+checked when reports on backups are read. So the damage counts at once, and also for later backups that were
+never verified.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _never_verified(
 def find_damaged(conn: Connection, collection: Path) -> dict[str, str]:
     """Return the backups of a collection that need a damaged object, with the reason.
 
-    Reads no backup while no object is known to be damaged.
+    If no object is known to be damaged, the records of the backups are not read.
     """
     damaged = list_damaged_objects(conn)
     if not damaged:

@@ -6,9 +6,9 @@
    the catalog still holds inline, or from another repository that the caller names.
 3. Each rewritten object is read again. Only then is it removed from the list of damaged objects.
 
-The new content replaces the damaged one atomically. So a crash at any point leaves the old file or the right
-one, and two repairs of the same object do not disturb each other. The manifests do not change: every backup
-that names the object is healed, for readers of every version.
+The new content replaces the damaged one atomically. So a crash at any point leaves either the damaged or the
+healed file, and two repairs of the same object do not disturb each other. The manifests do not change: every
+backup that names the object is healed, for readers of every version.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class RepairRequest(Record):
     """Request of a repair.
 
     Attributes:
-        source: Another repository that may have the objects.
+        source: Another repository that may have the objects. None: no other repository is read.
         limits: Limits for copying bytes.
     """
 
@@ -63,7 +63,11 @@ class RepairRequest(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class RepairBody(Body):
-    """State of the operation. ``root``: repository of the backups; None: they are in the warehouse."""
+    """State of the operation.
+
+    Attributes:
+        root: Repository of the backups. None: they are in the warehouse.
+    """
 
     collection_id: int
     root: str | None
@@ -71,7 +75,7 @@ class RepairBody(Body):
 
 @dataclass(frozen=True, kw_only=True)
 class RepairProgress(Transfer):
-    """Number of checked bytes, of all damaged objects."""
+    """Progress in bytes: handled so far, and of all damaged objects."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,11 +83,13 @@ class DamagedObject(Record):
     """A damaged object.
 
     Attributes:
+        object: Name of the object.
         backup: The first backup that needs it.
-        target_id: Id of the path in that backup that holds it.
+        segment: Id of its segment in this backup.
+        target_id: Id of the path in this backup that holds it.
         source_id: Id of the table that was backed up.
-        healed_from: Source of its new content. None if it is not healed.
-        problem: Why it could not be healed. None if it is healed, or was not checked yet.
+        healed_from: Source of its new content. None: it is not healed.
+        problem: Why it could not be healed. None: it is healed, or was not checked yet.
     """
 
     object: str
@@ -150,7 +156,7 @@ def _bytes(objects: Iterable[DamagedObject]) -> int:
 
 
 def find_damaged_objects(conn: Connection, records: Iterable[BackupRecord]) -> list[DamagedObject]:
-    """Return the objects of backups that are known to be damaged, each once."""
+    """Return the known damaged objects among the objects of these backups, each once."""
     damaged = list_damaged_objects(conn)
     found: dict[str, DamagedObject] = {}
     for record in records if damaged else ():
@@ -184,7 +190,12 @@ def _damaged_objects(segment: Segment, backup: str, target_id: int, source_id: i
 
 @dataclass(frozen=True)
 class _Content:
-    """A candidate for the content of an object. ``told``: where it comes from."""
+    """A candidate for the content of an object.
+
+    Attributes:
+        told: Its source, as reported to the user.
+        chunks: Its bytes.
+    """
 
     told: str
     chunks: Iterator[bytes | memoryview]
@@ -219,7 +230,10 @@ class RepairPart(WritingPart[RepairRun, RepairBatch]):
             return RepairBatch(objects=tuple(made))
 
     def _writing(self, run: RepairRun) -> AbstractContextManager[object]:
-        """Return the lease of the repository. In the warehouse the lock on the collection is enough."""
+        """Return a context manager that holds the lease of the repository.
+
+        For backups in the warehouse it does nothing: the lock on the collection is enough.
+        """
         if run.body.root is None:
             return nullcontext()
         body, operation = run.body, run.operation
@@ -248,7 +262,13 @@ class RepairPart(WritingPart[RepairRun, RepairBatch]):
         source: tuple[str, Files] | None,
         throttle: Throttle,
     ) -> Iterator[_Content]:
-        """Yield candidates for the content of an object, the nearest first."""
+        """Yield candidates for the content of an object: known files, inline rows, then ``source``.
+
+        Args:
+            twins: Segments with the same checksum.
+            packed: Schema of the table, and the inline changes from which the object may have been packed.
+            source: URL and files of the repository that the caller has named.
+        """
         known = {object_of(segment.file or "")}
         for twin in twins:
             name = object_of(twin.file or "")
@@ -258,7 +278,7 @@ class RepairPart(WritingPart[RepairRun, RepairBatch]):
                 yield _Content(name, read_checked(ThrottledSource(files, throttle), inside, segment.checksum))
         schema, logs = packed
         if schema is not None and logs:
-            with suppress(Corrupted):  # They are damaged as well.
+            with suppress(Corrupted):  # The inline rows are damaged as well.
                 data = self.runtime.store.pack_bytes(schema, logs, segment.checksum)
                 if data is not None:
                     yield _Content("rows of the table", iter((data,)))
@@ -315,7 +335,7 @@ class RepairPart(WritingPart[RepairRun, RepairBatch]):
 
 
 def _inline_logs(conn: Connection, source_id: int, segment: Segment) -> Sequence[Segment]:
-    """Return inline changes of a table in the steps of an object that may have been packed from them."""
+    """Return the inline changes of a table from which an object may have been packed, by their steps."""
     if segment.role != "log" or not segment.stepped:
         return ()
     logs = chains.log_between(conn, source_id, segment.after, segment.upto)

@@ -2,9 +2,9 @@
 
 For each backup, the last report of each level is kept. Objects that were verified together are stored as a
 lot: one row with the keys of up to a thousand objects. When all objects of a lot were verified again, its row
-is deleted. Damaged objects are also stored as lots; each verification checks them again until the same level
-finds them intact. Objects that a sampled run has listed but not checked are stored as "seen" lots, so that
-the objects that wait longest come first.
+is deleted. Damaged objects are also stored as lots; each verification checks them again until the same or a
+higher level finds them intact. Objects that a run has listed but not checked are stored as "seen" lots, so
+that a sample can first take the objects that have waited longest.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Level: TypeAlias = Literal["chain", "files", "checksums", "restore"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 """Verification levels. Each one includes the checks of those before it."""
 _DAMAGED = "damaged "
-"""Prefix for the level that found the objects of a lot damaged."""
+"""Prefix of the level of a lot with damaged objects. The level that found the damage follows."""
 _DAMAGED_LEVELS = tuple(_DAMAGED + level for level in LEVELS)
 _SEEN = "seen"
-"""Used in place of a level: objects that existed when a sample was taken, and were not checked yet."""
+"""Stored in place of a level for objects that a run has listed and no run has checked yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lot(Record):
-    """Keys of objects that were verified together."""
+    """Keys of objects that have the same result and are stored together."""
 
     objects: tuple[str, ...]
 
@@ -47,11 +47,11 @@ class BackupReport(Record):
             backups share counts for the first of them.
         bytes: Size of these objects.
         problems: Number of problems found in this backup.
-        restorable: No problem is known at this level that would prevent a restore, neither in this backup nor
-            in those it builds on.
-        because: Why it is not restorable.
-        verified_at: Everything that a restore needs was verified at this level at this time or later (seconds
-            since the epoch). None: some of it never was.
+        restorable: True if no problem that prevents a restore is known at this level, in this backup and in
+            the backups that it builds on.
+        because: Why the backup is not restorable. None: it is.
+        verified_at: All objects that a restore needs were verified at this level at this time or later
+            (seconds since the epoch). None: some never were, or the backup is not restorable.
     """
 
     backup: str
@@ -65,16 +65,17 @@ class BackupReport(Record):
 
 
 def key_of(segment: Segment) -> str:
-    """Return the key of an object. All segments that share the object have the same key."""
+    """Return the key of a segment's object. All segments that share the object have the same key."""
     return object_key(f"inline {segment.id}" if segment.file is None else segment.file)
 
 
 @dataclass
 class Looked:
-    """When the objects of a collection were last found intact, and which are damaged.
+    """Verification results of the objects of a collection.
 
     Attributes:
-        times: Time of the last successful check, by level and key.
+        times: Time when an object was last found intact, by level and key. For ``_SEEN`` the time when it was
+            first listed.
         damaged: Keys of damaged objects, by the level that found the damage.
     """
 
@@ -84,7 +85,8 @@ class Looked:
     def at(self, key: str, level: Level) -> float | None:
         """Return when an object was last found intact at ``level`` or a higher one.
 
-        None if it never was, or not since it was damaged.
+        If a level has found the object damaged, the results of this level and higher ones do not count. None:
+        there is no result that counts.
         """
         end = next((n for n, of in enumerate(LEVELS) if key in self.damaged.get(of, ())), len(LEVELS))
         levels = LEVELS[LEVELS.index(level) : end]
@@ -92,14 +94,17 @@ class Looked:
         return max((time for time in found if time is not None), default=None)
 
     def since(self, key: str, level: Level) -> float:
-        """Return since when an object waits for its next check; infinity if it is not recorded yet."""
+        """Return the time when an object was last found intact or, before that, first listed.
+
+        Infinity: the object is not recorded yet.
+        """
         time = self.at(key, level)
         return self.times.get(_SEEN, {}).get(key, float("inf")) if time is None else time
 
     def oldest(self, keys: Iterable[str], level: Level) -> float | None:
         """Return the earliest of the times when the objects were last found intact.
 
-        None if one of them was never checked or is damaged; infinity if there are no objects.
+        None: one of them was never checked or is damaged. Infinity: there are no objects.
         """
         oldest = float("inf")
         for key in keys:
@@ -111,7 +116,7 @@ class Looked:
 
 
 def object_results(conn: Connection, collection_id: int) -> Looked:
-    """Read all that is recorded about the objects of a collection."""
+    """Return the recorded verification results of the objects of a collection."""
     found = Looked()
     for row in verifications.of_paths(conn, [collection_id]):
         objects = row.record(Lot).objects
@@ -124,7 +129,7 @@ def object_results(conn: Connection, collection_id: int) -> Looked:
 def list_damaged_objects(conn: Connection) -> frozenset[str]:
     """Return the keys of all damaged objects, of any collection.
 
-    None of them may be shared by a new backup.
+    New backups must not share these objects.
     """
     rows = verifications.of_levels(conn, _DAMAGED_LEVELS)
     return frozenset(key for row in rows for key in row.record(Lot).objects)
@@ -133,7 +138,7 @@ def list_damaged_objects(conn: Connection) -> frozenset[str]:
 def last_damage(conn: Connection, collection_id: int) -> tuple[float, Level]:
     """Return when and at which level an object of the collection was last found damaged.
 
-    If the collection has no damaged object, this is the last one of any collection.
+    If the collection has no damaged object, return the last damage of any collection.
     """
     rows = verifications.of_levels(conn, _DAMAGED_LEVELS)
     last = max(rows, key=lambda row: (row.path_id == collection_id, row.time))
@@ -141,7 +146,7 @@ def last_damage(conn: Connection, collection_id: int) -> tuple[float, Level]:
 
 
 def keep_healed(tx: Writer, keys: Collection[str]) -> None:
-    """Forget earlier results on damaged objects that were written anew, so that the next run checks them."""
+    """Delete the results of damaged objects that were rewritten, so that the next run checks them."""
     healed = set(keys)
     damaged = verifications.of_levels(tx.conn, _DAMAGED_LEVELS)
     ids = {row.path_id for row in damaged if healed.intersection(row.record(Lot).objects)}
@@ -154,14 +159,18 @@ def keep_healed(tx: Writer, keys: Collection[str]) -> None:
 
 
 def keep_lot(tx: Writer, collection_id: int, level: Level, well: Sequence[str], bad: Sequence[str]) -> None:
-    """Record objects that were found intact or damaged at a level."""
+    """Record the objects that a level has found intact (``well``) or damaged (``bad``)."""
     for kind, objects in ((level, well), (_DAMAGED + level, bad)):
         if objects:
             verifications.add(tx, kind, [(collection_id, Lot(objects=tuple(objects)))])
 
 
 def keep_seen(tx: Writer, collection_id: int, keys: Iterable[str], together: int) -> None:
-    """Record existing objects that wait for their first check, in lots of ``together``."""
+    """Record the objects without a result as waiting for their first check.
+
+    Args:
+        together: Maximum number of objects in one lot.
+    """
     known = object_results(tx.conn, collection_id)
     new = sorted(key for key in keys if not any(key in of for of in known.times.values()))
     lots = [Lot(objects=tuple(new[at : at + together])) for at in range(0, len(new), together)]
@@ -171,9 +180,11 @@ def keep_seen(tx: Writer, collection_id: int, keys: Iterable[str], together: int
 def tidy(
     tx: Writer, collection_id: int, live: Collection[str], damaged: Mapping[Level, Collection[str]]
 ) -> None:
-    """Record the damaged objects, and delete lots that are not needed any more.
+    """Replace the list of damaged objects, and delete lots that are not needed any more.
 
-    A lot is needed if it records the last check of a ``live`` object.
+    Args:
+        live: Keys of objects that still exist. A lot is needed if it has the last result of one of them.
+        damaged: Keys of the damaged objects, by the level that found the damage.
     """
     rows = verifications.of_paths(tx.conn, [collection_id])
     last = {(row.level, key): row.id for row in rows for key in row.record(Lot).objects if key in live}
@@ -184,7 +195,11 @@ def tidy(
 
 
 def keep_reports(tx: Writer, level: Level, found: Mapping[int, BackupReport]) -> None:
-    """Replace the reports of this level of some backups, by the ids of their paths."""
+    """Replace the reports of one level of some backups.
+
+    Args:
+        found: The new reports, by the ids of the backups' paths.
+    """
     old = [row.id for row in verifications.of_paths(tx.conn, found) if row.level == level]
     verifications.remove(tx, old)
     verifications.add(tx, level, list(found.items()))
@@ -193,7 +208,7 @@ def keep_reports(tx: Writer, level: Level, found: Mapping[int, BackupReport]) ->
 def reports(conn: Connection, backup_ids: Iterable[int]) -> dict[int, list[tuple[float, BackupReport]]]:
     """Return the reports of backups by the ids of their paths.
 
-    For each level there is a pair of time and report, lowest level first.
+    Each backup has a list of pairs of time and report, one pair for each level, lowest level first.
     """
     found: dict[int, list[tuple[float, BackupReport]]] = {}
     for row in verifications.of_paths(conn, backup_ids):

@@ -6,7 +6,7 @@
 4. ``restore`` restores the last backup of each chain to a hidden path, and rolls back.
 
 An object that was verified before is skipped unless the request says AGAIN. A sample takes the objects that
-were not verified for the longest time.
+have waited longest for a verification.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class VerifyReport(list[Problem]):
 
     @property
     def newest_restorable(self) -> str | None:
-        """The newest restorable backup, as far as this level can tell."""
+        """The newest restorable backup, as far as this level can tell. None: no backup is restorable."""
         return next((b.backup for b in reversed(self.backups) if b.restorable), None)
 
     def to_dict(self) -> dict[str, Any]:
@@ -104,7 +104,8 @@ def verify_backups(
     """Verify the backups of a collection.
 
     Args:
-        try_restore: Runs a trial restore of a backup, and raises its error.
+        try_restore: Called with the names of the collection and a backup: runs a trial restore, and raises
+            its error.
     """
     return _Verification(runtime, request).run(try_restore)
 
@@ -165,14 +166,14 @@ class _Verification:
         return f"{self._path.path}/{backup}"
 
     def _find(self, kind: str, backup: str, message: str) -> None:
-        """Record a problem of a backup as a whole."""
+        """Record a problem that affects a whole backup."""
         self._problems.append(Problem(kind, self._at(backup), message))
         self._spoiled.setdefault(backup, message)
 
     # --- checks without objects ----------------------------------------------------------------------------
 
     def _compare_sizes(self) -> None:
-        """Check that the catalog has all bytes that a backup recorded."""
+        """Check that the segments in the catalog have the sizes that the backups recorded."""
         for record in self._records:
             for slice_ in record.slices:
                 if sum(s.bytes for s in self._held.get(slice_.target_id, ())) != slice_.bytes:
@@ -180,9 +181,9 @@ class _Verification:
                     self._find("broken_chain", record.name, wrong)
 
     def _inspect(self) -> dict[str, Inspected]:
-        """Compare the repositories of the backups with the catalog.
+        """Compare the repositories of the backups with the catalog; return the findings by repository.
 
-        A repository that cannot be opened is closed: its objects are not checked.
+        A repository that cannot be opened is added to ``_closed``, and its objects are not checked.
         """
         found = {}
         for root in dict.fromkeys(r.stored for r in self._records if r.stored is not None):
@@ -208,10 +209,10 @@ class _Verification:
         return [record.name for record in known if now.get(record.name) != file_of(record)]
 
     def _unknown(self, root: str, files: Sequence[str]) -> list[Problem]:
-        """Return backups in the repository that this warehouse does not know.
+        """Return a problem for each backup in the repository that this warehouse does not know.
 
-        Its own backups are in the catalog before they are in the repository, and stay there until they are
-        deleted from it.
+        The catalog lists a backup of this warehouse before its manifest is written, and until its manifest is
+        deleted. So no running upload or removal is reported.
         """
         with self._runtime.catalog.read() as conn:
             known = {path.name for path in paths.children(conn, self._path)}
@@ -268,7 +269,10 @@ class _Verification:
             self._problems.append(Problem(finding.kind, at, finding.message, list(finding.keys)))
 
     def _try(self, try_restore: Callable[[str, str], None]) -> dict[str, float]:
-        """Run trial restores of the chain ends that are due. Return when each one last succeeded."""
+        """Run the trial restores that are due, each of the last backup of a chain.
+
+        Return the time of the last successful trial restore by backup name, including those of earlier runs.
+        """
         with self._runtime.catalog.read() as conn:
             earlier = reports(conn, [row.id for row in self._rows])
         tried = {
@@ -290,7 +294,7 @@ class _Verification:
                 continue  # The backup was dropped meanwhile.
             else:
                 tried[backup] = self._runtime.clock.now()
-            collect_garbage(self._runtime)  # The copies of the trial may be as large as the tables.
+            collect_garbage(self._runtime)  # Free the trial's copies, which may be as large as the tables.
         return tried
 
     def _ends_due(self, tried: Mapping[str, float]) -> list[str]:
@@ -344,7 +348,7 @@ def _targets(record: BackupRecord) -> list[int]:
 
 
 def _choose_backups(conn: Connection, collection: Path, at: str | None) -> list[Path]:
-    """Return the backups to verify, oldest first: all, or one with those that it builds on."""
+    """Return the backups to verify, oldest first: all, or ``at`` and the backups that it builds on."""
     there = paths.backups(conn, collection)
     if at is None:
         return there

@@ -1,6 +1,6 @@
-"""Check that backups fit together, and find what each of them needs.
+"""Check of backup chains: whether each backup continues its parent, and whether it can be restored.
 
-One pass over the records of all backups, parents first. No object is read.
+The check makes one pass over the records of all backups, parents first. It reads no object.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from strandline.backups.record import BackupRecord, SliceRecord, check_link, che
 from strandline.errors import Corrupted
 
 Of: TypeAlias = tuple[str, str | None]
-"""A table path, and the name of an index of the table or None."""
+"""A table path, and the name of one of the table's indexes. None: the table itself."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,9 @@ class SliceHealth:
     """Verification state of the objects of one slice.
 
     Attributes:
-        since: All objects were verified at this time or later. None: some were never checked.
-        damage: What is wrong with one of the objects.
+        since: All objects were verified at this time or later. None: some were never checked. Infinity: there
+            are no objects.
+        damage: Description of the damage of one object. None: no object is known to be damaged.
     """
 
     since: float | None = inf
@@ -32,7 +33,12 @@ class SliceHealth:
 
 @dataclass(frozen=True)
 class _Reached:
-    """A table or an index at a backup: its last slice, and the state of all slices that it needs."""
+    """A table or an index as of a backup.
+
+    Attributes:
+        slice: Its last slice.
+        held: State of the objects of all slices that a restore of it needs.
+    """
 
     slice: SliceRecord
     held: SliceHealth
@@ -43,11 +49,14 @@ class Verdict:
     """The state of a backup.
 
     Attributes:
-        broken: Why its chain is incomplete or inconsistent.
-        spoiled: What is wrong with the backup as a whole, or with a backup that it builds on.
-        because: Why it cannot be restored: ``broken``, ``spoiled``, or a damaged object that it needs.
-        since: All objects that it needs were verified at this time or later. Infinity if it needs none, None
-            if some were never checked.
+        broken: Why its chain is incomplete or inconsistent. None: the chain is valid.
+        spoiled: A problem that affects the whole backup, or a whole backup that it builds on. None: there is
+            no such problem.
+        because: Why it cannot be restored: ``broken``, ``spoiled``, or a damaged object that it needs. None:
+            it can be restored.
+        since: All objects that it needs were verified at this time or later. Infinity: it needs no object.
+            None: some objects were never checked, or the chain is broken.
+        reached: The tables and indexes that a restore needs. Empty if the chain is broken.
     """
 
     record: BackupRecord
@@ -66,7 +75,7 @@ def judge(
     Args:
         records: The backups, oldest first.
         held: State of the objects of each slice, by the id of the path that holds it.
-        spoiled: What is wrong with a backup as a whole, by backup name.
+        spoiled: Problems that affect a whole backup, by backup name.
     """
     found: dict[str, Verdict] = {}
     for record in records:
@@ -95,15 +104,15 @@ def judge(
 def _reach(
     record: BackupRecord, parent: Verdict | None, held: Mapping[int, SliceHealth]
 ) -> dict[Of, _Reached]:
-    """Return the tables and indexes that a restore of this backup reaches.
+    """Return the tables and indexes as of this backup, with the state of all slices that they need.
 
-    CORRUPTED if it does not continue its parent.
+    CORRUPTED if the backup does not continue its parent.
     """
     before: dict[Of, _Reached] = {}
     if parent is not None:
         check_link(parent.record, record)
-        # A former member that becomes a member again starts with a whole slice. A renamed table is looked up
-        # by the path that it had in the parent.
+        # A table that left the collection and joined it again starts with a whole slice. A renamed table is
+        # looked up by the path that it had in the parent.
         now: dict[str, list[str]] = {}
         for path, table in record.tables.items():
             if not table.slice.whole:

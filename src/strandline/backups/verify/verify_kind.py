@@ -27,7 +27,7 @@ class VerifyOperationRequest(Record):
 
     Attributes:
         newest: Verify only the last backup and the backups that it builds on.
-        sample: Percentage of the objects to check. None: those that were not verified before.
+        sample: Percentage of the objects to check. None: check the objects that were not verified before.
     """
 
     collection: str
@@ -41,8 +41,9 @@ class VerifyOperationResult(Record):
     """Result of a verification.
 
     Attributes:
-        because: The first problem.
-        newest_restorable: The newest backup that can be restored, as far as this level can tell.
+        because: Message of the first problem. None: no problem was found.
+        newest_restorable: The newest backup that can be restored, as far as this level can tell. None: no
+            backup can.
     """
 
     collection: str
@@ -55,7 +56,12 @@ class VerifyOperationResult(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyWork(Record):
-    """The part. ``result`` is None until it is done."""
+    """The part of a verification.
+
+    Attributes:
+        at: A backup, which is verified with the backups that it builds on. None: all backups.
+        result: Result of the verification. None: the part is not done yet.
+    """
 
     at: str | None
     result: VerifyOperationResult | None = later()
@@ -63,11 +69,11 @@ class VerifyWork(Record):
 
 VerifyRun: TypeAlias = Run[VerifyOperationRequest, Body, Nothing]
 TryRestoreOf: TypeAlias = Callable[[str, str], None]
-"""Makes a trial restore of a backup of a collection, and raises its error."""
+"""Called with the names of a collection and a backup: runs a trial restore, and raises its error."""
 
 
 class VerificationPart(Handler[VerifyRun, VerifyWork]):
-    """Verifies, and stores what was found."""
+    """Part that verifies the backups and stores a summary of the report."""
 
     record = VerifyWork
 

@@ -39,7 +39,7 @@ T = TypeVar("T")
 TOGETHER = 1000
 """Maximum number of objects in one batch, and in one stored lot."""
 KEPT_EVERY = 64
-"""Results are stored after at most this many batches."""
+"""Maximum number of batches between two writes of the results."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,9 @@ class Objects:
 
     Attributes:
         looked: Results of earlier verifications.
+        all: All these objects, by key.
         checked: Objects that this run has verified.
-        findings: What is wrong with them, by key.
+        findings: The damage that this run has found, by object key.
     """
 
     def __init__(self, runtime: Runtime, collection_id: int, known: Looked, level: Level) -> None:
@@ -95,11 +96,13 @@ class Objects:
             self._ids.setdefault(key, set()).add(segment.id)
 
     def due(self, *, sample: int | None, again: bool) -> list[Object]:
-        """Return the objects that are due: never verified ones, all (``again``), or a sample.
+        """Return the objects to verify: those that were never verified, and damaged ones.
 
-        A sample takes the given percentage of the objects, those first that have waited longest. So after a
-        hundred samples of one percent, all objects that existed before the first sample are verified, even if
-        new ones arrive each time. Damaged objects are always due.
+        Args:
+            sample: Return this percentage of all objects instead, those first that have waited longest, and
+                damaged ones. So after a hundred samples of one percent, all objects that existed before the
+                first sample are verified, even if new objects arrive each time.
+            again: Return all objects.
         """
         times = {key: self.looked.at(key, self._level) for key in self.all}
         if sample is not None:
@@ -113,7 +116,11 @@ class Objects:
         return [self.all[key] for key in dict.fromkeys([*ordered, *damaged])]
 
     def look_at(self, due: Iterable[Object], *, some: bool) -> None:
-        """Verify objects, and store the results. ``some``: the collection has other objects as well."""
+        """Verify objects, and store the results.
+
+        Args:
+            some: The collection may have objects that are not in ``all``. Their results are kept.
+        """
         kept, wanted = 0, list(due)
         try:
             for number, batch in enumerate(self._watch(wanted), start=1):
@@ -129,7 +136,7 @@ class Objects:
         self._tidy(some=some)
 
     def _watch(self, wanted: Sequence[Object]) -> Iterator[list[Object]]:
-        """Yield batches of about a shard. If storage fails, only one batch is retried."""
+        """Yield batches of about the size of a shard. If storage fails, only one batch is retried."""
         most = self._runtime.settings.shard_bytes
         with phase("verifying", sum(o.segment.bytes for o in wanted), "bytes") as verifying:
             for batch in batches(wanted, lambda each: each.segment.bytes, most, TOGETHER):
@@ -163,7 +170,10 @@ class Objects:
         self.findings = {key: found for key, found in self.findings.items() if self._ids[key] & known}
 
     def _tidy(self, *, some: bool) -> None:
-        """Keep objects listed as damaged until the same or a higher level finds them intact."""
+        """Update the list of damaged objects, and delete results that are not needed any more.
+
+        An object stays listed as damaged until the same or a higher level finds it intact.
+        """
         well = {each.key for each in self.checked}.difference(self.findings)
         closely = LEVELS.index(self._level)
         with self._runtime.catalog.write() as tx:
@@ -182,14 +192,18 @@ class Objects:
             self.looked = object_results(tx.conn, self._collection_id)
 
     def known_results(self, segments: Iterable[Segment]) -> tuple[float | None, str | None]:
-        """Return when these were last found intact (None: not all were), and one damage, if any."""
+        """Return the verification time of segments, and the damage of one of them.
+
+        The time is the earliest of the times when each segment was last found intact. None: one of them never
+        was. The damage is None if no segment is damaged.
+        """
         keys = [key_of(segment) for segment in segments]
         damage = next((self.findings[key].message for key in keys if key in self.findings), None)
         return self.looked.oldest(keys, self._level), damage
 
 
 def note_damage(runtime: Runtime, collection_id: int, segments: Sequence[Segment]) -> None:
-    """Find and record the damaged ones among these segments, after work on them has failed."""
+    """Check segments after work on them has failed, and record which ones are damaged."""
     findings = runtime.store.checks.damages(present(runtime, segments))
     bad = {key_of(s) for s, found in zip(segments, findings, strict=True) if found is not None}
     with runtime.catalog.write() as tx:
@@ -197,7 +211,7 @@ def note_damage(runtime: Runtime, collection_id: int, segments: Sequence[Segment
 
 
 def present(runtime: Runtime, segments: Sequence[Segment]) -> list[Segment]:
-    """Return segments with their stored content. Inline segments are read again, not taken from a cache."""
+    """Return the segments; read the data of inline segments from the catalog, not from a cache."""
     inline = {s.id: replace(s, data=None) for s in segments if s.file is None}
     with runtime.catalog.read() as conn:
         for id_, data, checksum in chains.inline_rows(conn, inline):
@@ -206,7 +220,7 @@ def present(runtime: Runtime, segments: Sequence[Segment]) -> list[Segment]:
 
 
 def patiently(runtime: Runtime, act: Callable[[], T]) -> T:
-    """Call ``act``; retry while storage does not answer, or not in time."""
+    """Call ``act``; retry it while storage is unavailable or does not answer in time."""
     settings = runtime.settings
     for number in tries(runtime.clock, settings.pauses.__getitem__):
         try:

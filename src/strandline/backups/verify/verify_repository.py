@@ -25,10 +25,10 @@ class Inspected:
     """Findings about a repository.
 
     Attributes:
-        spoiled: Backups that cannot be restored from this repository, and why.
-        named: Objects that manifests name. None if a manifest cannot be read, so the list is incomplete.
-        is_owned: The expected warehouse still owns it.
-        others: If it is owned, manifests of backups that the catalog does not have.
+        spoiled: Backups that cannot be restored from this repository, each with the reason.
+        named: Objects that manifests name. None: a manifest was not read, so the list would be incomplete.
+        is_owned: True if the expected warehouse still owns the repository.
+        others: Manifests of backups that the catalog does not have. Empty unless ``is_owned``.
     """
 
     problems: list[Problem] = field(default_factory=list)
@@ -63,13 +63,16 @@ def inspect(
     owner: str | None,
     whole: bool,
 ) -> Inspected:
-    """Return what is wrong with a repository. CORRUPTED if nothing in it can be trusted.
+    """Compare a repository with the catalog and return the findings.
+
+    CORRUPTED if its marker is missing or damaged, because then nothing in the repository can be trusted.
 
     Args:
-        records: The backups that it should have.
-        held: Segments that the catalog has for its objects, by path id.
-        owner: The warehouse that writes to it, if known.
-        whole: ``records`` are all its backups, so its other manifests are read as well.
+        records: The backups that the repository should have.
+        held: The catalog's segments for the objects of these backups, by path id.
+        collection: Path of the collection.
+        owner: Id of the warehouse that should own the repository. None: unknown.
+        whole: ``records`` are all backups of the collection. The other manifests are then read as well.
     """
     found = Inspected()
     by_name = {record.name: record for record in records}
@@ -96,7 +99,8 @@ def inspect(
             found.named = None if file is not None else found.named
         found.problems.append(Problem(kind, f"{collection}/{name}", message))
         found.spoiled.setdefault(name, message)
-    # Other manifests: of backups that were compacted or merged since, or that the catalog does not have.
+    # The other manifests are superseded by a compaction or merge, or belong to backups that the catalog does
+    # not have.
     for file, manifest in read.items():
         if isinstance(manifest, Manifest):
             found.name(manifest)
@@ -149,7 +153,7 @@ def _inspect_owners(
 
 
 def count_unnamed(repository: Repository, named: set[str]) -> int:
-    """Return the number of objects that no manifest names: of deleted or unfinished backups."""
+    """Count the objects that no manifest names. They belong to deleted or unfinished backups."""
     there = (name for name in repository.files.names(OBJECTS) if is_object_or_part(name))
     return sum(1 for name in there if name not in named)
 
@@ -197,7 +201,7 @@ def _values(segment: Segment) -> list[object]:
 
 
 def _timeless(record: BackupRecord) -> BackupRecord:
-    """Return a record without what is local to one catalog."""
+    """Return a record without the ids that are local to one catalog."""
 
     def slice_(of: SliceRecord) -> SliceRecord:
         return replace(of, target_id=0)

@@ -21,8 +21,8 @@ class VerifyRequest:
 
     Attributes:
         at: A backup, which is verified with the backups it builds on. None: all backups.
-        sample: Percentage of the objects to check. None: all objects.
-        again: Check objects again that were verified before.
+        sample: Percentage of the objects to check. None: no sample is taken.
+        again: Also check objects that were verified before.
     """
 
     collection: str
@@ -35,9 +35,12 @@ class VerifyRequest:
     def of(
         collection: str, *, at: str | None, level: str | None, sample: int | None, again: bool | None
     ) -> VerifyRequest:
-        """Build a request from checked arguments.
+        """Check the arguments and build a request.
 
-        Without ``level`` and ``sample``, every byte of all objects is verified again.
+        Args:
+            level: None: ``checksums``.
+            again: None: True if neither a level nor a sample is given. So the default is to verify every byte
+                of all objects.
         """
         found = next((known for known in LEVELS if known == (level or "checksums")), None)
         if found is None:
