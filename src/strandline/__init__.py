@@ -182,7 +182,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: ``strandline --help`` and ``version`` need none."""
+    """Import a public name when it is first used.
+
+    ``strandline --help`` and ``strandline version`` use no public names, so they start faster.
+    """
     for module, found in _HOMES.items():
         if name in found:
             return getattr(import_module(f"strandline.{module}"), name)

@@ -1,4 +1,4 @@
-"""Makes ``python -m strandline`` run the command ``strandline``, even if that is not on the path."""
+"""Runs the command ``strandline`` for ``python -m strandline``, even if the command is not on the PATH."""
 
 import sys
 

@@ -6,13 +6,14 @@ and do nothing in threads without a ``Work``.
 Ctrl-C does not interrupt the main thread at an arbitrary place, which might be inside a transaction or a call
 to a JVM:
 
-1. It is recorded, and work that was started elsewhere is ended.
-2. The thread raises ``Interrupted`` at its next ``check``, and undoes its work on the way out.
-3. If it reaches no ``check`` within ``PATIENCE_SECONDS``, or after a second Ctrl-C, KeyboardInterrupt is
-   raised wherever it is.
+1. The signal handler records the interruption. A background thread ends work that was started elsewhere, such
+   as jobs on Spark.
+2. The main thread raises ``Interrupted`` at its next ``check``, and undoes its work on the way out.
+3. If the main thread reaches no ``check`` within ``PATIENCE_SECONDS``, or after a second Ctrl-C,
+   KeyboardInterrupt is raised at the place where the thread is.
 
-Other threads have work that can be ended in the same way by the thread that waits for them (``doing``); they
-only leave at a ``check``.
+The work of another thread (``doing``) can be ended in the same way by the thread that waits for it. Such work
+is interrupted only at a ``check``.
 """
 
 from __future__ import annotations
@@ -32,15 +33,24 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 1.0
 """Maximum time for a thread to reach a ``check`` after an interruption."""
 AGAIN_SECONDS = 0.1
-"""Interval at which work started elsewhere is ended again: it may just have been starting."""
+"""Interval between attempts to end work that was started elsewhere.
+
+An attempt may come too early, while that work is just starting.
+"""
 RARELY_SECONDS = 5.0
-"""The same interval after ``PATIENCE_SECONDS``: the thread hangs, perhaps for the life of the process."""
+"""Interval of these attempts after ``PATIENCE_SECONDS``, for a thread other than the main thread.
+
+Such a thread hangs, perhaps for the life of the process.
+"""
 
 
 class Interrupted(KeyboardInterrupt):
-    """The work was interrupted, and has left at a place where it could be undone.
+    """The work was interrupted at a place where it could be undone.
 
-    Any other KeyboardInterrupt may come from the middle of a commit. ``is_late``: the work was already done.
+    Any other KeyboardInterrupt may come from the middle of a commit.
+
+    Args:
+        is_late: The work was already done when it was interrupted.
     """
 
     def __init__(self, *, is_late: bool = False) -> None:
@@ -50,7 +60,12 @@ class Interrupted(KeyboardInterrupt):
 
 @dataclass(eq=False)
 class Phase:
-    """A phase of work, for progress; ``total`` is in ``unit``, and 0 if it is unknown."""
+    """A phase of work, for the display of progress.
+
+    Attributes:
+        total: Amount of work, in ``unit``. 0: unknown.
+        done: Amount of finished work, in ``unit``.
+    """
 
     name: str
     total: float = 0.0
@@ -70,8 +85,11 @@ class Work:
     """Work that can be observed and interrupted.
 
     It is one call of the public API on the main thread, or work on another thread that a caller waits for.
-    Watchers read its phases, the innermost last, and may ``end`` it. ``is_main``: it is on the main thread,
-    which is interrupted wherever it is if it reaches no ``check``; other threads cannot be.
+    Watchers read its phases, the innermost last, and may ``end`` it.
+
+    Args:
+        is_main: The work runs on the main thread. Only the main thread can be interrupted if it reaches no
+            ``check``.
     """
 
     def __init__(self, *, is_main: bool = False) -> None:
@@ -79,27 +97,28 @@ class Work:
         self.began = time.monotonic()
         self.phases: list[Phase] = []
         self.counts: Callable[[], tuple[int, int]] | None = None
-        """Returns how many of the tasks started elsewhere are done, and how many there are."""
+        """Returns the number of finished tasks and of all tasks that were started elsewhere."""
         self.is_ending = False
         self.is_leaving = False
-        """It has reached a ``check`` after the interruption."""
+        """Whether the interruption was raised in the work, at a ``check`` or by a second Ctrl-C."""
         self.shields = 0
-        """While it is not 0, nothing interrupts the work."""
+        """Number of open ``shield`` blocks. Nothing interrupts the work while it is not 0."""
         self._is_over = threading.Event()
         self._elsewhere: list[Callable[[], None]] = []
         self._at_the_end: list[Callable[[], None]] = []
 
     def elsewhere(self, end: Callable[[], None], at_the_end: Callable[[], None] = lambda: None) -> None:
-        """Register work that was started elsewhere, and that ``end`` ends.
+        """Register work that was started elsewhere, such as jobs on Spark.
 
-        ``end`` may be called from any thread, and repeatedly. ``at_the_end`` is called by this thread when
-        the work is over.
+        Args:
+            end: ends that work. It may be called from any thread, and repeatedly.
+            at_the_end: called by this thread when this work is over.
         """
         self._elsewhere.append(end)
         self._at_the_end.append(at_the_end)
 
     def check(self) -> None:
-        """Raise Interrupted if the work is to end; only once, so that cleaning up is not interrupted."""
+        """Raise Interrupted if the work was ended. Raise it only once: cleaning up is not interrupted."""
         if self.is_ending and not self.is_leaving and not self.shields:
             self.is_leaving = True
             raise Interrupted
@@ -120,7 +139,7 @@ class Work:
                 is_torn = True
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         if is_torn:
-            # The other side may not have noticed, and may still start something.
+            # The program that was called may not have noticed the interruption, and may still start work.
             for _ in range(20):
                 self._end_elsewhere()
                 time.sleep(AGAIN_SECONDS)
@@ -139,7 +158,7 @@ class Work:
 
 
 class Watcher(Protocol):
-    """An observer: called by the main thread when work begins, and when it is over."""
+    """An observer of work. The main thread calls it when work begins and when work is over."""
 
     def begin(self, work: Work) -> None: ...
 
@@ -166,7 +185,7 @@ def current() -> Work | None:
 
 
 def check() -> None:
-    """Raise Interrupted if the work of this thread is to end."""
+    """Raise Interrupted if the work of this thread was ended."""
     work = current() or getattr(_local, "share", None)
     if work is not None and work.is_ending:
         work.check()
@@ -178,7 +197,7 @@ def may_end() -> bool:
 
 
 class _Share:
-    """The share of another thread in some work. It is interrupted once, when that work is to end."""
+    """A part of some work that runs on another thread. It is interrupted once, after the work was ended."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -195,7 +214,7 @@ class _Share:
 
 
 def share_work(act: Callable[P, T]) -> Callable[P, T]:
-    """Return a function that runs ``act`` on other threads as a share of this thread's work."""
+    """Return a function that runs ``act`` on another thread as a part of this thread's work."""
     work = current()
     if work is None:
         return act
@@ -213,7 +232,7 @@ def share_work(act: Callable[P, T]) -> Callable[P, T]:
 
 @contextlib.contextmanager
 def end_with(end: Callable[[], None]) -> Iterator[None]:
-    """Call ``end`` once, on another thread, if this thread's work is to end during the block."""
+    """Call ``end`` once, on another thread, if this thread's work is interrupted during the block."""
     work = current()
     if work is None:
         yield
@@ -233,7 +252,10 @@ def end_with(end: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def shield() -> Iterator[None]:
-    """Protect the block from interruption: it decides whether the work has happened, or comes after that."""
+    """Protect the block from interruption.
+
+    It is for code that decides whether the work has happened, such as a commit, and for code after that.
+    """
     work = current()
     if work is None:
         yield
@@ -247,7 +269,7 @@ def shield() -> Iterator[None]:
 
 @contextlib.contextmanager
 def phase(name: str, total: float = 0.0, unit: str = "") -> Iterator[Phase]:
-    """Set the present phase of this thread's work during the block."""
+    """Run the block as a phase of this thread's work."""
     work = current()
     if work is None:
         yield _UNSEEN
@@ -263,7 +285,7 @@ def phase(name: str, total: float = 0.0, unit: str = "") -> Iterator[Phase]:
 
 @contextlib.contextmanager
 def doing(work: Work) -> Iterator[None]:
-    """Make the block the given work, which other threads may end."""
+    """Run the block as the given work of this thread, which other threads may end."""
     _local.work = work
     try:
         yield
@@ -274,15 +296,16 @@ def doing(work: Work) -> Iterator[None]:
 
 @contextlib.contextmanager
 def attend_work() -> Iterator[None]:
-    """Make the block observable work that Ctrl-C interrupts, if it is the main thread's outermost.
+    """Run the block as work that watchers observe and that Ctrl-C interrupts.
 
-    After the work has ended, Ctrl-C has its usual effect.
+    This has an effect only for the outermost such block of the main thread. After the block, Ctrl-C has its
+    usual effect.
     """
     before = signal.getsignal(signal.SIGINT)
     if current() is not None or threading.current_thread() is not threading.main_thread():
         yield
         return
-    if not callable(before):  # ignored, or not handled by Python
+    if not callable(before):  # The signal is ignored, or its handler is not a Python function.
         yield
         return
     work = Work(is_main=True)
@@ -325,9 +348,10 @@ def _is_observed(work: Work) -> Iterator[None]:
 
 
 def _let_through(before: Callable[..., Any], frame: FrameType | None, raised: KeyboardInterrupt) -> None:
-    """Do what Ctrl-C would have done otherwise.
+    """Handle Ctrl-C like the former signal handler ``before``.
 
-    Python's own handler, and PySpark's, which ends all jobs of the process, raise an exception.
+    For Python's own handler and PySpark's, raise ``raised`` without calling them: PySpark's handler would end
+    all jobs of the process.
     """
     module = getattr(before, "__module__", None) or ""
     if before is signal.default_int_handler or module.startswith("pyspark."):

@@ -12,7 +12,7 @@ SIZE = 500
 
 
 def chunks(items: Iterable[T], size: int = SIZE) -> Iterator[Sequence[T]]:
-    """Yield the items in lists of up to ``size``, by default as many as one statement may bind."""
+    """Yield the items in lists of up to ``size``. The default fits into one SQL statement."""
     listed = list(items)
     for start in range(0, len(listed), size):
         yield listed[start : start + size]
@@ -23,8 +23,10 @@ def batches(
 ) -> Iterator[list[T]]:
     """Yield the items in order, in batches of limited total size.
 
-    The sum of ``size`` over a batch is at most ``most``, except for a single item that exceeds it. A batch
-    has at most ``together`` items.
+    Args:
+        size: returns the size of an item.
+        most: maximum total size of a batch. A single item that exceeds it is a batch of its own.
+        together: maximum number of items in a batch. None: no limit.
     """
     batch: list[T] = []
     total = 0

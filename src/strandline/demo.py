@@ -97,7 +97,7 @@ def run(
 ) -> dict[str, Any]:
     """Run the demo in a new warehouse and return the cost of each step and the result of the verification.
 
-    The warehouse is removed afterwards, unless ``folder`` names a place for it.
+    The warehouse is removed afterwards, unless the caller gives its ``folder``.
     """
     from rich.console import Console
 
@@ -214,7 +214,7 @@ def _increment(story: Story, shop: strandline.Collection, remark: str) -> str:
 
 
 def _tell_backup(step: StoryStep, backup: strandline.BackupInfo, remark: str) -> str:
-    """Tell about a backup, and return its name."""
+    """Set the bytes and the remark of the step that took a backup; return the name of the backup."""
     step.bytes = backup.bytes
     step.remark = f"{backup.name}: {backup.rows:,} rows at step {backup.step}; {remark}"
     return backup.name

@@ -58,8 +58,15 @@ def view(
 ) -> Any:
     """Create a temporary view of a table in a DuckDB connection, and return it as a relation.
 
-    ``name``: the view's name, by default the last part of the path. ``at`` and ``backup``: as in
-    ``db.files``. Rows stored in the catalog are registered as Arrow tables, which the connection keeps.
+    Rows stored in the catalog are registered as Arrow tables, which the connection keeps.
+
+    Args:
+        connection: the DuckDB connection.
+        db: the warehouse.
+        path: the table.
+        name: the name of the view (default: the last part of the path).
+        at: the step or time, as in ``db.files``.
+        backup: the backup, as in ``db.files``.
     """
     file_plan = db.files(path, at=at, backup=backup)
     names: dict[int, str] = {}
@@ -117,7 +124,7 @@ def _text(file_plan: FilePlan, names: dict[int, str]) -> str:
 
 
 def _rows(columns: Sequence[Column], parts: Sequence[FilePlanPart], names: dict[int, str], step: int) -> str:
-    """Return a query for the rows of some parts with all columns; columns missing in a file are NULL."""
+    """Return a query for the rows of some parts, with all columns. Columns missing in a file are NULL."""
     nulls = [f"CAST(NULL AS {_duckdb_type(c)}) AS {_quote(c.physical)}" for c in columns]
     nulls += [f"CAST(NULL AS VARCHAR) AS {OP}", f"CAST(NULL AS BIGINT) AS {STEP}", f"0 AS {_PLACE}"]
     found = [f"SELECT {', '.join(nulls)} WHERE false"]
@@ -134,13 +141,13 @@ def _rows(columns: Sequence[Column], parts: Sequence[FilePlanPart], names: dict[
 
 
 def _scan(*files: str) -> str:
-    """Return the scan of files; folder names such as ``env=prod`` are not taken as columns."""
+    """Return the DuckDB expression that scans files. Folder names such as ``env=prod`` add no columns."""
     named = ", ".join(map(_string, files))
     return f"read_parquet([{named}], union_by_name = true, hive_partitioning = false)"
 
 
 def _duckdb_type(column: Column) -> str:
-    """Return DuckDB's name for the type that a column has in files."""
+    """Return the DuckDB type of a column as its Parquet files store it."""
     return _STORED.get(column.type.name, _type(column))
 
 

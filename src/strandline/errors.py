@@ -39,10 +39,10 @@ _SECRETS = (
         r"\1=***",
     ),
 )
-"""Users, passwords and queries of URLs.
+"""Patterns of users, passwords and query strings in URLs, each with the text that replaces them.
 
-Queries are masked as a whole: the server decides which parameters are secret, and a signature is as good as a
-password.
+A query string is masked as a whole: the server decides which parameters are secret, and a signature is as
+good as a password.
 """
 
 
@@ -56,13 +56,13 @@ def mask_urls(text: str) -> str:
 E = TypeVar("E", bound="StrandlineError")
 
 UNDONE = "undone"
-"""Outcome: nothing of the operation is left, and nothing of it will happen."""
+"""Outcome: the operation has ended, and its changes are removed."""
 BEING_UNDONE = "being undone"
 """Outcome: the operation will be undone; none of its effects become visible."""
 GOES_ON = "goes on"
 """Outcome: the operation continues, in this process or in another one."""
 HAPPENED = "done"
-"""Outcome: the operation is done. The failure came after it."""
+"""Outcome: the operation is done. A later step failed."""
 UNKNOWN = "unknown"
 """Outcome: the catalog could not be reached to find out whether the operation took place."""
 
@@ -79,7 +79,7 @@ class StrandlineError(Exception):
         self.hint = mask_urls(hint or self.default_hint)
         super().__init__(self.message)
         self.operation: str | None = None
-        """The operation that the failed request started or waited for, if any."""
+        """The id of the operation that the failed request started or waited for, if any."""
         self.outcome: str | None = None
         """The outcome of ``operation``: UNDONE, BEING_UNDONE, GOES_ON, HAPPENED or UNKNOWN."""
 
@@ -103,7 +103,7 @@ class PathNotFound(StrandlineError):
 
 
 class AlreadyExists(StrandlineError):
-    """A path that the request would create is already there."""
+    """A path that the request would create already exists."""
 
     code = "ALREADY_EXISTS"
     exit_code = 4
@@ -120,7 +120,7 @@ class UnderOperation(StrandlineError):
     def __init__(self, message: str, hint: str | None = None, operation_id: str | None = None) -> None:
         super().__init__(message, hint)
         self.operation_id = operation_id
-        """The operation, if it belongs to this warehouse."""
+        """The id of the other operation, if it belongs to this warehouse."""
 
 
 class PreconditionFailed(StrandlineError):
@@ -148,7 +148,7 @@ class SyntaxFault(StrandlineError):
 
 
 class SchemaMismatch(StrandlineError):
-    """A description and what it refers to have different schema versions, also after retries."""
+    """A table and one of its indexes have schema versions that do not fit, even after retries."""
 
     code = "SCHEMA_MISMATCH"
     exit_code = 9
@@ -183,7 +183,7 @@ class OperationNotFound(StrandlineError):
 
 
 class Cancelled(StrandlineError):
-    """The operation was cancelled; what it had made is undone."""
+    """The operation was cancelled, and its changes are undone."""
 
     code = "CANCELLED"
     exit_code = 13
@@ -191,7 +191,7 @@ class Cancelled(StrandlineError):
 
 
 class TimedOut(StrandlineError):
-    """Something did not finish within the time that was set for it."""
+    """A request or an operation did not finish within its time limit."""
 
     code = "TIMEOUT"
     exit_code = 14
@@ -227,7 +227,7 @@ PYTHON_HINT = (
     "notebook: os.environ['PYSPARK_PYTHON'] = sys.executable. A Spark Connect server has it in its own "
     "environment."
 )
-"""What to do when Spark runs a Python that cannot load this package."""
+"""Hint for an error: Spark runs a Python that cannot import this package."""
 
 BY_CODE = {kind.code: kind for kind in StrandlineError.__subclasses__()}
 """Error classes by code, for errors that arrive as text from an executor or the catalog."""

@@ -22,8 +22,8 @@ _was_on = False
 def pause_gc() -> Iterator[None]:
     """Pause the cycle collector during the block.
 
-    Several threads may use it at once: the collector is switched on again when the last one leaves, if it was
-    on before.
+    Several threads may do this at once. When the last of them leaves its block, the collector is switched on
+    again if it was on before.
     """
     global _inside, _was_on
     with _lock:

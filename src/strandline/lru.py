@@ -14,10 +14,10 @@ V = TypeVar("V")
 
 
 class Cache(Generic[K, V]):
-    """Evicts the least recently used entries when the sum of all costs exceeds ``limit``.
+    """A cache that evicts the least recently used entries when the sum of all costs exceeds ``limit``.
 
-    Safe to use from any thread. Two threads that miss at the same time both compute the value, which is
-    harmless because both get the same.
+    Safe to use from any thread. Two threads may compute a missing value at the same time. This is harmless,
+    because both compute the same value.
     """
 
     def __init__(self, limit: int, cost: Callable[[V], int]) -> None:
@@ -53,7 +53,7 @@ class Cache(Generic[K, V]):
                     self._total -= self._entries.popitem(last=False)[1][1]
 
     def replace(self, key: K, value: V) -> None:
-        """Cache a value that is better than the one that is cached now."""
+        """Cache a value instead of the one that is cached for the key, if any."""
         with self._lock:
             self._total -= self._entries.pop(key, (None, 0))[1]
         self.put(key, value)

@@ -3,8 +3,8 @@
 All classes are immutable and do no I/O. Step ranges are always written ``(after, upto]``: exclusive below,
 inclusive above.
 
-A chain is in order of time. ``split`` divides it into three parts, and every engine builds the state from
-them:
+The segments of a chain are in order of time. ``split`` divides them into three parts, and every engine builds
+the state from these parts:
 
 1. The rows of the segments before the first log that may overwrite keys, without the keys that part 2
    touches.
@@ -45,7 +45,7 @@ NULL if the change replaced no row.
 STEP = "__strandline_step"
 """Column of a stepped segment: the step at which the row was committed."""
 DELETED = "__ydb_incrBackupImpl_deleted"
-"""Column that an incremental backup has in addition to the source's: true for a tombstone."""
+"""Additional column of an incremental backup: true for a tombstone."""
 
 RESERVED_PREFIXES = ("__ydb_", "__strandline_")
 
@@ -54,8 +54,11 @@ RESERVED_PREFIXES = ("__ydb_", "__strandline_")
 class Column:
     """A column of a table.
 
-    ``id`` and ``physical``, the name in Parquet files, are never reused in a table. So a column that is
-    dropped and added again under its old name does not bring the old values back.
+    A table never reuses an ``id`` or a ``physical`` name. So a column that is dropped and added again under
+    its old name does not bring the old values back.
+
+    Attributes:
+        physical: The name in Parquet files.
     """
 
     id: int
@@ -69,8 +72,10 @@ class Column:
 class TableSchema:
     """The columns and the key of a table.
 
-    ``bounds``: the first keys (prefixes allowed) of the second and later shards, ascending. ``used``: all
-    physical names ever assigned, in lower case.
+    Attributes:
+        bounds: The first keys, or prefixes of keys, of the second and later shards, ascending.
+        next_id: The id of the next column that is added.
+        used: All physical names that were ever assigned, in lower case.
     """
 
     columns: tuple[Column, ...]
@@ -138,7 +143,7 @@ def _exchange(names: tuple[str, ...], name: str, new: str) -> tuple[str, ...]:
 
 
 def index_words(kind: str, unique: bool) -> str:
-    """Return the kind of an index in SQL."""
+    """Return the kind of an index as SQL writes it, such as ``GLOBAL UNIQUE SYNC``."""
     return kind.replace("GLOBAL", "GLOBAL UNIQUE") if unique else kind
 
 
@@ -146,10 +151,15 @@ def index_words(kind: str, unique: bool) -> str:
 class IndexDef(Record):
     """The definition of a global index.
 
-    The key of its implementation table is the index's columns, then the primary key's other columns; the
-    covered columns are its values. ``unique``: no two rows have the same values in all of ``columns``, unless
-    one of these is NULL. ``stored``: columns renamed since the index was built, each with its name in the
-    files of the implementation table.
+    The key of its implementation table is the indexed columns, then the other columns of the primary key. The
+    covered columns are the values of the implementation table.
+
+    Attributes:
+        columns: The indexed columns.
+        cover: The covered columns.
+        unique: No two rows have the same values in all of ``columns``, unless one of the values is NULL.
+        stored: Columns that were renamed since the index was built, each with its name in the files of the
+            implementation table.
     """
 
     name: str
@@ -165,11 +175,11 @@ class IndexDef(Record):
 
     @property
     def words(self) -> str:
-        """The kind of the index in SQL."""
+        """The kind of the index as SQL writes it, such as ``GLOBAL UNIQUE SYNC``."""
         return index_words(self.kind, self.unique)
 
     def impl_schema(self, table: TableSchema) -> TableSchema:
-        """Return the schema of the implementation table: fresh ids, same names and types.
+        """Return the schema of the implementation table: new column ids, same names and types.
 
         A column that is nullable in the table is nullable here, too.
         """
@@ -202,9 +212,9 @@ class Segment:
 
     - ``role``: ``base`` has one row per key, the state at ``upto``, without OP and WAS columns. ``log`` has
       the changes of the commits in ``(after, upto]``, with OP and WAS columns.
-    - ``stepped``: rows have a STEP; otherwise every row belongs to step ``upto``.
-    - ``fresh``: every key occurs once, and was not in the table before. So rows can be read as they are, and
-      older segments need not be searched for their keys. Base segments are fresh.
+    - ``stepped``: rows have the column STEP; otherwise every row belongs to step ``upto``.
+    - ``fresh``: every key occurs once in the segment, and was not in the table before. So its rows are read
+      without a merge, and older segments are not searched for its keys. Base segments are fresh.
     - ``file``: the name of a Parquet file in the warehouse; None for an inline segment, whose rows the
       catalog keeps in ``data`` (Arrow IPC stream).
 
@@ -235,12 +245,15 @@ def is_elsewhere(file: str) -> bool:
 
 
 def object_of(file: str) -> str:
-    """Return the object of a file outside the warehouse, without the suffix that distinguishes its uses."""
+    """Return the repository object that a file outside the warehouse refers to.
+
+    A suffix after ``#`` distinguishes several uses of one object. It is removed.
+    """
     return file.rpartition("#")[0] or file
 
 
 PENDING = 2**62
-"""The step of uncommitted changes: later than any real one.
+"""The step of uncommitted changes: later than the step of any commit.
 
 The n-th statement of a transaction uses ``PENDING + n``, so that later statements win.
 """
@@ -261,7 +274,10 @@ class Chain:
         return replace(self, segments=(*self.segments, *pending))
 
     def narrow(self, within: KeyRange) -> Chain:
-        """Return the chain without segments that have no key in a range; only valid for keys in the range."""
+        """Return the chain without the segments that have no key in a range.
+
+        The result folds to the right rows only for keys in the range.
+        """
         if not within.is_limited:
             return self
         return replace(self, segments=tuple(s for s in self.segments if may_hold(s, within)))
@@ -273,9 +289,12 @@ BEGINNING = -1
 
 @dataclass(frozen=True)
 class KeyRange:
-    """Keys from ``lower`` to ``upper``, which may be prefixes of keys; None: unlimited.
+    """A range of keys.
 
-    Keys that begin with ``upper`` are included only if the range is ``closed``.
+    Attributes:
+        lower: The first key, or a prefix of keys. None: no lower limit.
+        upper: The last key, or a prefix of keys. None: no upper limit.
+        closed: True if keys that begin with ``upper`` are included.
     """
 
     lower: Key | None = None
@@ -292,9 +311,10 @@ EVERYWHERE = KeyRange()
 
 @dataclass(frozen=True)
 class State:
-    """The rows of a table at a step: the schema, and the chain that folds to them.
+    """The rows of a table at a step: the schema, and the chain that folds to the rows.
 
-    ``within`` restricts them to keys in a range.
+    Attributes:
+        within: The range of keys to which the rows are restricted.
     """
 
     schema: TableSchema
@@ -307,14 +327,15 @@ class State:
 
 
 def visible(chain: Chain) -> list[Segment]:
-    """Return the segments that contribute to the state, oldest first."""
+    """Return the segments of a chain that contribute to its state, oldest first."""
     return [s for s in chain.segments if s.rows and cover(s, BEGINNING, chain.step) != "none"]
 
 
 def split(segments: Sequence[Segment]) -> tuple[Sequence[Segment], Sequence[Segment], Sequence[Segment]]:
     """Split segments around the logs that may change existing keys.
 
-    The three parts are: before the first of them, from the first to the last, and after the last.
+    Return three parts: the segments before the first such log, those from the first to the last such log, and
+    those after the last.
     """
     rough = [i for i, s in enumerate(segments) if not s.fresh]
     first, last = (rough[0], rough[-1] + 1) if rough else (len(segments), len(segments))
@@ -351,8 +372,13 @@ def may_hold(segment: Segment, within: KeyRange) -> bool:
 def trailing_logs(segments: Sequence[Segment], rows: int, most: int, after: int = 0) -> list[Segment]:
     """Return the trailing logs that are small enough to be merged in this process.
 
-    Each has at most ``rows`` rows, together they have at most ``most`` bytes, and all begin at ``after`` or
-    later. Larger logs wait for compaction.
+    Larger logs wait for compaction.
+
+    Args:
+        segments: the chain.
+        rows: maximum number of rows of each log.
+        most: maximum number of bytes of all logs.
+        after: minimum step at which each log begins.
     """
     found: list[Segment] = []
     for segment in reversed(segments):
@@ -365,7 +391,7 @@ def trailing_logs(segments: Sequence[Segment], rows: int, most: int, after: int 
 
 @dataclass(frozen=True)
 class Digest:
-    """The row count and the order-free 128-bit digest of a state: the sum of row hashes modulo 2**128."""
+    """The row count and the 128-bit digest of a state: the sum of the hashes of its rows modulo 2**128."""
 
     rows: int = 0
     value: int = 0
@@ -414,9 +440,9 @@ records.keep(KeyRange, write=_write_range, read=_read_range)
 
 
 def encode_key(key: Key) -> list[Any]:
-    """Return a key, or a prefix of one, as JSON values that include their types.
+    """Return a key, or a prefix of a key, as JSON values that include their types.
 
-    So no schema is needed to decode them.
+    So no schema is needed to decode the values.
     """
     return [_encode(value) for value in key]
 

@@ -1,4 +1,4 @@
-"""Names and paths: valid names, the canonical form of a path, and reserved places."""
+"""Names and paths: valid names, the canonical form of a path, and reserved directories."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from strandline.model import RESERVED_PREFIXES
 
 MAX_NAME = 255
 BACKUPS = "/.backups"
-"""The directory for backups only."""
+"""The directory that only backups may use."""
 COLLECTIONS = f"{BACKUPS}/collections"
 """The directory of backup collections."""
 REPLACED = "/.replaced"
 """The directory for tables that a restore has replaced."""
 BIN = "/.bin"
-"""The node for dropped paths, kept for some time. No name leads to it."""
+"""The node that keeps dropped paths for ``bin_seconds``. No path of a statement leads to it."""
 _NO_NAMES = frozenset({"", ".", ".."})
 MARKER = "strandline.json"
 """The file that identifies a warehouse folder."""
@@ -59,7 +59,7 @@ def above(path: str) -> list[str]:
 
 
 def _is_plain(text: str) -> bool:
-    """Return whether a text is short printable ASCII, as most are, and needs no further checks."""
+    """Return whether a text is short printable ASCII. Most names are, and need no further checks."""
     return len(text) <= MAX_NAME and text.isascii() and text.isprintable()
 
 
@@ -97,7 +97,7 @@ def check_name(name: str, path: str | None = None) -> None:
 def collection_name(text: str) -> str:
     """Return the name of a backup collection that is given by its name or by its absolute path.
 
-    A path is ``/.backups/collections/NAME``; a database in front of it, as in YDB, is left out.
+    A path is ``/.backups/collections/NAME``. A database in front of it, as YDB writes paths, is ignored.
     """
     if "/" in text:
         parts = split(text)
@@ -135,7 +135,7 @@ def is_binned(path: str) -> bool:
 
 
 def check_place(path: str) -> None:
-    """Refuse a path for a user's table in a place for backups, replaced tables or dropped paths."""
+    """Refuse a path for a user's table in a directory of backups, replaced tables or dropped paths."""
     check_no_backup(path)
     if is_binned(path):
         raise InvalidArgument(
@@ -174,7 +174,7 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str | None:
 
 
 def count(number: int, thing: str, many: str | None = None) -> str:
-    """Return ``1 row``, ``2,000 rows``."""
+    """Return a number with its noun, such as ``1 row`` or ``2,000 rows``."""
     return f"{number:,} {thing if number == 1 else many or thing + 's'}"
 
 

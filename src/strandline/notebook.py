@@ -6,7 +6,7 @@
     %%strandline
     SELECT k, v FROM t WHERE k = :key
 
-IPython is not needed to install Strandline: it calls ``load_ipython_extension`` and hands itself over.
+Strandline does not depend on IPython. IPython calls ``load_ipython_extension`` and passes its shell.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class NotebookMagic:
     def run(self, line: str, cell: str) -> Result | None:
         """Run the statements of a cell; show the result of the last one.
 
-        A marker ``:name`` is bound to the variable of the notebook. ``--into`` stores the result in a
-        variable instead of showing it. ``--db`` names the variable with the database (default: what
-        ``%strandline`` has opened, or else ``db``).
+        A marker ``:name`` gets the value of the notebook's variable ``name``. ``--into`` stores the result in
+        a variable instead of showing it. ``--db`` names the variable with the database. The default is the
+        connection that ``%strandline`` has opened, or else the variable ``db``.
         """
         with _ShortErrors():
             parser = _Parser(prog="%%strandline", add_help=False)
@@ -94,7 +94,7 @@ class NotebookMagic:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reports wrong arguments as errors of Strandline instead of ending the process."""
+    """A parser that reports wrong arguments as errors of Strandline instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
         raise InvalidArgument(f"{self.prog}: {message}", f"The form is: {_USAGE}")
@@ -108,7 +108,7 @@ def _split(line: str) -> list[str]:
 
 
 class _ShortErrors:
-    """Lets IPython show an error of Strandline as its message and hint, without a traceback."""
+    """A context manager that makes IPython show errors of Strandline without a traceback."""
 
     def __enter__(self) -> None:
         pass

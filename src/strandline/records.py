@@ -54,12 +54,19 @@ class _Misfit(ValueError):
 
 R = TypeVar("R", bound=Record)
 RecordType: TypeAlias = type[R]
-"""For classes where ``type`` is the name of a field."""
+"""A record class. Classes with a field named ``type`` use it in place of ``type[R]``."""
 
 
 @dataclass(frozen=True)
 class _Options:
-    """How a field is stored, if not in the default way."""
+    """How a field is stored in the text of a record.
+
+    Attributes:
+        name: The name in the text. None: the name of the field.
+        write: Converts the value for the text. None: conversion by type.
+        read: Converts the value from the text. None: conversion by type.
+        later: The field is left out of the text while it has its default.
+    """
 
     name: str | None = None
     write: Callable[[Any], Any] | None = None
@@ -79,9 +86,14 @@ def stored_as(
     read: Callable[[Any], Any] | None = None,
     later: bool = False,
 ) -> Any:
-    """Declare a field with another ``name`` in the text, or its own conversion.
+    """Declare a field with another name in the text, or with its own conversion.
 
-    ``later``: the field is left out of the text while it has its default.
+    Args:
+        default: the default of the field.
+        name: the name in the text. None: the name of the field.
+        write: converts the value for the text. None: conversion by type.
+        read: converts the value from the text. None: conversion by type.
+        later: leave the field out of the text while it has its default.
     """
     return field(default=default, metadata={_KEY: _Options(name, write, read, later)})
 
@@ -89,7 +101,7 @@ def stored_as(
 def later(default: Any = None) -> Any:
     """Declare a field that is left out of the text while it has its ``default``.
 
-    All other fields are required.
+    A text must have all other fields.
     """
     return field(default=default, metadata={_KEY: _Options(later=True)})
 
@@ -105,7 +117,7 @@ def to_text(record: Record) -> str:
 
 
 def from_text(kind: type[R], text: str, what: str) -> R:
-    """Return the record of a text. ``what`` names the record in errors."""
+    """Parse the text of a record. ``what`` names the record in errors."""
     value = _parse(text, what)
     number = value.pop(NUMBER, 1)
     if type(number) is not int or number < 1:
@@ -119,7 +131,7 @@ def from_text(kind: type[R], text: str, what: str) -> R:
     try:
         return _converter(exact=False).structure(value, kind)
     except Exception:
-        pass  # Read again to find the place of the error: tracking the place takes longer than reading.
+        pass  # Read again below with the slower converter, which finds the place of the error.
     from cattrs import BaseValidationError, transform_error
 
     try:
@@ -130,14 +142,14 @@ def from_text(kind: type[R], text: str, what: str) -> R:
 
 
 def to_plain(text: str, what: str) -> dict[str, Any]:
-    """Return a record's content as plain values for display; nothing may depend on it."""
+    """Return a record's content as plain values. They are for display only, because they are not checked."""
     value = _parse(text, what)
     value.pop(NUMBER, None)
     return value
 
 
 def plain(value: Any) -> Any:
-    """Return a record, or a value of one, as plain values."""
+    """Convert a record, or a value of a field, to plain values."""
     return _converter().unstructure(value)
 
 
@@ -167,7 +179,7 @@ def _reason(error: BaseException, _: type | None) -> str:
 
 @cache
 def _converter(*, exact: bool = True) -> Converter:
-    """Return the converter; with ``exact`` errors name the place in the record."""
+    """Return the converter. With ``exact``, errors name the place in the record, but reading is slower."""
     from cattrs import Converter
 
     converter = Converter(
@@ -276,7 +288,7 @@ def _writer(kind: Any, converter: Converter) -> Callable[[Any], Any]:
     order = [special.name or name for name, special in options.items()]
 
     def in_order(value: Any) -> Any:
-        # cattrs puts optional fields at the end, but readers of only the beginning rely on the order.
+        # cattrs puts optional fields last. Code that reads only the first fields needs the declared order.
         made = write(value)
         return {name: made[name] for name in order if name in made}
 

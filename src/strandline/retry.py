@@ -17,9 +17,13 @@ def tries(
 ) -> Iterator[int]:
     """Yield the numbers of the attempts, from 0 on, with a pause between them.
 
-    It stops when ``count`` attempts were made or ``seconds`` have passed; there is always a first attempt.
-    ``pause`` returns the seconds to wait after the attempt with a number. On success the caller leaves the
-    loop; the code after the loop handles the failure.
+    On success the caller leaves the loop. The code after the loop handles the failure.
+
+    Args:
+        clock: measures the time and waits.
+        pause: returns the seconds to wait after an attempt, given its number.
+        count: maximum number of attempts. None: no limit.
+        seconds: an attempt that ends after this time is the last one. None: no limit.
     """
     began = clock.now()
     number = 0

@@ -47,12 +47,13 @@ class Runtime:
         self.limits = settings.limits
         self.clock = clock
         self.session = Session(catalog, settings.session_seconds, settings.grace_seconds)
-        # The first publication creates the metrics, which register themselves for the others.
+        # The first publication creates the metrics. They replace this callback for later publications.
         catalog.on_publication = lambda *told: self.metrics.count_publication(*told)
         self.open_backup: Callable[[Runtime, str, str | None], Any]
         """Opens the tables of a backup for a query.
 
-        Backups are a layer above tables, so the layer that knows both sets this function.
+        Tables may not import backups, a layer above them. So ``Database``, which may import both, sets this
+        function.
         """
         self._maintained: set[int] = set()
         self._lock = threading.RLock()
@@ -60,7 +61,7 @@ class Runtime:
 
     @contextmanager
     def alone_with(self, table_id: int) -> Iterator[bool]:
-        """Claim the maintenance of a table for this thread; yields False if another thread has it."""
+        """Claim the maintenance of a table for this thread. Yield False if another thread has claimed it."""
         with self._lock:
             alone = table_id not in self._maintained
             self._maintained.add(table_id)
@@ -107,7 +108,7 @@ class Runtime:
 
     @cached_property
     def store(self) -> Store:
-        """The rows of all tables. Created on first use, because it imports Arrow."""
+        """The store, which reads and writes rows. Created on first use, because it imports Arrow."""
         from strandline.storage.store import Store
 
         return self._make_once("store", lambda: Store(self.files, self.settings, self._spark))

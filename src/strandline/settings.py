@@ -38,20 +38,22 @@ They are stored in the catalog (``catalog/warehouse_settings.py``).
 ENGINES = ("auto", "process", "spark")
 """Values of the setting ``engine``."""
 _TEXTS = {"spark": "spark.some.option", "storage_options": "region"}
-"""Settings that are dictionaries of texts, each with an example of a name."""
+"""Settings that are dictionaries of texts, each with an example of a key."""
 
 
 COPIES = 8
-"""Number of files that a process copies at the same time, if the setting ``copies`` does not say."""
+"""Number of files that a process copies at the same time if the setting ``copies`` is 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """Limits for the copies of one operation.
 
-    ``bytes_per_second``: total throughput, 0 for no limit. ``copies``: number of files at a time. ``spread``:
-    that number is only for one process; executors copy as many as they can run tasks, unless a throughput is
-    set, which the tasks must share.
+    Attributes:
+        bytes_per_second: Maximum total throughput. 0: no limit.
+        copies: Maximum number of files at a time.
+        spread: ``copies`` limits only this process: the cluster decides how many tasks copy on executors. If
+            a throughput is set, ``copies`` limits the executors as well, because they must share it.
     """
 
     bytes_per_second: float = 0.0
@@ -70,30 +72,31 @@ class Settings:
     bulk_rows: int = 100_000
     """Maximum number of rows that a statement changes in the process, with Arrow; above it, Spark is used."""
     bulk_bytes: int = 48 * 1024 * 1024
-    """Maximum memory for the rows of such a statement; above it, Spark is used.
+    """Maximum memory for the rows that a statement changes in the process, in bytes; above it, Spark is used.
 
-    It is also the maximum size of files that are copied, checked and described in the process; above it,
-    executors do that. A check, and a restore or the compaction of a chain of backups that has no other work
-    for Spark, may process a multiple of this in the process.
+    It also limits the size of the files that the process copies, checks and describes; above it, Spark's
+    executors do this. The limit is a multiple of this setting for a check, and for a restore or a compaction
+    of backups that needs Spark for nothing else.
     """
     scan_rows: int = 200_000
     """Maximum number of rows that a statement reads in the process; above it, Spark is used.
 
-    Rows of one table that are returned as Arrow data, or one by one, are streamed through the process,
-    however many there are. With a condition, a multiple of this number is searched in the process.
+    Rows of one table that are returned as Arrow data, or one by one, have no limit: the process streams them.
+    If the query has a condition, the process searches up to a multiple of this number of rows.
     """
     engine: str = "auto"
     """Where queries run: ``auto``, ``process`` or ``spark``.
 
-    ``auto``: in the process, as far as it can run them with the same result as Spark; others on Spark.
-    ``process``: a query that needs Spark is refused. ``spark``: all queries run on Spark.
+    - ``auto``: in the process, if it gives the same result as Spark; otherwise on Spark.
+    - ``process``: in the process. A query that needs Spark is refused.
+    - ``spark``: on Spark.
     """
     inline_rows: int = 2_000
     """Maximum number of rows of a commit to a table that are stored in the catalog until they are merged."""
     inline_bytes: int = 262_144
-    """Maximum size of these rows in bytes."""
+    """Maximum size in bytes of the rows of a commit that are stored in the catalog."""
     merge_segments: int = 128
-    """Number of small log segments of a table at which the writer that adds the last one merges them."""
+    """Number of small log segments of a table at which they are merged, by the writer that adds the last."""
     compact_log_rows: float = 0.10
     """``maintain()`` compacts a table when its log has more rows than this fraction of its base."""
     compact_log_segments: int = 64
@@ -101,13 +104,14 @@ class Settings:
     target_file_bytes: int = 128 * 1024 * 1024
     """Approximate size of a file that a bulk write or a compaction makes; larger ones are split.
 
-    Compaction joins files below a quarter of it and splits those above four times of it.
+    Compaction joins files smaller than a quarter of this size, and splits files larger than four times this
+    size.
     """
     history_seconds: float | None = None
     """Time for which past steps stay readable by ``df(at=step)``; pins keep older ones.
 
-    Default: a day. Stored in the warehouse: None takes the stored value, a larger value raises it for all
-    processes, a smaller value has no effect.
+    Default: a day. Stored in the warehouse. None: the stored value applies. A larger value raises the stored
+    value for all processes; a smaller value has no effect.
     """
     version_history_seconds: float | None = None
     """Time for which the history of versions is kept for SHOW VERSIONS.
@@ -148,24 +152,24 @@ class Settings:
     part_retries: int = 4
     """Maximum number of retries of a part that works on files, after a temporary failure or a timeout."""
     part_retry_seconds: float = 0.1
-    """Pause before the first of these retries; later pauses grow exponentially."""
+    """Pause before the first retry of a part; later pauses grow exponentially."""
     carry_on_seconds: float = 10.0
     """Interval at which a process that has written looks for operations of dead processes; 0: never.
 
-    It continues them in the background.
+    The process continues these operations in the background.
     """
     workers: int = 4
     """Maximum number of parts of an operation that run at the same time."""
     parts_together: int = 500
     """Maximum number of parts without work on files that advance in one transaction."""
     commit_tries: int = 40
-    """Maximum number of attempts of a statement that other writers overtake; then it ends with CONFLICT."""
+    """Maximum number of attempts of a statement that conflicts with others; then it ends with CONFLICT."""
     catalog_wait_seconds: float = 120.0
     """Maximum time to wait for the catalog while other writers lock it."""
     schema_retries: int = 3
-    """Maximum number of times that a query is planned again because versions of descriptions did not fit."""
+    """Maximum number of times that a query is planned again because a table and its index did not fit."""
     schema_retry_seconds: float = 0.1
-    """Pause before each of these retries."""
+    """Pause before a query is planned again."""
     spark: dict[str, str] = field(default_factory=dict, repr=False)
     """Extra Spark configuration for a session that Strandline starts."""
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
@@ -177,7 +181,7 @@ class Settings:
     storage_retries: int = 10
     """Maximum number of retries of a request to an object store after a temporary failure."""
     storage_retry_seconds: float = 180.0
-    """Maximum time for these retries, from the first request on."""
+    """Maximum time for the retries of a request to an object store, from the first attempt on."""
     storage_timeout_seconds: float = 60.0
     """Time limit for one request to an object store."""
 
@@ -197,7 +201,7 @@ class Settings:
     """Maximum number of files that an operation copies at the same time, also on executors.
 
     0: eight in a process; on executors two for each task that the cluster runs at once, or eight altogether
-    if there is a limit for the throughput. A statement can set it by COPIES.
+    if a maximum throughput is set. A statement can set it by COPIES.
     """
     repository_grace_seconds: float | None = None
     """Time for which a repository keeps files that no backup needs any more.
@@ -207,9 +211,12 @@ class Settings:
     repository_key_file: str | None = None
     """File with the key of an encrypted backup repository, in base64 or hex."""
     repository_key_env: str | None = None
-    """Name of an environment variable with the key."""
+    """Name of an environment variable with the key of an encrypted backup repository."""
     repository_key_command: str | None = field(default=None, repr=False)
-    """Command that prints the key; it is run without a shell. The key itself is not stored anywhere."""
+    """Command that prints the key of an encrypted backup repository. It is run without a shell.
+
+    The key itself is not stored anywhere.
+    """
 
     @property
     def has_repository_key(self) -> bool:

@@ -1,7 +1,7 @@
 """Work on separate threads: with a time limit, or several tasks at once.
 
-All of them are daemon threads, which are never joined without a limit. When the time limit of work is over,
-it is interrupted as by Ctrl-C, and its late result is discarded.
+``Workers`` and ``within`` use daemon threads, which are never joined. When the time limit of work is over,
+the work is interrupted as by Ctrl-C, and its late result is discarded.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ R = TypeVar("R")
 class Workers(Generic[T]):
     """A pool of up to ``most`` threads that call ``do`` with one task after the other.
 
-    ``busy``: the tasks in progress. One thread uses the pool: it gives tasks, collects reports and ends the
-    pool.
+    Only one thread may use the pool: to give tasks, to collect their reports, and to end the pool.
+
+    Attributes:
+        busy: The tasks in progress.
     """
 
     def __init__(self, do: Callable[[T], object], most: int, name: str) -> None:
@@ -65,8 +67,8 @@ class Workers(Generic[T]):
     def collect(self) -> None:
         """Wait until a task has ended, and raise its error.
 
-        It waits in short turns: if a signal comes just before the main thread begins to wait, its handler
-        only runs when that wait ends.
+        The wait is split into short ones: if a signal comes just before the main thread begins to wait, the
+        signal handler runs only when that wait ends.
         """
         report = None
         while report is None:
@@ -126,7 +128,7 @@ class _Watched(Generic[T]):
             self._is_over.set()
             if not self._is_left or self._error is not None:
                 return
-        with contextlib.suppress(Exception):  # a leftover file is an orphan
+        with contextlib.suppress(Exception):  # A file that is left over is removed as an orphan.
             self._late(self._made)
 
     def result(self, clock: Clock, until: float, while_waiting: Callable[[], None]) -> T:
@@ -169,11 +171,18 @@ def within(
     late: Callable[[T], None] = lambda _: None,
     while_waiting: Callable[[], None] = lambda: None,
 ) -> T:
-    """Return what ``work`` returns or raises on a separate thread; raise TIMEOUT after ``seconds``.
+    """Run ``work`` on a separate thread and return its result; raise TIMEOUT after ``seconds``.
 
-    When the caller stops waiting, the work is interrupted with all that it has started elsewhere, and
-    ``late`` gets its result if there is any. ``name``: the thread's name. ``what`` names the work in the
-    error.
+    When the caller stops waiting, the work and everything that it has started elsewhere is interrupted.
+
+    Args:
+        clock: measures the time limit.
+        seconds: the time limit.
+        work: the work. Its error is raised here.
+        name: the name of the thread.
+        what: names the work in the error.
+        late: gets the result if the work still finishes after the caller has stopped waiting.
+        while_waiting: called repeatedly by the caller's thread.
     """
     until = clock.now() + seconds
     try:

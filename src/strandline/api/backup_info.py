@@ -36,16 +36,16 @@ class BackupInfo:
     Attributes:
         name: The name, such as ``20260101120000Z_full``. Names sort in the order of time.
         kind: ``full`` or ``incremental``.
-        step: The step at which all tables and indexes were cut.
+        step: The step of the rows of all its tables and indexes.
         time: When the backup was taken, in UTC.
-        rows: Number of rows that the backup holds: all of a full one, the changed ones of an increment.
+        rows: Number of rows in the backup. A full backup has all rows, an increment the changed rows.
         bytes: Size of its tables and indexes.
-        tables: Paths of the tables, as they were then.
-        parent: The backup that an increment builds on; None for a full one.
-        pinned: True if the backup, and what it builds on, cannot be removed.
-        repository: The repository that holds the backup; None: it is in the warehouse.
+        tables: Paths of the tables when the backup was taken.
+        parent: The backup that an increment builds on. None: it is a full backup.
+        pinned: True if the backup and the backups that it builds on cannot be removed.
+        repository: The repository that holds the backup. None: it is in the warehouse.
         full_because: Why ``backup(full_if_needed=True)`` took a full backup. Only ``backup`` sets it.
-        warning: What the caller should know about the backup. Only ``backup`` sets it.
+        warning: A warning about the backup. Only ``backup`` sets it.
     """
 
     name: str
@@ -76,7 +76,7 @@ class CollectionInfo:
         retention: The rules that apply after each backup; None: backups stay until they are dropped.
         minimum: Number of newest full backups that no rule removes.
         max_chain: Maximum number of backups in a chain; None: no limit.
-        compact_chain: True if a chain of that length is compacted, instead of followed by a full backup.
+        compact_chain: True if a chain of ``max_chain`` backups is compacted. False: a full backup follows it.
         attached: True if the repository belongs to another warehouse or collection, and is only read.
         state: ``ready``, or what an operation is doing with the collection.
         backups: Number of finished backups.
@@ -103,7 +103,7 @@ class CopyResult:
 
     Attributes:
         repository: The folder or URL of the repository.
-        backups: The backups that it did not have before, oldest first.
+        backups: The backups that the repository did not have before, oldest first.
         bytes: Number of bytes that were copied.
     """
 
@@ -126,10 +126,10 @@ class PlannedTable:
 
     Attributes:
         source: Its path in the backup.
-        path: The path where it would be.
+        path: Its path after the restore.
         rows: Number of rows.
-        replaces: True if it would take the place of a table that is there.
-        blocked_by: The path that is in the way; None: nothing is.
+        replaces: True if it would replace an existing table.
+        blocked_by: The existing path that prevents the restore. None: no path does.
     """
 
     source: str
@@ -146,9 +146,9 @@ class RestorePlan:
     Attributes:
         backup: The backup that would be restored.
         chain: The full backup and the increments that would be applied, in order.
-        tables: The tables that would be there.
-        bytes_copied: Size of the files that would be copied; the others are shared.
-        steps: The plan in words.
+        tables: The tables that would be restored.
+        bytes_copied: Size of the files that would be copied; all other files are shared with the backup.
+        steps: The plan as text.
     """
 
     backup: str
@@ -159,7 +159,7 @@ class RestorePlan:
 
     @property
     def is_possible(self) -> bool:
-        """True if nothing is in the way of a table."""
+        """True if no existing path prevents the restore of a table."""
         return all(table.blocked_by is None for table in self.tables)
 
     def __str__(self) -> str:
@@ -168,7 +168,7 @@ class RestorePlan:
 
 
 def backup_info(record: BackupRecord, result: BackupResult | None = None) -> BackupInfo:
-    """Describe a backup; ``result``: what the operation that took it reported."""
+    """Describe a backup. ``result`` is the result of the operation that took it, if the caller has it."""
     time = moment(record.time)
     assert time is not None
     return BackupInfo(
@@ -188,7 +188,7 @@ def backup_info(record: BackupRecord, result: BackupResult | None = None) -> Bac
 
 
 def collection_info(path: Path, backups: int) -> CollectionInfo:
-    """Describe a collection. ``backups``: how many it has."""
+    """Describe a collection that has this number of ``backups``."""
     collection = path.record(CollectionRecord)
     settings = collection.settings
     return CollectionInfo(
@@ -209,7 +209,7 @@ def collection_info(path: Path, backups: int) -> CollectionInfo:
 
 
 def preview_restore(runtime: Runtime, request: RestoreRequest) -> RestorePlan:
-    """Plan a restore without doing it."""
+    """Return the plan of a restore. Nothing is changed."""
     with runtime.catalog.read() as conn:
         plan = plan_restore(conn, request)
     tables = (

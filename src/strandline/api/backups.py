@@ -1,4 +1,4 @@
-"""BACKUP, RESTORE and the statements that make, change and drop collections."""
+"""Handlers of BACKUP, RESTORE and the statements that create, change and drop collections."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def create_collection(db: Database, statement: st.CreateBackupCollection) -> Res
         and made.settings.storage != CLUSTER
         and db._runtime.settings.has_repository_key
     ):
-        # A key is configured: refuse a repository that exists and is not encrypted. Without the check, the
-        # place may be unreachable.
+        # A key is configured: refuse an existing repository that is not encrypted. With CHECK = 'false', the
+        # repository may be unreachable.
         with nullcontext() if check else suppress(Unavailable):
             db._runtime.files.open_anew(made.settings.storage)
     step = collection_ddl.create_collection(db._runtime, statement.name, made, check=check)
@@ -64,7 +64,7 @@ def create_collection(db: Database, statement: st.CreateBackupCollection) -> Res
 
 
 def _with_check(settings: Sequence[st.Setting]) -> tuple[list[st.Setting], bool]:
-    """Return the settings that are stored, and whether the storage is to be checked (CHECK)."""
+    """Return the settings to store, and whether to check the storage (the setting CHECK)."""
     said = [read_boolean(CHECK, value) for name, value in settings if name == CHECK]
     if len(said) > 1:
         raise InvalidArgument(f"the setting {CHECK} is given twice", "Give each setting once.")
@@ -121,7 +121,7 @@ def drop_collection(db: Database, statement: st.DropBackupCollection) -> Result:
 
 
 def about_to_drop(db: Database, statement: st.DropBackupCollection) -> DroppedCollection | None:
-    """Return what DROP would do; None if there is no such collection."""
+    """Return what DROP would do. None: the collection does not exist."""
     runtime = db._runtime
     with db._guard(), runtime.catalog.read() as conn:
         path = paths.find(conn, collection_path(statement.name))
@@ -193,7 +193,7 @@ def _damage(db: Database, collection: str) -> str | None:
 
 
 def attach_collection(db: Database, statement: st.AttachBackupCollection) -> Result:
-    """Attach a repository; return a row for each backup that it has."""
+    """Attach a repository; return a row for each of its backups."""
     options = StatementOptions("ATTACH", statement.settings, ("TAKE_OVER", ENCRYPTION, REPOSITORY))
     repository = options.get(REPOSITORY)
     expected = Expected(
@@ -228,7 +228,7 @@ def restore(db: Database, statement: st.Restore) -> Result:
 
 
 def verify(db: Database, statement: st.Verify) -> Result:
-    """Return a row for each backup, and one for each problem of the repository itself."""
+    """Verify backups; return a row for each backup and for each problem of the repository itself."""
     given = verify_settings(statement.settings)
     report = db.verify(statement.collection, at=statement.at_backup, **given)
     rows: list[tuple[Any, ...]] = [
@@ -243,7 +243,7 @@ def verify(db: Database, statement: st.Verify) -> Result:
 
 
 def repair(db: Database, statement: st.Repair) -> Result:
-    """Return a row for each damaged object, and one for each backup that cannot be repaired."""
+    """Repair backups; return a row for each damaged object and for each backup that cannot be repaired."""
     report = db.repair(statement.collection, source=statement.url)
     rows: list[tuple[Any, ...]] = [
         (o.object, o.backup, o.bytes, o.healed_from is not None, o.healed_from or o.problem)

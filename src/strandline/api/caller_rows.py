@@ -34,7 +34,7 @@ class CallerFrame:
 
     @property
     def columns(self) -> list[tuple[str, Type | None]]:
-        """The columns, with the types that hold their values, if there are any."""
+        """The names of the columns, each with the type that holds its values. None: no type does."""
         if isinstance(self._rows, pa.Table):
             return columns_of_table(self._rows)
         return [(name, type_of_spark(kind)) for name, kind in self._rows.dtypes]
@@ -47,7 +47,7 @@ class CallerFrame:
         self._written = view.info.schema, columns, tx.write(view, mode, self._rows.toDF(*columns))
 
     def keep(self, tx: Transaction) -> None:
-        """Take over the written rows, before the files of a failed try are removed."""
+        """Keep the rows that a failed attempt has written, before the files of the attempt are removed."""
         if self._written is None:
             return
         self._rows = tx.runtime.store.read_given(*self._written)
@@ -55,12 +55,15 @@ class CallerFrame:
 
 
 def columns_of_table(rows: pa.Table) -> list[tuple[str, Type | None]]:
-    """Return the columns of Arrow data, with the types that hold their values, if there are any."""
+    """Return the columns of Arrow data, each with the type that holds its values. None: no type does."""
     return [(field.name, type_of_arrow(field.type)) for field in rows.schema]
 
 
 def read_caller_rows(mode: Mode, data: Any) -> CallerFrame | pa.Table | list[Any]:
-    """Return the data of a caller. Read iterators only once: a retry of the commit needs the same rows."""
+    """Return the rows that a caller passed.
+
+    An iterator is read into a list, because a retry of the commit needs the same rows.
+    """
     if type(data).__module__.startswith("pyspark.sql") and hasattr(data, "sparkSession"):
         return CallerFrame(data)
     if isinstance(data, pa.RecordBatch):
@@ -84,7 +87,7 @@ def read_caller_rows(mode: Mode, data: Any) -> CallerFrame | pa.Table | list[Any
 
 
 def _read_arrow_stream(data: Any) -> pa.Table:
-    """Read an Arrow stream: of a polars frame, a DuckDB relation, an Arrow reader, or a ``Result``."""
+    """Read the Arrow stream of a polars frame, a DuckDB relation, an Arrow reader or a ``Result``."""
     try:
         return pa.RecordBatchReader.from_stream(data).read_all()
     except pa.ArrowInvalid as error:

@@ -50,21 +50,24 @@ T = TypeVar("T")
 class Collection:
     """A backup collection: tables that are backed up together with their indexes, at one step.
 
-    ``db.create_collection`` and ``db.collection`` return one. It holds no state: each call looks at the
-    collection as it is then. May be used from any thread.
+    ``db.create_collection`` and ``db.collection`` return such a handle. It holds no state: each call reads
+    the collection at that moment. Thread-safe.
 
         c = db.create_collection("nightly", tables=["orders"], incremental=True)
         full = c.backup()
         increment = c.backup(incremental=True)
         c.restore(at=full.name, tables={"orders": "orders_before"})
 
-    ``at`` names a backup, or a step or a time (a datetime, or ISO text; UTC without an offset): the last
-    backup taken by then. Without ``at`` the last backup is meant.
+    Several methods have these arguments:
 
-    A call that begins an operation waits for its end; an error means that it is undone, unless the error says
-    otherwise. With ``wait=False`` the call returns an ``Operation`` at once, which this process carries out
-    in the background. ``max_bytes_per_second`` and ``copies`` (files at a time) limit what it copies; the
-    settings ``copy_bytes_per_second`` and ``copies`` are the defaults."""
+    - ``at``: the name of a backup, a step, or a time (a datetime or ISO text, in UTC without an offset). A
+      step or a time selects the last backup taken up to then. None: the last backup.
+    - ``wait``: wait for the end of the operation that the call starts. If the call raises an error, the
+      operation is undone, unless the error says otherwise. False: return an ``Operation`` at once, which this
+      process carries out in the background.
+    - ``max_bytes_per_second``, ``copies``: maximum throughput of copies, and maximum number of files that are
+      copied at a time (default: the settings ``copy_bytes_per_second`` and ``copies``).
+    """
 
     def __init__(self, database: Database, name: str) -> None:
         self._database = database
@@ -113,9 +116,10 @@ class Collection:
         """Back up the tables with their indexes, all at one step.
 
         Args:
-            incremental: Take only what changed since the last backup.
-            full_if_needed: Take an increment, or a full backup where an increment is not possible or, because
-                of a damaged object, could not be restored; ``full_because`` of the result says why.
+            incremental: Back up only the changes since the last backup.
+            full_if_needed: Take an increment if possible. Take a full backup if an increment is not possible,
+                or could not be restored because an object is damaged. ``full_because`` of the result says
+                why.
         """
         limits = _settings(MAX_BYTES_PER_SECOND=max_bytes_per_second, COPIES=copies)
         statement = st.Backup(
@@ -138,15 +142,15 @@ class Collection:
             return backup_info(self._record(conn, name))
 
     def pin(self, name: str) -> None:
-        """Keep a backup, and what it builds on, until ``unpin``."""
+        """Keep a backup, and the backups that it builds on, until ``unpin``."""
         self._run(st.PinBackup(self.name, name, True))
 
     def unpin(self, name: str) -> None:
-        """Let a pinned backup be removed again."""
+        """Remove the pin of a backup, so that the backup may be removed."""
         self._run(st.PinBackup(self.name, name, False))
 
     def drop_backup(self, name: str, *, dry_run: bool = False) -> list[Decision]:
-        """Remove a backup and the increments that build on it, and return these.
+        """Remove a backup and the increments that build on it; return a decision for each of them.
 
         With ``dry_run`` nothing is removed.
         """
@@ -158,7 +162,7 @@ class Collection:
         Args:
             keep: The rules, such as ``Keep(daily=7, weekly=4)`` or ``"KEEP LAST 2 FULL"``. None: the
                 retention of the collection.
-            dry_run: Decide, and remove nothing.
+            dry_run: Return the decisions, and remove nothing.
         """
         with self._database._guard():
             rules = parse_keep(keep) if isinstance(keep, str) else keep
@@ -232,9 +236,11 @@ class Collection:
         copies: int | None = None,
         wait: bool = True,
     ) -> list[BackupInfo] | Operation[list[BackupInfo]]:
-        """Merge neighbouring increments from ``since`` to ``to``, and return the backups that hold them now.
+        """Merge neighbouring increments, and return the backups that hold them now.
 
-        None: from the first increment of the chain, and to the last backup.
+        Args:
+            to: The last increment to merge. None: the last backup.
+            since: The first increment to merge. None: the first increment of the chain.
         """
         limits = _settings(MAX_BYTES_PER_SECOND=max_bytes_per_second, COPIES=copies)
 
@@ -279,11 +285,13 @@ class Collection:
         copies: int | None = None,
         wait: bool = True,
     ) -> CopyResult | Operation[CopyResult]:
-        """Copy a backup (None: the last), with all that it builds on, to a repository.
+        """Copy a backup, with the backups that it builds on, to a repository.
 
         Args:
-            url: A full path or a URL. A new repository is created; files that it has are not copied again.
-            encryption: Encrypt a new repository, or do not. None: as the collection does.
+            url: The full path or the URL of the repository, which is created if it does not exist. Files that
+                it already has are not copied again.
+            backup: The backup. None: the last one.
+            encryption: Whether to encrypt a new repository. None: as the collection's own setting says.
         """
         settings = _settings(ENCRYPTION=encryption, MAX_BYTES_PER_SECOND=max_bytes_per_second, COPIES=copies)
 
@@ -363,12 +371,13 @@ class Collection:
 
         Args:
             at: A backup, a step or a time; None: the last backup.
-            tables: Paths in the backup; or a dict of these and the paths to restore to. None: all tables.
+            tables: Paths of tables in the backup, or a dict that maps them to the paths to restore to. None:
+                all tables.
             into: A directory to restore into.
-            replace: Replace tables that are there; the old ones are kept in ``/.replaced``. Otherwise a path
-                that is taken is an error.
+            replace: Replace existing tables, and keep the old ones in ``/.replaced``. False: a path that
+                exists is an error.
             mode: ``reference`` shares files with the backup; ``copy`` copies them and checks each copy.
-            verify: ``data`` also reads everything again before it becomes visible.
+            verify: ``data`` also reads the restored data again before it becomes visible.
             changefeeds: Create the changefeeds of the tables again.
             deadline: Number of seconds after which the restore is undone.
         """
@@ -423,7 +432,7 @@ class Collection:
             record = self._record(conn, name)
         return OpenBackup(self._database, self.name, record.name, tuple(record.tables))
 
-    # --- care ----------------------------------------------------------------------------------------------
+    # --- verification and removal --------------------------------------------------------------------------
 
     def verify(
         self,
@@ -434,7 +443,7 @@ class Collection:
         again: bool | None = None,
         repair: bool = False,
     ) -> VerifyReport:
-        """Verify the backups; see ``db.verify``. The report is empty if all is well."""
+        """Verify the backups; see ``db.verify``. The report is empty if no problem was found."""
         return self._database.verify(self.name, at=at, level=level, sample=sample, again=again, repair=repair)
 
     def repair(self, *, source: str | None = None) -> VerifyReport:
@@ -442,9 +451,10 @@ class Collection:
         return self._database.repair(self.name, source=source)
 
     def drop(self, *, purge: bool = False) -> DroppedCollection:
-        """Drop the collection with its backups. A repository keeps those that it has.
+        """Drop the collection with its backups. Backups in a repository stay there.
 
-        UNDROP brings the collection back for ``bin_seconds``; with ``purge`` it is deleted at once.
+        UNDROP can bring the collection back for ``bin_seconds``. With ``purge`` the collection is deleted at
+        once.
         """
 
         def read_dropped(conn: Connection, result: str) -> DroppedCollection:
@@ -464,9 +474,9 @@ class Collection:
         statement: st.Backup | st.CompactBackups | st.CopyBackup | st.Restore,
         read: Callable[[Connection, str], T],
     ) -> T | Operation[T]:
-        """Run a statement that begins an operation, and ``read`` its result.
+        """Run a statement that starts an operation, and ``read`` the result of the operation.
 
-        With NOWAIT, return an ``Operation`` whose ``wait`` reads the result.
+        With NOWAIT, return an ``Operation`` at once. Its ``wait`` reads the result.
         """
         result = self._run(statement)
         if not statement.nowait:
@@ -520,7 +530,7 @@ def create_collection(
     storage: str | os.PathLike[str],
     **settings: Any,
 ) -> Collection:
-    """Create a collection with settings by the names that SQL gives them; None: the default."""
+    """Create a collection. ``settings`` have their SQL names; None: the default."""
     with db._guard():
         listed = None if tables is None else tuple(map(names.normalize, _require_list(tables)))
     statement = st.CreateBackupCollection(name, listed, _settings(STORAGE=_place(storage), **settings))
@@ -538,7 +548,7 @@ def attach(
     encryption: bool | None,
     repository: str | None,
 ) -> Collection:
-    """Attach a repository as a collection; ``name`` None: as its backups say."""
+    """Attach a repository as a collection. ``name`` None: the name that its backups have recorded."""
     from strandline.api.backups import collection_in
     from strandline.backups.collection import REPOSITORY, repository_id
     from strandline.storage.repository_marker import Expected
@@ -555,7 +565,7 @@ def attach(
 
 
 def _settings(**given: Any) -> tuple[st.Setting, ...]:
-    """Return the settings that are given, as a statement has them."""
+    """Return the arguments that are not None as settings of a statement."""
     return tuple(
         (name, Decimal(str(value)) if isinstance(value, float) else value)
         for name, value in given.items()
@@ -564,7 +574,7 @@ def _settings(**given: Any) -> tuple[st.Setting, ...]:
 
 
 def _place(place: str | os.PathLike[str]) -> str:
-    """Return a URL or a path; a path object may be relative to the current folder."""
+    """Return a URL or path as text. A path object is made absolute, relative to the current folder."""
     return place if isinstance(place, str) else os.path.abspath(os.path.expanduser(place))
 
 

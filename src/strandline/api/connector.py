@@ -116,7 +116,7 @@ def _let_know(spark: SparkSession) -> None:
 
 
 def place_of(warehouse: str | os.PathLike[str]) -> str:
-    """Return a folder as an absolute path, or an object store URL in its normal form; refuse other names."""
+    """Return a folder as an absolute path, or an object store URL in normal form; refuse other names."""
     if isinstance(warehouse, str) and is_url(warehouse):
         return bucket_of(warehouse).url
     return str(folder_of(warehouse))

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 Columns: TypeAlias = Sequence[tuple[str, Type | None]]
-"""Names of columns with the types that hold their values, if there are any."""
+"""Names of columns, each with the type that holds its values. None: no type does."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Index:
         name: its name in the table.
         columns: the indexed columns.
         cover: columns that queries can read from the index alone.
-        unique: refuse a row whose indexed columns another row has.
-        asynchronous: follow the table later, instead of in the same commit.
+        unique: refuse a row if another row has the same values in the indexed columns.
+        asynchronous: update the index after a commit to the table, instead of in that commit.
     """
 
     name: str
@@ -113,7 +113,8 @@ def create_with_rows(
 ) -> Result:
     """Create a table with rows of a caller or of a query, in one commit.
 
-    Columns of ``statement`` give types; every other column gets the type that holds the values of the source.
+    A column of ``statement`` has the type that is given there. Every other column of ``source`` gets the type
+    that holds its values.
     """
     _refuse_in_transaction(db)
     db._operations.note_change()
@@ -141,7 +142,7 @@ def create_with_rows(
 
 
 def _refuse_in_transaction(db: Database) -> None:
-    """Refuse to create a table inside an open transaction, which cannot be undone for the catalog."""
+    """Refuse to create a table inside an open transaction: a rollback could not remove the table."""
     if db._transactions.current is not None:
         raise PreconditionFailed(
             "a table cannot be created inside a transaction", "Create it before or after the transaction."
@@ -157,7 +158,7 @@ def suggest_create_table(path: str, data: CallerFrame | pa.Table | Sequence[Any]
 
 
 def suggest_key_option(path: str, columns: Columns) -> str:
-    """Return a hint with the statement, or the option of a write by Spark, that creates a missing table."""
+    """Return a hint with the statement, or with the option of a Spark write, that creates a missing table."""
     types = _known_types(columns)
     return _suggest(path, types, f'set the option of the write: option("key", "{next(iter(types))}")')
 
@@ -174,14 +175,14 @@ def _suggest(path: str, types: Mapping[str, Type], otherwise: str) -> str:
 def define_for_columns(
     path: str, columns: Columns, key: Sequence[str], indexes: Sequence[Index]
 ) -> TableDefinition:
-    """Return a table with these columns, for rows of Spark."""
+    """Return the definition of a table with these columns, for rows that Spark writes."""
     statement = st.CreateTable(path, (), tuple(key), indexes=tuple(index.definition() for index in indexes))
     types = _known_types(columns)
     return ddl.define_table(replace(statement, columns=_columns(statement, types)))
 
 
 def _columns(statement: st.CreateTable, types: Mapping[str, Type]) -> tuple[st.ColumnDef, ...]:
-    """Return the columns of the new table: those of the rows, with the types that the statement gives."""
+    """Return the columns of the new table: the columns of the rows, with types that the statement gives."""
     given = {names.column(column.name, list(types), "the data"): column for column in statement.columns}
     key = {names.column(name, list(types), "the data") for name in statement.key}
     return tuple(
@@ -215,8 +216,8 @@ def _known_types(columns: Columns) -> dict[str, Type]:
 def _select(tx: Transaction, query: Query) -> tuple[pa.Table | DataFrame, dict[str, Type]]:
     """Return the rows of a query in a transaction, and the types of its columns.
 
-    A column that has the name and the Spark type of a column of a queried table gets the type of that column:
-    Spark has no unsigned types.
+    A column with the name and the Spark type of a column of a queried table gets the type of that column,
+    because Spark has no unsigned types.
     """
     found = read.select(tx, query)
     if found.rows is not None and found.types is not None:

@@ -1,7 +1,7 @@
 """The class ``Database``: the public API of a warehouse.
 
-Importing this module loads only what reads of the catalog need. Arrow, the operations and the SQL parser take
-longer to load than such a read, so the methods that need them import them.
+Importing this module loads only the modules that are needed to read the catalog. Loading Arrow, the
+operations and the SQL parser takes longer than such a read. So the methods that need them import them.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ class Database:
     def sql(self, text: str, params: Params = None) -> Result:
         """Run one or more statements, separated by ``;``; return the result of the last one.
 
-        Consecutive statements that change rows are one commit at one step. It is durable when this returns.
+        Consecutive statements that change rows are one commit at one step. The commit is durable when this
+        method returns.
 
         Args:
             text: the statements.
@@ -124,7 +125,7 @@ class Database:
 
         Args:
             path: the table.
-            data: what ``Table.upsert`` takes, or an Arrow schema for a table without rows.
+            data: rows as for ``Table.upsert``, or an Arrow schema for a table without rows.
             key: the columns of the primary key. A repeated key is an error.
             indexes: its global indexes.
             types: types of columns that should differ from those of the data, such as ``{"id": "Uint64"}``.
@@ -161,8 +162,8 @@ class Database:
             files: paths, patterns, folders, Delta and Iceberg tables, or URLs.
             key: create the table with this primary key if it does not exist.
             types: types of columns of a new table that should not be derived from the values.
-            mode: for rows whose key exists: upsert changes the columns in the files, replace also sets the
-                others to NULL, insert fails.
+            mode: what happens to a row whose key exists. ``upsert`` changes the columns that the files have,
+                ``replace`` also sets all other columns to NULL, ``insert`` fails.
             format: the format of the files; None: by their names.
             delimiter: CSV: the separator of values.
             header: CSV: the first line has the column names.
@@ -206,10 +207,10 @@ class Database:
             place: a file, whose extension selects the format, a folder, or a URL.
             table: the table.
             query: a SELECT, instead of a table.
-            at: the table at that step or time.
-            backup: the table in a backup: a collection, or one of its backups, such as ``nightly/...``.
-            where: only the rows of the table that satisfy a condition.
-            format: the format; None: by the extension, else Parquet.
+            at: read the table at this step or time.
+            backup: read the table in a backup: ``collection`` for its last one, or ``collection/backup``.
+            where: a condition that selects rows of the table.
+            format: the format. None: by the extension; without a known extension Parquet.
             overwrite: replace the target if an earlier export wrote it.
         """
         with self._guard():
@@ -231,16 +232,16 @@ class Database:
     def transaction(self) -> Iterator[Database]:
         """Run all changes of this thread inside a ``with`` block as one commit at one step.
 
-        An exception discards them. If others change the same rows meanwhile, the end of the block raises
-        CONFLICT and nothing is committed. In SQL, use BEGIN, COMMIT and ROLLBACK.
+        An exception discards the changes. If another transaction changes the same rows meanwhile, the end of
+        the block raises CONFLICT and commits nothing. In SQL, use BEGIN, COMMIT and ROLLBACK.
         """
         with self._transactions.block():
             yield self
 
-    # --- looking around ------------------------------------------------------------------------------------
+    # --- listing and describing ----------------------------------------------------------------------------
 
     def ls(self, path: str = "/", depth: int | None = 1) -> list[Entry]:
-        """List what is below a path by name, down to ``depth`` levels (None: all), parents first."""
+        """List the paths below a path by name, down to ``depth`` levels (None: all), parents first."""
         with self._guard(), self._runtime.catalog.read() as conn:
             if depth is not None and (not isinstance(depth, int) or isinstance(depth, bool) or depth < 1):
                 raise InvalidArgument(
@@ -250,7 +251,7 @@ class Database:
             return [Entry(path.rsplit("/", 1)[1], type_, path) for path, type_ in found]
 
     def overview(self, path: str = "/") -> list[dict[str, Any]]:
-        """List what is directly below a path, with version and state, and with rows and bytes of tables."""
+        """List the paths directly below a path, with version and state; for tables also rows and bytes."""
         with self._guard(), self._runtime.catalog.read() as conn:
             return describe.overview(conn, paths.require(conn, path))
 
@@ -279,15 +280,15 @@ class Database:
     ) -> FilePlan:
         """Return the files of a table, and how to merge them.
 
-        ``before``, ``changes`` and ``after`` of the result are its parts, oldest first. The files stay for
-        ``read_seconds``, even if this process ends; a pin keeps a step for longer.
+        ``before``, ``changes`` and ``after`` of the result are the parts to merge, oldest first. The files
+        are kept for ``read_seconds``, even if this process ends. A pin keeps the files of a step for longer.
 
         Args:
             path: the table.
             at: a step, a datetime, or a time as ISO text (default: now).
-            backup: read a backup: ``collection`` or ``collection/backup``.
-            pack: a folder or a URL for small commits, which are stored in the catalog (default: they are
-                returned as Arrow tables in ``part.data``).
+            backup: read a backup: ``collection`` for its last one, or ``collection/backup``.
+            pack: a folder or a URL. Small commits, which are stored in the catalog, are written to files
+                there. None: they are returned as Arrow tables in ``part.data``.
         """
         with self._guard():
             from strandline.storage import file_plan
@@ -302,7 +303,7 @@ class Database:
             return file_plan.pack(found, files_at(place, self._runtime.settings))
 
     def busy(self, path: str = "/") -> dict[str, dict[str, Any]]:
-        """Return the paths directly below a path that operations work on, by name.
+        """Return the paths directly below a path on which operations work, by name.
 
         Each has its ``state`` and its ``owner``, as in ``describe``.
         """
@@ -362,18 +363,19 @@ class Database:
     ) -> Collection:
         """Create a backup collection of ``tables`` (None: every table of the warehouse).
 
-        A table that does not exist yet is a Python warning.
+        A table that does not exist yet causes a Python warning.
 
         Args:
             storage: ``cluster`` for the warehouse itself; or the full path or URL of a repository.
             incremental: Make incremental backups possible.
             omit_indexes: Back up the definitions of indexes and not their entries.
             encryption: Encrypt the repository with the configured key.
-            retention: The backups to keep after each backup, such as ``Keep(daily=7, weekly=4)``.
+            retention: Rules for the backups to keep, such as ``Keep(daily=7, weekly=4)``. They apply after
+                each backup.
             minimum: Number of newest full backups that no rule removes.
             max_chain: Maximum number of backups in a chain.
-            compact_chain: Compact a chain of that length, instead of taking a full backup.
-            check: Refuse a ``storage`` that cannot be written to.
+            compact_chain: Compact a chain of ``max_chain`` backups. False: take a full backup after it.
+            check: Refuse a ``storage`` that this process cannot write to.
         """
         from strandline.api.collection import create_collection
 
@@ -393,7 +395,7 @@ class Database:
         )
 
     def collection(self, name: str) -> Collection:
-        """Return a backup collection by its name. That it exists is only looked at when it is used."""
+        """Return a backup collection by its name. Whether it exists is checked when it is used."""
         from strandline.api.collection import Collection
 
         return Collection(self, name)
@@ -422,19 +424,21 @@ class Database:
         retries: int = 3,
         retry_seconds: float = 60,
     ) -> Schedule:
-        """Create a schedule of a backup collection; a process that runs schedules starts what is due.
+        """Create a schedule of a backup collection. A process that runs schedules starts the due tasks.
 
         Args:
             full: Cron line of full backups, such as ``0 2 * * 0``.
             incremental: Cron line of incremental backups.
             verify: Cron line of verifications of all backups at ``level``.
             drill: Cron line of trial restores of the last backup.
+            level: Level of the verifications, as in ``verify``.
             sample: Percentage of the objects that a verification checks. None: those not verified before.
-            timezone: IANA name of the time zone of all lines.
-            missed: ``run`` once, or ``skip``, what became due while no process ran schedules.
-            overlap: ``wait`` for the end of the previous run, or ``skip``.
-            retries: How often a failed run is started again.
-            retry_seconds: Pause before the first retry; it doubles each time.
+            timezone: IANA name of the time zone of all cron lines.
+            missed: What to do with tasks that became due while no process ran schedules: ``run`` once, or
+                ``skip``.
+            overlap: What to do if the previous run has not ended: ``wait`` for its end, or ``skip``.
+            retries: Maximum number of times that a failed run is started again.
+            retry_seconds: Pause before the first retry; the pause doubles for each further retry.
         """
         with self._guard():
             from strandline.api.schedules import create_schedule
@@ -457,22 +461,22 @@ class Database:
             )
 
     def schedule(self, name: str) -> Schedule:
-        """Return a schedule by its name. That it exists is only checked when it is used."""
+        """Return a schedule by its name. Whether it exists is checked when it is used."""
         from strandline.api.schedules import Schedule
 
         return Schedule(self, name)
 
     def schedules(self) -> list[ScheduleInfo]:
-        """Return all schedules by name, with what is due next and the last run."""
+        """Return all schedules by name, each with its next due task and its last run."""
         with self._guard():
             from strandline.api.schedules import list_schedules
 
             return list_schedules(self)
 
     def run_due(self) -> list[ScheduleRun]:
-        """Start what the schedules say is due now, in the background; return the runs that were started.
+        """Start the tasks of schedules that are due now, in the background; return the started runs.
 
-        Several processes may call this at any time: each due time is used once.
+        Several processes may call this at any time: each due task is started once.
         """
         with self._guard():
             from strandline.api.schedules import named_runs, scheduler_of
@@ -486,7 +490,7 @@ class Database:
         on_run: Callable[[ScheduleRun], None] = lambda run: None,
         on_error: Callable[[StrandlineError], None] = lambda error: None,
     ) -> None:
-        """Start what is due whenever it is due, until ``stop`` is set or the call is interrupted."""
+        """Start scheduled tasks when they are due, until ``stop`` is set or the call is interrupted."""
         from strandline.api.schedules import run_schedules, scheduler_of
 
         self._operations.note_change()
@@ -509,14 +513,14 @@ class Database:
     ) -> Collection:
         """Attach a repository as a collection, to list, read and restore its backups.
 
-        A backup that cannot be attached is a Python warning.
+        A backup that cannot be attached causes a Python warning.
 
         Args:
             url: The full path or the URL of the repository.
-            name: The name of the collection; None: as the backups say.
-            take_over: Let this warehouse add backups to the repository from now on, and no other one.
-            encryption: Refuse a repository that is not encrypted (True), or that is (False).
-            repository: Refuse a repository with another id.
+            name: The name of the collection. None: the name that the backups have recorded.
+            take_over: From now on, only this warehouse may add backups to the repository.
+            encryption: True: refuse a repository that is not encrypted. False: refuse an encrypted one.
+            repository: The expected id: refuse a repository with another id.
         """
         from strandline.api.collection import attach
 
@@ -557,7 +561,7 @@ class Database:
         timeout: float | None = None,
         on_progress: Callable[[OperationInfo], None] | None = None,
     ) -> OperationInfo:
-        """Wait until an operation has ended, in whatever process; raise its error if it failed.
+        """Wait until an operation has ended, in any process; raise its error if it failed.
 
         An operation whose process has died is continued by this process.
         """
@@ -565,14 +569,15 @@ class Database:
             return self._operations.loaded.wait(operation_id, timeout, on_progress)
 
     def cancel(self, operation_id: str) -> OperationInfo:
-        """Cancel a running operation and undo what it has done."""
+        """Cancel a running operation, and undo its changes."""
         with self._guard():
             return self._operations.loaded.cancel(operation_id)
 
     def forget(self, operation_id: str | None = None, *, failed: bool = False) -> int:
-        """Remove the record of an ended operation, or with ``failed`` of all failed operations.
+        """Remove the record of an ended operation; return the number of removed records.
 
-        Return the number of removed records. Tables and backups made by the operations stay.
+        With ``failed``, remove the records of all failed operations. Tables and backups that the operations
+        made stay.
         """
         with self._guard():
             if failed is (operation_id is not None):
@@ -612,7 +617,7 @@ class Database:
                 ``checksums`` also reads every byte; ``restore`` also makes a trial restore of the end of each
                 chain.
             sample: check this percentage of objects, least recently checked first.
-            again: also check what was verified before. By default, only what is new is checked.
+            again: also check objects that were verified before. None: only without ``level`` and ``sample``.
             repair: repair damaged objects (see ``repair``), verify them again, and return the remaining
                 problems.
         """
@@ -632,9 +637,9 @@ class Database:
     def repair(self, collection: str, *, source: str | None = None) -> VerifyReport:
         """Replace damaged objects of a collection's backups; return a report of the backups afterwards.
 
-        Repairs the damage that earlier verifications found, and checks for missing, truncated and unverified
-        objects. ``repaired`` of the report says for each object where its content came from, or why it could
-        not be repaired.
+        Damage that earlier verifications found is repaired. Missing, truncated and unverified objects are
+        searched for and repaired as well. ``repaired`` of the report says for each object where its content
+        came from, or why it could not be repaired.
 
         Args:
             collection: the backup collection.
@@ -678,8 +683,8 @@ class Database:
     def verified(self, collection: str) -> dict[str, list[dict[str, Any]]]:
         """Return the last verification results of a collection's backups, by backup name.
 
-        Each is a list with a dict per level: ``level``, ``time``, ``restorable``, ``because``, ``problems``
-        and ``verified_at``.
+        Each backup has a list with one dict per level, with the keys ``level``, ``time``, ``restorable``,
+        ``because``, ``problems`` and ``verified_at``.
         """
         with self._guard(), self._runtime.catalog.read() as conn:
             from strandline.backups.verify.damage import list_reports
@@ -689,7 +694,7 @@ class Database:
     def metrics(self) -> str:
         """Return the metrics of the warehouse in the Prometheus text format.
 
-        Counters are summed over all processes. Gauges show operations, backups and streams as they are now.
+        Counters are summed over all processes. Gauges show the present operations, backups and streams.
         """
         with self._guard():
             from strandline.api.metrics_text import render
@@ -707,7 +712,7 @@ class Database:
 
             return look(self._runtime, read_thresholds(thresholds))
 
-    # --- care ----------------------------------------------------------------------------------------------
+    # --- checks and maintenance ----------------------------------------------------------------------------
 
     def check(self, path: str) -> CheckReport:
         """Check a table: files, order of rows, unique keys, recorded digests, and indexes."""
@@ -719,8 +724,8 @@ class Database:
     def maintain(self, path: str | None = None) -> Report:
         """Run housekeeping once for all tables, or for the tables at and below ``path``; return a report.
 
-        It continues operations of dead processes, updates asynchronous indexes, merges, compacts and collects
-        garbage.
+        Housekeeping continues operations of dead processes, updates asynchronous indexes, merges and compacts
+        tables, and collects garbage.
         """
         with self._guard(), self._runtime.catalog.database.freeing_space():
             from strandline.tables import housekeeping
@@ -805,7 +810,7 @@ class Database:
 
     @property
     def _is_inherited(self) -> bool:
-        """Whether this process was forked from the one that connected, which owns everything here."""
+        """Whether this process was forked from the process that connected, which owns the connection."""
         return os.getpid() != self._process
 
     def _guard(self) -> AbstractContextManager[None]:

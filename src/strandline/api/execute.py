@@ -71,8 +71,9 @@ HANDLERS: Mapping[type[st.Statement], str] = {
 }
 """The handler of each statement: a module of this package, and a function in it.
 
-Modules are imported by the first statement that needs them: reading the catalog must not wait for Arrow, nor
-a query for the modules of operations. Statements that change rows are handled by ``_change``.
+Each module is imported by the first statement that needs it. So statements that read the catalog do not wait
+for Arrow, and queries do not wait for the modules of operations. ``_change`` handles statements that change
+rows.
 """
 
 _FREE_SPACE = (st.Maintain, st.DropTable, st.DropBackupCollection, st.DropBackup, st.Prune)
@@ -86,7 +87,7 @@ def execute(db: Database, text: str, params: Params = None) -> Result:
 
 
 def run_statement(db: Database, statement: st.Statement) -> Result:
-    """Run a statement that is not read from a text."""
+    """Run a statement that was built by code instead of parsed from a text."""
     with db._guard():
         return run(db, [statement])
 

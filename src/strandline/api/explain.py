@@ -15,7 +15,7 @@ _COLUMNS = ("what", "name", "details")
 
 
 def run(db: Database, statement: st.ExplainStatement) -> Result:
-    """Return a plan: a tree for changes of rows, lines for backup statements."""
+    """Return the plan of a statement: a tree for changes of rows, a list of lines for backup statements."""
     from strandline.api import retention
 
     match statement.statement:

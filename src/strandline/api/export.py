@@ -40,7 +40,7 @@ FORMATS = get_args(ExportFormat)
 
 
 def run(db: Database, statement: st.Export) -> Result:
-    """Export as the statement says; the result has one row."""
+    """Run an EXPORT statement. The result has one row."""
     done = _export(db, statement)
     row = (mask_urls(done.place), done.format, done.files, done.rows)
     return Result(("place", "format", "files", "rows"), [row])
@@ -58,7 +58,7 @@ def export_rows(
     format: ExportFormat | None,
     overwrite: bool,
 ) -> Exported:
-    """Export as the arguments of a caller say."""
+    """Export with the arguments of ``db.export``."""
     if (table is None) == (query is None):
         raise InvalidArgument(
             "an export needs a table or a query, and not both",
@@ -82,7 +82,7 @@ def _export(db: Database, statement: st.Export) -> Exported:
 
 
 class _ExportedRows:
-    """The rows to export. The query runs when they are first asked for."""
+    """The rows to export. The query runs when the rows are first needed."""
 
     def __init__(self, db: Database, statement: st.Export, exporting: Phase) -> None:
         self._db = db
@@ -106,7 +106,7 @@ class _ExportedRows:
         return pa.RecordBatchReader.from_batches(self._add_table(rows.schema), batches())
 
     def spread(self) -> SpreadRows | None:
-        """Return the rows for executors; None if this process writes them."""
+        """Return the rows for Spark's executors to write. None: this process writes them."""
         result = self._result
         if isinstance(result, StreamedResult):
             found = result.scan.export()
@@ -116,7 +116,7 @@ class _ExportedRows:
         return None
 
     def _add_table(self, schema: pa.Schema) -> pa.Schema:
-        """Add the metadata from which a load creates the same table."""
+        """Add the key and the types of the table as metadata, from which a load creates the same table."""
         if self._statement.table is None:
             return schema
         table = describe_columns(self._db._runtime, self._statement.table)
@@ -160,7 +160,7 @@ def target_of(db: Database, statement: st.Export) -> ExportTarget:
 
 
 def _refuse_inside(db: Database, place: str) -> None:
-    """Refuse a place inside the warehouse, which has only files that the catalog knows."""
+    """Refuse a place inside the warehouse, which may hold only files that the catalog knows."""
     own = db._runtime.files.own
     inside = (
         os.path.realpath(os.path.expanduser(place)).startswith(f"{own.location}{os.sep}")

@@ -37,8 +37,13 @@ _MODES: Mapping[str, Mode] = {"upsert": "UPSERT", "insert": "INSERT", "replace":
 class Loaded:
     """The result of a load.
 
-    ``read`` is the number of rows in the files, or None if Spark has read them without counting. ``before``
-    is the number of rows that the table had.
+    Attributes:
+        table: Path of the table.
+        created: True if the load created the table.
+        files: Number of files.
+        read: Number of rows in the files. None: Spark has read the rows without counting them.
+        before: Number of rows of the table before the load.
+        step: Step of the commit. None: nothing was changed.
     """
 
     table: str
@@ -71,7 +76,7 @@ def load_files(
     columns: Sequence[str] | None,
     null: str,
 ) -> Loaded:
-    """Load files as the arguments of a caller say."""
+    """Load files with the arguments of ``db.load``."""
     for given, what in ((key, "key"), (columns, "columns")):
         if isinstance(given, str):
             raise InvalidArgument(
@@ -128,7 +133,7 @@ def load(
 
 
 def _rows(db: Database, path: str) -> int | None:
-    """Return the number of rows of a table; None if it does not exist."""
+    """Return the number of rows of a table. None: the table does not exist."""
     try:
         found = db.describe(path)
     except PathNotFound:
@@ -208,7 +213,7 @@ def _write_spread(db: Database, path: str, mode: Mode, incoming: Incoming) -> tu
 
 
 def _choose_types(columns: Mapping[str, str], schema: TableSchema) -> tuple[dict[str, Type], frozenset[str]]:
-    """Return the types of the columns of the files, and those columns that may not be NULL."""
+    """Return the types of the columns of the files, and the names of the columns that may not be NULL."""
     types = {given: schema[name].type for given, name in columns.items()}
     return types, frozenset(given for given, name in columns.items() if schema[name].not_null)
 
@@ -267,7 +272,7 @@ def _match_columns(given: Sequence[str], schema: TableSchema, path: str) -> dict
 
 
 def _other_delimiter(columns: Sequence[str]) -> str | None:
-    """Return a hint if a wrong delimiter made one name of the whole header."""
+    """Return a hint if a wrong delimiter has turned the whole header into one column name."""
     for sign, typed in ((";", "';'"), ("\t", "$'\\t'"), ("|", "'|'"), (",", "','")):
         if len(columns) == 1 and sign in columns[0]:
             return f"If {typed} separates their values, use --delimiter {typed}."

@@ -1,7 +1,7 @@
 """The metrics of a warehouse in the Prometheus text format.
 
-Counters of all processes are stored in the catalog; gauges are computed from it. So every process gives the
-same answer. Counts that this process has not stored yet are added.
+Counters of all processes are stored in the catalog, and gauges are computed from the catalog. So every
+process returns the same metrics. Counts that this process has not stored yet are added.
 """
 
 from __future__ import annotations

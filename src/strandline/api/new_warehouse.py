@@ -1,7 +1,7 @@
 """Check where a new warehouse may be created.
 
 The folder must be missing or empty, and outside of repositories and of the data of other warehouses. So a
-typo in a name never puts files into a foreign folder. A URL of an object store is a folder here.
+typo in a name never puts files into a foreign folder. In this module "folder" includes URLs of object stores.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from strandline.storage.files import Files
 from strandline.storage.location import files_at, is_url
 
 _OURS = re.compile(rf"{re.escape(MARKER)}\.[0-9a-f]{{32}}|strandline\.toml|lost\+found")
-"""Files that are allowed: temporary markers left by a crash, a configuration, ``lost+found``."""
+"""Names that are allowed in the folder: temporary markers left by a crash, configuration, ``lost+found``."""
 _SQLITE_SUFFIXES = ("", "-wal", "-shm", "-journal", "-reserve", "-queue")
 _IS_REPOSITORY = (
     "It is a backup repository. To restore from it, create a warehouse in another folder, and attach the "
@@ -33,12 +33,18 @@ NEIGHBOURS = 1000
 def check_place(files: Files, folder: str, catalog_file: str | None, settings: Settings) -> None:
     """Refuse a folder with foreign files, or inside a repository or the data of another warehouse.
 
-    ``catalog_file`` is the name of the catalog if it is in the folder. A process that died while it created
-    the warehouse leaves the catalog without a marker; the next process completes the creation.
+    A process that dies while it creates a warehouse leaves the catalog without a marker. The next process
+    completes the creation.
+
+    Args:
+        files: access to the folder.
+        folder: the name of the folder, for messages.
+        catalog_file: the name of the catalog file. None: the catalog is not in the folder.
+        settings: settings for access to the folders above.
     """
     own = {f"{catalog_file}{suffix}" for suffix in _SQLITE_SUFFIXES} if catalog_file else set()
     foreign = _foreign_name(files, own)
-    if foreign is not None and files.find(MARKER) is None:  # Another process may have created it just now.
+    if foreign is not None and files.find(MARKER) is None:  # Another process may just have created it.
         raise PreconditionFailed(
             f"{folder} is not a warehouse, and not an empty folder to create one in: it holds {foreign}",
             _IS_REPOSITORY
@@ -59,7 +65,7 @@ def check_place(files: Files, folder: str, catalog_file: str | None, settings: S
 
 
 def not_a_warehouse(files: Files, folder: str, catalog_file: str, settings: Settings) -> PathNotFound:
-    """Build the error of a missing warehouse, with a hint how to create it if that is possible."""
+    """Build the error of a missing warehouse, with a hint how to create it if the folder allows it."""
     try:
         check_place(files, folder, catalog_file, settings)
         create = f"Create it with: strandline init -w {shlex.quote(folder)}"
@@ -69,7 +75,7 @@ def not_a_warehouse(files: Files, folder: str, catalog_file: str, settings: Sett
 
 
 def _foreign_name(files: Files, own: Collection[str]) -> str | None:
-    """Return a name in the folder that does not come from an unfinished creation of a warehouse."""
+    """Return the name of a file in the folder that is neither allowed nor in ``own``. None: no such file."""
     names: Iterator[str]
     if is_url(files.location):
         names = files.names()
@@ -91,13 +97,13 @@ def _folders_above(location: str) -> Iterator[tuple[str, str]]:
 
 
 def _has(files: Files, name: str) -> bool:
-    with suppress(StrandlineError):  # An unreadable folder is not one of this process.
+    with suppress(StrandlineError):  # A folder that cannot be read counts as one without the file.
         return files.exists(name)
     return False
 
 
 def _suggestion(folder: str) -> str | None:
-    """Return a hint if a similar neighbour of the folder, or a folder in it, is a warehouse."""
+    """Return a hint if a folder in this folder, or a neighbour with a similar name, is a warehouse."""
     if is_url(folder):
         return None
     here = Path(folder)

@@ -40,7 +40,7 @@ class OpenBackup:
 
 
 class BackupTable:
-    """A table as a backup holds it."""
+    """A table in a backup."""
 
     def __init__(self, database: Database, path: str, backup: tuple[str, str]) -> None:
         self._database = database

@@ -1,8 +1,8 @@
 """Run the operations of a ``Database``, and resume operations of dead processes in the background.
 
-A process resumes them when it has changed something, or if it found some when it connected. A command that
-ends within ``carry_on_seconds`` resumes nothing. Operations of live processes, and of newer versions of
-Strandline, are left alone.
+A process resumes such operations after it has changed something, or if some existed when it connected. A
+command that ends within ``carry_on_seconds`` resumes nothing. Operations of live processes, and of newer
+versions of Strandline, are not resumed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger("strandline")
 class OperationRunner:
     """Runs operations in this process. Thread-safe.
 
-    The modules of operations are loaded when one is first needed, because that takes long.
+    The modules of operations are imported when they are first needed, because the import takes long.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -67,7 +67,10 @@ class OperationRunner:
         self.engine.let_go()
 
     def note_change(self) -> None:
-        """Start to resume operations of dead processes in the background: this process changes things."""
+        """Start to resume operations of dead processes in the background.
+
+        Called when this process changes something.
+        """
         if self.carrier is None:
             with self._lock:
                 if self.carrier is None:

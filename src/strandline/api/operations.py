@@ -1,4 +1,4 @@
-"""Run operations in this process: all kinds of operations, and threads for those in the background."""
+"""Run operations of all kinds in this process, in the calling thread or in background threads."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Operations:
         self._threads: list[threading.Thread] = []
 
     def try_restore(self, collection: str, backup: str) -> None:
-        """Restore a backup into a hidden path, compare it, and roll back; raise the error of a problem."""
+        """Restore a backup into a hidden path, compare it, and roll back; raise an error on a problem."""
         self.engine.execute(TryRestore.name, trial_request(collection, backup, self._runtime.limits))
 
     def start(self, kind: str, request: Record) -> str:
@@ -79,7 +79,7 @@ class Operations:
         operation_id = self.engine.begin(kind, request)
         try:
             check()
-        except Interrupted:  # The caller will not learn its id.
+        except Interrupted:  # The caller will not get the id of the operation, so cancel the operation.
             with contextlib.suppress(StrandlineError):
                 self.engine.refuse(operation_id, cancelled_error(operation_id))
             raise

@@ -29,10 +29,13 @@ T = TypeVar("T")
 class OperationInfo:
     """The state of an operation.
 
-    ``percent`` is the share of expected parts that are done; it never decreases. ``progress`` has further
-    values of its kind, such as the current increment and bytes. ``seconds_left`` is estimated from the speed
-    so far; None without an estimate. ``owner`` is the process that carries it out, and ``slowest`` the shard
-    in progress for the longest time. Both are None if the operation has ended, or comes from a list.
+    Attributes:
+        percent: Percentage of the expected parts that are done. It never decreases.
+        progress: Further values that depend on the kind, such as the current increment and bytes.
+        seconds_left: Remaining time, estimated from the speed so far. None: there is no estimate.
+        owner: The process that carries out the operation. None: the operation has ended, or comes from a
+            list.
+        slowest: The shard in progress for the longest time. None: as for ``owner``.
     """
 
     id: str
@@ -107,7 +110,7 @@ def build_info(operation: OperationRow, now: float) -> OperationInfo:
 
 
 def _seconds_left(operation: OperationRow, progress: dict[str, Any], now: float) -> float | None:
-    """Estimate the remaining time, from bytes if they are counted: parts differ in size."""
+    """Estimate the remaining time, from bytes if they are counted, because parts differ in size."""
     done, of = operation.parts_done, operation.parts
     if progress.get("bytes_total"):
         if progress.get("ends") is not None:
@@ -117,7 +120,10 @@ def _seconds_left(operation: OperationRow, progress: dict[str, Any], now: float)
 
 
 class Operation(Generic[T]):
-    """An operation that was begun with ``wait=False``. Its result is what the call would have returned."""
+    """An operation that was started with ``wait=False``.
+
+    Its result is what the call returns with ``wait=True``.
+    """
 
     def __init__(self, database: Database, operation_id: str, read: Callable[[], T]) -> None:
         self._database = database
@@ -128,7 +134,7 @@ class Operation(Generic[T]):
         return f"<Operation {self.id}>"
 
     def info(self) -> OperationInfo:
-        """Return the operation as it is now: its state and its progress."""
+        """Return the present state and progress of the operation."""
         return self._database.operation(self.id)
 
     def wait(
@@ -143,7 +149,7 @@ class Operation(Generic[T]):
         return self._read()
 
     def cancel(self) -> OperationInfo:
-        """Cancel the operation if it still runs: what it has made is undone."""
+        """Cancel the operation if it still runs, and undo its changes."""
         return self._database.cancel(self.id)
 
 
@@ -174,7 +180,7 @@ def select_operations(
     since: datetime | float | None,
     limit: int | None,
 ) -> list[OperationInfo]:
-    """List operations with these filters, oldest first."""
+    """List the operations that match these filters, oldest first."""
     _check("state", state, operations.STATES)
     _check("kind", kind, KINDS)
     if isinstance(since, datetime):
@@ -210,5 +216,5 @@ def one_operation(runtime: Runtime, operation_id: str) -> OperationInfo:
 
 
 def info_of(runtime: Runtime, operation: OperationRow) -> OperationInfo:
-    """Return the state of an operation, from which shards and stages can be read."""
+    """Return the state of an operation. Its ``shards`` and ``stages`` are read on access."""
     return build_info(operation, runtime.clock.now())._from(runtime, operation)

@@ -29,7 +29,7 @@ LAST = datetime(9999, 12, 31, tzinfo=timezone.utc).timestamp()
 
 
 def moment(epoch: float | None) -> datetime | None:
-    """Return a time of the catalog as a datetime; later times than year 9999 become that."""
+    """Return a time of the catalog as a datetime. Times after the year 9999 become the end of that year."""
     if epoch is None:
         return None
     return datetime.fromtimestamp(min(epoch, LAST), timezone.utc)
@@ -46,10 +46,14 @@ class Result(Tabular):
     Times are aware datetimes in UTC, independent of the time zones of the machine and of the Spark session. A
     TIMESTAMP_NTZ of a query stays naive.
 
-    ``step`` is the step of the commit (None if nothing was changed), ``rows_changed`` the number of changed
-    rows, and ``operation_id`` the id of a BACKUP or RESTORE. ``warnings`` describe likely mistakes.
-    ``names``, ``values`` and ``types`` are internal: use ``columns``, ``rows()``,
-    ``df`` and the Arrow methods.
+    Attributes:
+        step: Step of the commit. None: nothing was changed.
+        rows_changed: Number of changed rows.
+        operation_id: Id of the operation of a statement such as BACKUP or RESTORE.
+        warnings: Descriptions of likely mistakes.
+        names: Internal: use ``columns``.
+        values: Internal: use ``rows()``, ``df`` and the Arrow methods.
+        types: Internal: use ``schema``.
     """
 
     names: Sequence[str] = ()
@@ -135,7 +139,7 @@ class Result(Tabular):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class QueryResult(Result):
-    """A result whose rows DuckDB found in this process."""
+    """A result whose rows DuckDB has computed in this process."""
 
     found: QueryRows = field(kw_only=True)
 

@@ -31,7 +31,7 @@ class Tables(Protocol):
 
 @dataclass(frozen=True)
 class WholeTable:
-    """Rows in memory."""
+    """A stream of one Arrow table in memory."""
 
     table: pa.Table
 
@@ -44,10 +44,10 @@ class WholeTable:
 
 
 def guard_each(source: Tables, guard: Guard) -> Iterator[pa.Table]:
-    """Yield the tables, with ``guard`` held only while one is read.
+    """Yield the tables. Each table is read inside ``guard``.
 
-    The guard does not cover code of the caller between two tables, nor Ctrl-C there. Each table may be read
-    by another thread.
+    Code of the caller that runs between two tables, and Ctrl-C in this code, are outside of the guard. Each
+    table may be read by another thread.
     """
     with guard():
         tables = iter(source.tables())
@@ -86,7 +86,7 @@ def _values(column: pa.ChunkedArray | pa.Array) -> list[Any]:
 
 
 def table_of(names: Sequence[str], rows: Sequence[tuple[Any, ...]], types: Sequence[Type] | None) -> pa.Table:
-    """Return rows in memory as a table. Without ``types``, these are inferred from the values."""
+    """Return rows in memory as an Arrow table. ``types`` None: infer the types from the values."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(names)
     arrays = [
         _infer_type(column) if types is None else pa.array(column, outgoing_type(types[place]))
@@ -96,7 +96,7 @@ def table_of(names: Sequence[str], rows: Sequence[tuple[Any, ...]], types: Seque
 
 
 def _infer_type(column: Sequence[Any]) -> pa.Array:
-    """Return a column with inferred type: text if the values have no common type, or if all are None."""
+    """Return a column with an inferred type: text if the values have no common type or are all None."""
     try:
         found = pa.array(column)
     except (pa.ArrowException, OverflowError):

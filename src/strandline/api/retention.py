@@ -52,7 +52,7 @@ def _remove(db: Database, request: DropRequest, *, confirm: bool) -> Result:
 
 
 def preview_removal(runtime: Runtime, request: DropRequest) -> tuple[list[Decision], int]:
-    """Decide which backups would go, and how many bytes would become free, without removing any."""
+    """Return the decision on each backup, and the number of bytes to be freed. Nothing is removed."""
     with runtime.catalog.read() as conn:
         removal = plan_removal(conn, request, runtime.clock.now())
         going = {path.name: tables_in(conn, path) for path in removal.going}

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Scan(Tabular):
-    """Columns of the rows of a table that satisfy a condition. Thread-safe.
+    """Selected columns and rows of a table. Thread-safe.
 
     A scan holds no rows: each call reads the table at that moment, from one snapshot. Rows are streamed
     through this process without Spark, in no particular order. Spark is used only if the process cannot
@@ -95,7 +95,7 @@ class Scan(Tabular):
 def scan(
     database: Database, ref: TableRef, columns: Sequence[str] | None, where: str | None, params: Any
 ) -> Scan:
-    """Return a scan of ``columns`` (None: all) of the rows that satisfy a condition."""
+    """Return a scan of ``columns`` (None: all) of the rows that satisfy the condition ``where``."""
     with database._guard():
         if isinstance(columns, str) or not all(isinstance(name, str) for name in columns or ()):
             raise InvalidArgument("columns are a list of names", "Write columns=['k', 'v'].")

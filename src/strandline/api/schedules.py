@@ -1,4 +1,4 @@
-"""Schedules for the public API: the handle, what is shown of them, and the loop that runs them."""
+"""Schedules in the public API: the handle, the SQL statements, and the loop that runs schedules."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
     from strandline.api.operations import Operations
 
 POLL_SECONDS = 5.0
-"""How often the loop looks for runs that have ended, and for schedules that other processes have changed."""
+"""Interval at which the loop checks for ended runs, and for schedules that other processes have changed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleRun:
-    """A run of a schedule.
+    """A run of a schedule. All times are in seconds since the epoch.
 
     Attributes:
         task: ``full``, ``incremental``, ``verify`` or ``drill``.
-        due: The time when it was due, in seconds since the epoch, as all times here.
+        due: When the run was due.
         state: ``running``, ``done``, ``failed`` or ``skipped``.
-        attempt: How often it was started.
-        retry_at: When it is started again after a failure. None: not again.
-        note: Why it failed or was skipped.
+        attempt: Number of times that the run was started.
+        retry_at: When the run is started again after a failure. None: it is not started again.
+        note: Why the run failed or was skipped.
     """
 
     schedule: str
@@ -58,14 +58,17 @@ class ScheduleInfo:
     """A schedule.
 
     Attributes:
-        full: Cron line of full backups. Those of the other tasks likewise; None: never.
+        full: Cron line of full backups. None: never.
+        incremental: Cron line of incremental backups. None: never.
+        verify: Cron line of verifications. None: never.
+        drill: Cron line of trial restores. None: never.
         level: Level of the verifications.
         sample: Percentage of the objects that each verification checks. None: those not verified before.
         timezone: IANA name of the time zone of the cron lines.
-        missed: ``run`` or ``skip``: what happens if no scheduler ran when something was due.
+        missed: ``run`` or ``skip``: what happens if no scheduler ran when a task was due.
         overlap: ``wait`` or ``skip``: what happens if the previous run has not ended.
-        next_task: What is due next; None if the schedule is paused.
-        next_run: When it is due.
+        next_task: The task that is due next. None: the schedule is paused.
+        next_run: When ``next_task`` is due, in seconds since the epoch.
         last_run: The run that was due last.
     """
 
@@ -89,7 +92,7 @@ class ScheduleInfo:
 
 
 class Schedule:
-    """A handle for a schedule. That it exists is only checked when it is used."""
+    """A handle for a schedule. Whether the schedule exists is checked when the handle is used."""
 
     def __init__(self, database: Database, name: str) -> None:
         self._database = database
@@ -99,15 +102,16 @@ class Schedule:
         return f"<Schedule {self.name}>"
 
     def info(self) -> ScheduleInfo:
-        """Return its settings, what is due next, and its last run."""
+        """Return the settings of the schedule, its next due task and its last run."""
         with self._database._guard(), self._database._runtime.catalog.read() as conn:
             row = schedules.require(conn, self.name)
             return _info_of(conn, row, self._database._runtime.clock.now())
 
     def alter(self, **settings: Any) -> ScheduleInfo:
-        """Change settings, given by the names that ``db.create_schedule`` uses; return the result.
+        """Change settings; return the changed schedule.
 
-        None resets a setting to its default. Times that were due before the change are not run.
+        The names of settings are those of the arguments of ``db.create_schedule``. None resets a setting to
+        its default. Tasks that were due before the change are not run.
         """
         given = {name.upper(): value for name, value in settings.items()}
         changed = [(name, value) for name, value in given.items() if value is not None]
@@ -117,19 +121,19 @@ class Schedule:
         return self.info()
 
     def pause(self) -> None:
-        """Start no more runs until ``resume``. A run that has begun goes on."""
+        """Start no more runs until ``resume``. A run that has started continues."""
         self._run(st.PauseSchedule(self.name, paused=True))
 
     def resume(self) -> None:
-        """Start runs again. What was due during the pause is not run."""
+        """Start runs again. Tasks that were due during the pause are not run."""
         self._run(st.PauseSchedule(self.name, paused=False))
 
     def drop(self) -> None:
-        """Remove the schedule and the list of its runs. Backups stay, and a run that has begun goes on."""
+        """Remove the schedule and the list of its runs. Backups stay, and a started run continues."""
         self._run(st.DropSchedule(self.name))
 
     def runs(self, limit: int | None = None) -> list[ScheduleRun]:
-        """Return its runs, the latest first, at most ``limit``."""
+        """Return the runs of the schedule, latest first, at most ``limit`` (None: all)."""
         with self._database._guard(), self._database._runtime.catalog.read() as conn:
             row = schedules.require(conn, self.name)
             return [_run_of(row.name, run) for run in schedules.list_runs(conn, row.id, limit)]
@@ -141,7 +145,7 @@ class Schedule:
 
 
 def create_schedule(db: Database, name: str, collection: str, **settings: Any) -> Schedule:
-    """Create a schedule; settings that are None have their defaults."""
+    """Create a schedule. Settings that are None get their defaults."""
     given = tuple((setting, value) for setting, value in settings.items() if value is not None)
     create(db, st.CreateSchedule(name, names.collection_name(collection), given))
     return Schedule(db, name)
@@ -283,7 +287,7 @@ def run_schedules(
     on_run: Callable[[ScheduleRun], None],
     on_error: Callable[[StrandlineError], None],
 ) -> None:
-    """Start what is due until ``stop`` is set. If the catalog cannot be reached, try again."""
+    """Start tasks when they are due, until ``stop`` is set. After an error, report it and continue."""
     clock = db._runtime.clock
     while not stop.is_set():
         pause = POLL_SECONDS

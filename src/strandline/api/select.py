@@ -28,7 +28,7 @@ def select(db: Database, statement: st.Select) -> Result:
 
 
 def explain(db: Database, statement: st.Explain) -> Result:
-    """Return Strandline's plan of a query, or with a mode such as FORMATTED, Spark's plan."""
+    """Return Strandline's plan of a query. With a mode such as FORMATTED, return Spark's plan."""
     if not statement.mode:
         steps = db._transactions.read(
             lambda reader: plan.explain(reader, statement.query), read.tables_of_query(statement.query)

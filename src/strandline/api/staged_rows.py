@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StagedWrite:
-    """A table, and the staging of its new rows. ``new``: the table, if the commit creates it."""
+    """A table, and the staging of its new rows.
+
+    Attributes:
+        new: The definition of the table if the commit creates it. None: the table exists.
+    """
 
     path: str
     table_id: int
@@ -34,8 +38,12 @@ class StagedWrite:
     ) -> int | None:
         """Write staged rows in one commit; return its step.
 
-        ``before`` runs first in the transaction. Raises CONFLICT if the table was replaced or altered after
-        the rows were staged.
+        Raises CONFLICT if the table was replaced or altered after the rows were staged.
+
+        Args:
+            db: the warehouse.
+            staged: the staged rows.
+            before: called in the transaction before the rows are written to an existing table.
         """
         schema = self.staging.schema
 

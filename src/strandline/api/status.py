@@ -41,12 +41,12 @@ LISTED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Thresholds:
-    """Limits above which something needs attention, in seconds except ``chain_warning``."""
+    """Thresholds above which the status reports a problem, in seconds except ``chain_warning``."""
 
     backup_warning: float = 26 * HOUR
-    """Age of the last backup that can be restored from the collection's storage: warning ..."""
+    """Age of the last backup that can be restored from the collection's storage, for a warning."""
     backup_critical: float = 50 * HOUR
-    """... and critical."""
+    """Age of the last backup that can be restored from the collection's storage, for the level critical."""
     verified_warning: float = 8 * DAY
     """Age of the last verification of a collection, at any level."""
     chain_warning: float = 100
@@ -82,7 +82,11 @@ class LastBackup:
 
 @dataclass(frozen=True, kw_only=True)
 class LastVerification:
-    """The last verification of a collection. ``broken``: number of unrestorable backups at its level."""
+    """The last verification of a collection.
+
+    Attributes:
+        broken: Number of backups that verifications at this level found not restorable.
+    """
 
     level: str
     time: float
@@ -101,7 +105,7 @@ class CollectionStatus:
     - ``restorable``: whether any backup can be restored.
     - ``storage``: the location of the backups.
     - ``unsent``: number of backups that are not uploaded to the repository yet.
-    - ``unsent_since``: time of the oldest of them.
+    - ``unsent_since``: time of the oldest backup that is not uploaded yet.
     - ``chain_length``: number of backups that a restore of the last backup needs.
     """
 
@@ -123,8 +127,10 @@ class CollectionStatus:
 class OperationStatus:
     """An operation that has not ended.
 
-    ``state`` is running or cancelling, ``changed`` the time of its last progress, and ``orphan`` whether its
-    process is dead.
+    Attributes:
+        state: ``running`` or ``cancelling``.
+        changed: Time of its last progress.
+        orphan: True if its process is dead.
     """
 
     id: str
@@ -137,7 +143,13 @@ class OperationStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamStatus:
-    """The lag of a changefeed's reader: in steps, and as the age of the oldest uncommitted change."""
+    """How far the reader of a changefeed is behind.
+
+    Attributes:
+        path: Path of the changefeed.
+        steps: Number of steps between the table and the reader.
+        age: Age of the oldest change that the reader has not committed, in seconds.
+    """
 
     path: str
     steps: int
@@ -148,7 +160,8 @@ class StreamStatus:
 class Attention:
     """A problem that needs attention.
 
-    ``about`` is a collection, an operation, a stream, a schedule, or ``tables``.
+    Attributes:
+        about: A collection, an operation, a stream, a schedule, or the word ``tables``.
     """
 
     level: Grade
@@ -159,7 +172,7 @@ class Attention:
 
 @dataclass(frozen=True, kw_only=True)
 class Suggestion:
-    """A possible improvement. It does not change the level."""
+    """A possible improvement. It does not change the level of the status."""
 
     about: str
     message: str
@@ -170,8 +183,9 @@ class Suggestion:
 class Status:
     """The status of a warehouse.
 
-    ``level`` is the worst level in ``attention``. ``unprotected_tables`` are the tables in no backup
-    collection, except those in the setting ``scratch_tables``.
+    Attributes:
+        level: The worst level in ``attention``.
+        unprotected_tables: Tables in no backup collection, except those in the setting ``scratch_tables``.
     """
 
     level: Grade
@@ -196,8 +210,8 @@ def look(runtime: Runtime, thresholds: Thresholds) -> Status:
         left_out = find_unprotected(
             conn, [standing.collection for standing in found], runtime.settings.scratch_tables
         )
-    # A failed upload is reported as the reason of missing backups in the repository. Once all backups are
-    # uploaded, it is not reported at all.
+    # A failed upload is reported as the reason why backups are missing in the repository. Once all backups
+    # are uploaded, the failed upload is not reported any more.
     sends = {each.collection: each for each in failed if _brings_home(each)}
     there = {None, *(standing.collection.name for standing in found)}
     attention = [
@@ -245,7 +259,7 @@ def _last(head: BackupHead | None, now: float) -> LastBackup | None:
 
 
 def _verification(standing: Standing, now: float) -> LastVerification | None:
-    """Return the last verification; of two at the same time, the one of the higher level."""
+    """Return the last verification. If two ended at the same time, return the one at the higher level."""
     if not standing.verified:
         return None
     level = max(standing.verified, key=lambda level: (standing.verified[level], LEVELS.index(level)))
@@ -312,7 +326,7 @@ def _of_collection(
         )
     if standing.waiting:
         yield _of_unsent(standing, failed_send)
-    # Backups of an attached collection are taken by another warehouse, which decides about their age.
+    # Another warehouse takes the backups of an attached collection, and reports when they are too old.
     if not standing.collection.record(CollectionRecord).attached:
         yield from _of_age(standing, thresholds, now)
     if standing.chain_length > thresholds.chain_warning:
@@ -351,9 +365,9 @@ def _how(standing: Standing) -> str:
 
 
 def _of_unsent(standing: Standing, failed_send: Failed | None) -> Attention:
-    """Build the problem of backups that are not being uploaded.
+    """Build the problem that backups are not uploaded to the repository.
 
-    It is critical if the repository has no backup that can be restored.
+    The problem is critical if the repository has no backup that can be restored.
     """
     name, waiting = standing.collection.name, standing.waiting
     why = None if failed_send is None else _failure(failed_send)
@@ -375,7 +389,7 @@ def _of_unsent(standing: Standing, failed_send: Failed | None) -> Attention:
 
 
 def _of_tables(left_out: Unprotected, found: Sequence[Standing]) -> Iterator[Attention]:
-    """Yield the problems of tables without a backup."""
+    """Yield the problems of tables that are not backed up."""
     here = {standing.collection.name: standing for standing in found}
     for name, tables in left_out.attached.items():
         storage = here[name].storage

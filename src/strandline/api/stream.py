@@ -1,6 +1,6 @@
 """``db.stream(path)``: read a change stream; and the statements about changefeeds.
 
-Everything after a stream's position is kept. ``commit`` moves the position forward. After a crash, a reader
+All changes after a stream's position are kept. ``commit`` moves the position forward. After a crash, a reader
 starts at the position again: it loses no record, and sees no committed record twice.
 """
 
@@ -36,14 +36,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Batch:
-    """Records of whole commits, in order. Commit ``step``, the last one, when they are processed."""
+    """Records of whole commits, in order.
+
+    Attributes:
+        step: Step of the last of these commits. Pass it to ``Stream.commit`` when the records are processed.
+        records: The records.
+    """
 
     step: int
     records: list[dict[str, Any]]
 
 
 class Stream:
-    """A stream by path. It has no state. Thread-safe."""
+    """A handle for the stream at a path. It holds no state. Thread-safe."""
 
     def __init__(self, database: Database, path: str) -> None:
         self._database = database
@@ -54,7 +59,7 @@ class Stream:
 
     @property
     def position(self) -> int:
-        """The step up to which records were committed."""
+        """The step up to which the reader has committed records."""
         with self._database._guard(), self._database._runtime.catalog.read() as conn:
             return position(conn, _open_stream(conn, self.path))
 
@@ -113,7 +118,7 @@ class Stream:
                 runtime.clock.sleep(min(0.05, timeout))
 
     def commit(self, step: int) -> None:
-        """Move the position to ``step``, durably. Earlier changes may be garbage-collected."""
+        """Move the position to ``step``, durably. Changes up to this step may be garbage-collected."""
         with self._database._guard(), self._database._runtime.catalog.write() as tx:
             stream = _open_stream(tx.conn, self.path)
             _own_stream(tx.conn, self.path, "Add a changefeed of your own.")
@@ -126,12 +131,15 @@ class Stream:
             tables.move_hold(tx, stream.id, step)
 
     def _next_stop(self, after: int, count: int) -> int:
-        """Return the step of the last of the next ``count`` commits after ``after``, or ``after``."""
+        """Return the step of the last of the next ``count`` commits after step ``after``.
+
+        Return ``after`` if no commit follows.
+        """
         with self._database._runtime.catalog.read() as conn:
             return commits.stop_after(conn, _open_stream(conn, self.path).parent_id, after, count)
 
     def _read(self, after: int | None, upto: int | None, give: Callable[[Feed], T]) -> T:
-        """Call ``give`` with a window of changes; retry if files were garbage-collected meanwhile."""
+        """Call ``give`` with the changes in a range; retry if files were garbage-collected meanwhile."""
         runtime = self._database._runtime
 
         def attempt() -> T:
@@ -145,7 +153,7 @@ class Stream:
 
 
 def window_of(database: Database, path: str, after: int | None, upto: int | None) -> Feed:
-    """Return the changes in ``(after, upto]`` of a stream, for the store."""
+    """Return what the store needs to read the changes of a stream in ``(after, upto]``."""
     with database._runtime.catalog.read() as conn:
         stream = _open_stream(conn, path)
         record = stream.record(StreamBody)
@@ -176,7 +184,7 @@ def window_of(database: Database, path: str, after: int | None, upto: int | None
 
 
 def _open_stream(conn: Connection, path: str) -> Path:
-    """Return a stream; refuse one that is still being created, which holds nothing yet."""
+    """Return a stream. Refuse a stream that is still being created: it keeps no changes yet."""
     stream = paths.require(conn, path, "stream")
     if stream.state in CREATED_STATES:
         paths.check_ready(stream)
@@ -214,7 +222,7 @@ def drop_changefeed(database: Database, path: str, name: str) -> None:
 
 
 def _own_stream(conn: Connection, path: str, hint: str) -> Path:
-    """Return a stream; refuse one that belongs to a backup collection."""
+    """Return a stream. Refuse a stream that belongs to a backup collection, with ``hint``."""
     stream = paths.require(conn, path, "stream")
     if stream.record(StreamBody).owner is not None:
         raise PreconditionFailed(f"{stream.path} belongs to a backup collection", hint)

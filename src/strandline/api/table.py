@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 
 class Table:
-    """A table by path. It has no state: each call uses the table at that moment. Thread-safe."""
+    """A handle for the table at a path. It holds no state: each call uses the table at that moment.
+
+    Thread-safe.
+    """
 
     def __init__(self, database: Database, path: str) -> None:
         self._database = database
@@ -42,31 +45,37 @@ class Table:
     def upsert(self, data: Any) -> int | None:
         """Update columns of rows by key, and add missing rows; return the step of the commit.
 
-        ``data`` is a Spark, pandas or polars DataFrame, an Arrow table, batch or stream, a DuckDB relation,
-        another object with ``__arrow_c_stream__``, or dicts. Times without a zone are in UTC. Dates and times
-        may be ISO text, with or without an offset. The commit is durable when this returns. Inside
-        ``db.transaction()``, None is returned, and the end of the block commits.
+        The commit is durable when this method returns. Inside ``db.transaction()``, this method returns None,
+        and the end of the block commits.
+
+        Args:
+            data: a Spark, pandas or polars DataFrame, an Arrow table, batch or stream, a DuckDB relation,
+                another object with ``__arrow_c_stream__``, or dicts. Times without a zone are in UTC. Dates
+                and times may be ISO text, with or without an offset.
         """
         return self._write("UPSERT", data)
 
     def insert(self, data: Any) -> int | None:
-        """Add rows, as ``upsert`` does; an existing key is an error."""
+        """Add rows. An existing key is an error. ``data`` and the result are as for ``upsert``."""
         return self._write("INSERT", data)
 
     def replace(self, data: Any) -> int | None:
-        """Write whole rows, as ``upsert`` does; columns that are not given become NULL."""
+        """Write whole rows. Missing columns become NULL. ``data`` and the result are as for ``upsert``."""
         return self._write("REPLACE", data)
 
     def delete(self, keys: Any) -> int | None:
         """Delete the rows with these keys; return the step of the commit, as ``upsert`` does.
 
-        ``keys`` is a list of keys (plain values, or tuples for a composite key), dicts, an Arrow table or a
-        DataFrame of the key columns. An erase is recorded for each key, even if the row does not exist.
+        An erase is recorded for each key, even if the row does not exist.
+
+        Args:
+            keys: a list of keys (plain values, or tuples for a composite key), dicts, or an Arrow table or
+                DataFrame with the key columns.
         """
         return self._write("DELETE ON", keys)
 
     def df(self, at: int | None = None) -> DataFrame:
-        """Return the rows as a Spark DataFrame: now, or at a step."""
+        """Return the rows as a Spark DataFrame. ``at``: the step of the rows; None: now."""
         runtime = self._database._runtime
 
         def frame(reader: Reader) -> DataFrame:
@@ -83,7 +92,10 @@ class Table:
             )
 
     def get(self, *key: Any) -> dict[str, Any] | None:
-        """Return a row by its key, or None, without Spark. Times are aware datetimes in UTC."""
+        """Return the row with this key, without Spark. None: no row has it.
+
+        Times are aware datetimes in UTC.
+        """
 
         def row(reader: Reader) -> dict[str, Any] | None:
             view = reader.view(self.path)
@@ -104,9 +116,9 @@ class Table:
         view: str | None = None,
         params: Any = None,
     ) -> Scan:
-        """Return a scan of rows for Arrow, pandas, polars and DuckDB. Rows are read when it is used.
+        """Return a scan of rows for Arrow, pandas, polars and DuckDB. Rows are read when the scan is used.
 
-        No number of rows needs Spark, but some conditions do.
+        Without a condition, Spark is never needed. Some conditions need it.
 
         Args:
             columns: names of columns (default: all).
@@ -128,10 +140,10 @@ class Table:
         return self._database.describe(self.path)
 
     def history(self, limit: int | None = None) -> list[CommitEvent]:
-        """Return the commits of the table, newest first; with ``limit`` only the last ones.
+        """Return the commits of the table, newest first, at most ``limit`` (None: all).
 
-        A commit is listed at least for ``history_seconds``. If it is ``readable``, RESTORE TABLE can bring
-        back the rows.
+        A commit is listed at least for ``history_seconds``. RESTORE TABLE can bring back the rows of a commit
+        that is ``readable``.
         """
         if limit is not None:
             check_limit(limit)

@@ -1,4 +1,4 @@
-"""The open transaction of each thread, and the statements that run in it or in one of their own."""
+"""The open transaction of each thread, and statements, which run in it or in a transaction of their own."""
 
 from __future__ import annotations
 
@@ -52,7 +52,11 @@ class Transactions:
         return getattr(self._local, "transaction", None)
 
     def begin(self, *, in_block: bool = False) -> None:
-        """Open a transaction of this thread. ``in_block``: only the end of a ``with`` block ends it."""
+        """Open a transaction of this thread.
+
+        Args:
+            in_block: the transaction belongs to a ``with`` block, and only the end of the block ends it.
+        """
         with self._guard():
             if self.current is not None:
                 raise PreconditionFailed(
@@ -64,16 +68,16 @@ class Transactions:
             self._local.transaction, self._local.in_block = tx, in_block
 
     def commit(self, *, in_block: bool = False) -> tuple[int | None, int]:
-        """Commit the open transaction; return its step (None if nothing changed) and the rows changed.
+        """Commit the open transaction; return its step and the number of changed rows.
 
-        The transaction has ended even if this fails.
+        The step is None if nothing was changed. If the commit fails, the transaction has ended as well.
         """
         with self._guard():
             tx = self._end(in_block=in_block)
             try:
                 with self.attempts.once(tx.snapshot.mark):
                     return tx.commit(), tx.rows_changed
-            except (Exception, Interrupted):  # Another interruption may come after the commit.
+            except (Exception, Interrupted):  # Any other KeyboardInterrupt may come after the commit.
                 tx.abort()
                 raise
 
@@ -94,7 +98,7 @@ class Transactions:
         self.commit(in_block=True)
 
     def close(self) -> None:
-        """Discard the open transaction of this thread, unless a ``with`` block ends it."""
+        """Discard the open transaction of this thread, unless it belongs to a ``with`` block."""
         if self.current is not None and not self._local.in_block:
             self.rollback()
 
@@ -104,15 +108,15 @@ class Transactions:
         named: Sequence[Named] = (),
         before_abort: Callable[[Transaction], None] = lambda tx: None,
     ) -> tuple[int | None, int]:
-        """Run changes in the open transaction, or in a new one that is retried when it is stale.
+        """Run changes in the open transaction, or in a new transaction that is retried when it is stale.
+
+        Return the step of the commit and the number of changed rows. The step is None inside an open
+        transaction, or if nothing was changed.
 
         Args:
             run: makes the changes.
-            named: the tables that it uses, to be read at once.
+            named: the tables that ``run`` uses. Their descriptions are read together.
             before_abort: called before the files of a stale transaction are removed.
-
-        Return the step of the commit (None inside an open transaction, or if nothing changed) and the number
-        of rows changed.
         """
         open_one = self.current
         if open_one is not None:
@@ -140,9 +144,11 @@ class Transactions:
         return done
 
     def read(self, run: Callable[[Reader], T], named: Sequence[Named] = ()) -> T:
-        """Read in the open transaction, or from a new snapshot, with retries when it is stale.
+        """Read in the open transaction, or from a new snapshot, with retries when the snapshot is stale.
 
-        ``named``: the tables that ``run`` uses, to be read at once.
+        Args:
+            run: reads the rows, and returns the result of this method.
+            named: the tables that ``run`` uses. Their descriptions are read together.
         """
         from strandline.tables.snapshot import Reader, Snapshot
 

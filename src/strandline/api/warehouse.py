@@ -30,9 +30,9 @@ def alter(db: Database, statement: st.AlterWarehouse) -> Result:
 
 
 def change_settings(db: Database, changes: Iterable[tuple[str, float | None]]) -> None:
-    """Store settings of the warehouse; None removes a setting, so that its default applies.
+    """Store settings of the warehouse. None removes a setting, so that its default applies.
 
-    Works on a full disk, because the next collection frees what a lower value does not keep.
+    This works on a full disk too, because a lower value lets the garbage collector free space.
     """
     catalog = db._runtime.catalog
     with db._guard(), catalog.database.freeing_space(), catalog.write() as tx:

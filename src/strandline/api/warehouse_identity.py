@@ -1,6 +1,7 @@
-"""Check that a folder and a catalog belong to the same warehouse. A URL of an object store is a folder here.
+"""Check that a folder and a catalog belong to the same warehouse.
 
-The catalog records the location of its warehouse. A marker file in the folder has the id of the warehouse.
+The catalog records the location of its warehouse. A marker file in the folder has the id of the warehouse. In
+this module "folder" includes URLs of object stores.
 
 - A folder without a marker is accepted for an existing catalog only if the catalog records this location, if
   the catalog is a file in this folder, or with ``adopt``.
@@ -31,10 +32,17 @@ FORMAT = 1
 def join(
     catalog: Catalog, files: Files, folder: str, settings: Settings, *, create: bool, adopt: bool
 ) -> None:
-    """Open the catalog for an existing folder; create a warehouse with ``create``.
+    """Open the catalog for an existing folder.
 
-    A folder and a catalog that do not belong together are refused, and both stay unchanged. ``folder`` is the
-    name for messages.
+    A folder and a catalog that do not belong together are refused, and both stay unchanged.
+
+    Args:
+        catalog: the catalog.
+        files: access to the folder.
+        folder: the name of the folder, for messages.
+        settings: the settings of this process.
+        create: create a warehouse if the catalog holds none.
+        adopt: accept a folder without a marker for the catalog of another folder.
     """
     marked = read_marker(files)
     here = files.location
@@ -71,7 +79,7 @@ def join(
         with catalog.write() as tx:
             warehouse.move(tx, here)
     if marked is None:
-        # Write the marker last: after a crash before this, the record in the catalog admits the folder.
+        # Write the marker last. If the process dies before, the location in the catalog admits the folder.
         marker = json.dumps({"format": FORMAT, "warehouse": joined.id}).encode() + b"\n"
         if files.write_if_absent(MARKER, marker):
             log.info("%s is now the folder of the warehouse %s", folder, joined.id)
@@ -129,7 +137,10 @@ def _holds(found: Warehouse | None) -> str:
 
 
 def _is_same(location: str | None, here: str) -> bool:
-    """Compare locations. Bind mounts and case-insensitive file systems give one folder several paths."""
+    """Return whether two locations are the same folder.
+
+    Bind mounts and case-insensitive file systems give one folder several paths.
+    """
     if location is None or location == here:
         return location == here
     try:

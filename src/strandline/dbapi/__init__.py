@@ -67,7 +67,7 @@ __all__ = [
 apilevel = "2.0"
 threadsafety = 1
 paramstyle = "qmark"
-"""``:name`` with a dict works as well."""
+"""Markers ``:name`` with a dict of values work as well."""
 
 Date = date
 Time = _time

@@ -54,7 +54,7 @@ class Connection:
     def __init__(self, database: Database, *, autocommit: bool = False) -> None:
         self._database: Database | None = database
         self._thread: int | None = None
-        """The thread with the open transaction."""
+        """The thread with the open transaction. None: no transaction is open."""
         self.autocommit = autocommit
 
     @property

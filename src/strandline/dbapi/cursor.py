@@ -67,7 +67,7 @@ class Cursor:
 
     @property
     def description(self) -> list[tuple[Any, ...]] | None:
-        """Name, type and five times None for each column; None if the statement has no rows."""
+        """For each column, its name, its type and five times None. None: the statement returns no rows."""
         if self._rows is None or self._result is None:
             return None
         with translate_errors():
@@ -145,7 +145,7 @@ class Cursor:
         self._is_closed, self._result, self._rows = True, None, None
 
     def setinputsizes(self, sizes: Any) -> None:
-        """Do nothing: types of values are known."""
+        """Do nothing: the types of values are known without it."""
 
     def setoutputsize(self, size: int, column: int | None = None) -> None:
         """Do nothing: values are never truncated."""

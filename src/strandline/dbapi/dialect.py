@@ -33,7 +33,7 @@ _TYPES: dict[str, Any] = {
     "date": types.Date,
     "float": types.Float,
 }
-"""SQLAlchemy types of the kinds that have no size or precision."""
+"""SQLAlchemy types by kind of type, for the kinds without size or precision."""
 
 
 class _Names(IdentifierPreparer):
@@ -42,7 +42,7 @@ class _Names(IdentifierPreparer):
 
 
 class _Types(GenericTypeCompiler):
-    """Compiles SQLAlchemy types to types of Strandline."""
+    """Compiler of SQLAlchemy types to types of Strandline."""
 
     def visit_BOOLEAN(self, type_: Any, **_: Any) -> str:
         return "Bool"
@@ -86,7 +86,7 @@ class _Types(GenericTypeCompiler):
 
 
 class StrandlineDialect(DefaultDialect):
-    """The dialect. Table names are paths; there are no schemas. Times have a zone."""
+    """The SQLAlchemy dialect. Table names are paths, there are no schemas, and times have a time zone."""
 
     name = "strandline"
     driver = "dbapi"

@@ -48,11 +48,11 @@ class DataError(DatabaseError):
 
 
 class OperationalError(DatabaseError):
-    """The statement is valid: retry it, or check what is not available."""
+    """The statement is valid, but failed, for example because of a conflict or an unreachable catalog."""
 
 
 class IntegrityError(DatabaseError):
-    """A key exists already, or a unique index has it already."""
+    """A path, a primary key or a key of a unique index exists already."""
 
 
 class InternalError(DatabaseError):
@@ -85,7 +85,9 @@ _BY_CODE: dict[str, type[DatabaseError]] = {
 def translate_errors(*, changing: bool = False) -> Iterator[None]:
     """Translate Strandline's errors in the block to exceptions of PEP 249.
 
-    ``changing``: the statement changes rows, so PRECONDITION_FAILED is about keys and becomes IntegrityError.
+    Args:
+        changing: the statement changes rows. PRECONDITION_FAILED is then about keys, and becomes
+            IntegrityError.
     """
     try:
         yield

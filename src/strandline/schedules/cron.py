@@ -1,7 +1,8 @@
 """Cron lines in a time zone, as Debian's cron reads them.
 
-A line with a fixed hour that falls into the hour that daylight saving skips is due right after it, and one in
-the hour that is repeated is due once. A line with ``*`` as hour or minute follows the clock on the wall.
+When daylight saving time begins or ends, a line with a fixed hour is still due once: directly after the
+skipped hour if its time falls into that hour, and only once in the repeated hour. A line with ``*`` as hour
+or minute follows the local clock.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from strandline.errors import InvalidArgument
 
 _FORM = "Write five fields: minute, hour, day of month, month, day of week, such as '0 2 * * 1-6'."
 _WINDOWS = (3600.0, 86400.0, 32 * 86400.0, 400 * 86400.0)
-"""Periods in which the last due time is looked for, before all of the time is searched."""
+"""Lengths of the periods that ``last`` searches first, before it searches the whole range."""
 
 
 @dataclass(frozen=True)
 class CronLine:
-    """The times at which something is due."""
+    """A cron line and its time zone: the times at which a task is due."""
 
     text: str
     zone: str
 
     @staticmethod
     def parse(text: object, zone: str, what: str) -> CronLine:
-        """Return a checked line; ``what`` is the name of the setting in errors."""
+        """Check a line and return it. ``what`` is the name of the setting in errors."""
         found = CronLine(str(text).strip(), zone)
         read_zone(zone)
         if len(found.text.split()) != 5:
@@ -43,11 +44,11 @@ class CronLine:
         return found
 
     def next(self, after: float) -> float | None:
-        """Return the first due time later than ``after``; None if there is none in 50 years."""
+        """Return the first due time later than ``after``. None: no time is due within 50 years."""
         return next(self._times(after), None)
 
     def last(self, after: float, upto: float) -> float | None:
-        """Return the last due time later than ``after``, up to and including ``upto``; None without one."""
+        """Return the last due time in ``(after, upto]``. None: no time in this range is due."""
         for window in (*_WINDOWS, float("inf")):
             start = max(after, upto - window)
             found = None
@@ -62,7 +63,7 @@ class CronLine:
     def _times(self, after: float) -> Iterator[float]:
         """Yield the due times later than ``after``.
 
-        In the repeated hour a time may be computed that is already over.
+        In the repeated hour CronSim may also compute an earlier time, which is skipped.
         """
         for found in CronSim(self.text, datetime.fromtimestamp(after, read_zone(self.zone))):
             if (time := found.timestamp()) > after:

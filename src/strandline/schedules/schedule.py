@@ -1,4 +1,4 @@
-"""The record of a schedule: when what is due, and how missed, overlapping and failed runs are handled."""
+"""The record of a schedule: when tasks are due, and how missed, overlapping and failed runs are handled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WORKS: Mapping[Work, tuple[Task, ...]] = {
     "verification": ("verify",),
     "drill": ("drill",),
 }
-"""The tasks of each work. Of tasks that are due together, the first one runs."""
+"""The tasks of each kind of work. If several of them are due at the same time, only the first one runs."""
 
 
 class Due(NamedTuple):
@@ -37,14 +37,18 @@ class ScheduleRecord(Record):
     """A schedule for one backup collection.
 
     Attributes:
-        full: Cron line of full backups. The lines of the other tasks likewise; None: never.
-        verify: Verifies all backups at ``level``, or a ``sample`` of their objects in percent.
-        drill: Restores the last backup into a hidden path, compares it with what was backed up, and drops it.
-        timezone: IANA name of the zone of all lines.
-        missed: What happens if no scheduler ran when something was due.
-        overlap: What happens if the previous run of the same work has not ended.
-        retries: How often a failed run is started again.
-        retry_seconds: Pause before the first retry. It doubles for each further one.
+        full: Cron line of full backups. None: never.
+        incremental: Cron line of incremental backups. None: never.
+        verify: Cron line of verifications. None: never.
+        drill: Cron line of restore drills. A drill restores the last backup into a hidden path, compares the
+            tables with the backup, and drops them. None: never.
+        level: Level of the verifications.
+        sample: Percentage of the objects that a verification checks. None: those not verified before.
+        timezone: IANA name of the time zone of all cron lines.
+        missed: What happens if no scheduler ran when a task was due.
+        overlap: What happens if the previous run of the same kind of work has not ended.
+        retries: Maximum number of times that a failed run is started again.
+        retry_seconds: Pause before the first retry. The pause doubles for each further retry.
     """
 
     collection: str
@@ -65,7 +69,7 @@ class ScheduleRecord(Record):
         return ScheduleRecord(collection=collection).with_settings(settings)
 
     def with_settings(self, settings: Iterable[tuple[str, Any]]) -> ScheduleRecord:
-        """Return the schedule with settings changed, each given by its name in upper case."""
+        """Return the schedule with changed settings. The names of settings are in upper case."""
         changes: dict[str, Any] = {}
         for name, value in settings:
             field, read = _setting(name)
@@ -75,7 +79,7 @@ class ScheduleRecord(Record):
         return _checked(replace(self, **changes))
 
     def without_settings(self, names: Iterable[str]) -> ScheduleRecord:
-        """Return the schedule with settings back at their defaults."""
+        """Return the schedule with some settings reset to their defaults."""
         fresh = ScheduleRecord(collection=self.collection)
         fields = [_setting(name)[0] for name in names]
         return _checked(replace(self, **{field: getattr(fresh, field) for field in fields}))
@@ -85,9 +89,10 @@ class ScheduleRecord(Record):
         return None if text is None else CronLine(text, self.timezone)
 
     def last_due(self, work: Work, after: float, upto: float) -> Due | None:
-        """Return the last time in ``(after, upto]`` when a work was due, and its task.
+        """Return the last time in ``(after, upto]`` when a kind of work was due, and the task to run.
 
-        A full backup that was due in this period replaces the increments after it.
+        None: the work was not due. If a full backup was due in this period, the task is a full backup, even
+        if increments were due after it.
         """
         found: list[Due] = []
         for task in WORKS[work]:
@@ -98,7 +103,7 @@ class ScheduleRecord(Record):
         return Due(found[0].task, max(due.time for due in found)) if found else None
 
     def next_due(self, after: float) -> Due | None:
-        """Return what is due first after a time."""
+        """Return the first task that is due after a time. None: no task is due."""
         found: list[Due] = []
         for task in _TASKS:
             line = self.line(task)
@@ -108,7 +113,7 @@ class ScheduleRecord(Record):
         return min(found, key=lambda due: due.time, default=None)
 
     def works(self) -> Iterator[Work]:
-        """Yield the works for which there is a cron line."""
+        """Yield the kinds of work for which the schedule has a cron line."""
         for work, tasks in WORKS.items():
             if any(getattr(self, task) is not None for task in tasks):
                 yield work
@@ -179,7 +184,7 @@ _SETTINGS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
     "RETRIES": ("retries", _read_number(0, 100)),
     "RETRY_SECONDS": ("retry_seconds", lambda name, value: float(_read_number(1, 86_400)(name, value))),
 }
-"""For each setting, its field and the function that reads its value."""
+"""For each setting, the field of the record and the function that reads the value."""
 
 
 def _setting(name: str) -> tuple[str, Callable[[str, Any], Any]]:

@@ -1,14 +1,14 @@
-"""The scheduler: starts what is due, once, in whichever process comes first.
+"""The scheduler: starts each due task once, in the first process that finds it.
 
-Any number of processes may run one. A run is a row that is inserted in the transaction that starts its
-operation. So a due time is used once, and a run whose process dies is resumed by another process like any
-operation.
+Any number of processes may run a scheduler. A run is a row that is inserted in the transaction that starts
+its operation. So each due time is used once. If the process of a run dies, another process resumes the
+operation, as it does with all operations.
 
 ``tick`` does three things:
 
-1. Runs whose operation has ended get its result.
-2. A work that became due since its last run is started, or skipped as its schedule says.
-3. Failed runs are started again when their pause is over, unless the work is due again.
+1. Store the result of each run whose operation has ended.
+2. Start each kind of work that became due since its last run, or skip it if the schedule says so.
+3. Start failed runs again when their pause is over, unless their work is due again.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from strandline.schedules.schedule import Due, ScheduleRecord, Work
 log = logging.getLogger("strandline")
 
 LATE_SECONDS = 600.0
-"""A due time is missed if no scheduler started its run for this long."""
+"""A due time counts as missed if no scheduler has started its run within this time."""
 
 
 def find_overdue(conn: Connection, now: float) -> list[tuple[str, Due]]:
-    """Return what was due more than LATE_SECONDS ago, with the name of its schedule, and was not started.
+    """Return the tasks that were due more than LATE_SECONDS ago and were not started.
 
-    Work whose previous run has not ended is not overdue.
+    Each comes with the name of its schedule. Work whose previous run has not ended is not overdue.
     """
     last = schedules.list_last_due(conn)
     busy = {(run.schedule_id, run.work) for run in schedules.list_open_runs(conn) if run.state == RUNNING}
@@ -77,7 +77,11 @@ class _Taken(Exception):
 
 
 class BackupScheduler:
-    """Runs the schedules of one warehouse. ``launch`` runs a started operation in the background."""
+    """Runs the schedules of one warehouse.
+
+    Args:
+        launch: runs a started operation in the background, given its id.
+    """
 
     def __init__(self, runtime: Runtime, engine: Engine, launch: Callable[[str], object]) -> None:
         self._runtime = runtime
@@ -85,7 +89,7 @@ class BackupScheduler:
         self._launch = launch
 
     def tick(self) -> list[RunRow]:
-        """Start what is due; return the runs that were started."""
+        """Start the tasks that are due; return the runs that were started."""
         self._settle()
         now = self._runtime.clock.now()
         with self._runtime.catalog.read() as conn:
@@ -107,7 +111,7 @@ class BackupScheduler:
         return started
 
     def next_time(self) -> float | None:
-        """Return when something is due next, or to be tried again; None if there is nothing."""
+        """Return the time of the next due task or retry. None: no task is due and no retry is pending."""
         with self._runtime.catalog.read() as conn:
             found = [run.retry_at for run in schedules.list_open_runs(conn) if run.retry_at is not None]
             now = self._runtime.clock.now()
@@ -139,7 +143,7 @@ class BackupScheduler:
         now: float,
         open_: RunRow | None,
     ) -> RunRow | None:
-        """Start, skip or retry one work of a schedule, if it is due; return the started run."""
+        """Start, skip or retry one kind of work of a schedule, if it is due; return the started run."""
         due = record.last_due(work, after, now)
         if due is None:
             if open_ is not None and open_.retry_at is not None and open_.retry_at <= now:
@@ -161,7 +165,11 @@ class BackupScheduler:
         return self._start(row, record, run)
 
     def _start(self, row: ScheduleRow, record: ScheduleRecord, run: RunRow) -> RunRow | None:
-        """Start the operation of a run; a refused one is recorded as failed."""
+        """Start the operation of a run, and return the started run.
+
+        If the operation is refused, record the run as failed and return None. Return None also if another
+        process was first, or if another operation works on the collection.
+        """
         now = self._runtime.clock.now()
         started = replace(
             run, state=RUNNING, attempt=run.attempt + 1, began=now, ended=None, retry_at=None, note=None
@@ -201,7 +209,7 @@ class BackupScheduler:
             return self._engine.start("backup", replace(request, because=error.message), claim)
 
     def _request(self, record: ScheduleRecord, run: RunRow) -> tuple[str, Record]:
-        """Return kind and request of the operation of a task."""
+        """Return the kind and the request of the operation that carries out the task of a run."""
         if run.task in ("verify", "drill"):
             is_drill = run.task == "drill"
             return VerifyBackups.name, VerifyOperationRequest(
@@ -220,7 +228,10 @@ class BackupScheduler:
         return IncrementalBackup.name, request
 
     def _claim(self, tx: Writer, row: ScheduleRow, run: RunRow) -> None:
-        """Check in the transaction that stores a run that no other process has used its due time."""
+        """Raise _Taken if another process has used the due time of a run, or has changed the schedule.
+
+        Called in the transaction that stores the run.
+        """
         if schedules.find(tx.conn, row.name) != row:
             raise _Taken
         there = schedules.find_run(tx.conn, run.schedule_id, run.work, run.due)
@@ -230,7 +241,11 @@ class BackupScheduler:
             raise _Taken
 
     def _record(self, row: ScheduleRow, run: RunRow, before: RunRow | None = None) -> None:
-        """Store a run that starts no operation, unless another process was first."""
+        """Store a run that starts no operation, unless another process has used its due time.
+
+        Args:
+            before: the run before this attempt. None: the run itself.
+        """
         with self._runtime.catalog.write() as tx:
             try:
                 self._claim(tx, row, before or run)
@@ -255,7 +270,7 @@ class BackupScheduler:
                     schedules.put_run(tx, ended)
 
     def _ended(self, row: ScheduleRow, run: RunRow) -> RunRow | None:
-        """Return a run with its result; None if its operation goes on."""
+        """Return a run with the result of its operation. None: the operation has not ended."""
         assert run.operation_id is not None
         try:
             operation = self._engine.get(run.operation_id)
@@ -281,9 +296,10 @@ class BackupScheduler:
         return done
 
     def _failure(self, operation: OperationRow) -> str | None:
-        """Return why an operation or its follower failed, an empty text if it is done, None if it goes on.
+        """Return why an operation or its follower failed.
 
-        A backup whose upload has to wait is done; the next one uploads it.
+        An empty text: it is done. None: it has not ended. A backup that cannot be uploaded at present counts
+        as done; the next backup uploads it.
         """
         if not operation.is_over:
             return None
@@ -302,7 +318,7 @@ class BackupScheduler:
         return failure.message
 
     def _failed(self, record: ScheduleRecord, run: RunRow, note: str) -> RunRow:
-        """Return a run as failed, with the time of its next attempt if there is one left."""
+        """Return a run as failed, with the time of its next attempt if it has retries left."""
         now = self._runtime.clock.now()
         pause = record.retry_seconds * 2 ** (run.attempt - 1)
         retry_at = now + pause if run.attempt <= record.retries else None

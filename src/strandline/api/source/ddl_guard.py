@@ -1,4 +1,4 @@
-"""Refuse what Spark cannot do with registered tables, with a hint at the right statement.
+"""Refuse statements that Spark cannot run on registered tables, with a hint which statement to use.
 
 A table of a namespace is an entry in Spark's catalog that refers to a table of a warehouse. Spark executes
 ALTER TABLE, DROP TABLE and CREATE TABLE on its own entry, reports success, and never asks the data source. So
@@ -43,14 +43,14 @@ _INSTEAD = {
     "TIMESTAMP": "SELECT ... FROM {} TIMESTAMP AS OF ...",
     "TIME": "SELECT ... FROM {} TIMESTAMP AS OF ...",
 }
-"""Statements of ``db.sql``, by the first word of what Spark does not support."""
+"""Statements of ``db.sql`` to use instead, by the first word of the clause that Spark does not support."""
 _CREATES = re.compile("CREATE|REPLACE")
 _USING = re.compile(r"\bUSING\s+`?(\w+)`?", re.IGNORECASE)
 _UNSAID = re.compile(r"""--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
 """Comments and string literals of a statement."""
 _IDENTIFIER = re.compile(r"""\bIDENTIFIER\s*\(\s*(['"])([^'"]+)\1\s*\)""", re.IGNORECASE)
 _IMMEDIATE = re.compile(r"""\bEXECUTE\s+IMMEDIATE\s+(['"])(.+?)(?<!\\)\1""", re.IGNORECASE | re.DOTALL)
-"""A statement in a text, which is run."""
+"""EXECUTE IMMEDIATE, with the text of the statement that it runs."""
 
 
 class _GuardedSql:
@@ -63,7 +63,10 @@ class _GuardedSql:
         self._namespaces: set[str] = set()
 
     def add(self, namespace: str | None, tables: Mapping[str, str]) -> None:
-        """Refuse DDL on these tables (name to path); replace the former tables of the namespace."""
+        """Refuse DDL on these tables, which replace the former tables of the namespace.
+
+        ``tables`` maps names to paths.
+        """
         if namespace is not None:
             prefix = f"{namespace.lower()}."
             self._namespaces.add(namespace.lower())
@@ -123,7 +126,7 @@ class _GuardedSql:
     def _would_create(self, verb: str, namespace: str, text: str) -> bool:
         """Return whether a statement looks like the creation of a table of a warehouse.
 
-        A statement with another format after USING is let through.
+        A statement with another format after USING is allowed.
         """
         using = _USING.search(text)
         return bool(_CREATES.match(verb)) and (
@@ -149,9 +152,12 @@ def _refusal(statement: str, instead: str) -> Unsupported:
 
 
 def guard_ddl(spark: SparkSession, namespace: str | None, tables: Mapping[str, str]) -> None:
-    """Make ``spark.sql`` of a session refuse DDL on tables.
+    """Make ``spark.sql`` of a session refuse DDL on registered tables.
 
-    ``tables`` maps names in ``namespace`` of Spark's catalog, or names of temporary views, to paths.
+    Args:
+        spark: the session.
+        namespace: the database in Spark's catalog that has the tables. None: they are temporary views.
+        tables: names of the tables or views in Spark, with their paths in the warehouse.
     """
     guarded: Any = spark.sql
     if not isinstance(guarded, _GuardedSql):

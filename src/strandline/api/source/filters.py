@@ -20,7 +20,7 @@ _SIGNS = {
     "LessThan": "<",
     "LessThanOrEqual": "<=",
 }
-"""Signs by class name, because PySpark has the classes only since 4.1."""
+"""Operators by the class names of filters, because PySpark has the classes only since 4.1."""
 
 
 def constraints(filters: Iterable[Filter], types: Mapping[str, Type]) -> Constraints:
@@ -38,7 +38,7 @@ def constraints(filters: Iterable[Filter], types: Mapping[str, Type]) -> Constra
 
 
 def _remaining_values(each: Any, type_: Type) -> Allowed | None:
-    """Return the values of a column that a filter allows; None if unknown."""
+    """Return the values of a column that a filter allows. None: they are not known."""
     kind = type(each).__name__
     if kind == "IsNull":
         return frozenset({None})

@@ -24,7 +24,7 @@ NAMES = (
 )
 LIMITS = ("maxRowsPerBatch", "maxBytesPerBatch")
 INDEX = "index."
-"""Beginning of the options that name indexes of a new table."""
+"""Prefix of the options that name indexes of a new table."""
 SPARKS = frozenset({"checkpointlocation", "queryname"})
 """Options for Spark itself, which it also passes to the source."""
 
@@ -39,7 +39,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Application:
-    """An idempotent write: number ``version`` of ``writer``."""
+    """The identity of an idempotent write.
+
+    Attributes:
+        writer: Name of the writer.
+        version: Number of the write among the writes of this writer.
+    """
 
     writer: str
     version: int
@@ -47,14 +52,19 @@ class Application:
 
 @dataclass(frozen=True)
 class NewTableOptions:
-    """The key of a table that a write may create (None: it may not), and the columns of its indexes."""
+    """How a write may create a missing table.
+
+    Attributes:
+        key: Columns of the primary key. None: the write may not create a table.
+        indexes: Columns of each index, by the name of the index.
+    """
 
     key: tuple[str, ...] | None
     indexes: Mapping[str, tuple[str, ...]]
 
 
 class SourceOptions:
-    """Options of the caller. ``default`` is the warehouse if they name none."""
+    """Options of the caller. ``default`` is the warehouse if the options name none."""
 
     def __init__(self, given: Mapping[str, str], default: Place | None = None) -> None:
         known = {name.lower(): name for name in NAMES}
@@ -107,7 +117,7 @@ class SourceOptions:
 
     @property
     def columns(self) -> list[str] | None:
-        """The columns that are to be read; None: all."""
+        """The columns to read. None: all columns."""
         text = self._given.get("columns")
         return None if text is None else _names(text)
 
@@ -135,7 +145,7 @@ class SourceOptions:
 
     @property
     def application(self) -> Application | None:
-        """The number of the write, if txnId and txnVersion are given."""
+        """The identity of the write from txnId and txnVersion. None: neither option is given."""
         writer, version = self._given.get("txnId"), self._given.get("txnVersion")
         if writer is None and version is None:
             return None
@@ -148,7 +158,7 @@ class SourceOptions:
 
     @property
     def writer(self) -> str | None:
-        """The name of the writer of a stream's batches; None: the id of the query."""
+        """The name of the writer of a stream's batches. None: the id of the query is used."""
         if "txnVersion" in self._given:
             raise InvalidArgument("Spark numbers the batches of a stream", "Leave the option txnVersion out.")
         return self._given.get("txnId")
@@ -171,7 +181,7 @@ class SourceOptions:
         return normalize(self._given["changefeed"])
 
     def limit(self, name: str) -> int | None:
-        """Return the limit of a batch of a changefeed; None: not limited."""
+        """Return a limit for the batches of a changefeed, by its option. None: no limit."""
         text = self._given.get(name)
         if text is not None and not (text.isascii() and text.isdigit() and int(text) > 0):
             raise InvalidArgument(

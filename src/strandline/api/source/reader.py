@@ -31,9 +31,12 @@ class Partition(InputPartition):
 
 
 class TableReader(DataSourceReader):
-    """Plans reads of a table. Each query sees the table at the moment of its planning.
+    """Plans reads of a table. Each query sees the table at the moment when the query is planned.
 
-    ``schema`` has the columns to read, and the key.
+    Args:
+        place: the warehouse.
+        table: the table.
+        schema: the columns to read, and the key.
     """
 
     def __init__(self, place: Place, table: TableRef, schema: TableSchema) -> None:
@@ -55,10 +58,13 @@ class TableReader(DataSourceReader):
 
 
 class FilteringReader(TableReader):
-    """A reader with filter pushdown. Spark refuses it in a session without that setting."""
+    """A reader with filter pushdown. Spark refuses it in a session that has not enabled filter pushdown."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Use the filters on keys to read fewer rows. Return all: Spark filters the rows again."""
+        """Use filters on key columns to read fewer rows.
+
+        Return all filters, so that Spark applies them to the rows again.
+        """
         types = {c.name: c.type for c in self._schema.columns}
         self._constraints = constraints(filters, types)
         return filters

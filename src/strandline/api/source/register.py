@@ -57,7 +57,7 @@ def register(
 
 
 def register_once(spark: SparkSession) -> None:
-    """Register the format with a session, unless that is done already."""
+    """Register the format with a session, unless it is registered already."""
     if spark not in _known:
         register(spark)
 
@@ -102,7 +102,7 @@ def _make_tables(spark: SparkSession, place: Place, namespace: str) -> None:
 
 
 def _table_names(place: Place, prefix: str) -> dict[str, str]:
-    """Return paths by names for Spark, of the tables whose name needs no quotes."""
+    """Return the paths of tables by their names in Spark. Skip tables whose name would need quotes."""
     with connect(place.warehouse, catalog=place.catalog, create=False) as db:
         entries = db.ls("/", depth=None)
     named: dict[str, str] = {}

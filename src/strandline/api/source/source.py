@@ -31,9 +31,12 @@ class StrandlineSource(DataSource):
     """The data source of one ``load`` or ``save``. Spark creates it in a worker process and pickles it."""
 
     default: ClassVar[Place | None] = None
-    """The warehouse if the options name none."""
+    """The warehouse to use if the options name none."""
     only: ClassVar[str | None] = None
-    """The only table of this source, in a namespace; Spark's options are then ignored."""
+    """Path of the only table of this source, which is registered in a namespace. None: the options name it.
+
+    If it is set, the options that Spark passes are ignored.
+    """
     known_as: ClassVar[str] = "strandline"
     reads_with: ClassVar[type[TableReader]] = FilteringReader
 
@@ -48,7 +51,7 @@ class StrandlineSource(DataSource):
         return cls.known_as
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Plain values: they are unpickled before the package can be imported.
+        # Only plain values, because they are unpickled before the package can be imported.
         default = None if self.default is None else (self.default.warehouse, self.default.catalog)
         return travelling(_rebuild_source), (archive(), dict(self.options), default)
 
@@ -60,7 +63,11 @@ class StrandlineSource(DataSource):
 
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader. ``schema`` is the own schema, or a given one, perhaps with fewer columns."""
+        """Return a reader of the columns in ``schema``.
+
+        Args:
+            schema: the schema of this source, or a schema that the caller gave, perhaps with fewer columns.
+        """
         try:
             described = self._describe(schema.names)
         except InvalidArgument as error:
@@ -94,7 +101,7 @@ class StrandlineSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         _refuse(overwrite)
         application = self._options.application
-        # An idempotent write is recorded for a table that exists.
+        # An idempotent write is recorded with an existing table, so create a missing table first.
         return TableWriter(self._job(schema, first=application is not None), application)
 
     @plainly
@@ -117,7 +124,7 @@ class StrandlineSource(DataSource):
 class FoundSource(StrandlineSource):
     """The source of a session without ``register``: Spark has found the package by its name.
 
-    The package is installed everywhere then, and filter pushdown is not enabled.
+    In such a session the package is installed on all machines, and filter pushdown is not enabled.
     """
 
     reads_with = TableReader

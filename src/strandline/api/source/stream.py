@@ -23,16 +23,18 @@ _STEP = "step"
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """Approximate maximum numbers of changes, and of bytes of their segments, in a batch.
+    """Approximate limits of a batch. A batch has whole commits, and at least one segment.
 
-    A batch has whole commits, and at least one segment of them.
+    Attributes:
+        rows: Maximum number of changes. None: no limit.
+        bytes: Maximum size of the segments with the changes. None: no limit.
     """
 
     rows: int | None = None
     bytes: int | None = None
 
     def end(self, logs: Sequence[Segment], head: int) -> int:
-        """Return the step where a batch that begins before ``logs`` ends."""
+        """Return the last step of a batch that begins with the first of ``logs``."""
         rows = size = 0
         end: int | None = None
         for upto, segments in groupby(logs, key=lambda log: log.upto):
@@ -53,8 +55,8 @@ class FeedReader(DataSourceStreamReader):
     The changefeed keeps all changes after its position. The position moves when Spark has recorded that a
     batch is done; until then, the batch can be read again.
 
-    Spark asks for the end of the next batch without its start, which is the end of the last batch that was
-    planned. After a restart Spark first plans an empty batch at that offset.
+    Spark asks for the end of the next batch without giving its start. The start is the end of the last batch
+    that was planned. After a restart Spark first plans an empty batch at that offset.
     """
 
     def __init__(self, place: Place, path: str, limits: BatchLimits | None = None) -> None:

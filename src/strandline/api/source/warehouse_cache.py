@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 _lock = threading.Lock()
 _opened: dict[tuple[Place, int], Database] = {}
-"""Connections by place and process id: a forked process must open its own."""
+"""Connections by place and process id, because a forked process must open its own connection."""
 
 
 class NoSession:
-    """Stands in for the Spark session: a Spark worker process must not start another Spark."""
+    """A placeholder for the Spark session, because a Spark worker process must not start another Spark."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise Unsupported(
@@ -46,7 +46,7 @@ def open_warehouse(place: Place) -> Iterator[Database]:
 
 
 def plainly(call: Callable[P, T]) -> Callable[P, T]:
-    """Raise Strandline's errors without traceback, because Spark shows the traceback to the caller."""
+    """Make a function raise Strandline's errors without the traceback that Spark would show the caller."""
 
     @wraps(call)
     def called(*args: P.args, **options: P.kwargs) -> T:

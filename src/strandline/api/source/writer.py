@@ -46,8 +46,12 @@ _QUERY = "sql.streaming.queryId"
 class Message(WriterCommitMessage):
     """The message of a task to the commit.
 
-    ``fault`` is the error of a task. The task itself does not fail: Spark would retry it, and report the
-    tries instead of the error.
+    Attributes:
+        staged: The rows that the task has staged. None: the task has an error.
+        fault: Code, message and hint of the task's error. The task itself does not fail, because Spark would
+            retry it, and report the attempts instead of the error.
+        folder: The folder of the staged files.
+        query: The id of the streaming query.
     """
 
     staged: Staged | None = None
@@ -65,13 +69,22 @@ class Job:
     table_id: int
     staging: Staging
     new: TableDefinition | None = None
-    """The table, if it is missing: the commit creates it with its rows."""
+    """The definition of a missing table, which the commit creates with the rows. None: the table exists."""
 
     @staticmethod
     def of(
         place: Place, path: str, mode: Mode, given: StructType, wanted: NewTableOptions, *, first: bool
     ) -> Job:
-        """Plan a write. ``first``: create a missing table before the rows are written."""
+        """Plan a write.
+
+        Args:
+            place: the warehouse.
+            path: the table.
+            mode: how rows are written.
+            given: the columns of the rows.
+            wanted: how to create the table if it is missing.
+            first: create a missing table now, before the rows are written.
+        """
         with open_warehouse(place) as db, db._guard():
             new = _define_if_missing(db, path, given, wanted)
             if new is not None and first:
@@ -132,7 +145,7 @@ class Job:
 def _define_if_missing(
     db: Database, path: str, given: StructType, wanted: NewTableOptions
 ) -> TableDefinition | None:
-    """Return the table to create; None if it exists."""
+    """Return the definition of the table to create. None: the table exists."""
     with db._runtime.catalog.read() as conn:
         if table_exists(conn, path):
             return None
@@ -146,7 +159,7 @@ def _define_if_missing(
 def _plan(
     db: Database, path: str, mode: Mode, given: StructType, wanted: NewTableOptions
 ) -> tuple[int, TableSchema]:
-    """Return the id of an existing table, and its columns that are written."""
+    """Return the id of an existing table, and those of its columns that the write sets."""
     view = Transaction(db._runtime, [Named(path, writes=True)]).writable(path)
     schema = view.info.schema
     if wanted.key is not None and wanted.key != schema.key:
@@ -183,8 +196,13 @@ class TableWriter(DataSourceArrowWriter):
 class TableStreamWriter(getattr(datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)):  # type: ignore[misc]
     """The writer of a streaming query.
 
-    Tasks get rows with PySpark 4.0, and batches with 4.1. ``writer`` is the name under which batches are
-    numbered (default: the id of the query, which survives a restart).
+    PySpark 4.0 passes rows to tasks, and PySpark 4.1 passes Arrow batches.
+
+    Args:
+        job: the planned write.
+        schema: the columns of the rows.
+        writer: the name under which batches are numbered. None: the id of the query, which survives a
+            restart.
     """
 
     def __init__(self, job: Job, schema: StructType, writer: str | None) -> None:
