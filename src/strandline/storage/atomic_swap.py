@@ -14,7 +14,7 @@ _CANNOT = frozenset((errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP
 
 
 def exchange(path: str, name: str) -> bool:
-    """Exchange two files or folders; return False, without a change, if the system cannot do that."""
+    """Exchange two files or folders; return False and change nothing if the system does not support it."""
     system = ctypes.CDLL(None, use_errno=True)
     one, other = os.fsencode(path), os.fsencode(name)
     if hasattr(system, "renameat2"):

@@ -11,7 +11,11 @@ __all__ = ["BlockReader"]
 
 
 class BlockReader(io.RawIOBase):
-    """A readable file. ``size``: the length of its content."""
+    """A readable file of known size.
+
+    Args:
+        size: length of the content in bytes.
+    """
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -20,7 +24,7 @@ class BlockReader(io.RawIOBase):
 
     @abstractmethod
     def _fetch(self, start: int, end: int) -> tuple[int, bytes]:
-        """Return the start and the bytes of a block that covers at least ``start`` to ``end``."""
+        """Read a block that covers at least ``start`` to ``end``; return its position and its bytes."""
 
     def readable(self) -> bool:
         return True

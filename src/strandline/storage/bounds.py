@@ -1,9 +1,9 @@
 """Compare a manifest's record of an object with the object itself.
 
-A checksum only proves that the bytes are those that the manifest names. The author of a forged manifest may
-have written the object, too. So everything that readers rely on (columns, number of rows, first and last key,
-order) is compared wherever the object is read anyway. Any exception that an object causes in a library counts
-as damage: CORRUPTED.
+A checksum proves only that an object has the bytes that the manifest names. The author of a forged manifest
+may also have written the object. So code that reads an object anyway also compares everything that readers
+rely on: columns, number of rows, first and last key, order. Any exception that a library raises for an object
+counts as damage: CORRUPTED.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ __all__ = ["compare_bounds", "compare_rows"]
 
 
 def compare_bounds(files: Files, schema: TableSchema, segment: Segment) -> Finding | None:
-    """Compare the footer and the first and last row of a segment's file with its record."""
+    """Compare a segment's record with the footer, the first and the last row of its file.
+
+    Returns a finding if they differ or the file is damaged; None if they match.
+    """
     try:
         with _damage(segment):
             found = read_bounds(
@@ -44,7 +47,8 @@ def compare_bounds(files: Files, schema: TableSchema, segment: Segment) -> Findi
 def compare_rows(files: Files, schema: TableSchema, segment: Segment, called: str) -> None:
     """Read all keys of a segment's file; raise CORRUPTED if they or their order contradict the record.
 
-    ``called``: the name of the file in the error message.
+    Args:
+        called: the name of the file in the error message.
     """
     with _damage(segment):
         findings = examine_segment(files, schema, segment)

@@ -1,8 +1,8 @@
 """URLs of object stores: parse them, and configure the client and Spark to reach them.
 
-Credentials come from the environment and from ``Settings.storage_options``; the latter take precedence. Only
-the client and a Spark session started by this process get them. A URL with credentials is refused, because
-URLs are stored in the catalog and shown.
+Credentials come from the environment and from ``Settings.storage_options``; the settings take precedence.
+Only the client, and a Spark session that this process starts, get the credentials. A URL with credentials is
+refused, because URLs are stored in the catalog and shown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["SCHEMES", "Bucket", "bucket_of", "is_url"]
 
 SCHEMES = ("s3", "gs", "az")
 _CLIENT = ("allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "root_certificate")
-"""Options of the connection, not of the store."""
+"""Options that configure the client's connection; all other options configure the store."""
 _ENDPOINT = re.compile(r"https?://[\w.\[\]-]+(:\d+)?(/[\w./~-]*)?", re.ASCII)
 _FAMILIES = ("AWS_", "AZURE_", "GOOGLE_")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
@@ -30,7 +30,7 @@ _AZURE_ACCOUNTS = ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")
 
 
 def is_url(location: object) -> bool:
-    """Return True if a location is a URL (or an attempt at one) and not a folder."""
+    """Return True if a location looks like a URL, even a malformed one, and False for a folder."""
     return isinstance(location, str) and "://" in location and not location.startswith("file:")
 
 
@@ -47,7 +47,11 @@ class Bucket:
         return "/".join(filter(None, (f"{self.scheme}://{self.name}", self.prefix)))
 
     def store(self, settings: Settings, *, retries: int | None = None) -> Any:
-        """Return a client. ``retries`` None: as many as in the settings."""
+        """Return a client.
+
+        Args:
+            retries: maximum number of retries of a request. None: the number in the settings.
+        """
         try:
             from obstore.exceptions import BaseError
         except ImportError:

@@ -8,6 +8,8 @@ a query: rows in memory                ``scan_rows``           ``bulk_bytes``
 folding: rows in memory, on columns    FOLDED x ``bulk_rows``  ``bulk_bytes``
 streaming: a few rows in memory        HASHED x rows           COPIED x ``bulk_bytes``
 =====================================  ======================  ===========================
+
+For streaming, "rows" is the limit of the statement or of the query.
 """
 
 from __future__ import annotations
@@ -19,13 +21,14 @@ from strandline.settings import Settings
 __all__ = ["COPIED", "FOLDED", "HASHED", "Budget"]
 
 FOLDED = 8
-"""How many times more rows may be folded: folding takes microseconds per row, planning a job a second."""
+"""Factor of the row limit for folding: it takes microseconds per row, while planning a job takes a second."""
 HASHED = 100
-"""How many times more rows may be streamed: hashing takes a tenth of a microsecond per row."""
+"""Factor of the row limit for streaming: hashing takes a tenth of a microsecond per row."""
 COPIED = 8
-"""How many times more bytes may be streamed.
+"""Factor of the byte limit for streaming.
 
-Streaming them takes no longer than a job needs to start, and far less than executors need to start Python.
+Streaming up to this limit takes no longer than a job needs to start, and much less than executors need to
+start Python.
 """
 
 
@@ -46,14 +49,19 @@ class Budget:
 
     @property
     def folded(self) -> Budget:
-        """The budget of rows that are folded on columns."""
+        """The budget for folding rows in columnar form."""
         return Budget(FOLDED * self.rows, self.bytes)
 
     @property
     def streamed(self) -> Budget:
-        """The budget of rows and files that are read piece by piece."""
+        """The budget for reading rows and files piece by piece."""
         return Budget(HASHED * self.rows, COPIED * self.bytes)
 
     def fits(self, *, rows: int | None = None, bytes: int | None = None) -> bool:
-        """Return True if work of this size runs in this process; None is not limited."""
+        """Return True if work of this size runs in this process.
+
+        Args:
+            rows: number of rows. None: not checked.
+            bytes: size in bytes. None: not checked.
+        """
         return (rows is None or rows <= self.rows) and (bytes is None or bytes <= self.bytes)

@@ -28,7 +28,7 @@ _spare: list[memoryview] = []
 
 @contextmanager
 def borrow_buffer() -> Iterator[memoryview]:
-    """Lend a buffer of ``PIECE`` bytes. Its content is undefined.
+    """Yield a buffer of ``PIECE`` bytes, which is reused after the block. Its content is undefined.
 
     Buffers are reused, because allocating memory from the operating system takes many times as long as
     filling it.
@@ -46,7 +46,7 @@ def borrow_buffer() -> Iterator[memoryview]:
 
 
 def pieces(descriptor: int) -> Iterator[memoryview]:
-    """Yield the content of an open file, and close it.
+    """Yield the content of an open file, and close the file at the end.
 
     All pieces use the same buffer: each is valid only until the next one is requested.
     """
@@ -85,10 +85,13 @@ def write_pieces(
     *,
     past_memory: bool,
 ) -> int:
-    """Write pieces with ``append``, start their write-back, and return their total size.
+    """Write pieces to an open file, start their write-back, and return their total size.
 
-    The data are durable after fsync. ``past_memory``: use direct I/O if the file system supports it and there
-    is more than one piece.
+    The caller has to call fsync to make the data durable.
+
+    Args:
+        append: writes bytes to the descriptor and returns how many of them it wrote.
+        past_memory: use direct I/O if the file system supports it and there is more than one piece.
     """
     size = given = 0
     direct = False
@@ -134,7 +137,7 @@ def _set_direct(descriptor: int, wanted: bool) -> bool:
 def _write_back(descriptor: int, start: int, size: int) -> None:
     """Start to write bytes back to the disk, without waiting.
 
-    This guarantees nothing: fsync does, and it also reports a write-back that failed before.
+    This does not make the data durable: only fsync does, and fsync also reports a failed write-back.
     """
     if hasattr(os, "posix_fadvise"):
         with suppress(OSError):

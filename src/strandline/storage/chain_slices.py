@@ -1,8 +1,9 @@
 """Slices of chains, from which backups are made.
 
 A slice holds the changes in a window, folded to one row per key, or a whole state as if all rows were new.
-Both are log segments whose rows carry their step, split at the table's shard boundaries, so that each shard
-can be applied to the state at the window's beginning separately.
+Both consist of log segments in which each row has its own step. The segments are split at the table's shard
+boundaries, so that each shard of a slice can be applied separately to the state at the beginning of the
+window.
 """
 
 from __future__ import annotations
@@ -16,9 +17,14 @@ __all__ = ["Slice", "Window"]
 
 @dataclass(frozen=True)
 class Window:
-    """What to slice: the changes in ``(after, upto]`` of ``logs``, or the whole state of ``chain``.
+    """What to slice: the changes in a range of steps, or a whole state.
 
-    ``within`` limits it to a range of keys.
+    Attributes:
+        after: the step before the first step of the window.
+        upto: the last step of the window.
+        logs: the segments with the changes in ``(after, upto]``, if ``chain`` is None.
+        chain: the chain whose whole state is sliced. None: slice the changes in ``logs``.
+        within: the range of keys that is sliced.
     """
 
     after: int
@@ -30,7 +36,14 @@ class Window:
 
 @dataclass(frozen=True)
 class Slice:
-    """The segments of a slice, and what they add to the row count and the digest of the state before."""
+    """The segments of a slice, and how they change the state at the beginning of the window.
+
+    Attributes:
+        segments: the segments.
+        rows: number of rows in the segments, with tombstones.
+        tombstones: number of tombstones among the rows.
+        delta: change of the state's row count and digest.
+    """
 
     segments: tuple[Segment, ...]
     rows: int

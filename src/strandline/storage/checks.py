@@ -1,6 +1,7 @@
 """Verification of rows and files: digests, damage, order, duplicate keys, indexes.
 
-Part of the store: like the store, runs small checks in this process and large ones on Spark.
+``Checks`` is a part of the store. Like the store, it runs small checks in this process and large ones on
+Spark.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
     from strandline.storage.store import Store
 
 LOOKED_AT = 20_000
-"""Maximum number of files whose size is checked in process. Each costs one request to the storage."""
+"""Maximum number of files whose size is checked in process. Each file costs one request to the storage."""
 
 
 class Checks:
-    """The checks of one store. Thread-safe. They change no file."""
+    """The checks of one store. Thread-safe. No check changes a file."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -41,13 +42,14 @@ class Checks:
         name: str = "",
         throttle: Throttle | None = None,
     ) -> list[Digest]:
-        """Compute the row count and digest of a state for each schema: its own, or those of its indexes.
+        """Compute the row count and digest of a state for each of several schemas.
 
         Args:
-            among: total number of bytes that the caller reads, so that a large check uses Spark even if each
-                call is small. None: only this state.
-            name: fresh name for decrypted copies of encrypted files, if there can be any.
-            throttle: throttle for reading encrypted files.
+            schemas: the state's own schema, and schemas of its indexes.
+            among: total number of bytes that the caller reads in all its calls: a large check uses Spark even
+                if each call is small. None: the size of this state.
+            name: fresh name for decrypted copies of encrypted files. Needed if the state may have such files.
+            throttle: throttle for reading encrypted files. Needed if the state may have such files.
         """
         if self._store.streams(state, among):
             return arrow.digest.digests(self._store.cache, state, schemas)
@@ -58,9 +60,13 @@ class Checks:
             return spark.digest.digests(self._store.spark, self._store.cache, opened, schemas)
 
     def find_damaged(self, segments: Sequence[Segment], *, among: int | None = None) -> list[Finding]:
-        """Return findings for segments that are missing or do not match their checksums, in their order.
+        """Return a finding for each segment whose file is missing or does not match its checksum.
 
-        ``among``: as in ``digests``. Raises Unavailable if the storage does not answer, which is no damage.
+        The findings are in the order of the segments. Raises Unavailable if the storage does not answer: this
+        does not count as damage.
+
+        Args:
+            among: as in ``digests``.
         """
         return [finding for finding in self.damages(segments, among=among) if finding is not None]
 
@@ -71,11 +77,11 @@ class Checks:
         *,
         among: int | None = None,
     ) -> list[Finding | None]:
-        """Return for each segment what is wrong with its bytes; None if nothing is.
+        """Return for each segment a finding if its bytes are damaged, or None if they are intact.
 
         Args:
-            schemas: the schemas of their tables; then the bounds of files in a repository are compared with
-                the record.
+            schemas: the schema of each segment's table, to compare the bounds of files in a repository with
+                the record. None: the bounds are not compared.
             among: as in ``digests``.
         """
         if self._store.passes(segments, among):
@@ -86,7 +92,10 @@ class Checks:
         return spark.segment_files.damages(self._store.spark, self._store.cache, segments, schemas)
 
     def losses(self, segments: Sequence[Segment]) -> list[Finding | None]:
-        """Return for each segment whether its file is missing or has the wrong size. Reads no file."""
+        """Return for each segment a finding if its file is missing or has the wrong size, or None.
+
+        Reads no file.
+        """
         if len(segments) <= LOOKED_AT:
             return arrow.segment_files.losses(self._store.files, segments)
         from strandline.storage import spark
@@ -97,12 +106,13 @@ class Checks:
     def examine(
         self, schema: TableSchema, segments: Sequence[Segment], *, among: int | None = None
     ) -> list[Finding]:
-        """Return what is wrong with the rows of segments, in their order.
+        """Return findings about the rows of segments, in the order of the segments.
 
-        ``among``: as in ``digests``.
+        Args:
+            among: as in ``digests``.
         """
         stored = [s for s in segments if s.file is not None]
-        # Rows are streamed, so the size of the files counts, not the memory.
+        # Rows are streamed, so the size of the files is limited, not the memory that the rows take.
         few = self._store.budget.streamed.fits(rows=sum(s.rows for s in stored))
         if not stored or (few and self._store.passes(stored, among)):
             return arrow.check.examine(self._store.cache, schema, segments)
@@ -113,8 +123,9 @@ class Checks:
     def find_doubled_keys(self, state: State, *, ordered: bool = False) -> list[Finding]:
         """Return a finding if a key occurs in a state more than once.
 
-        ``ordered``: the order inside the segments was checked, so that only overlapping segments need a
-        comparison.
+        Args:
+            ordered: the caller has checked the order inside the segments, so that only segments that overlap
+                have to be compared.
         """
         if ordered:
             state = replace(
@@ -129,12 +140,15 @@ class Checks:
     def find_repeated_keys(
         self, state: State, width: int, brought: Sequence[Segment] | None = None
     ) -> Repeats | None:
-        """Return the keys of an index that several entries have; None if there is no such key.
+        """Return the index keys that several entries share; None if there are none.
 
-        A key is the first ``width`` columns of the state's key; a key with NULL equals no other.
+        A key with NULL equals no other key.
 
         Args:
-            brought: check only keys in these segments, which are the last of the state.
+            state: the entries of the index.
+            width: number of columns of an index key: the first columns of the state's key.
+            brought: check only the keys in these segments, which are the last segments of the state. None:
+                check all keys.
         """
         if width == len(state.schema.key):
             return None  # The index key contains the primary key, so it is unique.
@@ -152,7 +166,7 @@ class Checks:
         return spark.unique.find_repeated_keys(self._store.spark, self._store.cache, state, width, brought)
 
     def compare_index(self, table: State, entries: State, index: str) -> list[Finding]:
-        """Return what is wrong with an index, given its table and its entries at one step."""
+        """Compare the entries of an index with its table, both at the same step; return the findings."""
         if all(self._store.fits_memory(state.chain.segments) for state in (table, entries)):
             return arrow.check.compare_index(self._store.cache, table, entries, index)
         from strandline.storage import spark

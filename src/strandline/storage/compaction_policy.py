@@ -12,9 +12,9 @@ from strandline.storage.compaction_result import is_good_size, is_too_large
 __all__ = ["MEDIUM_ROWS", "MEDIUM_SEGMENTS", "keeps_base", "wants_compaction"]
 
 MEDIUM_ROWS = 200_000
-"""Merged logs up to this size are merged again, MEDIUM_SEGMENTS at a time.
+"""Maximum number of rows of a log that is merged again.
 
-Larger ones wait for compaction.
+Such logs are merged when a chain ends with at least MEDIUM_SEGMENTS of them. Larger logs wait for compaction.
 """
 MEDIUM_SEGMENTS = 16
 
@@ -22,7 +22,7 @@ MEDIUM_SEGMENTS = 16
 def wants_compaction(chain: Chain, settings: Settings) -> bool:
     """Return True if readers must fold too many rows or open too many segments, or a file is too large.
 
-    Small base files are not counted: they may be all that a shard has.
+    Small base files do not count: the only file of a small shard is small, too.
     """
     target = settings.target_file_bytes
     return _has_many_changes(chain, settings) or any(
@@ -48,9 +48,10 @@ def _has_many_changes(chain: Chain, settings: Settings) -> bool:
 
 
 def keeps_base(base: Sequence[Segment], changes: Sequence[Segment], settings: Settings) -> bool:
-    """Return True if one log of the changes behind base segments is better than rewriting these.
+    """Return True if the changes should be kept as one log behind the base, instead of rewriting the base.
 
-    What a process can rewrite itself is rewritten. So is a chain that would then be due for compaction.
+    Returns False if the base is small enough to be rewritten in one process, or if the chain with the log
+    would be due for compaction.
     """
     rows, size = sum(s.rows for s in changes), sum(s.bytes for s in changes)
     is_fresh = all(s.fresh for s in changes)

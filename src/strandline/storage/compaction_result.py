@@ -1,4 +1,4 @@
-"""Result of a compaction, and which files it leaves alone."""
+"""Result of a compaction, and the rules by which a compaction leaves files unchanged."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from strandline.storage.partition_plan import LEAST_FILE_BYTES
 __all__ = ["GOOD_SIZE", "Compacted", "is_good_size", "is_too_large"]
 
 GOOD_SIZE = 4
-"""A file between 1/GOOD_SIZE and GOOD_SIZE times the target size is left alone."""
+"""A file between 1/GOOD_SIZE and GOOD_SIZE times the target size is left unchanged."""
 DIVISIBLE_ROWS = 4096
-"""A file with fewer rows is not too large: they are few row groups, which are not divided."""
+"""Maximum number of rows of a file that is never split. Its few row groups cannot be divided further."""
 
 
 @dataclass(frozen=True)
 class Compacted:
     """New base segments and the segments that they replace.
 
-    ``digest`` is that of the state afterwards, computed from the rows in the files. None: the replaced rows
-    add up to the new ones, and other files were not read.
+    Attributes:
+        new: the new base segments.
+        old: the segments that they replace.
+        digest: the digest of the state after the compaction, computed from the rows in the files. None: files
+            that stay were not read; the new rows have the same digest as the rows that they replace.
     """
 
     new: tuple[Segment, ...]
@@ -29,7 +32,7 @@ class Compacted:
 
 
 def is_good_size(segment: Segment, target_bytes: int) -> bool:
-    """Return True if compaction leaves a file alone: it need be neither joined with others nor split."""
+    """Return True if compaction leaves a file unchanged: its size is neither too small nor too large."""
     return segment.bytes * GOOD_SIZE >= target_bytes and not is_too_large(segment, target_bytes)
 
 

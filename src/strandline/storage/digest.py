@@ -30,8 +30,7 @@ Words: TypeAlias = np.ndarray[Any, np.dtype[np.uint64]]
 Signed: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
 Bools: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 Link: TypeAlias = Callable[[Words], None]
-"""One step of both chains: hashes a value with the hashes so far as seeds, and replaces these in place.
-"""
+"""One step of both chains: hashes values with the previous hashes as seeds, and overwrites these hashes."""
 Octets: TypeAlias = np.ndarray[Any, np.dtype[np.uint8]]
 Rows: TypeAlias = "slice | np.ndarray[Any, np.dtype[np.intp]] | Bools"
 
@@ -42,7 +41,7 @@ _STARTS = np.array([[HIGH], [LOW]], np.uint64)
 BLOCK = 16384
 """Rows hashed at a time, so that intermediate values stay in the processor's cache."""
 FEW, LONG = 128, 256
-"""Below ``FEW`` values, or above ``LONG`` bytes, hash one by one; otherwise vectorise."""
+"""Fewer than ``FEW`` values, and values longer than ``LONG`` bytes, are hashed one by one, not vectorised."""
 _EVERY = slice(None)
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
@@ -78,7 +77,10 @@ def row_digests(
 def _hash_rows(
     schemas: Sequence[TableSchema], columns: Mapping[str, pa.Array | pa.ChunkedArray]
 ) -> list[Words]:
-    """Return the hashes of the rows for each schema: an array with the high halves and the low halves."""
+    """Return for each schema the hashes of the rows.
+
+    Each result is an array of shape (2, number of rows): first the high halves, then the low halves.
+    """
     names = {c.name for of in schemas for c in of.columns if c.name in columns or c.name in of.key}
     arrays = {name: _whole(columns[name]) for name in names}
     rows = len(columns[schemas[0].key[0]])
@@ -144,7 +146,7 @@ def digest_of(high: Words, low: Words) -> Digest:
 
 
 def to_signed(words: Words) -> Signed:
-    """Return halves of hashes as signed integers, as WAS columns store them."""
+    """Return halves of hashes as signed integers, the form in which WAS columns store them."""
     return words.view(np.int64)
 
 
@@ -184,7 +186,10 @@ def _low_32(array: pa.Array) -> Words:
 
 
 def _floats(array: pa.Array) -> Link:
-    """Return the step that hashes floats: their bits, with one NaN and one zero, as Spark does."""
+    """Return the step that hashes the bits of floats.
+
+    As in Spark, all NaNs have the same hash, and so have -0.0 and 0.0.
+    """
     values = array.to_numpy().copy()
     values[values == 0] = 0
     values[np.isnan(values)] = np.nan
@@ -263,10 +268,10 @@ def _singly(array: pa.Array) -> Link:
 
 
 def _together(content: Octets, starts: Signed, lengths: Signed) -> Link:
-    """Return the step that hashes short byte strings, one word of all values at a time."""
+    """Return the step that hashes short byte strings, vectorised: one word of every value at a time."""
     begin, end = int(starts[0]), int(starts[-1] + lengths[-1])
-    # Values are read from an array of aligned words: each word of a value spans two of these, shifted by the
-    # same number of bits.
+    # Values are read from an array of aligned words. Each word of a value spans two aligned words, and all
+    # words of one value are shifted by the same number of bits.
     stored = np.zeros((end - begin) // 8 + 8, np.uint64)
     stored.view(np.uint8)[: end - begin] = content[begin:end]
     at, left = (starts - begin) >> 3, lengths.copy()
@@ -334,7 +339,7 @@ def _select_rows(which: Bools) -> Rows:
 
 
 def _prepare_rows(rows: Rows) -> Rows:
-    """Return the rows that ``_change`` computes."""
+    """Return the rows that ``_change`` computes for a selection: the selected rows, or all rows."""
     return _EVERY if isinstance(rows, slice) or rows.dtype == np.bool_ else rows
 
 

@@ -1,7 +1,7 @@
-"""Runs queries in this process with DuckDB, over the store's rows as Arrow data.
+"""Run queries in this process with DuckDB, over the store's rows as Arrow data.
 
-DuckDB sees nothing but the tables that a query is given: it may open no file, load no extension and change no
-setting. Its memory is limited, and it writes no temporary files. DuckDB is loaded by the first query.
+DuckDB can read only the tables that a query gets as input. It must not open files, load extensions or change
+settings. Its memory is limited, and it writes no temporary files. The first query loads DuckDB.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["DuckDBEngine", "QueryInput", "RefusedByDuckDB"]
 THREADS = 4
 """Maximum number of threads of a query."""
 BATCH_ROWS = 100_000
-"""Number of rows that are taken from DuckDB at a time."""
+"""Number of rows that are fetched from DuckDB at a time."""
 
 
 _SETTINGS = (
@@ -39,19 +39,25 @@ _SETTINGS = (
     "enable_external_access = false",
     "lock_configuration = true",
 )
-"""In this order: the last two refuse further changes."""
+"""Settings in the order in which they are set: after the last two, DuckDB refuses further changes."""
 
 
 class RefusedByDuckDB(Exception):
-    """DuckDB cannot run the query, or a value is one that it must not judge. Never leaves the library."""
+    """Error: DuckDB cannot run the query, or the query met a value that only Spark handles correctly.
+
+    The library catches this error: users never see it.
+    """
 
 
 @dataclass
 class QueryInput:
-    """A table of a query: its columns as pairs of the name in DuckDB and the Spark type, and its rows.
+    """An input table of a query.
 
-    ``tables`` starts reading the rows; DuckDB may call it more than once. The columns of the tables are in
-    the same order, in their physical types.
+    Attributes:
+        columns: the name in DuckDB and the Spark type of each column.
+        tables: starts reading, and returns the rows as tables with physical types and the same order of
+            columns. DuckDB may call it more than once.
+        errors: errors that reading the rows raised.
     """
 
     columns: Sequence[tuple[str, str]]
@@ -63,7 +69,7 @@ class QueryInput:
         return pa.schema([(name, _given_type(type_)) for name, type_ in self.columns])
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the rows as a stream: the protocol by which DuckDB reads them."""
+        """Return the rows as an Arrow C stream, the protocol by which DuckDB reads them."""
         reader = pa.RecordBatchReader.from_batches(self.schema, self._batches())
         return reader.__arrow_c_stream__()
 
@@ -83,7 +89,7 @@ class QueryInput:
 
 
 def _given_type(type_: str) -> pa.DataType:
-    """Return the Arrow type for DuckDB: times are in UTC without saying so."""
+    """Return the Arrow type for DuckDB. Timestamps are in UTC, but their type has no time zone."""
     return pa.timestamp("us") if type_ == "timestamp" else physical_type(type_)
 
 
@@ -94,16 +100,21 @@ class DuckDBEngine:
         self._memory = memory
         self._lock = threading.Lock()
         self._roots: dict[int, DuckDBPyConnection] = {}
-        """The connection of each process: a child of fork has none of the threads that the parent's needs."""
-        # At the end of the process, DuckDB complains about connections that are still there.
+        """Connections by process id: a forked child lacks the threads that its parent's connection needs."""
+        # At the end of the process, DuckDB complains about connections that are still open.
         weakref.finalize(self, self._roots.clear)
 
     def run(
         self, sql: str, inputs: Mapping[str, QueryInput], types: Sequence[str], most_bytes: int
     ) -> pa.Table:
-        """Return the rows of a query, with columns ``c0``, ``c1`` and so on of these Spark types.
+        """Return the rows of a query, with the columns ``c0``, ``c1`` and so on.
 
         Raises RefusedByDuckDB if the query fails, or if its rows take more than ``most_bytes``.
+
+        Args:
+            inputs: the input tables, by the name that the query uses.
+            types: the Spark types of the result's columns.
+            most_bytes: maximum size of the result.
         """
         query = _RunningQuery(self._cursor(), sql, inputs, most_bytes)
         try:
@@ -139,7 +150,7 @@ class _RunningQuery:
         self.failed: BaseException | None = None
 
     def wait(self) -> None:
-        """Run the query; interrupt it if the work of this thread is to end."""
+        """Run the query; interrupt it if the work of this thread is cancelled."""
         thread = threading.Thread(target=share_work(self._run), name="strandline-duckdb", daemon=True)
         thread.start()
         try:

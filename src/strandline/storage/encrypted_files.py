@@ -37,7 +37,7 @@ __all__ = ["EncryptedFiles"]
 
 
 class EncryptedFiles:
-    """Files of a repository, read and written with its keys.
+    """Encrypted files of a repository, read and written with the repository's keys.
 
     Sizes, checksums and pieces are those of the decrypted content; names are not encrypted. A pickle holds
     the master keys.
@@ -59,23 +59,23 @@ class EncryptedFiles:
 
     @property
     def plain(self) -> Files:
-        """The encrypted files themselves."""
+        """The files without decryption."""
         return self._files
 
     def names_of(self, checksum: str) -> Iterator[str]:
-        """Yield the names of content with this checksum under each master key, newest first."""
+        """Yield the name of content with this checksum under each master key, newest key first."""
         return self._ring.names_of(checksum)
 
     @property
     def ring(self) -> Ring:
-        """The keys as last opened."""
+        """The keys that were opened last."""
         return self._ring
 
     def renew(self) -> bool:
-        """Open the keys again if the repository has another generation of them; return True if it had.
+        """Open the keys again if the repository has another generation of keys; return True if it has.
 
-        Raises CORRUPTED if the repository now has older keys or none, and WrongKey if the user's key does not
-        open them.
+        Raises CORRUPTED if the repository now has older keys or no keys. Raises WrongKey if the user's key
+        does not open the keys.
         """
         if self._renew is None or keyring.newest(self._files) == self._ring.generation:
             return False
@@ -204,9 +204,12 @@ class EncryptedFiles:
         return decrypt(lambda head: self.opener(name, head), chunks)
 
     def _admit(self, name: str, generation: int) -> None:
-        """Refuse a file that was encrypted after a key change, unless the repository has the keys of then.
+        """Raise CORRUPTED if the repository's newest keys are older than the keys that encrypted a file.
 
-        This detects that older keys were put in the place of newer ones.
+        This detects that an older copy of the key files replaced the newest one.
+
+        Args:
+            generation: the generation of keys in the header of the file.
         """
         if generation <= self._generation:
             return
@@ -221,7 +224,7 @@ class EncryptedFiles:
 
 
 class SealedReader(BlockReader):
-    """An encrypted file as Arrow reads it."""
+    """Decrypts an encrypted file for Arrow, which reads it at random positions."""
 
     def __init__(self, files: EncryptedFiles, name: str) -> None:
         self._name = name
@@ -252,7 +255,10 @@ class SealedReader(BlockReader):
         )
 
     def _read_encrypted(self, start: int, end: int) -> bytes:
-        """Return these bytes of the encrypted file; fewer only if the file was truncated meanwhile."""
+        """Return the bytes of the encrypted file from ``start`` to ``end``.
+
+        Returns fewer bytes only if the file was truncated meanwhile.
+        """
         data = b""
         try:
             self._source.seek(start)

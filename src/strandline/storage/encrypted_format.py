@@ -60,8 +60,12 @@ def decrypt(
 ) -> Iterator[memoryview]:
     """Yield the decrypted content of an encrypted file.
 
-    Each yielded piece is already authenticated. ``opener_of`` gets the header and returns the file's opener.
-    Both an input chunk and a yielded piece are valid only until the next one is requested.
+    Each yielded piece is already authenticated. Both an input chunk and a yielded piece are valid only until
+    the next one is requested.
+
+    Args:
+        opener_of: returns the file's opener for its header.
+        chunks: the bytes of the encrypted file.
     """
     coming, head, rest = iter(chunks), b"", memoryview(b"")
     while len(head) < HEADER_BYTES and (chunk := next(coming, None)) is not None:
@@ -138,7 +142,13 @@ class Opener:
         self._name, self._cipher = name, aead(key)
 
     def chunk(self, number: int, data: Piece, *, last: bool, room: memoryview | None = None) -> memoryview:
-        """Return the content of a chunk, written to ``room`` if possible."""
+        """Decrypt a chunk and return its content; raise CORRUPTED if the chunk is not authentic.
+
+        Args:
+            number: the number of the chunk in the file, from 0.
+            last: the chunk is the last one of the file.
+            room: buffer for the content. It is used if this version of the library can decrypt into a buffer.
+        """
         if len(data) < TAG_BYTES:
             raise _cut(self._name)
         if (content := self._try(number, data, last, room)) is not None:
@@ -163,7 +173,7 @@ class Opener:
 
 
 def _into(cipher: Any, work: str, room: memoryview | None, *given: Any) -> memoryview:
-    """Run the cipher into a reused buffer, if this version of the library supports it.
+    """Run the cipher; write the result into ``room`` if this version of the library supports it.
 
     Allocating new memory for each chunk takes as long as the encryption.
     """
@@ -178,9 +188,9 @@ def _cut(name: str) -> Corrupted:
 
 
 def _check(head: bytes) -> bytes:
-    """Return the check bytes of a header. They distinguish damage from a file of another repository.
+    """Return the check bytes of a header. They distinguish a damaged file from a file of another repository.
 
-    They do not protect against a deliberate change of the header; the authenticated wrapped key does.
+    The check bytes do not detect a deliberate change of the header; the authenticated wrapped key does.
     """
     return hashlib.sha256(head).digest()[:_CHECK_BYTES]
 

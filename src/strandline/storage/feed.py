@@ -21,14 +21,20 @@ __all__ = ["MODES", "STATEFUL_MODES", "Feed"]
 FORMATS = ("JSON",)
 MODES = ("KEYS_ONLY", "UPDATES", "NEW_IMAGE", "OLD_IMAGE", "NEW_AND_OLD_IMAGES")
 STATEFUL_MODES = frozenset({"UPDATES", "OLD_IMAGE", "NEW_AND_OLD_IMAGES"})
-"""Modes that show old rows. They need the table's state at the beginning of the window."""
+"""Modes whose records depend on old rows. They need the table's state at the beginning of the window."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Feed:
-    """The changes in ``(after, upto]`` of ``logs``, shown in one mode.
+    """The changes in a range of steps, as the records of one mode.
 
-    ``before`` is the table's state at ``after``; None in modes that do not need it.
+    Attributes:
+        schema: the schema of the table.
+        mode: one of ``MODES``.
+        after: the step before the first step of the range.
+        upto: the last step of the range.
+        logs: the segments with the changes in ``(after, upto]``.
+        before: the chain of the table's state at ``after``. None: the mode does not need old rows.
     """
 
     schema: TableSchema

@@ -1,11 +1,11 @@
 """File plan of a table state: which files to fold, described for external readers.
 
-It lists the parts of a chain in order. Small commits, whose rows are in the catalog and not in files, are
-given as Arrow tables or are written to extra files (``pack``). To get the state, a reader takes
-(``model.split``):
+A file plan lists the parts of a chain in order. The rows of small commits are in the catalog and not in
+files: the plan has them as Arrow tables, or ``pack`` writes them to extra files. ``before``, ``changes`` and
+``after`` are the three parts that ``model.split`` returns. To get the state, a reader combines:
 
 1. the rows of ``before`` whose keys are not in ``changes``;
-2. of each key in ``changes`` its last change, if that is not an erase;
+2. the last change of each key in ``changes``, unless it is an erase;
 3. the rows of ``after``.
 """
 
@@ -35,13 +35,18 @@ __all__ = ["FilePlan", "FilePlanPart", "pack", "plan_files"]
 class FilePlanPart:
     """Some rows of a state, in one file or one Arrow table.
 
-    - ``file``: absolute path or URL of a Parquet file with the columns under their physical names; None if
-      the rows come from the catalog: then ``data`` holds them in the same form.
-    - ``stepped``: each row has its own step in ``__strandline_step``; otherwise all rows have the step
-      ``upto``.
-    - ``op``: the part may have a column ``__strandline_op`` with ``U``, ``R``, or ``E`` for an erase. A
-      missing column or NULL means ``U``.
-    - ``cut``: the part also has rows of later steps, which the reader must skip.
+    Attributes:
+        file: absolute path or URL of a Parquet file with the columns under their physical names. None: the
+            rows come from the catalog, and ``data`` holds them.
+        rows: number of rows.
+        bytes: size of the file, or of the rows as the catalog stores them.
+        upto: the last step of the part.
+        stepped: True: each row has its own step in ``__strandline_step``. False: all rows have the step
+            ``upto``.
+        op: the part may have a column ``__strandline_op`` with ``U``, ``R``, or ``E`` for an erase. A missing
+            column or NULL means ``U``.
+        cut: the part also has rows of steps later than the plan's, which the reader must skip.
+        data: the rows of a part without a file, with the same columns as a file has.
     """
 
     file: str | None

@@ -1,10 +1,9 @@
 """Files of several stores under one interface: the warehouse's and those in backup repositories.
 
-The catalog knows a file in a repository by an absolute name: the repository's folder or URL, the object's
-name (``objects/...``), and after ``#`` a suffix that distinguishes segments with the same content, which
-share one object. ``FileRouter`` routes a name to its store, so that readers need not know where a segment is.
-``FileRouter`` writes and deletes only in the warehouse; repositories are changed by the code that manages
-them.
+The catalog has an absolute name for a file in a repository: the repository's folder or URL, the object's name
+(``objects/...``), ``#`` and a suffix. The suffix distinguishes segments with the same content, which share
+one object. ``FileRouter`` finds the store of a name, so that readers need not know where a segment is stored.
+``FileRouter`` writes and deletes only in the warehouse. The code that manages repositories changes them.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ __all__ = [
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 NAMES = 4
-"""Number of suffixes that are tried to find an object in a copy of a repository."""
+"""Number of names, with different suffixes, that are tried to find an object in a copy of a repository."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +69,24 @@ def object_key(file: str) -> str:
 
 
 def object_name(files: Files, checksum: str, avoided: frozenset[str] = frozenset()) -> ObjectName:
-    """Return the name for an object with this content in a repository with these files."""
+    """Return the name for a new object in a repository.
+
+    Args:
+        files: the files of the repository.
+        checksum: the checksum of the object's content.
+        avoided: names that must not be used.
+    """
     names = _names(next(digits_of(files, checksum)))
     return next(name for name in names if name not in avoided)
 
 
 def object_names(files: Files, checksum: str) -> list[ObjectName]:
-    """Return all names that an object with this content may have in a repository with these files."""
+    """Return all names that an object may have in a repository.
+
+    Args:
+        files: the files of the repository.
+        checksum: the checksum of the object's content.
+    """
     return [name for digits in digits_of(files, checksum) for name in islice(_names(digits), NAMES)]
 
 
@@ -86,9 +96,9 @@ def _names(digits: str) -> Iterator[ObjectName]:
 
 
 def digits_of(files: Files, checksum: str) -> Iterator[str]:
-    """Yield the hex digits that may name content with this checksum in a repository with these files.
+    """Yield the hex digits that may name content with this checksum in a repository.
 
-    New objects use the first ones.
+    The name of a new object has the digits that are yielded first.
     """
     from strandline.storage.encrypted_files import EncryptedFiles  # Imported late: only repositories need it.
 
@@ -98,7 +108,13 @@ def digits_of(files: Files, checksum: str) -> Iterator[str]:
 
 
 def absolute(root: str, name: ObjectName, use: str) -> str:
-    """Return the name by which the catalog knows an object. ``use``: a suffix unique to the segment."""
+    """Return the name that an object has in the catalog.
+
+    Args:
+        root: the folder or URL of the repository.
+        name: the name of the object in the repository.
+        use: a suffix that is unique to the segment.
+    """
     return f"{root.rstrip('/')}/{name}#{use}"
 
 
@@ -140,23 +156,25 @@ class FileRouter:
         self._opened = dict(opened or {})
         self.opener: Callable[[str], Files] = lambda root: files_at(root, settings)
         self.expects: Callable[[str], Expected | None] = lambda root: None
-        """Returns what is known about the repository at a location; None if nothing is known."""
+        """Returns what the catalog knows about the repository at a location; None if it knows nothing."""
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FileRouter, (self.own, self._settings, self._opened)
 
     def at(self, root: str, expected: Expected | None = None) -> Files:
-        """Return the files of a repository, decrypted with its key if it is encrypted.
+        """Return the files of a repository. If the repository is encrypted, they are decrypted on read.
 
-        ``expected``: what the caller knows about it, in addition to the catalog.
+        Args:
+            root: the location of the repository.
+            expected: what the caller knows about the repository, in addition to the catalog.
         """
         with self._lock:
             found = self._opened.get(root)
         return self.reopen(root, expected) if found is None else found
 
     def reopen(self, root: str, expected: Expected | None = None) -> Files:
-        """Open a repository again, regardless of what this process remembers of it."""
+        """Open a repository, even if this process has opened it before, and remember its files."""
         found, is_one = self.open_anew(root, expected)
         with self._lock:
             if is_one:
@@ -166,9 +184,10 @@ class FileRouter:
         return found
 
     def open_anew(self, root: str, expected: Expected | None = None) -> tuple[Files, bool]:
-        """Open a repository without remembered state; return its files and whether it exists.
+        """Open a repository without remembering it; return its files and whether it exists.
 
-        Raises NotExpected if it contradicts what the catalog or the caller knows.
+        Opens the repository even if this process has opened it before. Raises NotExpected if the repository
+        contradicts what the catalog or the caller knows about it.
         """
         from strandline.storage.repository_marker import (
             open_repository_files,  # Imported late: most processes use no repository.
@@ -193,9 +212,9 @@ class FileRouter:
         return isinstance(self.locate(name)[0], EncryptedFiles)
 
     def reach(self, names: Iterable[str | None]) -> None:
-        """Open the repositories of these files, so that their keys are part of a pickle for executors.
+        """Open the repositories that contain these files, so that a pickle of this router has their keys.
 
-        Executors cannot open repositories themselves.
+        Executors need the keys, because they cannot open repositories themselves.
         """
         from strandline.storage.encrypted_files import EncryptedFiles
 

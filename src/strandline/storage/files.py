@@ -36,16 +36,16 @@ __all__ = ["PREFIX", "Files", "LocalFiles", "MissingFile", "Source", "check_name
 
 CHUNK = 1 << 20
 THREADS = 8
-"""Maximum number of threads that look at files or delete them: the folder may be on another machine."""
+"""Maximum number of threads that get sizes of files or delete files: each call may go to another machine."""
 FEW = 8
-"""A thread gets no fewer files than this."""
+"""Minimum number of files per thread."""
 T = TypeVar("T")
 PREFIX = "xxh3-128:"
 """Prefix of checksums: names the hash function."""
 
 
 class MissingFile(Corrupted):
-    """A file that should be in a folder does not exist."""
+    """Error: a file that should be in a folder does not exist."""
 
     path: str | None = None
     """The absolute path, if known."""
@@ -68,7 +68,7 @@ class Files(Source, Protocol):
         ...
 
     def path(self, name: str) -> str:
-        """Return the absolute path, or the URL under which Spark reads the file."""
+        """Return the absolute path of a file in a folder, or the URL under which Spark reads an object."""
         ...
 
     def readable(self, name: str) -> Any:
@@ -88,14 +88,15 @@ class Files(Source, Protocol):
         ...
 
     def write_if_absent(self, name: str, data: bytes) -> bool:
-        """Write a file whose name other processes may want, too; return True if this call was first.
+        """Write a file unless one with this name exists; return True if this call created the file.
 
-        No reader ever sees a partial file.
+        Other processes may write a file with the same name at the same time. No reader ever sees a partial
+        file.
         """
         ...
 
     def store(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
-        """Write a new file from pieces and return its size. If the pieces raise, no file stays.
+        """Write a new file from pieces and return its size. If a piece raises an error, no file stays.
 
         Each piece is valid only until the next one is requested.
         """
@@ -125,7 +126,7 @@ class Files(Source, Protocol):
     def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
         """Replace a file atomically: a reader sees the old content or the new one.
 
-        If the pieces raise, the old file stays.
+        If reading a piece raises an error, the old file stays.
         """
         ...
 
@@ -157,7 +158,7 @@ class Files(Source, Protocol):
     def size(self, name: str) -> int: ...
 
     def sizes(self, names: Sequence[str]) -> list[int | StrandlineError]:
-        """Return the size of each of many files, or its error; many requests are made at once."""
+        """Return for each file its size or the error. Sends many requests at the same time."""
         ...
 
     def read(self, name: str) -> bytes: ...
@@ -172,7 +173,7 @@ class Files(Source, Protocol):
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that leads out of the folder: names also come from manifests of other authors."""
+    """Refuse a name that leads out of the folder. Names may come from manifests that others wrote."""
     if not name or "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
         raise InvalidArgument(
             f"{name!r} is not a file name inside a warehouse", "Use a relative name without '..' parts."
@@ -195,12 +196,16 @@ def read_checked(source: Source, name: str, checksum: str) -> Iterator[bytes | m
 def fault(
     verb: str, name: str, error: OSError, at: str | None = None, *, is_removed: bool = False
 ) -> StrandlineError:
-    """Translate an error of the operating system for the caller.
+    """Return the error for the caller that describes an error of the operating system.
 
-    A missing file is damage (``MissingFile``); anything else means that the folder cannot be used now.
+    A missing file is damage (``MissingFile``). Any other error means that the folder cannot be used now
+    (``Unavailable``).
 
     Args:
-        at: the folder.
+        verb: what was done with the file, for the message.
+        name: the name of the file.
+        error: the error of the operating system.
+        at: the path of the folder. None: unknown.
         is_removed: the partly written file was removed.
     """
     if verb in ("read", "sync") and isinstance(
@@ -221,7 +226,7 @@ def fault(
 
 
 def act_on_all(act: Callable[[str], T], names: Sequence[str], threads: int) -> list[T | StrandlineError]:
-    """Call ``act`` with each name, on up to ``threads`` threads; return each result or error."""
+    """Call ``act`` with each name, on up to ``threads`` threads; return the results or errors."""
 
     def act_on_some(some: Sequence[str]) -> list[T | StrandlineError]:
         return [_result(act, name) for name in some]
@@ -229,7 +234,7 @@ def act_on_all(act: Callable[[str], T], names: Sequence[str], threads: int) -> l
     threads = min(threads, len(names) // FEW)
     if threads <= 1:
         return act_on_some(names)
-    # Neighbours go to different threads, because a slow folder has many files in a row.
+    # Neighbouring names go to different threads, because many neighbours may be in the same slow folder.
     made = in_parallel(act_on_some, [names[start::threads] for start in range(threads)], threads=threads)
     return [made[number % threads][number // threads] for number in range(len(names))]
 
@@ -251,9 +256,11 @@ def raise_first(results: Iterable[object]) -> None:
 class LocalFiles:
     """Files in a local folder, or in a mounted file system that supports O_EXCL and fsync.
 
-    ``follows``: follow symbolic links below the folder, as for files that users name. In warehouses and
-    repositories links are refused: with write access there, an attacker could have files elsewhere read or
-    deleted.
+    Args:
+        root: the folder.
+        follows: follow symbolic links below the folder. True only for files that users name. In warehouses
+            and repositories links are refused: an attacker with write access there could use a link to make
+            this process read or delete files elsewhere.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, follows: bool = False) -> None:
@@ -261,7 +268,7 @@ class LocalFiles:
         self.follows = follows
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # On another machine it is a plain LocalFiles, not a subclass.
+        # A pickle of a subclass, too, is loaded as a plain LocalFiles.
         return partial(LocalFiles, follows=self.follows), (self.root,)
 
     @property
@@ -304,7 +311,7 @@ class LocalFiles:
                 self._sync(changed)
             return size
         except BaseException as error:
-            # Whatever the error was, no partial file must stay. If its removal fails, it becomes an orphan,
+            # After any error, no partial file must stay. If its removal fails, the file becomes an orphan,
             # which the collector deletes.
             is_removed = False
             with suppress(OSError):
@@ -333,7 +340,7 @@ class LocalFiles:
             raise self._fault("create", name, error) from error
         finally:
             self.remove(ready)
-        self.seal([name])  # Also the file of another process, which may not have synced it yet.
+        self.seal([name])  # Another process may have created the file without syncing it yet.
         return is_first
 
     def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
@@ -342,9 +349,11 @@ class LocalFiles:
         self.give_name(ready, name, replace=True)
 
     def give_name(self, ready: str, name: str, *, replace: bool) -> None:
-        """Rename a complete file. If ``name`` exists, replace it only if ``replace`` is set.
+        """Rename the complete file ``ready`` to ``name``.
 
-        Otherwise delete the new file and raise AlreadyExists.
+        Args:
+            replace: replace an existing file ``name``. False: if ``name`` exists, delete ``ready`` and raise
+                AlreadyExists.
         """
         try:
             if replace:
@@ -358,9 +367,12 @@ class LocalFiles:
         self.seal([name])
 
     def move_folder(self, ready: str, name: str, *, replace: bool) -> None:
-        """Rename a complete folder. If ``name`` exists, replace it only if ``replace`` is set.
+        """Rename the complete folder ``ready`` to ``name``.
 
-        Where the file system can exchange two folders atomically, ``name`` exists at all times.
+        If the file system can exchange two folders atomically, a replaced folder is never missing.
+
+        Args:
+            replace: replace the existing folder ``name``.
         """
         old = ready
         try:
@@ -387,7 +399,7 @@ class LocalFiles:
         self._name_if_absent(name, lambda ready: self.copy(source, source_name, ready, checksum))
 
     def store_if_absent(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
-        made = gather(chunks)  # The caller may reuse its buffers afterwards, as after a copy.
+        made = gather(chunks)  # This copies the pieces, so the caller may reuse its buffers.
         self._name_if_absent(name, lambda ready: self._store(ready, made, past_memory=True))
 
     def seal(self, names: Iterable[str]) -> None:
@@ -429,7 +441,7 @@ class LocalFiles:
 
     @property
     def _beneath(self) -> str:
-        """The folder below which no link is followed."""
+        """The folder below which no link is followed; no folder matches if links are followed."""
         return "\0" if self.follows else self.root
 
     def remove(self, name: str) -> None:
@@ -516,7 +528,7 @@ class LocalFiles:
         except FileExistsError:
             return False
         except OSError:
-            # Not every file system supports hard links. Without them, of two writers at the very same moment
+            # Not every file system supports hard links. Without them, two writers at the very same moment may
             # both succeed.
             if os.path.exists(name):
                 return False

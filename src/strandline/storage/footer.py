@@ -17,7 +17,7 @@ from strandline.types.arrays import column_to_python
 __all__ = ["Footer"]
 
 WIDTH = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
-"""Bytes per value; values of a fixed length (Decimals) have at most 16."""
+"""Bytes per value in memory. Values of other fixed-length types (Decimals) take at most 16 bytes."""
 PAIRS = 1 << 20
 """Maximum number of pairs of a row group and a key that are compared at a time."""
 
@@ -26,8 +26,9 @@ PAIRS = 1 << 20
 class ColumnBounds:
     """Statistics of one column, with one element per row group.
 
-    ``low`` and ``high`` are bounds that need not occur (a writer may truncate long values). Both are NULL
-    where the group has only NULLs, and where ``unknown`` is set: then any value may occur.
+    ``low`` and ``high`` are bounds of the values in a group. The group need not have these values themselves,
+    because a writer may truncate long values. Both are NULL in two cases: the group has only NULLs, or
+    ``unknown`` is set, and the group may have any value.
     """
 
     low: pa.Array
@@ -58,10 +59,13 @@ class Footer:
         return 8 * int(self.metadata.serialized_size)
 
     def memory(self, groups: Iterable[int] | None = None) -> tuple[int, set[str]]:
-        """Estimate how many bytes the rows of some groups take in memory, rather too high than too low.
+        """Estimate how many bytes the rows of some groups take in memory. The estimate may be too high.
 
-        Also returns the columns for which the footer does not tell: columns of long values with a dictionary.
-        They count with their encoded size.
+        Also returns the columns whose size the footer does not tell: columns of long values with a
+        dictionary. The estimate has only their encoded size.
+
+        Args:
+            groups: the numbers of the row groups. None: all row groups.
         """
         total, vague = 0, set[str]()
         for g in range(self.groups) if groups is None else groups:
@@ -74,7 +78,11 @@ class Footer:
         return total, vague
 
     def groups_with(self, schema: TableSchema, wanted: Sequence[pa.Array]) -> list[int]:
-        """Return the row groups that may hold one of the wanted keys, which are sorted."""
+        """Return the row groups that may hold one of the wanted keys.
+
+        Args:
+            wanted: the sorted keys, as one array per key column.
+        """
         ranges = [self._range(c) for c in schema.key_columns]
         ranked = [_ranks(known, values) for known, values in zip(ranges, wanted, strict=True)]
         low, high, ranks = ranked[0]
@@ -96,7 +104,10 @@ class Footer:
         return found
 
     def groups_between(self, schema: TableSchema, within: KeyRange) -> list[int]:
-        """Return the row groups that may hold a key of a range, or a key that starts with its upper end."""
+        """Return the row groups that may hold a key of a range.
+
+        A row group that may hold keys that start with the range's upper end is returned, too.
+        """
         lower, upper = within.lower, within.upper
         depth = max(len(lower or ()), len(upper or ()))
         least: list[tuple[Any, ...]] = [()] * self.groups
@@ -152,7 +163,8 @@ class Footer:
 def _in_memory(chunk: Any) -> tuple[int, bool]:
     """Estimate how many bytes a column takes in memory in one group, and whether the estimate is safe.
 
-    It is not if long values, whose bounds are missing, are stored once in a dictionary and repeated in rows.
+    The estimate may be too low, and is not safe, if the column has a dictionary but no statistics: many rows
+    may repeat a long value that the dictionary stores once.
     """
     values = int(chunk.num_values)
     if chunk.physical_type != "BYTE_ARRAY":
@@ -167,9 +179,9 @@ def _in_memory(chunk: Any) -> tuple[int, bool]:
 
 
 def _ranks(known: ColumnBounds, wanted: pa.Array) -> tuple[Ints, Ints, Ints]:
-    """Return bounds and wanted values as integers in the same order.
+    """Replace the low bounds, the high bounds and the wanted values by integers that sort in the same way.
 
-    A wanted NULL is -1, which is in no range.
+    A wanted NULL becomes -1, which is in no range.
     """
     groups = len(known.low)
     together = pa.concat_arrays([known.low, known.high, wanted])

@@ -1,4 +1,4 @@
-"""Functions for any DataFrame, of any store. PySpark is imported only when they are called."""
+"""Functions for DataFrames that need no store. PySpark is imported only when a function is called."""
 
 from __future__ import annotations
 

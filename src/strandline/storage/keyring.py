@@ -53,7 +53,7 @@ class WrongKey(PreconditionFailed):
 
 @dataclass(frozen=True)
 class UserKey:
-    """The key that the user keeps. It is never shown, stored or logged; its fingerprint may be."""
+    """The key that the user keeps. Only its fingerprint may be shown, stored or logged, never the key."""
 
     secret: bytes = field(repr=False)
 
@@ -81,7 +81,7 @@ class Ring:
     A pickle holds the master keys: it is meant for executors, and must not be stored.
 
     Args:
-        generation: the generation of the user's key that opened it.
+        generation: the generation of the user's key that opened the ring.
         master: the master key that encrypts new files.
         older: the earlier master keys, newest first, for files that were encrypted with them.
         since: the generation that introduced ``master``; 0 if the repository was created with it.
@@ -108,7 +108,7 @@ class Ring:
         return self.wrapping_of(self.id)
 
     def wrapping_of(self, key_id: bytes) -> Any:
-        """Return the cipher that unwraps file keys of this master key; None if the ring does not have it."""
+        """Return the cipher of the master key with this id; None if the ring does not have this key."""
         return self._wrappings.get(key_id)
 
     @cached_property
@@ -125,9 +125,9 @@ class Ring:
         return Ring(generation, os.urandom(KEY_BYTES), older, since=generation)
 
     def names_of(self, checksum: str) -> Iterator[str]:
-        """Yield the names of a content under each master key, newest first: 64 hex digits.
+        """Yield the name of content with this checksum under each master key, newest key first.
 
-        Without the master key they reveal nothing about the content.
+        A name has 64 hex digits. Without the master key it reveals nothing about the content.
         """
         return (hmac.digest(key, checksum.encode(), "sha256").hex() for key in self._names)
 
@@ -192,7 +192,7 @@ class Rotated:
 
 
 def create(files: Files, user: UserKey) -> Ring:
-    """Return the keys of a repository; create them if it has none. Can be repeated after a crash."""
+    """Return the keys of a repository; create them if it has no keys. Can be repeated after a crash."""
     if not newest(files):
         files.write_if_absent(_name(1), _text(Ring(1, os.urandom(KEY_BYTES)), user))
     return open_ring(files, user)  # If another process was faster, its keys are valid.
@@ -204,7 +204,7 @@ def open_ring(files: Files, user: UserKey) -> Ring:
 
 
 def newest(files: Files) -> int:
-    """Return the newest generation of keys, 0 if there is none."""
+    """Return the newest generation of keys; 0 if the repository has no keys."""
     return max((number for number, _, is_whole in _list_generations(files) if is_whole), default=0)
 
 
@@ -284,7 +284,10 @@ def _name(generation: int) -> str:
 
 
 def _list_generations(files: Files) -> Iterator[tuple[int, str, bool]]:
-    """Yield the generation and name of each key file, and False for a crashed writer's leftover."""
+    """Yield for each key file its generation, its name, and whether it is complete.
+
+    A file is not complete if it is a temporary file that a crashed writer left.
+    """
     for name in files.names(FOLDER):
         if found := _NAME.fullmatch(name):
             yield int(found[1]), name, found[2] is None

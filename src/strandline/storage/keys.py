@@ -81,7 +81,7 @@ def sort_indices(columns: Sequence[pa.ChunkedArray]) -> pa.Array:
 
 
 def codes(columns: Sequence[pa.ChunkedArray]) -> tuple[Ints, int]:
-    """Number the distinct rows; return the number of each row, and how many there are."""
+    """Number the distinct rows; return the number of each row, and the count of distinct rows."""
     code, count = _encode(columns[0])
     for column in columns[1:]:
         more, size = _encode(column)
@@ -101,7 +101,10 @@ def _encode(column: pa.ChunkedArray) -> tuple[Ints, int]:
 
 
 def neighbours(columns: Sequence[pa.ChunkedArray]) -> tuple[Mask, Mask]:
-    """Compare each row but the first with the row before it: does it sort before it, is it equal?"""
+    """Compare each row except the first with the previous row.
+
+    Returns two masks: which rows sort before the previous row, and which rows equal the previous row.
+    """
     rows = len(columns[0])
     less, same = np.full(max(rows - 1, 0), False), np.full(max(rows - 1, 0), True)
     for column in columns:
@@ -123,9 +126,11 @@ def firsts_and_lasts(columns: Sequence[pa.ChunkedArray]) -> tuple[Ints, Ints]:
 
 
 def match(rows: Sequence[pa.ChunkedArray], wanted: Sequence[pa.Array]) -> tuple[Ints, Ints]:
-    """Return the row numbers whose key is wanted, ascending, and for each its position in ``wanted``.
+    """Return the ascending numbers of the rows with a wanted key, and the position of each key in ``wanted``.
 
-    ``wanted`` has no duplicates.
+    Args:
+        rows: the key columns of the rows.
+        wanted: the key columns of the wanted keys, which are distinct.
     """
     if len(rows) == 1:
         found = pc.index_in(rows[0], value_set=wanted[0])
@@ -136,7 +141,7 @@ def match(rows: Sequence[pa.ChunkedArray], wanted: Sequence[pa.Array]) -> tuple[
         at = at[to_mask(pc.is_in(column.take(at), value_set=values))]
     if not len(at):
         return at, at
-    # Each column value is wanted in some key. Equal codes tell whether the whole key is.
+    # Each column value occurs in some wanted key. Equal codes tell whether the whole key is wanted.
     both = [pa.chunked_array([*r.take(at).chunks, w]) for r, w in zip(rows, wanted, strict=True)]
     code, count = codes(both)
     position = np.full(count, -1, np.int64)
@@ -146,7 +151,10 @@ def match(rows: Sequence[pa.ChunkedArray], wanted: Sequence[pa.Array]) -> tuple[
 
 
 def compare(schema: TableSchema, columns: Sequence[pa.ChunkedArray], bound: Key) -> tuple[Mask, Mask]:
-    """Return which rows have a key that sorts before, and which after, all keys with the prefix ``bound``."""
+    """Compare the keys of rows with all keys that have the prefix ``bound``.
+
+    Returns two masks: which rows sort before all these keys, and which rows sort after all these keys.
+    """
     before, after, same = (np.full(len(columns[0]), start) for start in (False, False, True))
     for column, definition, value in zip(columns, schema.key_columns, bound, strict=False):
         if value is None:
@@ -171,7 +179,7 @@ def evenly(schema: TableSchema, rows: pa.Table, pieces: int) -> Iterator[pa.Tabl
 
 
 def by_shard(schema: TableSchema, rows: pa.Table) -> Iterator[pa.Table]:
-    """Yield the rows of each shard that has any."""
+    """Yield one table with the rows of each shard that is not empty."""
     if not rows.num_rows:
         return
     if not schema.bounds:
@@ -193,7 +201,10 @@ class Wanted:
     """The sorted keys of a search, and which of them are not found yet. Not thread-safe."""
 
     def __init__(self, schema: TableSchema, columns: Sequence[pa.Array]) -> None:
-        """Sort the keys, which must be distinct. ``places`` has the original position of each sorted key."""
+        """Sort the keys, which must be distinct.
+
+        ``places`` gets the original position of each sorted key.
+        """
         by_key = sort_indices([pa.chunked_array([array]) for array in columns])
         self.places: Ints = by_key.to_numpy().astype(np.int64)
         self.arrays = [array.take(by_key) for array in columns]
@@ -211,7 +222,10 @@ class Wanted:
 
     @cached_property
     def position(self) -> dict[Key, int]:
-        """Positions of the keys that were not found yet at the first access. Lazy: few searches need them."""
+        """Positions of the keys that were not found before the first access to this property.
+
+        Computed at the first access, because few searches need them.
+        """
         return {self.keys[i]: i for i in np.flatnonzero(self._open).tolist()}
 
     @cached_property
@@ -220,7 +234,7 @@ class Wanted:
 
     @property
     def ends(self) -> tuple[Key, Key] | None:
-        """The first and the last key; None without keys."""
+        """The first and the last key; None if there are no keys."""
         return (self._ends[0], self._ends[1]) if self._ends else None
 
     def mark_found(self, positions: Ints) -> None:
@@ -229,7 +243,7 @@ class Wanted:
             self.left.difference_update(self.keys[i] for i in positions.tolist())
 
     def may_be_in(self, lower: Key | None, upper: Key | None) -> bool:
-        """Return True if a segment with this smallest and largest key may have a wanted key."""
+        """Return True if a segment with this smallest and largest key may have a key not found yet."""
         if lower is None or upper is None or not self._open.any():
             return False
         return order(self._ends[0]) <= order(upper) and order(lower) <= order(self._ends[1])

@@ -18,9 +18,12 @@ __all__ = ["SCHEMES", "bucket_of", "files_at", "is_inside", "is_url"]
 def files_at(
     location: str | os.PathLike[str], settings: Settings | None = None, *, follows: bool = False
 ) -> LocalFiles | ObjectFiles:
-    """Return the files at an absolute path or a URL. They can be pickled for use on another machine.
+    """Return the files at an absolute path or a URL. The result can be pickled for use on another machine.
 
-    ``follows``: follow symbolic links below a folder.
+    Args:
+        location: the absolute path or the URL.
+        settings: the settings for a URL. None: the defaults.
+        follows: follow symbolic links below a folder.
     """
     if not isinstance(location, str) or not is_url(location):
         return LocalFiles(location, follows=follows)

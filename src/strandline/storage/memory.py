@@ -1,6 +1,6 @@
 """Estimate how much memory rows take.
 
-The size of a file is no measure: a long text that is repeated a thousand times is stored about once.
+The size of a file does not show this: a file stores a long text that is repeated a thousand times about once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ __all__ = ["Estimate", "estimate", "fits_memory", "stored_bytes"]
 
 
 class Estimate(NamedTuple):
-    """Maximum number of rows that must be decoded for a state, and whether they may be in memory at once."""
+    """Estimate of the work of reading a state.
+
+    Attributes:
+        rows: maximum number of rows that must be decoded.
+        fits: True: all these rows may be in memory at once.
+    """
 
     rows: int
     fits: bool
@@ -38,7 +43,10 @@ def fits_memory(cache: SegmentCache, segments: Sequence[Segment], budget: Budget
 
 
 def estimate(cache: SegmentCache, state: State, budget: Budget) -> Estimate:
-    """Estimate the work of reading a state. Of a large file, only the row groups of its range count."""
+    """Estimate the work of reading a state.
+
+    For a large file, only the row groups in the state's range of keys count.
+    """
     if not state.within.is_limited:
         segments = state.chain.segments
         return Estimate(sum(s.rows for s in segments), fits_memory(cache, segments, budget))
@@ -57,8 +65,8 @@ def estimate(cache: SegmentCache, state: State, budget: Budget) -> Estimate:
 def _memory_of(cache: SegmentCache, segment: Segment, most: int, groups: Iterable[int] | None = None) -> int:
     """Return approximately how many bytes the rows of a file, or of some row groups, take in memory.
 
-    Counting stops above ``most``. Only columns whose footer does not tell enough are read, a few row groups
-    at a time.
+    Counting stops above ``most``. Only columns whose size the footer does not tell are read, a few rows at a
+    time.
     """
     footer = footer_of(cache, segment)
     chosen = list(range(footer.groups) if groups is None else groups)

@@ -23,10 +23,13 @@ _FOLDER = _PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @contextmanager
 def folder_of(root: str, path: str) -> Iterator[tuple[int | None, str]]:
-    """Yield the ``dir_fd`` and the name for ``os`` functions on the absolute path of a file below ``root``.
+    """Yield the ``dir_fd`` and the name with which ``os`` functions reach a file below ``root``.
 
-    Raises CORRUPTED if a component on the way is a symbolic link. For a path that is not below ``root``,
-    yields None and the path itself.
+    For a path that is not below ``root``, yields None and the path itself. Raises CORRUPTED if a folder
+    between ``root`` and the file is a symbolic link.
+
+    Args:
+        path: the absolute path of the file.
     """
     if not path.startswith(f"{root.rstrip('/')}/"):
         yield None, path
@@ -90,7 +93,13 @@ def stat_file(root: str, path: str) -> os.stat_result | None:
 
 
 class Entries(NamedTuple):
-    """The names in a folder, sorted by kind. ``links`` are symbolic links that lead to folders."""
+    """The names in a folder.
+
+    Attributes:
+        folders: folders.
+        files: files, and symbolic links that do not lead to folders.
+        links: symbolic links that lead to folders.
+    """
 
     folders: list[str]
     files: list[str]

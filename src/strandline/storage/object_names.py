@@ -21,10 +21,10 @@ _PART = re.compile(rf"{_FORM}\.[0-9a-f]{{32}}", re.ASCII)
 
 
 class ObjectName(str):
-    """The name of an object; raises CORRUPTED for any other text.
+    """The name of an object. Raises CORRUPTED for a text that does not have the form of such a name.
 
-    ``objects/<first two digits>/<32 or 64 hex digits>.parquet``, optionally with ``-2``, ``-3``, ... after
-    the digits.
+    The form is ``objects/<first two digits>/<32 or 64 hex digits>.parquet``, optionally with ``-2``, ``-3``,
+    ... after the digits.
     """
 
     __slots__ = ()
@@ -49,9 +49,9 @@ def is_object_or_part(name: str) -> bool:
 
 
 def place_of(file: str) -> tuple[str, ObjectName]:
-    """Return the repository of a segment's file outside the warehouse, and its name there.
+    """Return the repository of a segment's file outside the warehouse, and the object's name there.
 
-    Raises CORRUPTED if the text does not have both.
+    Raises CORRUPTED if ``file`` does not have both.
     """
     root, _, rest = file.rpartition(f"/{OBJECTS}/")
     name = ObjectName(f"{OBJECTS}/{object_of(rest)}")

@@ -14,7 +14,7 @@ from strandline.storage.block_reader import BlockReader
 __all__ = ["ObjectReader", "prefetch"]
 
 BLOCK_BYTES = 256 << 10
-"""Minimum read size: a request takes longer than transferring such a block."""
+"""Minimum read size: a request takes longer than the transfer of a block of this size."""
 
 
 class Ranges(Protocol):
@@ -29,8 +29,8 @@ class Ranges(Protocol):
 def prefetch(chunks: Iterable[bytes]) -> Iterator[Iterator[bytes]]:
     """Yield an iterator whose chunks a separate thread fetches in advance.
 
-    The object store's client requests the chunks at a point where it cannot be called itself, but reading a
-    chunk may need the client, too.
+    The object store's client cannot be called while it requests the chunks of an upload, but reading a chunk
+    may need the client, too.
     """
     line: queue.Queue[bytes | BaseException | None] = queue.Queue(16)
     stopped = threading.Event()
@@ -66,7 +66,7 @@ def prefetch(chunks: Iterable[bytes]) -> Iterator[Iterator[bytes]]:
 
 
 class ObjectReader(BlockReader):
-    """An object as Arrow reads it."""
+    """Reads an object for Arrow, at random positions."""
 
     def __init__(self, files: Ranges, name: str) -> None:
         self._files, self._name = files, name

@@ -43,7 +43,7 @@ __all__ = ["ObjectFiles"]
 T = TypeVar("T")
 
 WHOLE_BYTES = 16 << 20
-"""Maximum size of an upload in one request, which also checks that the name is free."""
+"""Maximum size of an upload in one request. Such a request also checks that the name is free."""
 PART_BYTES = 8 << 20
 REQUESTS = 32
 """Maximum number of small requests at the same time: each takes tens of milliseconds, mostly of waiting."""
@@ -57,7 +57,7 @@ _REASONS = {
     "error decoding response body": "the connection was cut",
 }
 _user: int | None = None
-"""Process that first used an object store. The client's threads do not survive a fork."""
+"""Id of the process that first used an object store. The client's threads do not survive a fork."""
 
 
 class ObjectFiles:
@@ -131,9 +131,9 @@ class ObjectFiles:
         return size
 
     def replace(self, name: str, chunks: Iterable[bytes | memoryview]) -> None:
-        """Write a file in the place of another one, which stays until the new one is complete.
+        """Write a file. An existing file with this name is replaced when the new one is complete.
 
-        If it fails, the old file stays.
+        If the write fails, the existing file stays.
         """
         check_name(name)
         content = _buffer_small(map(bytes, chunks))
@@ -259,7 +259,7 @@ class ObjectFiles:
             raise self._fault("list", folder or self.location, error) from None
 
     def _tries(self) -> Iterator[int]:
-        """Yield once per attempt, with pauses: for requests that the client itself does not retry."""
+        """Yield once per attempt, with pauses, for requests that the client does not retry itself."""
         count, seconds = self._settings.storage_retries + 1, self._settings.storage_retry_seconds
         return tries(SystemClock(), lambda n: min(0.1 * 2**n, 5.0), count=count, seconds=seconds)
 
@@ -279,9 +279,10 @@ class ObjectFiles:
         raise self._fault(verb, name, failed) from None
 
     def _create(self, name: str, data: bytes, *, undo: bool) -> bool:
-        """Create an object; return False if one with other content exists.
+        """Create an object; return False if an object with other content exists.
 
-        ``undo``: remove the object on failure. Only for names that no other writer uses.
+        Args:
+            undo: remove the object on failure. Only for names that no other writer uses.
         """
         from obstore.exceptions import AlreadyExistsError
 
@@ -302,7 +303,11 @@ class ObjectFiles:
         raise self._fault("write", name, failed) if isinstance(failed, Exception) else failed from None
 
     def _send(self, name: str, chunks: Iterable[bytes], *, undo: bool) -> None:
-        """Upload an object in parts; it appears with the last one. ``undo``: as in ``_create``."""
+        """Upload an object in parts. It appears when the upload of the last part is complete.
+
+        Args:
+            undo: as in ``_create``.
+        """
         if self.exists(name):
             raise Internal(f"the file {name} exists already, and files are never written twice")
         try:
@@ -315,7 +320,10 @@ class ObjectFiles:
             raise self._fault("write", name, error) from None
 
     def _take_back(self, name: str) -> None:
-        """Delete what may have been written. On failure it stays as an orphan for the collector."""
+        """Delete an object that a failed write may have created.
+
+        If the deletion fails, too, the object stays as an orphan, which the collector deletes.
+        """
         with suppress(StrandlineError):
             self._delete([name], retries=0)
 
@@ -393,7 +401,7 @@ class ObjectFiles:
 
 
 def _buffer_small(chunks: Iterator[bytes]) -> bytes | Iterator[bytes]:
-    """Return all pieces joined if they fit into one request; otherwise an iterator over them."""
+    """Return all pieces joined if they fit into one request; otherwise return an iterator over the pieces."""
     first, size = list[bytes](), 0
     for chunk in chunks:
         first.append(chunk)

@@ -1,7 +1,7 @@
-"""Check the order of rows: what every reader relies on.
+"""Check the order of rows, which every reader relies on.
 
-The rows of a segment are sorted by key and step, their first and last keys are those that were recorded, and
-a state has each key once.
+The rows of a segment are sorted by key and step. Their first and last keys equal the recorded keys. Each key
+occurs once in a state.
 
 ``examine_segment`` needs only ``Files`` and the segment's record. So it runs in this process for few rows,
 and on executors for many.
@@ -48,7 +48,7 @@ class Finding:
 
 
 def examine_segment(files: Files, schema: TableSchema, segment: Segment) -> list[Finding]:
-    """Return what is wrong with the rows of one segment. Holds only part of the rows in memory."""
+    """Return findings about the rows of one segment. Holds only part of the rows in memory."""
     walk = _Walk(schema, segment)
     try:
         for rows in read_batches(files, schema, segment, [*schema.key, STEP]):
@@ -62,11 +62,13 @@ def examine_segment(files: Files, schema: TableSchema, segment: Segment) -> list
 
 
 def select_overlapping(segments: Sequence[Segment]) -> tuple[Segment, ...]:
-    """Return the segments that may have a key more than once between them, if each of them is in order.
+    """Return the segments that together may have a key more than once, if each of them is in order.
 
-    From the first to the last log that may change rows the last change of a key counts. So a key is doubled
-    only by segments before and after these logs that overlap, or by one after them that overlaps them. The
-    logs themselves decide which older rows are still there, so they stay if any other segment does.
+    ``split`` divides the segments into those before the changing logs, the changing logs, and those after
+    them. In the changing logs only the last change of a key counts, so they cannot double a key by
+    themselves. A key can be doubled in two ways: two segments outside the changing logs overlap, or a segment
+    after the changing logs overlaps one of the changing logs. The changing logs decide which older rows still
+    exist, so all of them are returned if any other segment is returned.
     """
     before, changing, later = split(segments)
     found = _overlapping([*before, *later])
@@ -78,7 +80,7 @@ def select_overlapping(segments: Sequence[Segment]) -> tuple[Segment, ...]:
 
 
 def _overlapping(segments: Sequence[Segment]) -> set[int]:
-    """Return the ids of the segments whose range of keys overlaps that of another one."""
+    """Return the Python ids of the segments whose range of keys overlaps the range of another segment."""
     by_key = sorted(segments, key=lambda s: order(s.min_key or ()))
     found: set[int] = set()
     highest: tuple[object, ...] | None = None
@@ -145,7 +147,7 @@ class _Walk:
 
     @property
     def _may_repeat(self) -> bool:
-        """Only a log of several commits may repeat a key, and only if it is not marked as fresh."""
+        """Whether a key may repeat: only in a log of several commits that is not marked as fresh."""
         return self._segment.role == "log" and self._segment.stepped and not self._segment.fresh
 
     def findings(self) -> list[Finding]:

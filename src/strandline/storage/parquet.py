@@ -28,10 +28,10 @@ GROUP_BYTES = 2 << 20
 CHUNK_BYTES = 16 << 10
 """Target size of a column in a row group of many columns.
 
-A smaller one takes longer to open than to decode.
+A smaller column takes longer to open than to decode.
 """
 MANY_BYTES = 16 << 20
-"""Maximum size of a row group that is larger because of its many columns."""
+"""Maximum size of a row group: groups with many columns are larger than GROUP_BYTES."""
 SOME_ROWS = 8192
 """Number of rows that are sampled to choose a column's encoding."""
 
@@ -59,7 +59,7 @@ class _ParquetSink:
 
 
 class ParquetFile:
-    """A Parquet file that rows are appended to. Its content is in memory until it is taken.
+    """A Parquet file that rows are appended to. Its content is in memory until ``take`` returns it.
 
     Args:
         first: sample of the rows, under physical names.
@@ -99,7 +99,7 @@ class ParquetFile:
         return found
 
     def finish(self, rows: pa.Table) -> bytes:
-        """Append the last rows and return the bytes of the file that were not taken yet."""
+        """Append the last rows and return the bytes of the file that ``take`` has not returned yet."""
         if rows.num_rows:
             self.write(rows)
         self._writer.close()
@@ -117,13 +117,13 @@ def _add_field_ids(schema: TableSchema, stored: pa.Schema) -> pa.Schema:
 
 
 def _value_names(schema: TableSchema, rows: pa.Table) -> list[str]:
-    """Return the columns of some rows that are not part of the key."""
+    """Return the names of the columns of ``rows`` that are value columns, or STEP."""
     there = set(rows.column_names)
     return [name for name in (*(c.physical for c in schema.value_columns), STEP) if name in there]
 
 
 def _repeats(rows: pa.Table, name: str) -> bool:
-    """Return True if a dictionary pays for a column. For few rows it is always used."""
+    """Return True if a dictionary should encode a column: it repeats values, or has few rows."""
     if rows.num_rows < SOME_ROWS:
         return True
     some = rows.column(name).slice(0, SOME_ROWS)

@@ -1,8 +1,8 @@
 """Plan how a bulk write divides its rows: into ranges of keys, one for each task, and into files.
 
 1. The size of the input is known from the catalog, or estimated (``storage.spark.input_size``).
-2. Spark divides the rows into ``ranges`` ranges of keys. There are some more of them than files are wanted,
-   because adaptive execution joins small neighbours, up to ``partition_bytes``, but never splits one.
+2. Spark divides the rows into ``ranges`` ranges of keys. The plan has more ranges than wanted files, because
+   adaptive execution joins small neighbouring ranges, up to ``partition_bytes``, but never splits a range.
 3. A task writes its rows in the order of their keys, and begins another file at ``file_bytes``. So files have
    the right size even if the estimate or the sample of the keys was wrong.
 """
@@ -26,21 +26,21 @@ __all__ = [
 ]
 
 BROADCAST_ROWS = 1_000_000
-"""Up to this number of keys are broadcast to find their old rows; for more, both sides are shuffled."""
+"""Maximum number of keys that are broadcast to find their old rows. For more, Spark shuffles both sides."""
 
 FINER = 4
 """Number of ranges per wanted file, so that joined ranges come close to the wanted size."""
 FEW_RANGES = 32
-"""Minimum number of ranges that may be joined: estimates of small inputs are vague, and these are cheap."""
+"""Minimum number of ranges, if ranges may be joined: estimates of small inputs are rough."""
 UNKNOWN_RANGES = 1000
-"""Number of ranges if nothing is known about the size: a terabyte is sorted a gigabyte at a time."""
+"""Number of ranges if the size is unknown: if the input has a terabyte, each task sorts a gigabyte."""
 MOST_RANGES = 20_000
-"""Maximum number of ranges: Spark samples keys for each, and each costs it memory in the driver.
+"""Maximum number of ranges: Spark samples keys for each range, and each range takes memory in the driver.
 
-Of larger inputs each task writes several files.
+For a larger input, each task writes several files.
 """
 LEAST_TASK_BYTES = 16 << 20
-"""A task is not made smaller for small files: it writes several."""
+"""Minimum size that is planned for a task. If the wanted files are smaller, a task writes several files."""
 LEAST_FILE_BYTES = 64 << 10
 """Minimum size of a full file, however small ``target_file_bytes`` is."""
 SHUFFLED = 1.5
@@ -54,7 +54,7 @@ class PartitionPlan:
     ranges: int
     """Number of ranges of keys."""
     is_exact: bool
-    """False: adaptive execution joins neighbouring ranges that are small."""
+    """True: no ranges are joined. False: adaptive execution joins neighbouring ranges that are small."""
     partition_bytes: int
     """Size up to which ranges are joined, in bytes between two stages of a job."""
     file_bytes: int
@@ -62,11 +62,12 @@ class PartitionPlan:
 
 
 def plan_partitions(size: int | None, target: int, *, files: int | None = None) -> PartitionPlan:
-    """Return how to divide rows that take about ``size`` bytes in files of about ``target`` bytes.
+    """Return how to divide rows into ranges and files.
 
     Args:
-        size: None if it is not known.
-        files: minimum number of files that the caller needs; then ranges are not joined.
+        size: size of the rows in files, in bytes. None: unknown.
+        target: wanted size of a file in bytes.
+        files: minimum number of files; with it, ranges are not joined. None: no minimum.
     """
     task = max(target, LEAST_TASK_BYTES)
     if files is not None:
@@ -84,10 +85,15 @@ def plan_partitions(size: int | None, target: int, *, files: int | None = None) 
 
 
 def plan_upsert(old: Sequence[Segment], rows: int, target: int) -> PartitionPlan:
-    """Return how to divide the rows of a write to a table with the segments ``old``.
+    """Return how to divide the rows of a write.
 
-    New rows are taken to be as large as old ones. The old rows are divided with them, unless the new keys are
-    sent to each task.
+    Assumes that new rows are as large as old rows. If the new rows are more than BROADCAST_ROWS, the
+    old rows are shuffled with them and count, too.
+
+    Args:
+        old: the segments of the table before the write.
+        rows: number of new rows.
+        target: wanted size of a file in bytes.
     """
     size = sum(s.bytes for s in old)
     average = size / max(1, sum(s.rows for s in old))
@@ -100,7 +106,14 @@ def plan_slice(segments: Sequence[Segment], target: int) -> PartitionPlan:
 
 
 def plan_rewrite(segments: Sequence[Segment], within: KeyRange, target: int, least: int) -> PartitionPlan:
-    """Return how to divide the rows ``within`` a range that compaction writes as ``least`` files or more."""
+    """Return how to divide the rows that compaction rewrites.
+
+    Args:
+        segments: the segments with the rows.
+        within: the range of keys that is rewritten.
+        target: wanted size of a file in bytes.
+        least: minimum number of files.
+    """
     size = sum(s.bytes // 2 if _crosses(s, within) else s.bytes for s in segments)
     return plan_partitions(size, target, files=least)
 

@@ -1,4 +1,4 @@
-"""Check that executors see the warehouse's folder and write to the same one.
+"""Check that executors see the warehouse's folder and write to the same folder.
 
 The driver writes a file ("question") into the folder; tasks on executors read it and write answers.
 """
@@ -20,7 +20,12 @@ QUESTION = "question"
 
 @dataclass(frozen=True)
 class Answer:
-    """Result of one task. ``file``: the answer's file; None if the task did not see the question."""
+    """Result of one task.
+
+    Attributes:
+        host: name of the machine on which the task ran.
+        file: name of the file with the answer. None: the task did not see the question.
+    """
 
     host: str
     file: str | None
@@ -34,7 +39,13 @@ def write_question(files: Files, folder: str) -> bytes:
 
 
 def answer_question(files: Files, folder: str, content: bytes, number: int) -> Answer:
-    """Check for the question and write an answer. ``number``: the number of the task."""
+    """Check that this task sees the question, and write an answer.
+
+    Args:
+        folder: the folder that has the question.
+        content: the content of the question.
+        number: the number of the task.
+    """
     host = socket.gethostname()
     if files.find(f"{folder}/{QUESTION}") != content:
         return Answer(host, None)
@@ -49,7 +60,10 @@ def load_package(number: int) -> str:
 
 
 def check_answers(files: Files, content: bytes, answers: Sequence[Answer], place: str = WAREHOUSE) -> None:
-    """Raise if an executor does not see the folder, or if this process does not see its answer."""
+    """Check that executors and this process see each other's files; raise if not.
+
+    Raises if an executor did not see the question, or if this process does not see the executor's answer.
+    """
     for answer in answers:
         if answer.file is None:
             said = f"one on {answer.host} does not see a file that this process wrote there"

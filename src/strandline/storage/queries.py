@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class Queries:
-    """The queries of one store. Thread-safe. Every call but ``run_here`` needs Spark and starts it."""
+    """The queries of one store. Thread-safe.
+
+    Methods that take or return DataFrames start Spark if necessary.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -31,11 +34,14 @@ class Queries:
         self._duckdb = DuckDBEngine(self._most_bytes)
 
     def run_here(self, sql: str, inputs: Mapping[str, QueryInput], types: Sequence[str]) -> pa.Table:
-        """Return the rows of a translated query; raise RefusedByDuckDB if it needs Spark after all."""
+        """Run a query that was translated for DuckDB, and return its rows.
+
+        Raises RefusedByDuckDB if the query needs Spark after all.
+        """
         return self._duckdb.run(sql, inputs, types, self._most_bytes)
 
     def fits_here(self, states: Sequence[State]) -> bool:
-        """Return True if a query over these states runs in this process: its rows are streamed."""
+        """Return True if these states are small enough to be streamed through a query in this process."""
         budget = Budget.for_queries(self._store.settings).streamed
         segments = [s for state in states for s in state.chain.segments]
         return budget.fits(rows=sum(s.rows for s in segments), bytes=sum(s.bytes for s in segments))
@@ -49,7 +55,7 @@ class Queries:
     def look_up(self, state: State, keys: DataFrame) -> tuple[pa.Table, DataFrame] | None:
         """Look up rows by distinct keys in this process; return the keys and a DataFrame of the rows.
 
-        None if there are too many keys.
+        Returns None if there are too many keys.
         """
         most = self._store.settings.bulk_rows
         found = self.values(keys.limit(most + 1))
@@ -63,14 +69,14 @@ class Queries:
 
     @contextmanager
     def keep(self, frame: DataFrame) -> Iterator[DataFrame]:
-        """Keep the rows of a DataFrame on the executors for the time of the block."""
+        """Keep the rows of a DataFrame on the executors until the end of the block."""
         from strandline.storage import spark
 
         with spark.given.persisted(frame) as kept:
             yield kept
 
     def increment(self, state: State) -> DataFrame:
-        """Return the changes of an incremental backup, with the column that marks tombstones."""
+        """Return the changes of an incremental backup; one column marks tombstones."""
         from strandline.storage import spark
 
         return spark.query.increment(self._store.spark, self._store.cache, state)
@@ -78,7 +84,10 @@ class Queries:
     def through_index(self, table: State, entries: State, *, whole: bool) -> DataFrame:
         """Return the entries of an index as rows of its table.
 
-        ``whole``: also read the columns that the index does not have, from the table.
+        Args:
+            table: the state of the table.
+            entries: the state of the index implementation table.
+            whole: also read, from the table, the columns that the index does not have.
         """
         from strandline.storage import spark
 
@@ -91,12 +100,12 @@ class Queries:
         return spark.query.sql(self._store.spark, text, frames, args)
 
     def may_have_catalogs(self) -> bool:
-        """Return True if there is a session, or if settings give it catalogs when it starts."""
+        """Return True if a Spark session exists, or if the settings configure catalogs for a new session."""
         configured = any(name.startswith("spark.sql.catalog.") for name in self._store.settings.spark)
         return configured or self._store.present_session is not None
 
     def has_table(self, name: str) -> bool:
-        """Return True if there is a session, and it has a view or a table with this name."""
+        """Return True if a Spark session exists and has a view or a table with this name."""
         session = self._store.present_session
         if session is None:
             return False
@@ -107,7 +116,7 @@ class Queries:
         return False
 
     def declare_types(self, frame: DataFrame, schema: TableSchema) -> DataFrame:
-        """Return the rows of a table; columns carry their declared type where Spark's type differs."""
+        """Return the DataFrame; columns with an ambiguous Spark type get their declared type as metadata."""
         from strandline.storage import spark
 
         return spark.batches.declare_types(frame, schema)

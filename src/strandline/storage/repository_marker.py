@@ -39,7 +39,14 @@ _END = ', "checksum": "'
 
 @dataclass(frozen=True, kw_only=True)
 class Marker(Record):
-    """Content of the marker. ``engine``: the version of Strandline that created the repository."""
+    """Content of the marker.
+
+    Args:
+        id: the id of the repository.
+        created: the time of creation, in seconds since 1970.
+        engine: the version of Strandline that created the repository.
+        encrypted: whether the repository is encrypted.
+    """
 
     id: str
     created: float
@@ -79,17 +86,18 @@ def read_marker(files: Files) -> Marker | None:
 
 
 class NotExpected(PreconditionFailed):
-    """Error: another repository than the expected one is in this place."""
+    """Error: the repository at a location has another id or another encryption than expected."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What is known about a repository before it is opened.
+    """Properties of a repository that are known before it is opened.
 
     The marker itself proves nothing: an attacker with write access could have replaced it.
 
     Args:
-        encrypted: whether the repository is encrypted. None: unknown; then it must be if a key is configured.
+        encrypted: whether the repository is encrypted. None: unknown. If no ``Expected`` says it and a key is
+            configured, the repository must be encrypted.
         id: the id of the repository. None: unknown.
     """
 
@@ -125,7 +133,7 @@ def _check(marker: Marker, place: str, settings: Settings, expected: Sequence[Ex
 def open_repository_files(files: Files, settings: Settings, *expected: Expected) -> tuple[Files, bool]:
     """Return the files of a repository, decrypted if needed, and whether the repository exists.
 
-    Raises NotExpected if it contradicts one of ``expected``.
+    Raises NotExpected if the repository contradicts one of ``expected``.
     """
     marker = read_marker(files)
     if marker is not None:

@@ -20,28 +20,28 @@ Mode: TypeAlias = Literal["UPSERT", "REPLACE", "INSERT", "UPDATE", "DELETE", "DE
 
 @dataclass(frozen=True)
 class Target:
-    """The table that a write changes, and callbacks for what it may need."""
+    """The table that a write changes, and callbacks of the write."""
 
     state: State
     """State of the table that the statement sees."""
     indexes: Callable[[], Mapping[str, TableSchema]]
     """Returns the schemas of the index implementation tables to update, by index name."""
     name: Callable[[str | None], str]
-    """Returns a fresh file name for the index with that name, or for the table itself (None).
+    """Returns a fresh file name. The argument is the name of an index, or None for the table itself.
 
     A callback, because a name needs a durable session and many writes need no file.
     """
     reads: Callable[[pa.Table], None]
     """Called with the keys whose existing rows decide the outcome, before these rows are read.
 
-    Not called on Spark: there all these keys are written too, or come from a query that reported its own
-    reads.
+    Not called for writes on Spark. There the write also writes all these keys, or the keys come from a query
+    that has reported its reads itself.
     """
 
 
 @dataclass(frozen=True)
 class Written:
-    """Durable segments that are not committed yet, and what they add to their table's digest."""
+    """Durable segments that are not committed yet, and the change of their table's digest."""
 
     segments: tuple[Segment, ...] = ()
     delta: Digest = field(default_factory=Digest)
@@ -49,9 +49,9 @@ class Written:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a write did to a table and to each of its indexes, by index name."""
+    """The segments that a write made for a table and, by index name, for each of the table's indexes."""
 
     table: Written = field(default_factory=Written)
     indexes: Mapping[str, Written] = field(default_factory=dict)
     given: pa.Table | None = None
-    """The given rows in the table's types, if they were read into this process."""
+    """The rows that the write received, in the table's types. None: this process did not read these rows."""

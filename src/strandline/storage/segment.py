@@ -58,7 +58,7 @@ CHECKED_BYTES = 16 << 20
 BATCH_ROWS = 1 << 16
 """Maximum number of rows in memory during a pass over a file."""
 PIECE_BYTES = 16 << 20
-"""Approximate limit of their size in memory."""
+"""Approximate maximum size in memory of the rows that ``read_pieces`` yields at a time."""
 FEW_ROWS = 32
 META = {OP: pa.string(), WAS_HI: pa.int64(), WAS_LO: pa.int64(), STEP: pa.int64()}
 ERASE = pa.scalar("E", pa.string())
@@ -70,7 +70,7 @@ ERASE = pa.scalar("E", pa.string())
 class Inline:
     """Maximum number of rows and bytes of a log segment that is kept in the catalog instead of a file.
 
-    By default no segment is.
+    With these defaults, every segment is a file.
     """
 
     rows: int = -1
@@ -84,7 +84,7 @@ NEVER = Inline()
 
 
 class Sink(Protocol):
-    """Where new files are written."""
+    """Interface that writes new files."""
 
     def write(self, name: str, data: bytes) -> None: ...
 
@@ -108,7 +108,7 @@ def write_segment(
         table: rows with the columns of ``schema`` under their logical names, and the meta columns of the
             role.
         name: the file's name, or a function that returns it, called only if a file is needed.
-        inline: limit up to which a log segment carries its rows itself.
+        inline: the largest log segment that is kept in the catalog.
     """
     meta = [*((OP, WAS_HI, WAS_LO) if role == "log" else ()), *((STEP,) if stepped else ())]
     table = table.select([*schema.names, *meta])
@@ -161,7 +161,7 @@ def read_bounds(
     """
     footer = _load_footer(files, name)
     told = {OP, WAS_HI, WAS_LO}
-    # A log of upserts of new keys may leave out all of these columns, but not some of them.
+    # A log that only adds new keys may omit these columns, but only all of them together.
     meta = (told if role == "log" and (told & footer.names or not fresh) else set()) | (
         {STEP} if stepped else set()
     )
@@ -206,6 +206,7 @@ def read_segment(
 
     Args:
         columns: logical names and meta columns. None: the schema's columns and the meta columns of the role.
+        row_groups: the row groups to read. None: all row groups.
         threads: decode columns in parallel.
     """
     if columns is None:
@@ -232,7 +233,7 @@ def read_batches(
 ) -> Iterator[pa.Table]:
     """Yield ``columns`` as ``read_segment`` returns them, in batches and without a cache.
 
-    For a single pass over a segment, on any machine.
+    Used for a single pass over a segment, on any machine.
     """
     filling = {STEP: segment.upto, OP: "U"}
     with _reading(label(segment)):
@@ -285,9 +286,13 @@ def columns_of(
     *,
     threads: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield columns of a file in batches of ``rows`` rows.
+    """Yield columns of a file in batches.
 
-    The default is few enough for little memory, however long the values are.
+    Args:
+        physical: the physical names of the columns.
+        groups: the row groups to read.
+        rows: number of rows per batch. A batch of the default size needs little memory, even for long values.
+        threads: decode columns in parallel.
     """
     if segment.file is None:
         raise Internal("an inline segment was taken for a file")
@@ -312,7 +317,7 @@ def row_index(cache: SegmentCache, schema: TableSchema, segment: Segment) -> dic
 
 
 def footer_of(cache: SegmentCache, segment: Segment) -> Footer:
-    """Return the footer of a segment's file, compared with the segment's record."""
+    """Return the footer of a segment's file; raise CORRUPTED if it contradicts the segment's record."""
     files, name = cache.files, segment.file
     if name is None:
         raise Internal("an inline segment was taken for a file")
@@ -333,13 +338,13 @@ def footer_of(cache: SegmentCache, segment: Segment) -> Footer:
 
 
 def in_window(table: pa.Table, after: int, upto: int) -> Mask:
-    """Return which rows have a step in ``(after, upto]``."""
+    """Return a mask of the rows that have a step in ``(after, upto]``."""
     steps = table.column(STEP).to_numpy()
     return np.asarray((steps > after) & (steps <= upto), np.bool_)
 
 
 def label(segment: Segment) -> str:
-    """Return how messages refer to a segment."""
+    """Return the text that names a segment in messages."""
     return f"file {segment.file}" if segment.file else "inline segment"
 
 
@@ -367,7 +372,7 @@ def _reading(label: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, ValueError) as error:
-        # Arrow raises OSError for damaged content, too; only errors of the operating system have a number.
+        # Arrow raises OSError for damaged content, too; only errors of the operating system have an errno.
         if isinstance(error, OSError) and error.errno is not None:
             raise fault("read", label.removeprefix("file "), error) from error
         raise Corrupted(
@@ -410,9 +415,13 @@ def _logical(
     label: str,
     filling: Mapping[str, object] | None = None,
 ) -> pa.Table:
-    """Return ``columns`` of a table with physical names.
+    """Return columns of a table, under their logical names and in the types of the schema.
 
-    ``filling``: values of missing columns, if not NULL.
+    Args:
+        stored: the table, with physical names.
+        columns: the logical names of the columns to return.
+        label: the name of the segment in error messages.
+        filling: the value of each missing column that does not read as NULL.
     """
     have = {name: i for i, name in enumerate(stored.column_names)}
     found: dict[str, Any] = {}
@@ -433,7 +442,7 @@ def _logical(
 
 
 def ends_of(schema: TableSchema, table: pa.Table) -> tuple[Key | None, Key | None]:
-    """Return the keys of the first and the last row."""
+    """Return the keys of the first and the last row; None for both if the table is empty."""
     if not table.num_rows:
         return None, None
     keys = keys_of(schema, table.select(list(schema.key)).take(pa.array([0, table.num_rows - 1], pa.int64())))

@@ -1,4 +1,4 @@
-"""Segment cache: the files of a warehouse, what this process keeps of them, and the sizes of its work."""
+"""Segment cache: the files of a warehouse, with caches of footers, small segments and folded logs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,13 @@ __all__ = ["SegmentCache", "Whole"]
 
 @dataclass(frozen=True)
 class Whole:
-    """A small segment in memory, under physical names. ``cost``: its approximate size in bytes."""
+    """A small segment in memory.
+
+    Attributes:
+        table: the rows, under physical names.
+        cost: approximate size in memory, in bytes.
+        indexes: the row number of each key, by the physical names of the key columns.
+    """
 
     table: pa.Table
     cost: int
@@ -44,7 +50,7 @@ class SegmentCache:
         self.folds: Cache[Hashable, tuple[pa.Table, pa.Table]] = Cache(
             128 << 20, lambda folded: sum(table.nbytes for table in folded)
         )
-        """Folded logs: a table is read more often than it changes."""
+        """Folded logs. They are cached because a table is read more often than it changes."""
         self.directories: Cache[Hashable, Any] = Cache(64 << 20, attrgetter("cost"))
         """A ``Directory`` of each long chain."""
         self._process = os.getpid()

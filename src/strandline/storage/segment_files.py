@@ -37,9 +37,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Copies:
-    """Segments to copy, all or none, to names that begin with the fresh name ``name``.
+    """Segments to copy. Either all of them are copied or none.
 
-    ``schema``: the schema of their table; rows from a repository are compared with what it records of them.
+    Attributes:
+        segments: the segments.
+        name: a fresh name, with which the names of the copies begin.
+        schema: the schema of the segments' table, to compare the rows of files in a repository with the
+            segments' records. None: the rows are not compared.
     """
 
     segments: Sequence[Segment]
@@ -53,7 +57,11 @@ def copy_segment(
     """Copy a segment's file to another name and verify its bytes; return the new segment.
 
     The copy is durable when this returns. If the bytes differ from the record, raises Corrupted and leaves no
-    file. ``schema``: as in ``Copies``.
+    file.
+
+    Args:
+        name: the name of the copy.
+        schema: as in ``Copies``.
     """
     if segment.file is None:
         if (finding := damage(files, segment)) is not None:
@@ -100,10 +108,10 @@ def upload_segment(files: FileRouter, target: Destination, throttle: Throttle, s
 
 
 def has_object(files: Files, target: Destination, name: str, size: int) -> bool:
-    """Return True if a repository has an object that can be shared.
+    """Return True if a repository has an object that can be shared by another backup.
 
-    It must have the right size and not be known as damaged. Any other object may be replaced at any time: its
-    name determines its content, so every writer writes the same.
+    The object must have the right size and not be known as damaged. If it is not shared, the caller may
+    replace it at any time: the name determines the content, so every writer writes the same bytes.
     """
     if target.is_damaged(name):
         return False
@@ -116,7 +124,7 @@ def has_object(files: Files, target: Destination, name: str, size: int) -> bool:
 def remove_parts(files: Files, target: Destination, segments: Sequence[Segment]) -> None:
     """Delete partly written objects of these segments.
 
-    Their names are the object's name and a suffix that no other program uses.
+    The name of such a file is the object's name with a suffix that no other program uses.
     """
     wanted = {object_name(files, segment.checksum, target.avoided) for segment in segments}
     for folder in {name.rpartition("/")[0] for name in wanted}:
@@ -127,7 +135,7 @@ def remove_parts(files: Files, target: Destination, segments: Sequence[Segment])
 
 
 def check_healed(files: Files, target: Destination, name: str, checksum: str) -> None:
-    """Verify an object that was known as damaged; raise CORRUPTED if it still is."""
+    """Verify an object if it was known as damaged; raise CORRUPTED if it still is damaged."""
     if target.is_damaged(name) and files.checksum(name) != checksum:
         raise Corrupted(
             f"the object {name} of {target.root} was written anew and is damaged again",
@@ -136,7 +144,7 @@ def check_healed(files: Files, target: Destination, name: str, checksum: str) ->
 
 
 def loss(files: Files, segment: Segment) -> Finding | None:
-    """Check without reading whether a segment's file is missing or has the wrong size."""
+    """Return a finding if a segment's file is missing or has the wrong size, else None. Reads no file."""
     if segment.file is None:
         return None
     try:
@@ -151,7 +159,11 @@ def loss(files: Files, segment: Segment) -> Finding | None:
 def all_copied_into(
     files: Files, throttle: Throttle, wanted: Sequence[tuple[str, Segment, TableSchema | None]]
 ) -> list[Segment | StrandlineError]:
-    """Copy segments into folders concurrently; return for each the new segment or the error."""
+    """Copy segments into folders concurrently; return the new segment or the error for each of them.
+
+    Args:
+        wanted: the folder, the segment and the schema (as in ``Copies``) of each copy.
+    """
     with ThreadPoolExecutor(max(1, len(wanted))) as pool:
         return list(pool.map(partial(_try_copy, files, throttle), *zip(*wanted, strict=True)))
 
@@ -166,10 +178,13 @@ def _try_copy(
 
 
 def damage(files: Files, segment: Segment, schema: TableSchema | None = None) -> Finding | None:
-    """Read all bytes of a segment, regardless of caches; return what is wrong with them.
+    """Read all bytes of a segment without caches; return a finding if they are damaged, None otherwise.
 
-    Raises Unavailable if they cannot be read now, which is no damage. ``schema``: the schema of the table; if
-    the file is in a repository, its bounds are compared with the record.
+    Raises Unavailable if the bytes cannot be read now: this does not count as damage.
+
+    Args:
+        schema: the schema of the table, to compare the bounds of a file in a repository with the record.
+            None: the bounds are not compared.
     """
     if segment.file is None:
         if segment.data is None or checksum_of(segment.data) != segment.checksum:

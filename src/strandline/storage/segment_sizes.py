@@ -11,13 +11,13 @@ from strandline.storage.segment_cache import SegmentCache
 __all__ = ["projected_bytes"]
 
 GROUPS = 8
-"""Number of row groups that are looked at."""
+"""Maximum number of row groups whose sizes are read."""
 
 
 def projected_bytes(
     cache: SegmentCache, schema: TableSchema, segments: Sequence[Segment], columns: Collection[str]
 ) -> int:
-    """Return about how many bytes of the segments belong to ``columns``: their share of the largest file."""
+    """Estimate how many bytes ``columns`` take in the segments, from their share of the largest file."""
     total = sum(s.bytes for s in segments)
     largest = max((s for s in segments if s.file is not None), key=lambda s: s.bytes, default=None)
     if largest is None:

@@ -1,9 +1,9 @@
 """Shards: divide the keys of a table or an index into ranges that are processed independently.
 
-A table is cut at its PARTITION_AT_KEYS. Where that leaves shards that are too large, it is also cut at the
-first keys of its segments: they show how the rows are distributed, and a shard that starts with a segment
-reads it whole. An index has no such cut keys, so it gets at least as many shards as its table, cut by its own
-distribution.
+A table is cut at its PARTITION_AT_KEYS. Shards that are still too large are also cut at the first keys of the
+table's segments: these keys show how the rows are distributed, and a shard that starts with a segment reads
+the whole segment. An index has no PARTITION_AT_KEYS. It gets at least as many shards as its table, cut at the
+first keys of its own segments.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ MOST = 1000
 
 
 def cuts(bounds: Sequence[Key], segments: Iterable[Segment], shard_bytes: int, least: int = 1) -> list[Key]:
-    """Return the first keys of all shards but the first, ascending.
+    """Return the first keys of all shards except the first shard, ascending.
 
-    Cuts at ``bounds``, and at segments such that each shard has about ``shard_bytes``. Makes at least
-    ``least`` shards if the segments allow it.
+    Args:
+        bounds: keys at which the table is always cut.
+        segments: the segments, at whose first keys large shards are cut.
+        shard_bytes: wanted size of a shard.
+        least: minimum number of shards, if there are enough segments.
     """
     found = list(segments)
     total = sum(s.bytes for s in found)
@@ -42,7 +45,7 @@ def cuts(bounds: Sequence[Key], segments: Iterable[Segment], shard_bytes: int, l
         while left and order(left[0]) <= first:
             made.append(left.pop(0))
             is_bound = True
-        # Rounds to the nearest: a shard may exceed or miss its size by half a segment, but has at least one.
+        # A shard may be larger or smaller than wanted by half a segment, but has at least one segment.
         is_full = size > 0 and size + segment.bytes // 2 >= most and first > begun
         if is_full and not is_bound:
             made.append(segment.min_key or ())
@@ -53,7 +56,7 @@ def cuts(bounds: Sequence[Key], segments: Iterable[Segment], shard_bytes: int, l
 
 
 def coarser(limits: Sequence[Key], most: int) -> list[Key]:
-    """Return evenly chosen limits, so that there are at most ``most`` shards."""
+    """Choose some of the limits, evenly, so that they make at most ``most`` shards."""
     shards = len(limits) + 1
     count = max(1, min(most, shards))
     return [limits[shards * number // count - 1] for number in range(1, count)]
@@ -74,7 +77,7 @@ def segments_by_shard(limits: Sequence[Key], segments: Iterable[Segment]) -> dic
 
 
 def begins_in(segment: Segment, within: KeyRange) -> bool:
-    """Return True if the first key of a segment is in a shard. Each segment begins in exactly one."""
+    """Return True if the first key of a segment is in a shard. Each segment begins in exactly one shard."""
     first, lower, upper = order(segment.min_key or ()), within.lower, within.upper
     return (lower is None or order(lower) <= first) and (upper is None or first < order(upper))
 

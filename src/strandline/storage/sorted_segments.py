@@ -1,6 +1,7 @@
-"""Write a stream of rows in key order as segments. Each file is full at a size, and needs little memory.
+"""Write a stream of rows in key order as segments.
 
-The same code writes in this process, for few rows, and in the tasks of a Spark job.
+A file ends when it reaches its target size. Writing a file needs little memory. The same code runs in this
+process, for few rows, and in the tasks of a Spark job.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from strandline.storage.segment import ERASE, META, ROW_GROUP_ROWS, ends_of
 __all__ = ["FileSink", "Form", "SegmentTask", "Sorted", "write_in_order"]
 
 LOOKAHEAD_ROWS = 1 << 20
-"""Maximum number of rows that are held in memory to find out whether another file is worth it."""
+"""Maximum number of rows that are read ahead to decide whether the remaining rows get a file of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,15 +48,15 @@ class Form:
 
 @dataclass(frozen=True)
 class Sorted:
-    """The segments of a write, marked as fresh, and sums over their rows."""
+    """The segments of a write, all marked as fresh, and sums over their rows."""
 
     segments: tuple[Segment, ...] = ()
     now: Digest = field(default_factory=Digest)
     """Digest of the rows that are not erases."""
     was: Digest = field(default_factory=Digest)
-    """Digest of the rows that they replace."""
+    """Digest of the old rows that the written rows replace or erase."""
     is_rough: bool = False
-    """Whether a row erases or replaces another one, so that the segments are not fresh."""
+    """Whether a row erases or replaces an old row. Then the caller has to mark the segments as not fresh."""
     repeats: bool = False
     """Whether a key occurs more than once."""
 
@@ -72,7 +73,7 @@ class Sorted:
 
 
 class StreamSink(Protocol):
-    """Where new files are written."""
+    """Interface that writes new files."""
 
     def store(self, chunks: Iterator[bytes]) -> str:
         """Write a file from pieces and return its name."""
@@ -96,7 +97,11 @@ class FileSink:
 class SegmentTask:
     """The task of a job that writes sorted rows. Picklable; runs without PySpark.
 
-    ``names``: the logical names of the columns of a batch, in their order.
+    Attributes:
+        files: the files of the warehouse.
+        folder: the folder for the new files.
+        form: the properties of the files.
+        names: the logical names of the columns of a batch, in their order.
     """
 
     files: Files
@@ -105,12 +110,12 @@ class SegmentTask:
     names: Sequence[str]
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Sorted:
-        """Write the rows of one range of keys. If this raises, no file stays."""
+        """Write the rows of one range of keys. If an error is raised, no file stays."""
         schema = self.form.schema
         types = [schema[n].type.arrow if n in schema else META[n] for n in self.names]
         fields = pa.schema(list(zip(self.names, types, strict=True)))
         tables = (pa.Table.from_batches([b]).rename_columns(list(self.names)).cast(fields) for b in batches)
-        # Spark may run a task twice, even at the same time: each attempt has names of its own.
+        # Spark may run a task twice, even at the same time: each attempt uses its own file names.
         sink = FileSink(self.files, lambda: f"{self.folder}/{uuid4().hex}.parquet")
         return write_in_order(self.form, tables, sink, self.files.remove)
 
@@ -121,8 +126,9 @@ def write_in_order(
     """Write a stream of rows in key order as durable segments.
 
     Args:
-        pieces: tables with logical column names; rows with meta columns as the role needs them.
-        remove: called with the name of each file if this raises; None: the files stay.
+        pieces: tables with logical column names and the meta columns of the role.
+        sink: writes the files.
+        remove: deletes a file. Called for each written file if an error is raised. None: the files stay.
     """
     made: list[Segment] = []
     rows = _SortedRows(form, pieces)
@@ -152,7 +158,7 @@ class _SortedRows:
         return self._waiting.pop(0) if self._waiting else next(self._slices, None)
 
     def put_back(self, slices: Sequence[tuple[int, pa.Table]]) -> None:
-        """Return slices, which come next again."""
+        """Put slices back at the front of the queue."""
         self._waiting[:0] = slices
 
     def _check(self, pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
@@ -182,7 +188,7 @@ class _SortedRows:
             self.now += row_digests([self._form.schema], {n: there[n] for n in names})[0]
 
     def _cut(self, pieces: Iterable[pa.Table]) -> Iterator[tuple[int, pa.Table]]:
-        """Yield the rows of each shard apart, numbered."""
+        """Split the pieces at shard boundaries; yield each slice with the number of its shard."""
         schema, number = self._form.schema, 0
         bounds = schema.bounds if self._form.cut else ()
         for piece in pieces:
@@ -214,7 +220,7 @@ class _File:
 
     @classmethod
     def begin(cls, form: Form, rows: _SortedRows) -> _File | None:
-        """Begin a file with the next rows; None if there are none."""
+        """Begin a file with the next rows; return None if there are no more rows."""
         if (found := rows.next()) is None:
             return None
         rows.put_back([found])
@@ -235,7 +241,7 @@ class _File:
         return self._rows < self._parquet.group_rows or self._parquet.size < self._form.file_bytes
 
     def _next(self) -> pa.Table | None:
-        """Return the next rows of the same shard, not more than a row group has."""
+        """Return the next rows of the same shard, at most as many as a row group has."""
         if (found := self._queue.next()) is None:
             return None
         shard, rows = found
@@ -247,7 +253,7 @@ class _File:
         return rows.slice(0, self._parquet.group_rows)
 
     def _crumb(self) -> list[pa.Table]:
-        """Return the following rows if they are the last ones, and too few for another file."""
+        """Return the remaining rows of the shard if they are too few for another file, else an empty list."""
         found: list[pa.Table] = []
         rows = 0
         while (more := self._next()) is not None:

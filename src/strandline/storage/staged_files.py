@@ -2,9 +2,8 @@
 
 The commit takes only files of tasks that succeeded.
 
-The files of one job are in one folder, ``staged/<seconds>-<id>``; its name has the time of its creation.
-Nothing refers to these files, so the files of a failed job are deleted once the folder is old enough
-(``is_old``).
+The files of one job are in one folder, ``staged/<seconds>-<id>``, whose name has the time of its creation.
+Nothing refers to the files of a failed job. They are deleted when the folder is old enough (``is_old``).
 """
 
 from __future__ import annotations
@@ -34,7 +33,14 @@ RUN_BYTES = 64 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Staging:
-    """Parameters of a staging task. ``schema``: the given columns, which include the whole key."""
+    """Parameters of a staging task.
+
+    Attributes:
+        files: the files of the warehouse.
+        folder: the folder for the staged files.
+        schema: the columns of the rows, which include all key columns.
+        mode: the mode of the write.
+    """
 
     files: Files
     folder: str
@@ -44,7 +50,12 @@ class Staging:
 
 @dataclass(frozen=True)
 class Staged:
-    """The files that one task wrote, in row order. ``memory``: their size uncompressed, in bytes."""
+    """The files that one task wrote.
+
+    Attributes:
+        segments: the files, in the order of the rows.
+        memory: size of the rows in memory, in bytes.
+    """
 
     segments: tuple[Segment, ...]
     memory: int
@@ -96,7 +107,7 @@ def _runs(staging: Staging, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Ta
 
 
 def last_of_keys(schema: TableSchema, mode: Mode, rows: pa.Table) -> pa.Table:
-    """Return the last row of each key. For INSERT all rows: duplicate keys are an error of the commit."""
+    """Return the last row of each key. For INSERT return all rows: the commit refuses duplicate keys."""
     if mode == "INSERT":
         return rows
     _, lasts = firsts_and_lasts([rows.column(name) for name in schema.key])

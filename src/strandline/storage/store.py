@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["Store"]
 
 SHARED = 4 << 30
-"""Maximum number of bytes copied by one job: it takes seconds, and a failed job repeats no more than that."""
+"""Maximum number of bytes that one job copies. This takes seconds, and a failed job repeats no more."""
 
 
 class Store:
@@ -75,7 +75,7 @@ class Store:
 
     @property
     def spark(self) -> SparkSession:
-        """The session for a job. Its executors are checked to share the warehouse's folder."""
+        """The Spark session for a job, after a check that its executors share the warehouse's folder."""
         return self._probe(self.session)
 
     def _probe(self, session: SparkSession) -> SparkSession:
@@ -91,7 +91,7 @@ class Store:
 
     @property
     def present_session(self) -> SparkSession | None:
-        """The caller's session, or the one that was started; None if there is none yet."""
+        """The caller's session, or the one that was started; None if no session was started yet."""
         return self._spark
 
     def _start_spark(self) -> SparkSession:
@@ -132,14 +132,18 @@ class Store:
     def fits_memory(self, segments: Sequence[Segment], budget: Budget | None = None) -> bool:
         """Return True if the rows of these segments may all be in this process's memory at once.
 
-        ``budget`` None: that of a statement.
+        Args:
+            budget: limits of rows and bytes. None: the budget of a statement.
         """
         return memory.fits_memory(self.cache, segments, budget or self.budget)
 
     def passes(self, segments: Iterable[Segment], among: int | None = None) -> bool:
         """Return True if the files of these segments may be read once in this process, piece by piece.
 
-        ``among``: the total number of bytes that the caller reads; then it has no other work for Spark.
+        Args:
+            among: total number of bytes that the caller reads in all its calls. If this total can be
+                streamed, the caller needs no Spark at all, and the result is True. None: only the limit of a
+                statement.
         """
         if among is not None and self.budget.streamed.fits(bytes=among):
             return True
@@ -148,11 +152,11 @@ class Store:
     def streams(self, state: State, among: int | None = None, *, ordered: bool = False) -> bool:
         """Return True if the rows of a state may be streamed through this process.
 
-        Segments that cannot be streamed are held in memory, limited to the state's range of keys.
+        Segments that cannot be streamed are kept in memory: their rows in the state's range of keys must fit.
 
         Args:
             among: as in ``passes``.
-            ordered: in the order of their keys; then segments that overlap are held in memory, too.
+            ordered: stream the rows in key order. Then segments that overlap are kept in memory, too.
         """
         segments = visible(state.chain)
         limit, size = (
@@ -165,9 +169,13 @@ class Store:
         return memory.estimate(self.cache, changes, self.budget.folded).fits
 
     def writes_here(self, state: State, rows: int, size: int = 0) -> bool:
-        """Return True if ``rows`` rows of ``size`` bytes are looked up in a state, and written, here.
+        """Return True if this process, and not Spark, looks up keys in a state and writes their rows.
 
-        The rows of the state are taken to be of average size.
+        Assumes that the old rows of the keys have the average size of the state's rows.
+
+        Args:
+            rows: number of rows to write.
+            size: size of these rows in bytes.
         """
         segments = arrow.directory.with_few_segments(self.cache, state).chain.segments
         average = sum(s.bytes for s in segments) / max(1, sum(s.rows for s in segments))
@@ -182,14 +190,18 @@ class Store:
     def lookup(
         self, state: State, keys: Collection[Key], columns: Sequence[str] | None = None
     ) -> dict[Key, Row]:
-        """Return those of the keys that the state has, each with its canonical values of ``columns``.
+        """Look up keys in a state; return a row of canonical values for each key that exists.
 
-        ``columns`` None: all columns, in the schema's order.
+        Args:
+            columns: the columns of the rows. None: all columns, in the schema's order.
         """
         return arrow.lookup.lookup(self.cache, state, keys, columns)
 
     def rows_behind(self, state: State, keys: Collection[Key]) -> dict[Key, Row] | None:
-        """Return the table rows of index entries; None if there are too many: then use ``through_index``."""
+        """Return the table rows of index entries, by primary key.
+
+        Returns None if there are too many keys: then use ``through_index``.
+        """
         return self.lookup(state, keys) if self.writes_here(state, len(keys)) else None
 
     def scan(self, state: State, columns: Sequence[str] | None = None) -> pa.Table | None:
@@ -200,7 +212,7 @@ class Store:
         return arrow.scan.scan(self.cache, few, columns)
 
     def estimate(self, state: State) -> Estimate:
-        """Return how many rows ``scan`` would have to read at most, and whether it would run in process."""
+        """Estimate how many rows ``scan`` would read at most, and whether it would run in this process."""
         return memory.estimate(self.cache, state, Budget.for_queries(self.settings))
 
     def touched_keys(self, schema: TableSchema, logs: Sequence[Segment], after: int) -> set[Key]:
@@ -210,7 +222,12 @@ class Store:
     def rows_before(
         self, old: State, logs: Sequence[Segment]
     ) -> tuple[pa.Table | DataFrame, pa.Table | DataFrame]:
-        """Return the rows that the keys of later ``logs`` had in an old state, and the keys that had none."""
+        """Return the old rows of the keys that later logs change, and the keys that had no old row.
+
+        Args:
+            old: the state before the changes.
+            logs: the segments with the changes.
+        """
         if self.fits_memory(logs):
             return arrow.changes.rows_before(self.cache, old, logs)
         from strandline.storage import spark
@@ -226,7 +243,7 @@ class Store:
     ) -> bool:
         """Return True if a key in the segments shares its first ``width`` values with one of ``keys``.
 
-        NULL equals nothing.
+        NULL equals no value, not even NULL.
         """
         return arrow.lookup.begins_like(self.cache, schema, segments, keys, width)
 
@@ -237,8 +254,10 @@ class Store:
     ) -> Sequence[RowPartition]:
         """Return ``columns`` of a state in partitions that other processes can read independently.
 
-        ``behind``: the table of the index that the state is, if columns are needed that the index does not
-        have.
+        Args:
+            state: the state of a table, or of an index implementation table.
+            columns: the names of the columns.
+            behind: the state of the table, if ``state`` is an index that does not have all the columns.
         """
         self.files.reach(s.file for part in (state, behind) if part for s in part.chain.segments)
         return arrow.partitions.partition_state(
@@ -246,7 +265,7 @@ class Store:
         )
 
     def file_plan(self, path: str, state: State) -> FilePlan:
-        """Return which files a state consists of, and how to fold them."""
+        """Return the files of a state, with the information that a reader needs to fold them."""
         return plan_files(self.cache, self.files, path, state)
 
     def stream(self, state: State, columns: Sequence[str], behind: State | None = None) -> Iterator[pa.Table]:
@@ -255,14 +274,17 @@ class Store:
             yield from partition.tables()
 
     def passes_through(self, state: State) -> bool:
-        """Return True if streaming all rows of a state in this process is fast enough to find a few."""
+        """Return True if a query for a few rows may stream all rows of a state through this process."""
         budget, segments = Budget.for_queries(self.settings).streamed, state.chain.segments
         if state.within.is_limited:
             return memory.estimate(self.cache, state, budget).fits
         return budget.fits(rows=sum(s.rows for s in segments), bytes=sum(s.bytes for s in segments))
 
     def spread(self, incoming: Incoming) -> bool:
-        """Let executors read external files that are too large for this process; return True if they do."""
+        """Let executors read external files if these are too large for this process.
+
+        Returns True if executors read the files.
+        """
         if self.budget.streamed.fits(bytes=incoming.size):
             return False
         from strandline.storage import spark
@@ -320,7 +342,8 @@ class Store:
     def write(self, target: Target, mode: Mode, rows: pa.Table | DataFrame) -> Outcome:
         """Apply rows to a table and its indexes according to ``mode``.
 
-        The rows are an Arrow table in the table's types, or a DataFrame; columns are matched by name.
+        Args:
+            rows: an Arrow table in the table's types, or a DataFrame. Columns are matched by name.
         """
         size = None
         if isinstance(rows, pa.Table):
@@ -344,17 +367,24 @@ class Store:
     def write_staged(
         self, target: Target, mode: Mode, schema: TableSchema, staged: Sequence[Staged]
     ) -> Outcome:
-        """Write rows that tasks have staged. Streams them in this process, without Spark.
+        """Write rows that tasks have staged. Streams the rows through this process, without Spark.
 
-        ``schema``: the columns of the staged rows.
+        Args:
+            schema: the columns of the staged rows.
         """
         given = arrow.write_staged.Given(schema, staged)
         return arrow.write_staged.write_staged(self.cache, target, mode, given, self._inline)
 
     def read_given(self, schema: TableSchema, columns: Sequence[str], made: Outcome) -> pa.Table | DataFrame:
-        """Return the rows that a write was given as a DataFrame, one per key, read back from its files.
+        """Return the rows that a write received as a DataFrame, one row per key.
 
-        The result stays valid after these files are deleted.
+        Reads the rows back from the files of the write, unless they are in memory. The result stays valid
+        after these files are deleted.
+
+        Args:
+            schema: the schema of the table.
+            columns: the columns that the write received.
+            made: the outcome of the write.
         """
         if made.given is not None:
             return made.given
@@ -373,7 +403,7 @@ class Store:
         return spark.write.collapse(self.spark, self.cache, schema, segments, name())
 
     def entries(self, state: State, impl: TableSchema, name: str) -> Written:
-        """Return base segments with all entries of an index for a state of its table, and their digest."""
+        """Write all entries of an index for a state of its table; return base segments and their digest."""
         if self.fits_memory(state.chain.segments):
             return arrow.entries.entries(self.cache, state, impl, name)
         from strandline.storage import spark
@@ -392,8 +422,15 @@ class Store:
     ) -> Written | None:
         """Return the changes that bring an index from one state of its table to a later one.
 
-        ``logs`` are the table's changes between the states. None if deriving all ``entries`` anew is cheaper,
-        unless ``at_any_size`` is set.
+        Returns None if deriving all ``entries`` again is cheaper.
+
+        Args:
+            before: the state of the table that the index has.
+            after: the later state of the table.
+            logs: the table's changes between the two states.
+            impl: the schema of the index implementation table.
+            name: returns a fresh file name.
+            at_any_size: never return None.
         """
         if self.fits_memory(logs):
             return arrow.index_changes.follow(
@@ -409,9 +446,10 @@ class Store:
     def slice(
         self, schema: TableSchema, window: Window, name: str, throttle: Throttle | None = None
     ) -> Slice:
-        """Return a window of a table, folded, as segments under a fresh name.
+        """Fold a window of a table, and write the result as segments under a fresh name.
 
-        ``throttle``: throttle for reading encrypted files, if there can be any.
+        Args:
+            throttle: throttle for reading encrypted files. None: the window has no encrypted files.
         """
         segments = window.logs if window.chain is None else window.chain.segments
         if self.slices_here(segments):
@@ -448,9 +486,10 @@ class Store:
             self.discard(made)
 
     def bytes_per_copy(self, among: int) -> int:
-        """Return up to how many bytes of copies share one call; 0: each copy gets its own call.
+        """Return the maximum number of bytes that one call of ``copy`` should copy. 0: one copy per call.
 
-        ``among``: bytes of all copies.
+        Args:
+            among: total number of bytes of all copies.
         """
         return 0 if self.budget.streamed.fits(bytes=among) else SHARED
 
@@ -459,9 +498,12 @@ class Store:
     ) -> list[list[Segment] | StrandlineError]:
         """Copy segment files within the warehouse and verify their bytes.
 
-        Returns, for each of ``wanted``, its new segments or the error; a failed one leaves no files.
-        ``among``: the total number of bytes that the caller copies, so that a large copy uses Spark even if
-        each call is small.
+        Returns the new segments or the error for each element of ``wanted``. An element that failed leaves no
+        files.
+
+        Args:
+            among: total number of bytes that the caller copies in all its calls: a large copy uses Spark even
+                if each call is small.
         """
         if self.passes((s for w in wanted for s in w.segments), among):
             return arrow.segment_files.copy(self.cache, wanted, throttle)
@@ -475,7 +517,8 @@ class Store:
     ) -> list[Segment]:
         """Upload segment files to a repository and verify their bytes; return the uploaded segments.
 
-        ``among``: the total number of bytes that the caller uploads.
+        Args:
+            among: total number of bytes that the caller uploads in all its calls.
         """
         if self.passes(segments, among):
             return arrow.segment_files.send(self.files, segments, target, throttle)
@@ -491,7 +534,7 @@ class Store:
         return arrow.merge_logs.pack(self.cache, schema, segments, there)
 
     def pack_bytes(self, schema: TableSchema, segments: Sequence[Segment], checksum: str) -> bytes | None:
-        """Return the object that ``pack`` would make of inline segments, if it has this checksum."""
+        """Return the object that ``pack`` would make of inline segments; None if its checksum differs."""
         return arrow.merge_logs.pack_bytes(self.cache, schema, segments, checksum)
 
     def discard(self, segments: Iterable[Segment]) -> None:
@@ -503,7 +546,9 @@ class Store:
     def small_logs(self, chain: Chain, after: int = 0, *, coming: int = 0) -> list[Segment]:
         """Return the trailing small logs later than ``after`` if there are enough of them to merge.
 
-        ``coming``: how many more are about to be added.
+        Args:
+            after: only logs that begin at this step or later count.
+            coming: number of small logs that the caller is about to add; they count, too.
         """
         rows, most = self.settings.inline_rows, self.settings.bulk_bytes
         found = trailing_logs(chain.segments, rows, most, after)
@@ -524,7 +569,7 @@ class Store:
         return compaction_policy.wants_compaction(chain, self.settings)
 
     def keeps_base(self, base: Sequence[Segment], changes: Sequence[Segment]) -> bool:
-        """Return True if one log of the changes behind base segments is better than rewriting these."""
+        """Return True if one log of the changes should be kept behind the base, which is not rewritten."""
         return compaction_policy.keeps_base(base, changes, self.settings)
 
     def compact(self, state: State, name: str, *, least: int = 1) -> Compacted:
@@ -536,9 +581,11 @@ class Store:
         return spark.compact.compact(self.spark, self.cache, state, name, least=least)
 
     def fold(self, state: State, name: str, *, among: int) -> Written:
-        """Return all rows of a state as base segments under a fresh name, and their digest.
+        """Write all rows of a state under a fresh name; return the base segments and their digest.
 
-        The state may be a part of a table. ``among``: the total number of bytes that the caller folds.
+        Args:
+            state: the state of a table, or of a range of its keys.
+            among: total number of bytes that the caller folds in all its calls.
         """
         if self.streams(state, among, ordered=True):
             return arrow.compact.fold(self.cache, state, name, most=self._file_bytes)
@@ -548,13 +595,13 @@ class Store:
 
     @property
     def _file_bytes(self) -> int:
-        """Size of a file that is kept in memory until it is whole."""
+        """Target size of a file that is kept in memory until it is complete."""
         return min(self.settings.bulk_bytes, self.settings.target_file_bytes)
 
     def fold_into(
         self, target: Destination, state: State, name: str, throttle: Throttle, *, among: int
     ) -> Written:
-        """Do the same as ``fold``, but write objects of a repository."""
+        """Write all rows of a state as objects of a repository. Otherwise the same as ``fold``."""
         if self.streams(state, among, ordered=True):
             there = arrow.merge_logs.ObjectSink(self.files.at(target.root), target, throttle)
             return arrow.compact.fold(self.cache, state, name, most=self._file_bytes, into=there)

@@ -1,9 +1,9 @@
 """Compare what tasks report about files with what the driver finds.
 
 Executors that do not share a folder with this process write to folders of their own, and do not find files of
-this process. Spark reports no error for either. So the result of a job is what its tasks report, and every
-difference from what the driver finds fails the job: an empty folder is never taken for an empty result, and a
-file that is damaged only for a task is never reported as damaged.
+this process. Spark reports no error in either case. So tasks report their results to the driver, and the job
+fails if the driver finds other files than the tasks report. An empty folder is never mistaken for an empty
+result, and a file that is damaged only for a task is never reported as damaged.
 """
 
 from __future__ import annotations
@@ -68,9 +68,13 @@ def check_written(files: Files, segments: Sequence[Segment], place: str = WAREHO
 
 
 def check_sizes(files: Files, reported: Sizes, place: str) -> None:
-    """Do the same for files with their sizes.
+    """Fail a job if one of the files that its tasks report is missing or has another size.
 
-    Checks only folders: an object store is the same for all machines.
+    Checks only files in folders: an object store is the same for all machines.
+
+    Args:
+        reported: the names of the files and their sizes.
+        place: what the folder is, for the error message, such as ``WAREHOUSE``.
     """
     if not _is_local(files.location):
         return
@@ -85,7 +89,12 @@ def check_sizes(files: Files, reported: Sizes, place: str) -> None:
 
 @dataclass(frozen=True)
 class TaskReport(Generic[R]):
-    """Result of one task, or its error. ``lost``: files that it found missing or with another size."""
+    """Report of one task.
+
+    Attributes:
+        result: the result of the task, or its error.
+        lost: the files that the task found missing or with another size.
+    """
 
     result: R | Corrupted
     lost: Sizes = ()
@@ -97,7 +106,11 @@ def sizes_of(segments: Sequence[Segment]) -> Sizes:
 
 
 def report(files: Files, work: Callable[[A], R], task: tuple[A, Sizes]) -> TaskReport[R]:
-    """Run a task on an executor. If it finds damage, report which of its files are lost there."""
+    """Run a task on an executor, and report its result.
+
+    If the task finds damage, the report lists the files that are missing or have another size on this
+    machine.
+    """
     thing, sizes = task
     try:
         result = work(thing)
@@ -111,9 +124,9 @@ def report(files: Files, work: Callable[[A], R], task: tuple[A, Sizes]) -> TaskR
 
 
 def check_reports(files: Files, reports: Sequence[TaskReport[R]]) -> list[R]:
-    """Return the results of tasks. Raise the error of a task that failed.
+    """Return the results of tasks; raise the error of a task that failed.
 
-    If a file that is lost for a task is whole for this process, raise Unavailable.
+    Raises Unavailable if a task reports a file as lost that this process finds with the right size.
     """
     for each in reports:
         for name, size in each.lost:
@@ -128,10 +141,10 @@ def check_reports(files: Files, reports: Sequence[TaskReport[R]]) -> list[R]:
 
 
 def is_whole(path: str) -> bool:
-    """Return True if this process can read all of a file that a job of Spark could not read.
+    """Return True if this process can read the whole file that a Spark job could not read.
 
-    Verifies the checksums of the pages of a Parquet file. Of other files and of folders, only checks that
-    they exist.
+    For a Parquet file, verifies the checksums of its pages. For another file or a folder, checks only that it
+    exists.
     """
     if not path.endswith(".parquet") or os.path.isdir(path):
         return os.path.exists(path)
@@ -143,10 +156,10 @@ def is_whole(path: str) -> bool:
 
 
 def explain_damage(files: Files, error: Corrupted) -> StrandlineError:
-    """Explain damage that a task of the data source found, where the driver cannot be asked.
+    """Return the error for damage that a task of the data source found. The task cannot ask the driver.
 
     If the warehouse's marker is missing, too, the executor does not share the folder. Otherwise the executor
-    may have another copy of the folder, which the hint says.
+    may have another copy of the folder; the hint of the error mentions this.
     """
     if not files.exists(MARKER):
         missed = error.path if isinstance(error, MissingFile) else None

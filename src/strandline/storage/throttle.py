@@ -69,11 +69,15 @@ class Throttle:
 
     @contextmanager
     def share(self, files: int, *, each: int = 1) -> Iterator[tuple[int, Throttle]]:
-        """Reserve slots for up to ``files`` copies in tasks that do not know of each other.
+        """Reserve slots for copies in the tasks of a job, which cannot share one throttle.
 
-        Yields how many tasks may run at once and the throttle of each task, which copies ``each`` files at a
-        time. If a rate is set, the tasks get all of it while they run. Otherwise the limits may leave their
-        number to the cluster, which runs as many at once as it has room for.
+        Yields the number of tasks that may run at once, and the throttle of each task. If a rate is set, the
+        tasks get the whole rate while they run. If no rate is set and ``Limits.spread`` is True, the number
+        of tasks is not limited: the cluster runs as many at once as it has slots.
+
+        Args:
+            files: number of files to copy.
+            each: number of files that one task copies at the same time.
         """
         limits = self.limits
         if limits.spread and not limits.bytes_per_second:
@@ -102,7 +106,8 @@ class ThrottledSource:
 class Throttles:
     """The throttles of the operations that run in this process.
 
-    An unused throttle can be dropped, because it has no state: all its bytes are paid for.
+    A throttle that no copy uses is dropped. Its state is not needed any more: all its copies have waited for
+    their share of time.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -11,9 +11,11 @@ __all__ = ["Repeats"]
 
 @dataclass(frozen=True)
 class Repeats:
-    """How many keys of a unique index occur more than once, with examples.
+    """Number of keys of a unique index that occur more than once, with examples.
 
-    ``pairs`` has, for the first few of these keys, the first and the last index entry.
+    Attributes:
+        count: number of these keys.
+        pairs: the first and the last index entry of each of the first few of these keys.
     """
 
     count: int

@@ -1,6 +1,6 @@
 """Read the user's key of an encrypted repository from a file, an environment variable or a command.
 
-The command may, for example, ask a key service. Error messages never contain what was read.
+The command may, for example, ask a key service. Error messages never contain the data that was read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,16 @@ def user_key(settings: Settings) -> UserKey:
 
 
 def secret_of(what: str, *, file: str | None, variable: str | None, command: str | None) -> bytes:
-    """Return the secret from the place that is not None."""
+    """Return the secret from a file, an environment variable or a command.
+
+    The caller gives one of ``file``, ``variable`` and ``command``; the other two are None.
+
+    Args:
+        what: what the secret is, for error messages.
+        file: the path of the file.
+        variable: the name of the environment variable.
+        command: the command that prints the secret.
+    """
     if file is not None:
         return _from_file(what, file)
     if variable is not None:

@@ -30,14 +30,14 @@ from strandline.types.texts import GUESSES, array_from_text, from_text, guess, s
 __all__ = ["CsvFiles"]
 
 BLOCK_BYTES = 8 << 20
-"""Maximum size of the part of a file in memory, and of a row."""
+"""Maximum number of bytes of a file in memory at a time, and maximum size of a row."""
 _Looks: TypeAlias = dict[str, tuple[Type, ...] | None]
 
 
 class _Framed(io.RawIOBase):
     """Adapts a file for Arrow: skips empty first lines, adds a final newline.
 
-    Arrow would take an empty first line for the header.
+    Arrow would use an empty first line as the header.
     """
 
     def __init__(self, stream: pa.NativeFile, *, is_first: bool) -> None:
@@ -64,7 +64,14 @@ class _Framed(io.RawIOBase):
 
 @dataclass(frozen=True)
 class _CsvPart:
-    """A CSV file, or a part of one between rows. ``header``: the first row of the file has names."""
+    """A CSV file, or a part of it that begins and ends with a row.
+
+    Attributes:
+        file: the file, or the range of its bytes.
+        delimiter: the character between values.
+        null: the text that means NULL.
+        header: the first row of the file has the column names.
+    """
 
     file: File
     delimiter: str
@@ -76,7 +83,7 @@ class _CsvPart:
         return 1 if self.header and not self.file.start else 0
 
     def look(self, names: Sequence[str], asked: Sequence[str]) -> _Looks:
-        """Return for each column that is asked for which types can hold its values; None if it has none."""
+        """Return for each column in ``asked`` the types that can hold its values; None if all are NULL."""
         found: _Looks = dict.fromkeys(asked)
         for batch in self._batches(names):
             for name in asked:
@@ -142,7 +149,7 @@ class _CsvPart:
                     if batch.num_rows:
                         last = batch.column(batch.num_columns - 1)[-1].as_py() or ""
             if last.endswith("\n"):
-                # A quote may be unclosed: then Arrow takes all following text for one value.
+                # A quote may be unclosed: then Arrow reads all following text as one value.
                 for _ in self._rows(strict=True):
                     pass
         except pa.ArrowInvalid as error:
@@ -154,7 +161,7 @@ class _CsvPart:
                 raise OSError(str(error)) from None
 
     def _fault(self, width: int, error: Exception) -> InvalidArgument:
-        """Find what is wrong with a file that Arrow cannot read."""
+        """Return an error that says why Arrow cannot read the file."""
         file = self.file
         for line, row in self._rows():
             if len(row) != width:

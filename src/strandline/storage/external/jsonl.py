@@ -22,9 +22,9 @@ __all__ = ["JsonFiles"]
 
 BATCH_ROWS = 10_000
 BATCH_BYTES = 8 << 20
-"""Limits of the rows and bytes of a file in memory."""
+"""Limits of the rows and bytes of a file that are in memory at a time."""
 _TEXTS = tuple(type_ for type_ in GUESSES if type_.kind in ("date", "time"))
-"""Types that a string may have beside text. A quoted number is text, because its writer chose quotes."""
+"""Types other than text that strings may get. A quoted number stays text: its writer chose the quotes."""
 _Row = tuple[int, dict[str, Any]]
 
 
@@ -35,7 +35,7 @@ class _JsonPart:
     file: File
 
     def look(self) -> dict[str, _Column]:
-        """Return for each name what kinds of values it has."""
+        """Return the kinds of values that each field has, by field name."""
         kinds: dict[str, _Column] = {}
         for rows in _batches(self.file):
             columns: dict[str, list[Any]] = {}
@@ -62,7 +62,7 @@ class _JsonPart:
 
 
 class JsonFiles(Spreadable[_JsonPart]):
-    """JSON-lines files. A name that is missing in a line is NULL."""
+    """JSON-lines files. A field that is missing in a line is NULL."""
 
     key = None
 
@@ -88,7 +88,7 @@ class JsonFiles(Spreadable[_JsonPart]):
 
 
 class _Column:
-    """Collects the kinds of values under one name, to choose a type."""
+    """Collects the kinds of values of one field, to choose a type."""
 
     def __init__(self) -> None:
         self._kinds: set[type] = set()
@@ -105,7 +105,7 @@ class _Column:
             self._texts = still_fit(self._texts, texts)
 
     def join(self, other: _Column) -> None:
-        """Add the values that another one has seen."""
+        """Add the kinds of values that another ``_Column`` has collected."""
         self._kinds |= other._kinds
         self._low, self._high = min(self._low, other._low), max(self._high, other._high)
         self._texts = tuple(type_ for type_ in self._texts if type_ in other._texts)

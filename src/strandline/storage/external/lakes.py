@@ -48,7 +48,7 @@ def locate(place: str) -> str:
 
 
 def delta_options(settings: Settings) -> dict[str, str]:
-    """Return the options for Delta's client that it does not take from the environment itself."""
+    """Return the options for Delta's client that the client does not read from the environment itself."""
     found = dict(settings.storage_options)
     if (found.get("endpoint") or _endpoint() or "").startswith("http://"):
         found.setdefault("allow_http", "true")
@@ -61,7 +61,13 @@ def _endpoint() -> str | None:
 
 @dataclass(frozen=True)
 class LakeTable(TypedPart):
-    """A table at a place. ``kind``: the kind of the table."""
+    """A Delta Lake or Iceberg table.
+
+    Attributes:
+        place: the folder or URL of the table.
+        settings: the settings for the client.
+        kind: the name of the format, for messages.
+    """
 
     place: str
     settings: Settings
@@ -75,7 +81,7 @@ class LakeTable(TypedPart):
 
     @cached_property
     def table(self) -> Any:
-        """The table as its client opens it."""
+        """The table, opened with the client of its format."""
         if is_web(self.place):
             raise Unsupported(
                 f"a {self.kind} table cannot be read from a web server, as {bare(self.place)} is",
@@ -100,11 +106,14 @@ class LakeTable(TypedPart):
 
     @abstractmethod
     def split(self) -> Sequence[TypedPart]:
-        """Return parts that can be read independently: the data files of the table, if possible."""
+        """Return parts that can be read independently.
+
+        The parts are the data files, or the table itself if only its client can read the data files.
+        """
 
 
 class Lakes(Typed[TypedPart]):
-    """Tables of one kind, each at its own place."""
+    """Tables of one format."""
 
     def __init__(self, package: str, tables: Sequence[LakeTable]) -> None:
         super().__init__(tables)
@@ -119,7 +128,7 @@ class Lakes(Typed[TypedPart]):
         return [part for each in self._ask(lambda table: table.split()) for part in each]
 
     def spread(self, over: Over, parts: Sequence[FilePart]) -> None:
-        _ = self._looks  # Of the tables, not of their files.
+        _ = self._looks  # Read the columns of the tables before ``parts`` become their data files.
         super().spread(over, parts)
 
     def _ask(self, question: Callable[[LakeTable], R]) -> list[R]:
@@ -187,7 +196,13 @@ _PLAIN_FEATURES = frozenset({"timestampNtz"})
 
 @dataclass(frozen=True)
 class _DeltaFile(TypedPart):
-    """A data file of a Delta table. ``values``: those of the columns that it does not have."""
+    """A data file of a Delta table.
+
+    Attributes:
+        file: the file.
+        schema: the columns of the table.
+        values: the value of each partition column. The file does not contain these columns.
+    """
 
     file: File
     schema: pa.Schema
@@ -246,9 +261,12 @@ class _IcebergTable(LakeTable):
 
 @dataclass(frozen=True)
 class _IcebergFile(TypedPart):
-    """A data file of an Iceberg table, with the files of its deleted rows.
+    """A data file of an Iceberg table, with the files that list its deleted rows.
 
-    ``scan``: the metadata of the table, access to its files, the columns and the condition.
+    Attributes:
+        place: the path or URL of the data file.
+        scan: the table's metadata, the access to its files, the columns and the row filter of a scan.
+        task: the scan's task for the data file.
     """
 
     place: str
@@ -290,7 +308,10 @@ def _metadata(place: str, settings: Settings) -> str:
 
 
 def _version(name: str) -> tuple[int, str]:
-    """Return the version in a file name: 00012-<id>.metadata.json of catalogs, or v12.metadata.json."""
+    """Return the version in the name of a metadata file, and the name.
+
+    Catalogs name such a file 00012-<id>.metadata.json; without a catalog, its name is v12.metadata.json.
+    """
     stem = name.rpartition("/")[2].removesuffix(".metadata.json").removeprefix("v")
     digits = stem.partition("-")[0]
     return int(digits) if digits.isdigit() else -1, name
@@ -306,7 +327,10 @@ _S3 = {
 
 
 def check_iceberg(place: str) -> None:
-    """Refuse places for which Iceberg's client needs other packages and credentials."""
+    """Refuse a location that is neither a folder nor on S3.
+
+    For other locations Iceberg's client needs other packages and credentials.
+    """
     if is_url(place) and not place.startswith("s3://"):
         raise Unsupported(
             f"an Iceberg table has to be in a folder or on S3, and {place} is elsewhere",
@@ -315,7 +339,7 @@ def check_iceberg(place: str) -> None:
 
 
 def iceberg_properties(settings: Settings) -> dict[str, str]:
-    """Return the options for Iceberg's client that it does not take from the environment itself."""
+    """Return the options for Iceberg's client that the client does not read from the environment itself."""
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     given = {"endpoint": _endpoint(), "region": region, **settings.storage_options}
     return {_S3[name]: value for name, value in given.items() if name in _S3 and value}
@@ -323,7 +347,7 @@ def iceberg_properties(settings: Settings) -> dict[str, str]:
 
 @contextmanager
 def _client_failures(place: str, kind: str) -> Iterator[None]:
-    """Translate errors of a client, which raises many types."""
+    """Translate the errors of a format's client, which raises many types of errors."""
     try:
         yield
     except StrandlineError:

@@ -32,7 +32,7 @@ __all__ = ["MANIFEST", "File", "bare", "endings", "find", "is_folder", "is_web",
 PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 STDIN = "-"
 MANIFEST = "_manifest.json"
-"""Lists the files of a folder that was exported to an object store."""
+"""Name of the file that lists the files of an export in an object store."""
 
 
 def is_web(place: str) -> bool:
@@ -54,8 +54,8 @@ class File:
     Args:
         name: the name that the user gave.
         keeps: an object that must live as long as the file is read.
-        start: position of the first byte to read, of a file that is read in parts.
-        end: position after the last byte; None: the end of the file.
+        start: position of the first byte to read. 0 unless the file is read in parts.
+        end: position after the last byte to read. None: the end of the file.
         lines: number of lines before ``start``.
     """
 
@@ -73,7 +73,7 @@ class File:
 
     @property
     def codec(self) -> str | None:
-        """The compression that the extension of the name tells."""
+        """The compression, chosen by the extension of the name. None: not compressed."""
         return PACKED.get(os.path.splitext(self.name)[1].lower())
 
     def open(self) -> pa.NativeFile:
@@ -124,7 +124,7 @@ class _Between(io.RawIOBase):
 
 @contextmanager
 def read_failures(name: str) -> Iterator[None]:
-    """Translate errors: damage of an external file is not damage of the warehouse."""
+    """Translate errors into Unavailable: a damaged external file is no damage of the warehouse."""
     try:
         yield
     except Corrupted:
@@ -137,13 +137,16 @@ def read_failures(name: str) -> Iterator[None]:
 
 
 def endings(name: str) -> str:
-    """Return the extension of a name, without that of a compressed file."""
+    """Return the extension of a name, in lower case.
+
+    The extension of a compression does not count: for ``a.csv.gz`` the result is ``.csv``.
+    """
     stem, ending = os.path.splitext(name.rstrip("/"))
     return os.path.splitext(stem)[1].lower() if ending.lower() in PACKED else ending.lower()
 
 
 def place_of(location: str, settings: Settings) -> tuple[LocalFiles | ObjectFiles, str]:
-    """Return the store of a path or a URL, and the name in it."""
+    """Return the store of a path or a URL, and the name of the file or folder in this store."""
     if "\0" in location:
         raise InvalidArgument("a place has the character NUL in its name", "Leave it out.")
     if not is_url(location):
@@ -177,7 +180,7 @@ def is_folder(location: str, settings: Settings, inside: str = "") -> bool:
 
 
 def find(places: Sequence[str], settings: Settings) -> list[File]:
-    """Return the files that paths, patterns, folders, URLs and ``-`` denote, in their order."""
+    """Return the files that paths, patterns, folders, URLs and ``-`` denote, in the order of the places."""
     return [file for place in places for file in _at(place, settings)]
 
 
@@ -211,7 +214,7 @@ def _at(place: str, settings: Settings) -> list[File]:
 
 
 def _exported_files(files: Files, name: str) -> list[str]:
-    """Return the files that an export's manifest lists. Others may be left from a failed export."""
+    """Return the files that an export's manifest lists. A failed export may have left other files."""
     try:
         said = json.loads(files.find(f"{name}/{MANIFEST}") or b"{}")
     except ValueError:
@@ -249,7 +252,7 @@ def _stdin() -> File:
 
 
 def _passes_by(place: str) -> bool:
-    """Return True for a pipe, such as a shell's ``<(command)``, or a device, such as ``/dev/stdin``."""
+    """Return True if the place is a pipe (``<(command)`` of a shell) or a device (``/dev/stdin``)."""
     try:
         mode = os.stat(place).st_mode
     except (OSError, ValueError):

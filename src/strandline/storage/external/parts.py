@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 class Over(Protocol):
-    """Runs a picklable function for each item and returns the results: in this process or on executors."""
+    """Calls a picklable function for each item, in this process or on executors; returns the results."""
 
     def __call__(self, work: Callable[[A], R], things: Sequence[A], /) -> list[R]: ...
 
@@ -47,7 +47,8 @@ class HasFile(Protocol):
 class Spreadable(Generic[P]):
     """Files that are read part by part, in this process or on executors.
 
-    ``package``: the package that a process needs to read parts.
+    Attributes:
+        package: the Python package that a process needs to read parts. None: no extra package.
     """
 
     package: str | None = None
@@ -68,11 +69,16 @@ class Spreadable(Generic[P]):
         return files_of(self.parts)
 
     def split(self, over: Over, most: int) -> Sequence[P]:
-        """Return parts of about ``most`` bytes, if the files can be split. ``over`` does the work."""
+        """Return parts of about ``most`` bytes, or the present parts if the files cannot be split.
+
+        Args:
+            over: calls the functions that find the parts.
+            most: wanted size of a part in bytes.
+        """
         return self.parts
 
     def spread(self, over: Over, parts: Sequence[Any]) -> None:
-        """Read these parts with ``over`` from now on."""
+        """From now on, read ``parts``, and use ``over`` to call functions for them."""
         self._over = over
         self.parts = list(parts)
 
@@ -83,7 +89,7 @@ class Spreadable(Generic[P]):
 
 
 def files_of(parts: Sequence[FilePart]) -> list[File]:
-    """Return the files of those parts that are a part of one file."""
+    """Return the file of each part, without parts that do not belong to one file."""
     return [part.file for part in parts if isinstance(part, HasFile)]
 
 
@@ -92,9 +98,12 @@ def _over_here(work: Callable[[A], R], things: Sequence[A], /) -> list[R]:
 
 
 def split_parts(parts: Sequence[Any], over: Over, most: int, delimiter: str | None) -> list[Any]:
-    """Return parts of about ``most`` bytes that begin and end with a row.
+    """Split parts into smaller parts that begin and end with a row.
 
-    ``delimiter``: that of CSV files; None for JSON lines.
+    Args:
+        over: calls the function that analyses a byte range.
+        most: wanted size of a part in bytes.
+        delimiter: the delimiter of CSV files. None: the files have JSON lines.
     """
     ranges = [divide(part.file, most, delimiter) for part in parts]
     cuts = iter(over(cut_range, [range_ for each in ranges for range_ in each]))

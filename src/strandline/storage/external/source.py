@@ -40,11 +40,12 @@ class External:
 
     Args:
         places: paths, patterns, folders, URLs, or ``-`` for stdin.
-        kind: the format; None: chosen by the names.
-        delimiter: CSV: the character between values.
-        header: CSV: the first line has the column names.
-        columns: CSV: the column names, instead of those in the header.
-        null: CSV: the text that means NULL.
+        kind: the format. None: chosen by the names of the files.
+        delimiter: for CSV, the character between values. None: a tab for ``.tsv``, otherwise a comma.
+        header: for CSV, whether the first line has the column names.
+        columns: for CSV, the column names. None: the names in the header.
+        null: for CSV, the text that means NULL.
+        settings: the settings for object stores.
     """
 
     places: tuple[str, ...]
@@ -76,28 +77,41 @@ class Incoming(Protocol):
 
     @property
     def package(self) -> str | None:
-        """The package that a process needs to read parts."""
+        """The Python package that a process needs to read parts. None: no extra package."""
         ...
 
     def split(self, over: Over, most: int) -> Sequence[FilePart]:
-        """Return parts of about ``most`` bytes, if the files can be split. ``over`` does the work."""
+        """Return parts of about ``most`` bytes, or the present parts if the files cannot be split.
+
+        Args:
+            over: calls the functions that find the parts.
+            most: wanted size of a part in bytes.
+        """
         ...
 
     def spread(self, over: Over, parts: Sequence[FilePart]) -> None:
-        """Read these parts with ``over`` from now on."""
+        """From now on, read ``parts``, and use ``over`` to call functions for them."""
         ...
 
     @property
     def key(self) -> tuple[str, ...] | None:
-        """The key columns, if the source declares them."""
+        """The key columns that the source declares. None: it declares no key."""
         ...
 
     def names(self, table: Sequence[str] | None) -> list[str]:
-        """Return the column names; if the files have none, those of the target table."""
+        """Return the column names.
+
+        Args:
+            table: the column names of the target table, for files without names. None: there is no table yet.
+        """
         ...
 
     def types(self, given: Mapping[str, Type]) -> dict[str, Type]:
-        """Return types that can hold all values; for the columns in ``given``, the given type."""
+        """Return a type for each column that can hold all its values.
+
+        Args:
+            given: types of some columns, which are returned unchanged.
+        """
         ...
 
     def tables(self, types: Mapping[str, Type], not_null: frozenset[str]) -> Iterator[pa.Table]:

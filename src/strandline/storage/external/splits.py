@@ -1,10 +1,14 @@
 """Byte ranges of CSV and JSON-lines files that begin and end with a row.
 
-The ranges of a file are found in two steps. First the file is cut into ranges of equal size, and each is
-looked at independently: where its first row would begin if the range began outside or inside quotes, and
-whether all its quotes are where CSV has them (``RangeCut``). Then these answers are joined in order, which
-tells how each range really begins. A CSV file with quotes elsewhere, which readers understand differently,
-is not split.
+The ranges of a file are found in two steps:
+
+1. The file is cut into ranges of equal size, which are analysed independently (``cut_range``). The result for
+   a range (``RangeCut``) says where its first row begins if the range begins outside quotes, and if it begins
+   inside quotes. It also says whether all quotes are at places where CSV allows quotes.
+2. The results are joined in order (``split_at``). The number of quotes before a range tells whether the range
+   begins inside quotes.
+
+A CSV file with quotes at other places is not split, because readers interpret such quotes in different ways.
 """
 
 from __future__ import annotations
@@ -20,29 +24,39 @@ from strandline.storage.external.locations import File, read_failures
 __all__ = ["ByteRange", "RangeCut", "cut_range", "divide", "split_at"]
 
 MAX_RANGES = 8192
-"""Maximum number of ranges of a file: those of a larger file are larger."""
+"""Maximum number of ranges of a file. The ranges of a large file are larger than wanted."""
 BLOCK_BYTES = 8 << 20
-"""Size of the part of a range in memory."""
+"""Number of bytes of a range that are in memory at a time."""
 _LF, _CR, _QUOTE = b'\n\r"'
 
 
 @dataclass(frozen=True)
 class ByteRange:
-    """A byte range to look at. ``delimiter``: that of a CSV file; None for JSON lines."""
+    """A byte range of a file, before its rows are found.
+
+    Attributes:
+        file: the whole file.
+        start: position of the first byte.
+        end: position after the last byte.
+        size: size of the file.
+        delimiter: the delimiter of a CSV file. None: the file has JSON lines.
+    """
 
     file: File
     start: int
     end: int
     size: int
-    """Size of the file."""
     delimiter: str | None
 
 
 @dataclass(frozen=True)
 class _Begin:
-    """What holds of a range if it begins outside, or inside, quotes.
+    """Result for a range under one of two assumptions: it begins outside quotes, or inside quotes.
 
-    ``row``: position after the first line break outside quotes. ``lines``: number of line breaks up to it.
+    Attributes:
+        is_regular: all quotes are at places where CSV allows quotes.
+        row: position after the first line break outside quotes. None: there is no such line break.
+        lines: number of line breaks in the range before ``row``.
     """
 
     is_regular: bool = True
@@ -52,7 +66,13 @@ class _Begin:
 
 @dataclass(frozen=True)
 class RangeCut:
-    """What a range tells. ``begins``: by the number of quotes before it, even or odd."""
+    """Result of the analysis of a range.
+
+    Attributes:
+        begins: the result if the range begins outside quotes, and the result if it begins inside quotes.
+        quotes: number of quotes in the range.
+        lines: number of line breaks in the range.
+    """
 
     begins: tuple[_Begin, _Begin]
     quotes: int
@@ -60,7 +80,7 @@ class RangeCut:
 
 
 def divide(file: File, most: int, delimiter: str | None) -> list[ByteRange]:
-    """Return ranges of a file of about ``most`` bytes; none if the file can only be read as a whole."""
+    """Return ranges of a file, each of about ``most`` bytes; an empty list if the file is not split."""
     if file.codec is not None:
         return []
     size = file.size
@@ -74,7 +94,7 @@ def divide(file: File, most: int, delimiter: str | None) -> list[ByteRange]:
 
 
 def cut_range(range_: ByteRange) -> RangeCut:
-    """Look at a range."""
+    """Analyse a range: count its quotes and line breaks, and find its first row."""
     made = RangeCut((_Begin(), _Begin()), 0, 0)
     with read_failures(range_.file.name), range_.file.whole() as stream:
         for at in range(range_.start, range_.end, BLOCK_BYTES):
@@ -104,7 +124,7 @@ def _cut_block(padded: npt.NDArray[np.uint8], at: int, delimiter: str | None) ->
     begins = []
     for inside in (0, 1):
         opens = np.arange(len(quotes)) % 2 == inside
-        # An opening quote is at the start of a value, or follows the closing one that it escapes.
+        # An opening quote is at the start of a value, or follows the closing quote that it escapes.
         is_regular = bool(np.all(np.where(opens, starts, stops)))
         outside = breaks[before % 2 == inside]
         row = int(outside[0]) + 1 if len(outside) else None
@@ -125,7 +145,12 @@ def _join(one: RangeCut, two: RangeCut) -> RangeCut:
 
 
 def split_at(ranges: Sequence[ByteRange], cuts: Sequence[RangeCut]) -> list[File]:
-    """Return the parts of a file between rows; the whole file if its quotes are not regular."""
+    """Return the parts of a file that begin and end with a row; the whole file if its quotes are not regular.
+
+    Args:
+        ranges: all ranges of the file.
+        cuts: the result of ``cut_range`` for each range.
+    """
     file = ranges[0].file
     found = list(_begins(cuts))
     if sum(cut.quotes for cut in cuts) % 2 or not all(begin.is_regular for begin, _ in found):
@@ -140,7 +165,7 @@ def split_at(ranges: Sequence[ByteRange], cuts: Sequence[RangeCut]) -> list[File
 
 
 def _begins(cuts: Sequence[RangeCut]) -> Iterator[tuple[_Begin, int]]:
-    """Yield how each range begins, and the number of line breaks before it."""
+    """Yield the result that applies to each range, and the number of line breaks before the range."""
     quotes = lines = 0
     for cut in cuts:
         yield cut.begins[quotes % 2], lines

@@ -31,7 +31,14 @@ TYPES = b"strandline.types"
 
 
 class TypedBatches:
-    """One file or table: its columns, and its rows in batches. ``kind``: its expected format."""
+    """An open file or table.
+
+    Args:
+        name: the name of the file or table, for messages.
+        kind: the name of the expected format, for messages.
+        schema: the columns.
+        batches: the rows.
+    """
 
     def __init__(self, name: str, kind: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         self.name = name
@@ -51,11 +58,11 @@ class FoundColumns:
 
 @dataclass(frozen=True)
 class TypedPart(ABC):
-    """A file, a table, or a part of one, with typed columns. A subclass opens it."""
+    """A file or a table with typed columns, or a part of it. Subclasses implement ``open``."""
 
     @abstractmethod
     def open(self) -> AbstractContextManager[TypedBatches]:
-        """Open the part, until the end of the block."""
+        """Return a context manager that opens the part, and closes it at the end of the block."""
 
     def look(self) -> FoundColumns:
         with self.open() as found:
@@ -79,7 +86,7 @@ class TypedPart(ABC):
 
 
 class Typed(Spreadable[P]):
-    """Source with typed columns."""
+    """Files or tables with typed columns, such as Parquet files."""
 
     @cached_property
     def _looks(self) -> list[FoundColumns]:
@@ -181,7 +188,7 @@ def _key_in(schema: pa.Schema) -> tuple[str, ...] | None:
 
 
 class _failures:
-    """Translates Arrow's errors about an unreadable file."""
+    """Context manager that translates Arrow's errors about an unreadable file."""
 
     def __init__(self, name: str, kind: str) -> None:
         self._name, self._kind = name, kind
@@ -205,7 +212,7 @@ def _read(each: TypedBatches) -> Iterator[pa.RecordBatch]:
 
 
 class _told:
-    """Adds the place to errors about values."""
+    """Context manager that adds a place, such as a file and a row, to messages of errors about values."""
 
     def __init__(self, place: str) -> None:
         self._place = place

@@ -1,7 +1,7 @@
 """Files on web servers, downloaded to a temporary file.
 
 Import reads files more than once and at random positions, which many servers do not support. The temporary
-file is deleted with its reader.
+file is deleted when no ``File`` refers to it any more.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _INSTEAD = "Or fetch it with another program: curl URL | strandline load TABLE -
 
 
 def download(url: str) -> File:
-    """Download the file at a URL."""
+    """Download the file at a URL to a temporary file."""
     name = bare(url)
     host, _, path = name.partition("://")[2].partition("/")
     if "@" in re.split(r"[/?#]", url.partition("://")[2], maxsplit=1)[0]:

@@ -17,7 +17,9 @@ __all__ = ["OutgoingColumns"]
 class OutgoingColumns:
     """Converts physical columns to exported Arrow data, by position. Can be pickled.
 
-    ``types``: the type of each column in its table; None if it has none.
+    Attributes:
+        types: the type of each column in its table. None: the column does not come from a table.
+        schema: the names and the types of the exported columns.
     """
 
     types: Sequence[Type | None]

@@ -1,7 +1,7 @@
 """Encode record batches as the bytes of a file, streamed.
 
-Texts are made on columns, a small part of a batch at a time, so that memory depends on neither the number of
-rows nor the length of their values.
+CSV and JSON texts are made column by column, for a small part of a batch at a time. So the memory that is
+needed depends neither on the number of rows nor on the length of their values.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["Format", "encode_file", "encode_rows"]
 Format: TypeAlias = Literal["csv", "jsonl", "parquet"]
 
 TEXT_BYTES = 1 << 20
-"""Approximate size of the rows that are made text at a time. Their text takes up to five times as much."""
+"""Approximate size of the rows that are converted to text at a time. The text may be five times as large."""
 
 
 class _Pieces(io.RawIOBase):
@@ -49,7 +49,7 @@ class _Pieces(io.RawIOBase):
         return len(piece)
 
     def take(self) -> list[bytes]:
-        """Return what was written since the last call."""
+        """Return the bytes that were written since the last call."""
         found, self._pieces = self._pieces, []
         return found
 
@@ -58,7 +58,7 @@ class _Encoder(Protocol):
     """Encodes the rows of one file."""
 
     def encode(self, batch: pa.RecordBatch) -> Iterator[bytes]:
-        """Yield the bytes of rows."""
+        """Yield the bytes of the file that become complete with these rows."""
         ...
 
     def finish(self) -> Iterator[bytes]:
@@ -81,7 +81,12 @@ def encode_rows(format: Format, reader: pa.RecordBatchReader) -> Iterator[bytes]
 def encode_file(
     format: Format, schema: pa.Schema, batches: Iterator[pa.RecordBatch], *, most: int | None = None
 ) -> Iterator[bytes]:
-    """Yield the bytes of one file with the rows that come, up to about ``most`` bytes."""
+    """Yield the bytes of one file with rows.
+
+    Args:
+        batches: the rows. Rows that do not fit into the file are left in the iterator.
+        most: size in bytes at which the file ends. None: the file gets all rows.
+    """
     made = _encoder(format, schema)
     size = 0
     for batch in batches:
@@ -118,7 +123,7 @@ class _Parquet:
 
 
 class _Csv:
-    """CSV: NULL is an empty field; every text, also an empty one, is in quotes."""
+    """Encodes CSV. NULL is an empty field. Every text is in quotes, even an empty text."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._sink = _Pieces()
@@ -127,7 +132,7 @@ class _Csv:
         self._sink.write(head.getvalue().encode())
         types = [pa.field(field.name, _csv_type(field.type)) for field in schema]
         self._schema = pa.schema(types)
-        # Never closed explicitly: it needs no flush, and is freed with the writer.
+        # The ``PythonFile`` is never closed explicitly: it needs no flush, and is freed with the writer.
         self._writer = arrow_csv.CSVWriter(
             pa.PythonFile(self._sink, mode="w"),
             self._schema,
@@ -167,9 +172,9 @@ def _texts(column: pa.Array) -> pa.Array:
 
 
 class _JsonLines:
-    """JSON lines. Decimals with a fraction, dates and times are strings, so that nothing is rounded.
+    """Encodes JSON lines. Decimals with a fraction, dates and times are strings, so that nothing is rounded.
 
-    Integers are numbers of any size.
+    Integers of any size are numbers.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -192,7 +197,7 @@ def _large(part: str | pa.Array) -> pa.Scalar | pa.Array:
 
 
 def _content(texts: pa.Array) -> bytes:
-    """Return texts without NULLs one after the other."""
+    """Return the bytes of all texts, concatenated. The texts must not have NULLs."""
     _, offsets, data = texts.buffers()
     ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
     return bytes(memoryview(data)[ends[0] : ends[-1]]) if len(texts) else b""
@@ -224,11 +229,11 @@ def _json_column(column: pa.Array) -> pa.Array:
 
 
 _ESCAPED = r'[\x00-\x1f"\\]'
-"""Characters that JSON writes in another way."""
+"""Pattern for characters that have to be escaped in JSON."""
 
 
 def _quoted(texts: pa.Array) -> pa.Array:
-    """Return texts without special characters as JSON."""
+    """Return texts as JSON strings. The texts must not have characters that need an escape."""
     sign = pa.scalar('"', texts.type)
     joined = pc.binary_join_element_wise(sign, texts, sign, pa.scalar("", texts.type))
     return pc.fill_null(joined, "null")

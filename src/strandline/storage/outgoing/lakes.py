@@ -31,17 +31,17 @@ _SIGNED = {
     pa.uint32(): pa.int64(),
     pa.uint64(): pa.decimal128(20, 0),
 }
-"""Types for unsigned integers, which Delta and Iceberg do not have."""
+"""Types that replace unsigned integers, which Delta and Iceberg do not have."""
 _WIDE = {**_SIGNED, pa.uint8(): pa.int32(), pa.int8(): pa.int32(), pa.int16(): pa.int32()}
-"""Iceberg's integers have 32 or 64 bits."""
+"""Types that replace those that Iceberg does not have: its integers have 32 or 64 bits and a sign."""
 _TYPES: dict[Lake, dict[pa.DataType, pa.DataType]] = {"delta": _SIGNED, "iceberg": _WIDE}
 DATA: dict[Lake, str] = {"delta": "", "iceberg": "/data"}
-"""Where data files are in the folder of a table."""
+"""Folder of the data files, as a suffix of the table's folder."""
 _PACKAGES: dict[Lake, str] = {"delta": "deltalake", "iceberg": "pyiceberg"}
 
 
 def check_lake(kind: Lake, place: str) -> None:
-    """Refuse a format whose package is not installed, and a place where it cannot be."""
+    """Refuse a format whose package is not installed, and a location that the format does not support."""
     try:
         import_module(_PACKAGES[kind])
     except ImportError:
@@ -51,12 +51,18 @@ def check_lake(kind: Lake, place: str) -> None:
 
 
 def lake_schema(kind: Lake, schema: pa.Schema) -> pa.Schema:
-    """Return the columns with the types that the format has for them."""
+    """Return the columns; types that the format does not have are replaced."""
     return pa.schema([pa.field(f.name, _TYPES[kind].get(f.type, f.type)) for f in schema])
 
 
 class _Rows:
-    """Converts rows to a lake's types and counts them. ``failed``: the error that ended the input early."""
+    """Converts rows to the types of a lake table and counts the rows.
+
+    Attributes:
+        schema: the columns of the lake table.
+        count: number of rows read so far.
+        failed: the error that reading the rows raised. None: no error so far.
+    """
 
     def __init__(self, reader: pa.RecordBatchReader, schema: pa.Schema) -> None:
         self.schema = schema
@@ -79,7 +85,10 @@ class _Rows:
 
 @contextmanager
 def _failures(kind: Lake, place: str, rows: _Rows | None = None) -> Iterator[None]:
-    """Translate errors of a library, which may have failed only because its input failed."""
+    """Translate errors of a library.
+
+    If the library failed because reading the rows raised a StrandlineError, raise this StrandlineError.
+    """
     try:
         yield
     except BaseException as error:
@@ -96,7 +105,7 @@ def _failures(kind: Lake, place: str, rows: _Rows | None = None) -> Iterator[Non
 def write_lake(
     kind: Lake, place: str, reader: pa.RecordBatchReader, settings: Settings, *, overwrite: bool
 ) -> tuple[int, int]:
-    """Write a new table, or a new version of a Delta table; return the numbers of its files and rows."""
+    """Write a new table, or a new version of a Delta table; return its number of files and of rows."""
     rows = _Rows(reader, lake_schema(kind, reader.schema))
     with _failures(kind, place, rows):
         if kind == "delta":
@@ -116,7 +125,7 @@ def commit_lake(
     *,
     is_new: bool,
 ) -> None:
-    """Make files that tasks wrote into the table's folder a new table, or a new version of a Delta table."""
+    """Commit files that tasks wrote, as a new table or as a new version of a Delta table."""
     with _failures(kind, place):
         if kind == "delta":
             _commit_delta(place, schema, parts, settings, is_new=is_new)

@@ -1,7 +1,8 @@
 """Files of an export that tasks on executors write, one per partition.
 
-A task writes under a name that no other attempt uses, and only the files of attempts that Spark counts are
-part of the export. Names begin with the number of the partition, so that their order is that of the rows.
+Each attempt of a task writes under its own name. Only the files of the attempts whose results Spark returns
+are part of the export. Names begin with the number of the partition, so the files sorted by name have the
+order of the rows.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ GROUP_ROWS = 65_536
 GROUP_BYTES = 32 << 20
 """Approximate limits of the rows and bytes that are encoded together, as a row group of Parquet."""
 FILES = 64
-"""Neighbouring partitions share a file if there are more than this number of them ..."""
+"""Maximum number of partitions that each get their own file. Of more partitions, neighbours share files."""
 TOGETHER = 8
-"""... and up to this number of them do: a file then has about 256 MB."""
+"""Maximum number of partitions that share a file, which then has about 256 MB."""
 
 
 class CountedBatches:
@@ -54,7 +55,14 @@ class CountedBatches:
 
 @dataclass(frozen=True)
 class ExportedPart:
-    """A file that a task wrote. ``number``: that of its partition; ``name``: in the folder."""
+    """A file that a task wrote.
+
+    Attributes:
+        number: the number of the partition.
+        name: the name of the file in the folder.
+        rows: number of rows.
+        bytes: size of the file.
+    """
 
     number: int
     name: str
@@ -64,7 +72,15 @@ class ExportedPart:
 
 @dataclass(frozen=True, kw_only=True)
 class PartFolder:
-    """The folder of an export. ``job`` is in the names of all files that its tasks write there."""
+    """The folder of an export.
+
+    Attributes:
+        files: the store of the folder.
+        name: the name of the folder in the store.
+        format: the format of the files.
+        schema: the columns of the files.
+        job: an id that is in the names of all files that the export's tasks write.
+    """
 
     files: Files
     name: str
@@ -73,7 +89,7 @@ class PartFolder:
     job: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
 
     def write(self, number: int, batches: Iterable[pa.RecordBatch]) -> ExportedPart | None:
-        """Write the rows of a partition to a file; return None if there are none."""
+        """Write the rows of a partition to a file; return None if there are no rows."""
         coming = self._encoded_together(batches)
         first = next(coming, None)
         if first is None:
@@ -91,7 +107,7 @@ class PartFolder:
         return f"-{self.job}" in name.rpartition("/")[2]
 
     def _encoded_together(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in the types of the files, in batches of about GROUP_ROWS."""
+        """Yield the rows in the types of the files, in batches of about GROUP_ROWS or GROUP_BYTES."""
         waiting: list[pa.RecordBatch] = []
         for batch in batches:
             if batch.num_rows:
@@ -111,7 +127,7 @@ def _join(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 class SpreadRows(Protocol):
-    """Rows that are too many for this process."""
+    """Rows that executors export, because there are too many of them for this process."""
 
     @property
     def schema(self) -> pa.Schema: ...
@@ -122,7 +138,7 @@ class SpreadRows(Protocol):
 
 
 Task = tuple[int, Sequence[RowPartition]]
-"""A number, and the partitions of one file."""
+"""The number of a file, and the partitions whose rows the file gets."""
 
 
 def group_partitions(partitions: Sequence[RowPartition]) -> list[Task]:
@@ -133,7 +149,12 @@ def group_partitions(partitions: Sequence[RowPartition]) -> list[Task]:
 
 
 def write_partitions(folder: PartFolder, files: Files, task: Task) -> TaskReport[ExportedPart | None]:
-    """Write partitions to a file, in a task. ``files``: where their rows are read from."""
+    """Write the rows of partitions to a file, and report the result to the driver.
+
+    Args:
+        files: the store from which the rows are read.
+        task: the number of the file, and the partitions.
+    """
     sizes: Sizes = [each for partition in task[1] for each in partition.sizes]
     return report(files, partial(_write, folder), (task, sizes))
 

@@ -65,16 +65,19 @@ _OTHERS = frozenset(
         ".xml",
     )
 )
-"""Extensions of files that exports cannot write: such a name is not taken for a folder."""
+"""Extensions of formats that exports cannot write. A place with such an extension is refused."""
 _OURS = re.compile(r"part-([0-9a-f]{8}-)?\d{5,}(-[0-9a-f]{16})?\.(csv|jsonl|parquet)|_manifest\.json")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExportTarget:
-    """Where to export rows: a path or a URL.
+    """Where to export rows.
 
-    A place with a file's extension is a file, any other one a folder. ``kind`` None: chosen by the extension,
-    Parquet for folders.
+    Attributes:
+        place: a path or a URL. With the extension of a supported format it names a file, otherwise a folder.
+        kind: the format. None: chosen by the extension of a file; Parquet for a folder.
+        overwrite: replace an existing target.
+        settings: the settings for object stores.
     """
 
     place: str
@@ -127,10 +130,14 @@ def export(
     rows: Callable[[], pa.RecordBatchReader],
     spread: Callable[[], SpreadRows | None] = lambda: None,
 ) -> Exported:
-    """Write rows to a target. If it fails, the target is as it was before.
+    """Write rows to a target. If the export fails, the target stays as it was.
 
-    The functions are called only after the target was checked. ``spread`` returns the rows for executors, or
-    None if this process writes them. A single file is always written by this process.
+    The functions are called only after the target was checked. This process always writes a single file
+    itself.
+
+    Args:
+        rows: returns the rows, for this process.
+        spread: returns the rows, for executors. None as its result: this process writes the rows.
     """
     target.check()
     files, name = place_of(target.place, target.settings)
@@ -242,9 +249,10 @@ def _to_folder(
 def _write_parts(
     folder: PartFolder, rows: pa.RecordBatchReader | SpreadRows, *, plain: bool
 ) -> Sequence[ExportedPart]:
-    """Write rows to files in this process or by executors; there is at least one file.
+    """Write rows to at least one file, in this process or on executors; return the files.
 
-    ``plain``: this process need not avoid the names of other exports.
+    Args:
+        plain: use file names without an id. Only if no other export writes to the folder.
     """
     if not isinstance(rows, pa.RecordBatchReader):
         found = rows.write(folder)
@@ -265,7 +273,7 @@ def _write_parts(
 
 
 def _remove_parts(folder: PartFolder, *, but: Sequence[ExportedPart]) -> None:
-    """Remove the files of an export's tasks, except those of attempts that count."""
+    """Remove the files of an export's tasks, except the files ``but``."""
     kept = {f"{folder.name}/{part.name}" for part in but}
     for name in folder.files.names(folder.name):
         if name not in kept and folder.is_of_job(name):
