@@ -1,15 +1,16 @@
-"""Attempts: how often a statement is tried, why it is tried again, and which error its caller gets.
+"""Retry statements: how often a statement is retried, why, and which error its caller gets.
 
-| what happens to an attempt | what follows |
+| how an attempt fails | what follows |
 |---|---|
-| ``Stale``: others changed what it depends on | the next attempt, at most ``commit_tries``; then CONFLICT |
-| ``Corrupted``, and files may have been garbage-collected since it began | the same, in a new session |
-| ``UnderOperation`` of a dead process | that operation is completed, and the attempts begin again |
-| Ctrl-C | the call ends, and leaves nothing behind |
+| ``Stale``: another process changed what it depends on | a retry; CONFLICT after ``commit_tries`` attempts |
+| ``Corrupted``, and its files may have been garbage-collected | the same, in a new session |
+| ``UnderOperation`` of a dead process | the operation is completed, and the statement is retried |
+| Ctrl-C | the call ends without a change |
 | another error of Strandline | the caller gets it |
 | an error of Spark or of Python | the caller gets it as an error of Strandline |
 
-Inside an open transaction there is one attempt: it cannot be planned again, so ``Stale`` becomes CONFLICT.
+A statement inside an open transaction is tried once: the transaction cannot be planned again, so ``Stale``
+becomes CONFLICT.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ _LONGEST_PAUSE = 0.25
 
 
 class StatementAttempts:
-    """Runs statements, and repeats them.
+    """Runs statements, with retries.
 
     Args:
-        carry_on: completes an operation if its process is dead; returns whether it did.
+        carry_on: completes the operation with an id if the operation's process is dead. Returns True if it
+            did.
     """
 
     def __init__(
@@ -50,9 +52,9 @@ class StatementAttempts:
 
     @contextmanager
     def call(self) -> Iterator[None]:
-        """Translate all errors of a call to Strandline's.
+        """Translate all errors in the block to Strandline's errors.
 
-        Work of the main thread is shown by the status line, and can be interrupted with Ctrl-C.
+        On the main thread, the status line shows the progress of the block, and Ctrl-C interrupts it.
         """
         try:
             with attend_work():
@@ -74,11 +76,11 @@ class StatementAttempts:
             raise Internal(f"an unexpected {type(error).__name__}: {error}") from error
 
     def run(self, attempt: Callable[[], T]) -> T:
-        """Call ``attempt`` until it is neither Stale nor blocked by an operation of a dead process."""
+        """Call ``attempt``. Retry if it is Stale, or if an operation of a dead process blocks it."""
         return self.unblock(lambda: self.repeat(attempt))
 
     def unblock(self, act: Callable[[], T]) -> T:
-        """Call ``act``; if an operation of a dead process blocks it, complete that and retry."""
+        """Call ``act``. If an operation of a dead process blocks it, complete the operation and retry."""
         while True:
             try:
                 return act()
@@ -87,9 +89,9 @@ class StatementAttempts:
                     raise
 
     def repeat(self, attempt: Callable[[], T]) -> T:
-        """Call ``attempt`` until it is not Stale, at most ``commit_tries`` times; then raise CONFLICT.
+        """Call ``attempt`` and retry while it raises Stale; raise CONFLICT after ``commit_tries`` calls.
 
-        Each call must plan from the beginning.
+        Each call of ``attempt`` must plan the statement anew.
         """
         reason = ""
         count = self._runtime.settings.commit_tries
@@ -110,7 +112,7 @@ class StatementAttempts:
     def once(self, mark: Mark) -> Iterator[None]:
         """Turn Corrupted into Stale if files may have been garbage-collected after ``mark``.
 
-        That happens if this process slept for long. It is no damage.
+        This happens if the process was suspended for a long time. The files are then not damaged.
         """
         try:
             yield

@@ -1,4 +1,4 @@
-"""Statements that change rows: the changes that each makes in a transaction, and the tables that it uses."""
+"""Execute statements that change rows in a transaction, and list the tables that they use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["execute", "tables_of_statement"]
 
 
 _NAMES = {st.Merge: "MERGE", st.RollBackTable: "RESTORE"}
-"""Statements that make several writes, for the history of the table."""
+"""Names for the table's history of statements that make several writes."""
 
 
 def execute(tx: Transaction, statement: st.Change) -> None:

@@ -27,10 +27,14 @@ from strandline.tables.unique import UniqueIndex
 class Problem:
     """A problem of a table.
 
-    ``kind`` is missing_file, corrupt_file, unordered_rows (a row violates the order of its segment, or the
-    recorded range of its keys or steps), doubled_key, row_count_mismatch, digest_mismatch,
-    missing_index_entry, dangling_index_entry or doubled_index_key (several rows have the same key in a unique
-    index). ``keys`` has up to five examples; for doubled_index_key, pairs of entries.
+    Attributes:
+        kind: missing_file, corrupt_file, unordered_rows (a row violates the order of its segment, or the
+            recorded range of its keys or steps), doubled_key, row_count_mismatch, digest_mismatch,
+            missing_index_entry, dangling_index_entry or doubled_index_key (several rows have the same key in
+            a unique index).
+        path: path of the table, or of the implementation table of an index.
+        message: description of the problem.
+        keys: up to five example keys; for doubled_index_key, pairs of entries.
     """
 
     kind: str
@@ -41,7 +45,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The result of ``check``. ``ok`` if there is no problem."""
+    """The result of ``check``."""
 
     path: str
     step: int
@@ -60,7 +64,7 @@ class CheckReport:
 
 
 def check(runtime: Runtime, path: str) -> CheckReport:
-    """Check a table and its synchronous indexes against their recorded digests."""
+    """Check the files and rows of a table and its indexes; compare its synchronous indexes with the table."""
     return StatementAttempts(runtime).repeat(lambda: _check(runtime, Reader(runtime), path))
 
 
@@ -76,7 +80,7 @@ def _compare_table(runtime: Runtime, reader: Reader, view: TableView, checking: 
     impls = {ref.name: reader.index(view, ref) for ref in view.info.indexes}
     size = sum(s.bytes for v in (view, *impls.values()) for s in v.chain.segments)
     derived = [ref.name for ref in view.info.indexes if ref.definition.is_sync]
-    # One pass over the table gives what its indexes must hold, too.
+    # One pass over the table also computes the digests that its indexes must have.
     schemas = [impls[name].info.schema for name in derived]
     found = _check_state(runtime, view, recorded, problems=problems, among=size, impls=schemas)
     expected = dict(zip(derived, found[1:], strict=False))
@@ -112,10 +116,15 @@ def _check_state(
     among: int,
     impls: Sequence[TableSchema] = (),
 ) -> list[Digest]:
-    """Check files and rows; add to ``problems``.
+    """Check the files and the rows of a table or an index; add what is wrong to ``problems``.
 
-    Returns the digest of the rows, and those of their projections to index schemas; nothing if the rows
-    cannot be read. ``among``: number of bytes of the table and its indexes.
+    Return the digest of the rows, followed by the digests of their projections to the schemas ``impls``.
+    Return an empty list if the rows cannot be read.
+
+    Args:
+        recorded: digest that the catalog has recorded.
+        among: size of the table and its indexes in bytes.
+        impls: schemas of implementation tables of the table's indexes.
     """
     damaged = list(find_damaged_files(runtime, view.info.path, view.chain.segments, among))
     problems += damaged
@@ -158,9 +167,11 @@ def _check_state(
 def find_damaged_files(
     runtime: Runtime, path: str, segments: Sequence[Segment], among: int
 ) -> Iterator[Problem]:
-    """Yield segments that are missing or do not match their checksums.
+    """Yield a problem for each segment that is missing or does not match its checksum.
 
-    ``among``: number of bytes that the caller reads in total.
+    Args:
+        path: path of the table, for the problems.
+        among: number of bytes that the caller reads in total.
     """
     yield from _problems(path, runtime.store.checks.find_damaged(segments, among=among))
 

@@ -44,7 +44,7 @@ def create_table(runtime: Runtime, statement: st.CreateTable) -> int | None:
 
 
 def define_table(statement: st.CreateTable) -> TableDefinition:
-    """Return the table that a statement creates; refuse a definition that no table can have."""
+    """Return the definition of the table that a statement creates; refuse an invalid definition."""
     names.check_place(statement.path)
     for component in names.split(statement.path):
         paths.check_own_name(component, "table")
@@ -56,7 +56,7 @@ def define_table(statement: st.CreateTable) -> TableDefinition:
 
 
 def table_exists(conn: Connection, path: str) -> bool:
-    """Return whether there is a table; refuse a path of another kind."""
+    """Return True if there is a table at a path; raise an error if the path is of another type."""
     found = paths.find(conn, path)
     if found is not None and found.type != "table":
         raise AlreadyExists(f"{path} already exists and is {names.with_article(found.type)}")
@@ -76,7 +76,7 @@ def drop_table(runtime: Runtime, statement: st.DropTable) -> int | None:
         if is_kept and settings_at(tx.conn, tx.now).bin_seconds > 0:
             for stream in (path for path in below if path.type == "stream"):
                 definitions.drop(tx, stream)
-            # So that no change that was planned before can be committed to it.
+            # A new version, so that no change that was planned before can be committed to the table.
             paths.set_version(tx, row.id, row.version + 1)
             recycle_bin.put(tx, paths.require_id(tx.conn, row.id), sessions.this_user())
         else:
@@ -88,9 +88,9 @@ def drop_table(runtime: Runtime, statement: st.DropTable) -> int | None:
 
 
 def undrop_table(runtime: Runtime, statement: st.UndropTable) -> int:
-    """Bring back the table of this path that was dropped last; return the step.
+    """Bring back the last dropped table of a path from the bin; return the step.
 
-    Its streams ended when it was dropped, so the next backup of it is a full one.
+    The streams of the table ended when it was dropped, so its next backup is a full backup.
     """
     to = statement.as_path or statement.path
     names.check_place(to)
@@ -276,7 +276,8 @@ def _alter_columns(runtime: Runtime, path: str, actions: Sequence[st.AlterAction
         snapshot = Snapshot(runtime)
         view = snapshot.table(path)
         changed = _change_schema(view.info, actions)
-        # A NULL adds nothing to a row's hash, so only dropping a column changes the digest.
+        # A NULL adds nothing to a row's hash. So an added column does not change the digest, but a dropped
+        # column does.
         drops = any(isinstance(a, st.DropColumn) for a in actions)
         digest = runtime.store.checks.digest(State(changed, view.chain)) if drops else None
         with runtime.catalog.write() as tx:
@@ -321,7 +322,7 @@ def _change_schema(info: TableInfo, actions: Sequence[st.AlterAction]) -> TableS
 
 
 def _rename_columns(runtime: Runtime, path: str, actions: Sequence[st.RenameColumn]) -> int:
-    """Rename columns in descriptions only: these map the new names to the names in files."""
+    """Rename columns in descriptions, which map names to the names in files. Files do not change."""
     with runtime.catalog.write() as tx:
         row = _require_table(tx.conn, path)
         for below in paths.subtree(tx.conn, row):

@@ -17,9 +17,9 @@ from strandline.model import DELETED, IndexDef
 
 
 def describe(conn: Connection, row: Path, now: float) -> dict[str, Any]:
-    """Describe a path from one snapshot of the catalog.
+    """Describe a path and its contents as a dict.
 
-    ``owner`` in the result is the process that carries out the operation on the path, if there is one.
+    If the path has an operation, the key ``owner`` of the dict has the process that runs it, or None.
     """
     found = _describe_path(conn, row)
     if row.operation_id is not None:
@@ -48,7 +48,7 @@ def _describe_path(conn: Connection, row: Path) -> dict[str, Any]:
 
 
 def overview(conn: Connection, parent: Path) -> list[dict[str, Any]]:
-    """List what is directly below a path, with rows and bytes, using four queries in total."""
+    """Return the paths directly below a path, with their rows and bytes. Runs four queries in total."""
     rows, bytes_ = sizes.rows_below(conn, parent), sizes.bytes_below(conn, parent)
     return [
         {
@@ -86,7 +86,11 @@ def _table(conn: Connection, row: Path) -> dict[str, Any]:
 
 
 def _columns(table: TableBody) -> list[dict[str, Any]]:
-    """Describe the columns as a query sees them: those of a tombstone are NULL, except the key."""
+    """Describe the columns as a query sees them.
+
+    An incremental backup also has tombstones, in which all columns except the key are NULL, and the column
+    DELETED.
+    """
     key, is_state = table.schema.key, not table.increment
     found = [
         {"name": c.name, "type": c.type.name, "not_null": c.not_null and (is_state or c.name in key)}
@@ -96,7 +100,7 @@ def _columns(table: TableBody) -> list[dict[str, Any]]:
 
 
 def _describe_index(index: IndexDef) -> dict[str, Any]:
-    """Return an index definition without the names of its columns in files."""
+    """Return an index definition as a dict, without the names that its columns have in files."""
     shown: dict[str, Any] = records.plain(replace(index, stored=()))
     return shown
 
@@ -121,11 +125,12 @@ def _index(conn: Connection, row: Path) -> dict[str, Any]:
 
 
 def _stream(conn: Connection, row: Path) -> dict[str, Any]:
-    """Describe a stream.
+    """Describe a stream. The dict has these keys:
 
-    ``position`` is the step up to which its changes were consumed, ``steps_behind`` the distance to the
-    table's last step. ``held_segments`` and ``held_bytes`` count segments that the table no longer needs, and
-    that this stream, perhaps with other streams, keeps.
+    - ``position``: the step up to which its changes were consumed.
+    - ``steps_behind``: the distance from there to the table's last step.
+    - ``held_segments`` and ``held_bytes``: number and size of the segments that the table no longer needs,
+      and that this stream keeps, perhaps together with other streams.
     """
     hold = tables.find_hold(conn, row.id)
     stream = row.record(StreamBody)

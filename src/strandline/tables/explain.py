@@ -1,7 +1,7 @@
-"""EXPLAIN of queries: how a query will find its rows, without reading rows and without a JVM.
+"""EXPLAIN of queries: show how a query will find its rows, without reading rows and without a JVM.
 
-The same functions decide as for the query itself: ``lookup_keys``, ``Constraints.key_range`` and
-``Store.estimate``.
+EXPLAIN and the query itself use the same functions to decide this: ``lookup_keys``, ``Constraints.key_range``
+and ``Store.estimate``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from strandline.types import Type
 
 
 class Step(NamedTuple):
-    """A line of a plan. ``level`` is its depth in the tree."""
+    """A line of a plan, which is a tree. ``level`` is the depth of the line in the tree."""
 
     level: int
     what: str
@@ -35,7 +35,7 @@ class Step(NamedTuple):
 
 
 def explain(reader: Reader, query: Query) -> list[Step]:
-    """Return the plan of a query as a tree, with the last step first."""
+    """Return the plan of a query. It is a tree: the lines below a step are the inputs of the step."""
     is_own = query.simple is not None and not views_of(reader, query)
     if query.simple is not None and is_own and reader.runtime.settings.engine != "spark":
         found = _here(reader, query.simple)
@@ -50,7 +50,7 @@ def explain(reader: Reader, query: Query) -> list[Step]:
 
 
 def explain_inputs(planned: ProcessPlan) -> Iterator[Step]:
-    """Yield how the tables of a query in the process are read."""
+    """Yield the steps that read the tables of a query in the process."""
     for each in planned.inputs:
         yield _table(each.ref, each.view)
         if each.ref.index is not None:
@@ -97,7 +97,7 @@ def on_spark(reader: Reader, query: Query, why: str) -> Iterator[Step]:
 
 
 def _here(reader: Reader, simple: SimpleSelect) -> list[Step] | str:
-    """Return the steps of a query answered in the process, or why the process cannot answer it."""
+    """Return the steps of a query that Arrow answers in the process, or the reason why it cannot."""
     reader, view = resolve(reader, simple.table)
     if view.increment:
         return "the changes of an incremental backup are read on Spark"
@@ -143,7 +143,14 @@ def _here(reader: Reader, simple: SimpleSelect) -> list[Step] | str:
 def find(
     reader: Reader, view: TableView, constraints: Constraints, level: int
 ) -> tuple[int, list[Step] | str]:
-    """Return an upper bound of the rows found, and how the process finds them or why it cannot."""
+    """Return the maximum number of found rows, and the steps by which the process finds them.
+
+    If the process cannot find them, return the reason instead of the steps.
+
+    Args:
+        constraints: constraints on the key columns.
+        level: level of the steps.
+    """
     if constraints.impossible:
         return 0, [Step(level, "nothing", "", "no key satisfies the condition")]
     key = view.info.schema.key
@@ -169,13 +176,13 @@ def _table(ref: TableRef, view: TableView) -> Step:
 
 
 def size(state: State) -> str:
-    """Return the size of a state as text."""
+    """Return as text how many rows, changes and segments a state has."""
     found = visible(state.chain)
     return f"{sum(s.rows for s in found):,} rows and changes in {count(len(found), 'segment')}"
 
 
 def segments(whole: State, part: State) -> str:
-    """Return how many segments and bytes of a state are read for a part of it, as text."""
+    """Return as text how many segments and bytes of the state ``whole`` are read for its range ``part``."""
     found = visible(part.chain)
     there = count(len(visible(whole.chain)), "segment")
     return f"{len(found)} of {there}, {sum(s.bytes for s in found):,} bytes"

@@ -1,6 +1,6 @@
 """EXPLAIN of statements that change rows: where they find rows, where they write, and which indexes change.
 
-The same functions decide as for the statement itself. Only descriptions are read.
+EXPLAIN and the statement itself use the same functions to decide this. EXPLAIN reads only descriptions.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MEANS = {
 
 
 def explain_change(reader: Reader, statement: st.Change) -> list[Step]:
-    """Return the plan of a statement as a tree, with the last step first."""
+    """Return the plan of a statement. It is a tree: the lines below a step are its parts and inputs."""
     match statement:
         case st.Write():
             return list(_explain_given(reader, statement, statement.mode))
@@ -97,7 +97,10 @@ def _explain_given(reader: Reader, statement: st.Write | st.DeleteOn, mode: Mode
 
 
 def _constants(view: TableView, columns: Sequence[str], values: st.Values) -> tuple[list[Expression], int]:
-    """Return the values that are not constants, and the bytes of the others. Refuse invalid values."""
+    """Return the values that are not constants, and the size of the constants in bytes.
+
+    Refuse invalid constants.
+    """
     write.check_width(columns, values)
     beyond, found = list[Expression](), list[list[Any]]([] for _ in columns)
     for row in values.rows:
@@ -186,7 +189,10 @@ def _explain_merge(reader: Reader, statement: st.Merge) -> Iterator[Step]:
 def _source_of(
     reader: Reader, statement: st.Merge
 ) -> tuple[Sequence[str] | None, Sequence[Type] | None, int, str]:
-    """Return columns, types and number of rows of a source, as far as they are known, and a name for it."""
+    """Return column names, column types, number of rows and description of a source.
+
+    The names and the types are None if they are not known without running a query.
+    """
     names = statement.source_columns
     constants = None if statement.values is None else constant_rows(statement.values)
     if constants is not None:
@@ -207,7 +213,12 @@ def _source_of(
 
 
 def _target(view: TableView, means: str, set_: Collection[str] | None) -> Iterator[Step]:
-    """Yield the table and its indexes. ``set_``: the columns that an UPDATE changes."""
+    """Yield the steps that write the table and its indexes.
+
+    Args:
+        means: what the statement does, for the step of the table.
+        set_: the columns that an UPDATE sets. None: all columns may change.
+    """
     yield Step(1, "write", view.info.path, means)
     for ref in view.info.indexes:
         words = f"{ref.definition.words} on {', '.join(ref.columns)}"

@@ -12,7 +12,7 @@ from strandline.tables.partitions import hold_rows, keep
 def files_of(runtime: Runtime, ref: TableRef) -> FilePlan:
     """Return the files of the table that ``ref`` names, and how to merge them.
 
-    The files stay for ``read_seconds``, even if this process ends.
+    The files are kept for ``read_seconds``, even if this process ends.
     """
 
     def attempt() -> FilePlan:

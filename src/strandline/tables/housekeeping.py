@@ -2,10 +2,10 @@
 
 Housekeeping never changes the rows of a table.
 
-- Merge: small commits are stored in the catalog. The writer that adds the last of ``merge_segments`` small
-  commits merges them into one log segment. So neither the catalog nor the folder fills with small pieces, and
-  no server is needed.
-- Compaction: fold logs into base segments, by policy in ``maintain()`` or on demand.
+- Merge: small commits are stored in the catalog as small logs. When a table has ``merge_segments`` of them,
+  the writer of the last one merges them into one log segment. So the catalog and the folder do not fill with
+  small segments, and no server is needed.
+- Compaction: fold logs into base segments, by a policy in ``maintain()`` or on demand.
 """
 
 from __future__ import annotations
@@ -45,12 +45,20 @@ from strandline.tables.snapshot import Snapshot
 log = logging.getLogger("strandline")
 
 FORGOTTEN = 500
-"""Maximum number of operations, or paths with old descriptions, deleted in one transaction."""
+"""Maximum number of operations, runs, or paths with old descriptions that one transaction cleans up."""
 
 
 @dataclass
 class Report:
-    """The result of ``maintain()``: paths by kind of work, and the numbers of removed files."""
+    """The result of ``maintain()``.
+
+    Attributes:
+        followed: paths of the asynchronous indexes that were updated.
+        merged: paths of the tables whose small logs were merged.
+        compacted: paths of the tables that were compacted.
+        removed_files: number of unreferenced files that were deleted.
+        removed_orphans: number of deleted files that no commit referred to.
+    """
 
     followed: list[str] = field(default_factory=list)
     merged: list[str] = field(default_factory=list)
@@ -60,7 +68,7 @@ class Report:
 
 
 def after_commit(runtime: Runtime, path: str) -> None:
-    """Merge the small logs of a table if a commit made them enough. Never raises: the commit is done."""
+    """Merge the small logs of a table if there are enough after a commit. Logs errors and does not raise."""
     try:
         merge(runtime, path)
     except Exception as error:
@@ -69,17 +77,17 @@ def after_commit(runtime: Runtime, path: str) -> None:
 
 
 def merge(runtime: Runtime, path: str) -> bool:
-    """Merge the last small logs of a table into one.
+    """Merge the latest small logs of a table into one log; return True if this was done.
 
-    Return False if there are too few of them, or if another thread or process maintains the table.
+    Return False if there are too few small logs, or if another thread or process maintains the table.
     """
     snapshot = Snapshot(runtime)
     view = snapshot.table(path)
     if not runtime.store.small_logs(view.chain):
         return False
     with runtime.catalog.read() as conn:
-        # A merged segment has the present columns only. Merge no logs from before the last DROP COLUMN: older
-        # states need that column.
+        # A merged segment has only the present columns. Do not merge logs from before the last DROP COLUMN:
+        # reads of earlier steps need the dropped column.
         after = tables.last_drop(conn, view.info.id)
     small = runtime.store.small_logs(view.chain, after)
     if not small:
@@ -106,7 +114,7 @@ def _merge(runtime: Runtime, info: TableInfo, segments: Sequence[Segment]) -> No
 
 
 def compact_all(runtime: Runtime, path: str) -> bool:
-    """Compact a table and its indexes, with retries; return whether anything was compacted."""
+    """Compact a table and its indexes, with retries; return True if anything was compacted."""
     with runtime.catalog.read() as conn:
         info = TableInfo.of(paths.require(conn, path, "table"))
     done = False
@@ -123,14 +131,14 @@ def compact_all(runtime: Runtime, path: str) -> bool:
 
 
 def compact(runtime: Runtime, path: str) -> bool:
-    """Fold a table's logs into base segments; return whether anything was done.
+    """Fold a table's logs into base segments; return True if anything changed.
 
     The new files are checked against the recorded digest before they are published.
     """
     with runtime.catalog.read() as conn:
         found = paths.require(conn, path, "table")
         table_id = found.id
-        # An index has as many shards as its table.
+        # The table above an index: the index needs as many segments as its table has shards.
         above = [TableInfo.of(p) for p in unit_above(conn, found) if p.type == "table"]
         least = 1 + sum(len(info.schema.bounds) for info in above)
     with _maintaining(runtime, table_id) as is_ours:
@@ -164,7 +172,15 @@ def compact(runtime: Runtime, path: str) -> bool:
 
 
 def collect_garbage(runtime: Runtime, report: Report | None = None) -> Report:
-    """Remove unreferenced data: first from the catalog, then its files, then files without a commit."""
+    """Delete unreferenced data.
+
+    1. Delete expired records, and records of unreferenced segments, from the catalog.
+    2. Delete the files of these segments.
+    3. Delete orphan files and old staged files, which no commit refers to.
+
+    Args:
+        report: the report to add to. None: a new one.
+    """
     report = report or Report()
     runtime.session.refresh()  # Release steps that this process no longer reads.
     with runtime.catalog.write() as tx:
@@ -186,7 +202,7 @@ def collect_garbage(runtime: Runtime, report: Report | None = None) -> Report:
 
 
 def _forget_old(runtime: Runtime) -> None:
-    """Delete old operations and descriptions, one batch per transaction."""
+    """Delete old operations, runs and descriptions, one batch per transaction."""
     for forget in (expiry.forget_operations, expiry.forget_runs, expiry.forget_descriptions):
         is_more = True
         while is_more:
@@ -195,10 +211,13 @@ def _forget_old(runtime: Runtime) -> None:
 
 
 def _remove_orphans(runtime: Runtime, garbage: Sequence[str]) -> int:
-    """Delete files without a commit whose writer's session has ended; return their number.
+    """Delete files that no commit refers to and whose writer's session has ended; return their number.
 
-    The folder is listed before the catalog is read, so a file that is committed in between is known. The
-    folder of a bulk write is removed with its last file.
+    The folder is listed before the catalog is read, so the catalog knows a file that is committed in between.
+    If a folder of a bulk write has no more files, it is deleted, too.
+
+    Args:
+        garbage: files that were just deleted.
     """
     found = list(runtime.files.names("data"))
     with runtime.catalog.read() as conn:
@@ -214,7 +233,7 @@ def _remove_orphans(runtime: Runtime, garbage: Sequence[str]) -> int:
 
 
 def _remove_staged(runtime: Runtime) -> int:
-    """Delete rows that were staged for a commit that never happened; return the number of files."""
+    """Delete old files of rows that were staged but never committed; return the number of files."""
     now = runtime.clock.now()
     old = [file for file in runtime.files.names(staged_files.FOLDER) if staged_files.is_old(file, now)]
     for folder in {file.rpartition("/")[0] for file in old}:
@@ -223,15 +242,15 @@ def _remove_staged(runtime: Runtime) -> int:
 
 
 def _bulk_folder(file: str) -> str | None:
-    """Return the folder ``data/<table>/<session>-<number>`` of a Spark job, if the file is in one."""
+    """Return the folder ``data/<table>/<session>-<number>`` of a Spark job's file; None for other files."""
     parts = file.split("/")
     return "/".join(parts[:3]) if len(parts) > 3 else None
 
 
 def maintain(runtime: Runtime, path: str | None = None) -> Report:
-    """Run housekeeping once over all tables, or the tables at and below ``path``.
+    """Run housekeeping once over the tables at and below ``path``. None: over all tables.
 
-    It may run at the same time as any other work, also as itself.
+    It may run at the same time as any other work, including other calls of ``maintain``.
     """
     report = Report()
     failed: StrandlineError | None = None
@@ -243,7 +262,7 @@ def maintain(runtime: Runtime, path: str | None = None) -> Report:
             continue  # Another process works on it, or has dropped it.
         except StrandlineError as error:
             log.warning("maintenance of %s failed: %s", table, error.message)
-            failed = failed or error  # Maintain the other tables all the same.
+            failed = failed or error  # Raised after the other tables were maintained.
     with phase("collecting garbage"):
         collect_garbage(runtime, report)
     if failed is not None:
@@ -280,9 +299,10 @@ def _tables(runtime: Runtime, path: str) -> list[str]:
 
 @contextlib.contextmanager
 def _maintaining(runtime: Runtime, table_id: int) -> Iterator[bool]:
-    """Yield whether this thread has the maintenance lock of a table, excluding threads and processes.
+    """Try to lock the maintenance of a table against other threads and processes; yield True if locked.
 
-    If this process sleeps and loses the lock, changes by others make its own work Stale.
+    If this process is suspended and loses the lock, its work becomes Stale when another process changes the
+    table.
     """
     with runtime.alone_with(table_id) as alone:
         if not alone:

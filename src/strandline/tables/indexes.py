@@ -1,12 +1,12 @@
 """Build indexes, and update asynchronous indexes.
 
-Both work alike:
+A build has two stages. An update usually needs only the second one:
 
 1. Derive index entries from the table at one step.
 2. Apply the table's changes since that step.
 
-A new index is attached to the table in one transaction, when it has reached the table's last step. Until then
-its files are visible to no reader.
+A new index is attached to the table in one transaction, when its entries have reached the table's last step.
+Readers do not see its files before.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from strandline.tables.unique import UniqueIndex
 def _while_it_exists(runtime: Runtime, table_id: int) -> Iterator[None]:
     """Turn an error in the block into Stale if the table was dropped meanwhile.
 
-    Missing files of a dropped table are no damage.
+    The files of a dropped table may be missing without being damaged.
     """
     try:
         yield
@@ -47,14 +47,14 @@ def _while_it_exists(runtime: Runtime, table_id: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Built:
-    """Entries of an index for the table at ``step``."""
+    """Entries of an index, derived from the table at ``step``."""
 
     entries: Written
     step: int
 
 
 def build_index(runtime: Runtime, snapshot: Snapshot, table: TableView, index: IndexDef) -> int:
-    """Build an index on a table of a snapshot, attach it, and return its step.
+    """Build an index on a table of a snapshot, and attach it to the table; return the step of that commit.
 
     Raises Stale if the table was dropped or its description changed.
     """
@@ -71,7 +71,7 @@ def build_index(runtime: Runtime, snapshot: Snapshot, table: TableView, index: I
             now = Snapshot(runtime)
             current = now.table(table.info.path)
             built = _caught_up(runtime, table, current, impl, built)
-            snapshot, table = now, current  # Keep the snapshot: its view is valid as long as it exists.
+            snapshot, table = now, current  # Refer to the snapshot, so that its files stay readable.
             if index.unique and (not seen or len(built.entries.segments) > seen):
                 _check_unique(runtime, table, index, built, seen)
                 seen = len(built.entries.segments)
@@ -82,13 +82,18 @@ def build_index(runtime: Runtime, snapshot: Snapshot, table: TableView, index: I
             head = commits.prove(tx, Basis(table.info.id, table.info.version, None))
             if head.step <= built.step:
                 return _attach(tx, table.info.id, index, built)
-        # Rows were committed meanwhile: apply them too. There are fewer of them in each round.
+        # Rows were committed meanwhile: apply these changes, too. Each round has fewer changes to apply.
 
 
 def _caught_up(
     runtime: Runtime, table: TableView, current: TableView, impl: TableSchema, built: _Built
 ) -> _Built:
-    """Add entries for the changes between ``built.step`` and the step of ``current``."""
+    """Add the index changes between ``built.step`` and the step of ``current``.
+
+    Args:
+        table: the table at ``built.step``.
+        current: the table at a later step.
+    """
     if (current.info.id, current.info.version) != (table.info.id, table.info.version):
         raise Stale(table.info.id, "its description changed")
     step = current.chain.step
@@ -102,7 +107,11 @@ def _caught_up(
 
 
 def _check_unique(runtime: Runtime, table: TableView, index: IndexDef, built: _Built, seen: int) -> None:
-    """Refuse a key that several rows have. The first ``seen`` segments are checked already."""
+    """Refuse a key of the index that several rows have.
+
+    Args:
+        seen: number of leading segments that were checked before.
+    """
     segments, impl = built.entries.segments, index.impl_schema(table.info.schema)
     entries = State(impl, Chain(segments[:seen] if seen else segments, built.step))
     UniqueIndex(table.info, index, entries).check(runtime.store, segments[seen:] if seen else None)
@@ -111,10 +120,16 @@ def _check_unique(runtime: Runtime, table: TableView, index: IndexDef, built: _B
 def _pending_changes(
     runtime: Runtime, table: TableView, before: State, impl: TableSchema, owner: int, *, at_any_size: bool
 ) -> Written | None:
-    """Return the index changes that lead from the state ``before`` of its table to ``table``.
+    """Write the index changes that follow from the changes of a table since the state ``before``.
 
-    None if there are too many changes and ``at_any_size`` is False. New files are named after the path with
-    the id ``owner``.
+    Return None if there are too many changes and ``at_any_size`` is False.
+
+    Args:
+        table: the table at a later step.
+        before: the state of the table which the entries of the index were derived from.
+        impl: schema of the index's implementation table.
+        owner: id of the path after which new files are named.
+        at_any_size: whether to write any number of changes.
     """
     with runtime.catalog.read() as conn:
         logs = chains.log_kept(conn, table.info.id, before.chain.step, table.chain.step)
@@ -141,7 +156,7 @@ def _attach(tx: Writer, table_id: int, index: IndexDef, built: _Built) -> int:
 
 
 def follow(runtime: Runtime, path: str, ref: IndexRef) -> bool:
-    """Update an asynchronous index to the table's last step; return whether it was behind."""
+    """Update an asynchronous index to the table's last step. Return False if it was up to date."""
     snapshot = Snapshot(runtime)
     table = snapshot.table(path)
     with runtime.catalog.read() as conn:
@@ -171,10 +186,13 @@ def follow(runtime: Runtime, path: str, ref: IndexRef) -> bool:
 def _rebuild(
     runtime: Runtime, snapshot: Snapshot, table: TableView, ref: IndexRef, impl: TableView, *, followed: int
 ) -> None:
-    """Replace all entries of an index, derived on Spark.
+    """Replace all entries of an asynchronous index by entries that are derived from the whole table.
 
-    After a bulk change this is cheaper than a lookup of the old row of each changed key. A rebuild records no
-    changes, so it is not possible while a stream needs them.
+    After a bulk change this is cheaper than to look up the old row of each changed key. A rebuild records no
+    changes, so it is not possible while a stream needs the changes of the index.
+
+    Args:
+        followed: step of the table up to which the index was updated before.
     """
     name = runtime.session.file_name(ref.impl_id)
     with _while_it_exists(runtime, table.info.id):

@@ -1,12 +1,13 @@
 """MERGE: change the rows of a table by the rows of a source, in one commit with its indexes.
 
-1. Read the source once, and plan the statement with its columns.
-2. Find for each row of the source the rows of the table that it matches: by key if ON compares the whole key.
-3. Give each pair, each row of the source without one, and with NOT MATCHED BY SOURCE each row of the table
-   without one, to the first action whose condition is true. NULL is not true.
+1. Read the source once, and plan the statement with the columns of the source.
+2. For each row of the source find the rows of the table that match: by key if ON compares the whole key.
+3. Choose an action for each pair of matching rows, for each row of the source without a match, and, with NOT
+   MATCHED BY SOURCE, for each row of the table without a match: the first action whose condition is true. A
+   condition that is NULL is not true.
 4. Write the rows of each action: deletes first, then updates, then inserts.
 
-Step 3 runs in the process if there are few rows and it can evaluate all expressions, otherwise on Spark.
+Steps 2 to 4 run in the process if there are few rows and it can evaluate all expressions, otherwise on Spark.
 Both ways give the same result.
 """
 
@@ -42,7 +43,14 @@ MAX_PAIRS = 100_000
 
 @dataclass(frozen=True)
 class SourceRows:
-    """The rows of USING: in memory with their types, or else as a DataFrame."""
+    """The rows of USING.
+
+    Attributes:
+        names: names of the columns.
+        frame: creates a DataFrame of the rows.
+        types: types of the columns, if ``rows`` has all rows in memory. None: only ``frame`` has the rows.
+        rows: the rows in memory.
+    """
 
     names: Sequence[str]
     frame: Callable[[], DataFrame]
@@ -51,7 +59,7 @@ class SourceRows:
 
 
 def merge(tx: Transaction, statement: st.Merge) -> None:
-    """Carry out a MERGE inside the transaction."""
+    """Execute a MERGE inside the transaction."""
     view = tx.writable(statement.path)
     source = _read_source(tx, statement)
     plan = plan_merge(view, statement, source.names, source.types)
@@ -86,11 +94,14 @@ def _read_source(tx: Transaction, statement: st.Merge) -> SourceRows:
 
 
 def constant_rows(values: st.Values) -> tuple[list[Type], list[Row]] | None:
-    """Return rows of constants with the types that Spark gives them; None if only Spark knows these."""
+    """Return the column types and the rows of VALUES of constants. The types are those that Spark gives them.
+
+    Return None if a value is no constant, or if its type needs Spark.
+    """
     rows: list[tuple[Any, ...]] = []
     for row in values.rows:
         if any(token.text[-1:].isalpha() and token.text[:1].isdigit() for e in row for token in e.tokens):
-            return None  # a number with a suffix, which is that of a type
+            return None  # A number with a suffix for its type, such as 1L.
         try:
             rows.append(tuple(literal(expression) for expression in row))
         except NotConstant:
@@ -105,7 +116,7 @@ def constant_rows(values: st.Values) -> tuple[list[Type], list[Row]] | None:
 
 
 def _type_of(values: Iterable[Any]) -> Type | None:
-    """Return the type of the constants of a column; None if they have none, or several."""
+    """Return the type of a column of constants; None if all are NULL, or if their types differ."""
     found = [value for value in values if value is not None]
     kinds = {type(value) for value in found}
     if len(kinds) != 1:
@@ -151,7 +162,7 @@ def repeated(plan: MergePlan, key: Key) -> PreconditionFailed:
 
 
 def _merge_here(tx: Transaction, plan: MergePlan, rows: Sequence[Row]) -> bool:
-    """Carry out the plan in this process; return False if this needs Spark."""
+    """Run the plan in this process and return True; return False without a change if this needs Spark."""
     view, store = plan.view, tx.runtime.store
     if not plan.is_here or not store.writes_here(view.state, len(rows)):
         return False
@@ -168,7 +179,7 @@ def _merge_here(tx: Transaction, plan: MergePlan, rows: Sequence[Row]) -> bool:
 
 
 def _key_of(plan: MergePlan, row: Row) -> Key | None:
-    """Return the key that a row of the source matches; None if it matches none, or ON does not tell."""
+    """Return the key that a row of the source matches; None if it matches none, or ON does not define it."""
     if not plan.has_key:
         return None
     values = dict(zip(plan.source.names, row, strict=True))
@@ -178,7 +189,7 @@ def _key_of(plan: MergePlan, row: Row) -> Key | None:
 
 
 def _find_targets(tx: Transaction, plan: MergePlan, keys: Sequence[Key | None]) -> dict[Key, Row] | None:
-    """Return the rows of the table that may match, or all of them; None if these are too many."""
+    """Return the rows of the table that may match, by key; None if there are too many for this process."""
     view = plan.view
     if plan.has_key and not plan.by_source:
         wanted = list(dict.fromkeys(key for key in keys if key is not None))
@@ -194,7 +205,12 @@ def _find_targets(tx: Transaction, plan: MergePlan, keys: Sequence[Key | None]) 
 def _choose(
     plan: MergePlan, sources: Iterable[tuple[Key | None, Row]], targets: dict[Key, Row]
 ) -> dict[int, list[Row]]:
-    """Return the rows that each action writes, by its number."""
+    """Choose an action for each pair of rows; return the rows to write by number of the action.
+
+    Args:
+        sources: the rows of the source, each after the key that it matches.
+        targets: rows of the table, by key.
+    """
     assert plan.test is not None
     chosen: dict[int, list[Row]] = {}
     matched: set[Key] = set()
@@ -229,7 +245,13 @@ def _choose(
 def _pairs(
     plan: MergePlan, wanted: Key | None, own: dict[str, Any], targets: dict[Key, Row]
 ) -> Iterator[tuple[Key, dict[str, Any]]]:
-    """Yield the rows of the table that a row of the source matches, with the values of both."""
+    """Yield the key of each row of the table that a row of the source matches, and the values of both rows.
+
+    Args:
+        wanted: the key that the row of the source matches. None: it matches no key, or ON does not define it.
+        own: the row of the source.
+        targets: rows of the table, by key.
+    """
     assert plan.test is not None
     if plan.has_key:
         candidates = [wanted] if wanted is not None and wanted in targets else []

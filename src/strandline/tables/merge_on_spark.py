@@ -1,7 +1,9 @@
-"""Carries out the plan of a MERGE on Spark.
+"""Run the plan of a MERGE on Spark.
 
-One query joins the source with the table and decides what happens to each pair. Its result is kept on the
-executors, checked for rows of the table that occur twice, and written action by action.
+1. One query joins the source with the table, and chooses the action for each pair of rows. Its result is kept
+   on the executors.
+2. The result is checked: a row of the table must not occur in two pairs.
+3. The rows of each action are written.
 """
 
 from __future__ import annotations
@@ -31,9 +33,11 @@ _ACTION, _IN_SOURCE, _IN_TABLE = "__strandline_action", "__strandline_source", "
 def merge_on_spark(
     tx: Transaction, plan: MergePlan, source: DataFrame, repeated: Callable[[Key], PreconditionFailed]
 ) -> None:
-    """Carry out the plan for the rows of ``source``, whose columns have the names of the plan.
+    """Run a MERGE plan on Spark.
 
-    ``repeated`` builds the error for a row of the table that several rows match.
+    Args:
+        source: the rows of the source. Its columns have the names in the plan.
+        repeated: builds the error for a row of the table that several rows of the source match.
     """
     queries = tx.runtime.store.queries
     with queries.keep(source) as rows, queries.keep(_decide(tx, plan, rows)) as decided:
@@ -43,7 +47,7 @@ def merge_on_spark(
 
 
 def _run(tx: Transaction, text: str, frames: Mapping[str, DataFrame], params: Mapping[str, Any]) -> DataFrame:
-    """Run a query whose tables are the names of frames."""
+    """Run a query whose table names are keys of ``frames``."""
     query = parse_query(text, params)
     if unknown := [ref.name for ref in query.tables if ref.name not in frames]:
         raise Unsupported(
@@ -55,7 +59,7 @@ def _run(tx: Transaction, text: str, frames: Mapping[str, DataFrame], params: Ma
 
 
 def _decide(tx: Transaction, plan: MergePlan, source: DataFrame) -> DataFrame:
-    """Return the pairs that an action changes: its number, the key, and the values of each action."""
+    """Return the pairs that an action applies to: number of the action, key, and values of all actions."""
     schema = plan.view.info.schema
     kinds = {action.when for action in plan.actions}
     join = "FULL OUTER" if plan.by_source else "LEFT OUTER" if "NOT MATCHED" in kinds else "INNER"
@@ -77,7 +81,10 @@ def _decide(tx: Transaction, plan: MergePlan, source: DataFrame) -> DataFrame:
 
 
 def _action_number(plan: MergePlan, params: dict[str, Any]) -> str:
-    """Return an expression for the number of the action of a pair, NULL for none."""
+    """Return the SQL expression for the number of the action of a pair; its value is NULL for no action.
+
+    Adds the parameters of the conditions to ``params``.
+    """
     state = {
         "MATCHED": f"{_IN_SOURCE} AND {_IN_TABLE}",
         "NOT MATCHED": f"{_IN_TABLE} IS NULL",
@@ -104,7 +111,7 @@ def _value(number: int, i: int) -> str:
 def _check_once(
     tx: Transaction, plan: MergePlan, decided: DataFrame, repeated: Callable[[Key], PreconditionFailed]
 ) -> None:
-    """Refuse several pairs of one row of the table."""
+    """Raise an error if a row of the table occurs in several pairs."""
     matched = [str(i) for i, action in enumerate(plan.actions) if action.when == "MATCHED"]
     if not matched or plan.may_repeat:
         return
@@ -134,7 +141,7 @@ def _write(tx: Transaction, plan: MergePlan, decided: DataFrame, number: int) ->
 
 
 def _target_frame(tx: Transaction, plan: MergePlan, source: DataFrame) -> DataFrame:
-    """Return the rows of the table that may match: those with the keys of the source, or all of them."""
+    """Return the rows of the table that may match: those with the source's keys, a key range, or all rows."""
     view, store = plan.view, tx.runtime.store
     keys = None if plan.by_source else _source_keys(plan, source)
     if keys is not None:
@@ -148,7 +155,7 @@ def _target_frame(tx: Transaction, plan: MergePlan, source: DataFrame) -> DataFr
 
 
 def _range(tx: Transaction, plan: MergePlan, keys: str, source: DataFrame) -> KeyRange:
-    """Return the range from the first value of the first key column to the last one."""
+    """Return the range from the smallest to the largest value of the first key column in ``keys``."""
     type_ = plan.view.info.schema.key_columns[0].type
     text = f"SELECT min({_key(0)}) AS first, max({_key(0)}) AS last FROM ({keys})"
     found = tx.runtime.store.queries.values(_run(tx, text, {"source": source}, {}))
@@ -157,7 +164,7 @@ def _range(tx: Transaction, plan: MergePlan, keys: str, source: DataFrame) -> Ke
 
 
 def _source_keys(plan: MergePlan, source: DataFrame) -> str | None:
-    """Return a query for the keys that rows of the source match; None if ON does not tell them."""
+    """Return a query for the keys that rows of the source match; None if ON does not define them."""
     if not plan.has_key:
         return None
     kinds = {field.name: field.dataType.simpleString() for field in source.schema.fields}
@@ -167,7 +174,7 @@ def _source_keys(plan: MergePlan, source: DataFrame) -> str | None:
         if value.column is None:
             items.append(cast_constant(type_, value.value))
         elif _compares_as_itself(type_, type_of_spark(kinds[value.column])):
-            # A value that the type of the key cannot hold is no key.
+            # try_cast gives NULL for a value that the key's type cannot hold: such a value matches no key.
             items.append(f"try_cast({quote(value.column)} AS {type_.spark})")
         else:
             return None
@@ -178,7 +185,7 @@ def _source_keys(plan: MergePlan, source: DataFrame) -> str | None:
 
 
 def _compares_as_itself(type_: Type, given: Type | None) -> bool:
-    """Return whether Spark compares a key and a value of this type without a cast to a third type."""
+    """Return True if Spark compares a key and a value of type ``given`` without a cast to a third type."""
     if given is None:
         return False
     if type_.kind == "int":

@@ -1,6 +1,7 @@
-"""The plan of a MERGE: its expressions with their columns found, and the keys of the rows to look up.
+"""Plan a MERGE: resolve the columns of its expressions, and find the keys of the rows to look up.
 
-The process and Spark carry out the same plan. Whether the process can depends on the types of the source.
+The process or Spark runs the plan. The process can run it only if the types of the source are known, and if
+it can evaluate all expressions with these types.
 """
 
 from __future__ import annotations
@@ -38,14 +39,20 @@ __all__ = ["Action", "AssignedValue", "KeyValue", "MergePlan", "plan_merge"]
 
 _Row: TypeAlias = Mapping[str, Any]
 _EXACT = frozenset({"bool", "int", "text", "bytes", "date", "time", "decimal"})
-"""Kinds of types whose values are equal if Python's are."""
+"""Kinds of types whose values are equal in SQL exactly if their Python values are equal."""
 _ORDER = ("DELETE", "UPDATE", "INSERT")
 _MODES: Mapping[str, Mode] = {"UPDATE": "UPDATE", "DELETE": "DELETE", "INSERT": "INSERT"}
 
 
 @dataclass(frozen=True)
 class AssignedValue:
-    """The value of a column: as text for Spark, and as a function of a row if the process can compute it."""
+    """The value that an action assigns to a column.
+
+    Attributes:
+        text: the value as SQL for Spark.
+        params: the bound values in ``text``.
+        compute: computes the value from a row in the process. None: only Spark can compute it.
+    """
 
     text: str
     params: Mapping[str, Any]
@@ -54,7 +61,15 @@ class AssignedValue:
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """A WHEN clause. ``columns`` are those that it sets; those of the key too, if it inserts."""
+    """A WHEN clause.
+
+    Attributes:
+        when: MATCHED, NOT MATCHED or NOT MATCHED BY SOURCE.
+        condition: the condition after AND. None: there is none.
+        test: evaluates the condition in the process. None: there is no condition, or only Spark can.
+        columns: the columns that the clause sets. An INSERT also sets the key columns.
+        values: the values of ``columns``.
+    """
 
     when: str
     mode: Mode
@@ -65,7 +80,7 @@ class Action:
 
     @property
     def is_here(self) -> bool:
-        """Whether the process can decide the condition and compute the values."""
+        """Whether the process can evaluate the condition and compute the values."""
         is_decided = self.condition is None or self.test is not None
         return is_decided and all(value.compute is not None for value in self.values)
 
@@ -75,7 +90,12 @@ class Action:
 
 @dataclass(frozen=True)
 class KeyValue:
-    """What ON compares a key column with: a column of the source, or else a constant."""
+    """What ON compares a key column with: a column of the source or a constant.
+
+    Attributes:
+        column: name of the column of the source. None: it is a constant.
+        value: the constant.
+    """
 
     column: str | None
     value: Any = None
@@ -83,7 +103,13 @@ class KeyValue:
 
 @dataclass(frozen=True, kw_only=True)
 class MergePlan:
-    """A MERGE into ``view``. ``keys`` has the key columns that ON compares for equality."""
+    """A planned MERGE into the table ``view``.
+
+    Attributes:
+        on: the condition after ON.
+        test: evaluates ``on`` in the process. None: only Spark can.
+        keys: for each key column that ON compares for equality, what it is compared with.
+    """
 
     view: TableView
     target: Side
@@ -100,17 +126,17 @@ class MergePlan:
 
     @property
     def by_source(self) -> bool:
-        """Whether rows of the table that no row of the source matches are changed, too."""
+        """Whether an action also changes rows of the table that no row of the source matches."""
         return any(action.when == "NOT MATCHED BY SOURCE" for action in self.actions)
 
     @property
     def has_key(self) -> bool:
-        """Whether the row of the table that a row of the source matches is found by its key."""
+        """Whether ON compares the whole key, so that matching rows of the table are found by key."""
         return all(name in self.keys for name in self.view.info.schema.key)
 
     @property
     def may_repeat(self) -> bool:
-        """Whether several rows of the source may match one row of the table: each of them deletes it."""
+        """Whether several source rows may match one row of the table, because MATCHED only deletes it."""
         matched = [action for action in self.actions if action.when == "MATCHED"]
         return len(matched) == 1 and matched[0].mode == "DELETE" and matched[0].condition is None
 
@@ -119,7 +145,7 @@ class MergePlan:
         return sorted(numbers, key=lambda number: _ORDER.index(self.actions[number].mode))
 
     def first(self, when: str, row: _Row) -> int | None:
-        """Return the number of the first action that applies to a row; None if no action does."""
+        """Return the number of the first ``when`` action that applies to a row; None if no action does."""
         for number, action in enumerate(self.actions):
             if action.when == when and action.applies(row):
                 return number
@@ -129,7 +155,13 @@ class MergePlan:
 def plan_merge(
     view: TableView, statement: st.Merge, names: Sequence[str], types: Sequence[Type] | None
 ) -> MergePlan:
-    """Plan a MERGE with a source that has these columns; ``types`` None: on Spark."""
+    """Plan a MERGE.
+
+    Args:
+        view: the table to change.
+        names: names of the source's columns.
+        types: types of the source's columns. None: they are not known, so Spark runs the plan.
+    """
     return _Planner(view, statement, names, types).plan()
 
 
@@ -187,7 +219,7 @@ class _Planner:
         return found
 
     def _marked(self, node: exp.Expr, side: Side) -> str | None:
-        """Return the column of a side that a node is; None for everything else."""
+        """Return the name of the column that a node is, if it is a column of ``side``; otherwise None."""
         marked = {side.marked(name): name for name in side.names}
         try:
             found = column_of(node, marked)
@@ -240,7 +272,7 @@ class _Planner:
         sides: Sequence[Side],
         absent: Sequence[Side],
     ) -> list[tuple[str, AssignedValue]]:
-        """Return the columns that an UPDATE sets, without key columns that keep their value."""
+        """Return the columns that an UPDATE sets, with their values, but without key columns."""
         if action.columns is None:
             for name in self.table.key:
                 self._check_key(name, self.source.find(name), keys)
@@ -263,7 +295,11 @@ class _Planner:
         return found
 
     def _check_key(self, name: str, source: str | None, keys: Mapping[str, KeyValue]) -> None:
-        """Refuse to set a key column to a column of the source, unless it has that value already."""
+        """Refuse to set a key column, unless ON says that it has this value already.
+
+        Args:
+            source: the column of the source that it is set to. None: the source has no column of this name.
+        """
         there = keys.get(name)
         if there is None or (source is not None and source != there.column):
             raise InvalidArgument(
@@ -283,7 +319,11 @@ class _Planner:
         ]
 
     def _copied(self, name: str, what: str) -> AssignedValue:
-        """Return the value of the column of the source with the same name."""
+        """Return the value of the source's column with the same name, for * in an action.
+
+        Args:
+            what: the action, for the error if the source has no such column.
+        """
         source = self.source.find(name)
         if source is None:
             raise InvalidArgument(
@@ -319,7 +359,7 @@ class _Planner:
         return value_function(self.table, name, resolved.here, self.types, None)
 
     def _copies(self, name: str, marked: str) -> bool:
-        """Return whether a value of a column can be stored in column ``name`` without a cast."""
+        """Return True if the values of the column ``marked`` fit into column ``name`` without a cast."""
         given = self.types.get(marked)
         return self.is_typed and given is not None and _holds(self.table[name].type, given)
 

@@ -25,10 +25,13 @@ def describe_columns(runtime: Runtime, ref: TableRef, columns: Sequence[str] | N
 def partition_rows(
     runtime: Runtime, ref: TableRef, schema: TableSchema, constraints: Constraints
 ) -> Sequence[RowPartition]:
-    """Return partitions of the rows that may satisfy the constraints, with the columns of ``schema``.
+    """Return partitions of the rows that may satisfy the constraints.
 
-    Raises CONFLICT if the type of a column has changed. The files stay for ``read_seconds``, even if this
+    Raises CONFLICT if the type of a column has changed. The files are kept for ``read_seconds``, even if this
     process ends.
+
+    Args:
+        schema: the columns to return, as ``describe_columns`` returned them before.
     """
     columns = schema.names
 
@@ -59,7 +62,7 @@ def partition_rows(
 
 
 def hold_rows(runtime: Runtime, ref: TableRef) -> tuple[Reader, TableView]:
-    """Return the table that ``ref`` names, to be read by other processes, and its reader."""
+    """Return a reader and the table that ``ref`` names. Refuse a table that other processes cannot read."""
     named = [Named(ref.path, ref.index)] if ref.is_now else []
     reader, view = resolve(Reader(runtime, Snapshot(runtime, named=named)), ref)
     if view.increment:

@@ -1,8 +1,8 @@
 """Queries that DuckDB runs in this process: plan one, and read the rows that it needs.
 
-A query runs here if the setting ``engine`` allows it, if ``sql/translate`` knows all of its parts, and if the
-rows that it may read are few enough to be streamed. Otherwise it runs on Spark, for a reason that EXPLAIN
-shows. DuckDB may also give up while it runs, at a value that only Spark judges; then Spark runs the query.
+A query runs here if the setting ``engine`` allows it, if ``sql/translate`` can translate all of it, and if
+the rows that it may read are few enough to be streamed. Otherwise it runs on Spark; EXPLAIN shows the reason.
+If DuckDB refuses a value while the query runs, Spark runs the query, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,14 @@ __all__ = ["ProcessPlan", "QueryRows", "TableInput", "plan_query", "run_query"]
 
 @dataclass(frozen=True)
 class QueryRows:
-    """The rows of a query. ``types`` are Spark's; ``declared`` those of the tables' columns, if they are."""
+    """The rows of a query.
+
+    Attributes:
+        names: names of the columns.
+        types: Spark types of the columns.
+        declared: for each column that is a table's column, its type in the table; None for other columns.
+        physical: the rows in physical types.
+    """
 
     names: Sequence[str]
     types: Sequence[str]
@@ -50,7 +57,7 @@ class QueryRows:
         return pa.Table.from_arrays(arrays, names=list(self.names))
 
     def values(self) -> list[tuple[Any, ...]]:
-        """Return the rows as Python values. As on Spark, a decimal of 20 digits is taken for a Uint64."""
+        """Return the rows as Python values. Values of decimal(20,0) become int, as for results of Spark."""
         columns = [
             _to_python(type_, declared, column)
             for type_, declared, column in zip(self.types, self.declared, self.physical.columns, strict=True)
@@ -69,7 +76,15 @@ def _to_python(type_: str, declared: Type | None, column: pa.ChunkedArray) -> li
 
 @dataclass(frozen=True)
 class TableInput:
-    """A table of a planned query, and how its rows are read: ``keys`` to look up, or a ``state``."""
+    """A table of a planned query, and how its rows are read.
+
+    Attributes:
+        columns: names of the columns to read.
+        name: name of the table in the translated query.
+        keys: keys to look up. None: read ``state``.
+        state: rows to read, of the table or an index. None: look up ``keys``.
+        behind: the table, if ``state`` is an index that lacks some of the columns.
+    """
 
     reader: Reader
     ref: TableRef
@@ -84,7 +99,7 @@ class TableInput:
 
 @dataclass(frozen=True)
 class ProcessPlan:
-    """A query that can run in this process."""
+    """The plan of a query that can run in this process: its translation, and how its tables are read."""
 
     translated: Translated
     inputs: Sequence[TableInput]
@@ -93,7 +108,10 @@ class ProcessPlan:
 def run_query(reader: Reader, query: Query, *, named: bool = True) -> QueryRows | None:
     """Run a query in this process; return None if it needs Spark.
 
-    With the setting ``engine`` at ``process``, raise Unsupported instead.
+    If the setting ``engine`` is ``process``, raise Unsupported instead of returning None.
+
+    Args:
+        named: whether the result needs the column names that Spark would give it.
     """
     planned = plan_query(reader, query, named=named)
     if isinstance(planned, ProcessPlan):
@@ -170,7 +188,7 @@ def _run(reader: Reader, planned: ProcessPlan) -> QueryRows:
 
 
 def _open(each: TableInput) -> QueryInput:
-    """Return the rows of a table for DuckDB. Few rows are read at once, many while DuckDB takes them."""
+    """Return the rows of a table for DuckDB. Few rows are read now; many are streamed while DuckDB runs."""
     schema, store = each.view.info.schema, each.reader.runtime.store
     names = each.columns
     columns = [(f"c{schema.names.index(name)}", schema[name].type.spark) for name in names]

@@ -1,4 +1,4 @@
-"""The catalog transaction that publishes new files, with their removal if it fails."""
+"""Publish new files in a catalog transaction, and delete them if it fails."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from strandline.runtime import Runtime
 def publishing(runtime: Runtime, segments: Iterable[Segment]) -> Iterator[Writer]:
     """Open a write transaction that publishes ``segments``.
 
-    The block must check that what was planned is still valid. If the transaction is refused, the files of the
-    segments are deleted. If its outcome is unknown, they stay: an orphan file is garbage-collected, but a
-    missing file makes a table unreadable.
+    The block must check that what was planned is still valid. If the block raises or is interrupted, the
+    files of the segments are deleted. If the outcome of the commit is unknown, the files stay: an orphan file
+    is garbage-collected, but a missing file makes a table unreadable.
     """
     decided = False
     try:

@@ -1,7 +1,7 @@
-"""Find rows: in this process with Arrow or DuckDB, otherwise on Spark. All ways return the same rows.
+"""Find rows: in this process with Arrow or DuckDB, otherwise on Spark. All of them return the same rows.
 
-Arrow finds rows by key, by index, in a small table, or as a stream; DuckDB runs other queries that it
-understands as Spark does.
+Arrow finds rows by key, by index, in a small table, or as a stream. DuckDB runs the other queries whose
+results are the same as on Spark.
 """
 
 from __future__ import annotations
@@ -44,8 +44,12 @@ _COUNTED = parse_type("Int64")
 class Selected:
     """The result of a query.
 
-    ``frame`` creates a DataFrame. ``rows``, with ``types``, are set if Arrow found them in the process.
-    ``scan`` is set if the rows can be streamed through the process.
+    Attributes:
+        frame: creates a DataFrame of the rows.
+        columns: names of the columns, if the rows were found in the process.
+        rows: the rows as canonical values, if Arrow found them in the process.
+        types: types of the columns of ``rows``.
+        scan: a scan of the rows, if they can be streamed through the process.
     """
 
     frame: Callable[[], DataFrame]
@@ -55,7 +59,7 @@ class Selected:
     _: KW_ONLY
     scan: PlainScan | None = None
     found: QueryRows | None = None
-    """Set if DuckDB found the rows in the process."""
+    """The rows, if DuckDB found them in the process."""
 
 
 def tables_of_query(query: Query) -> list[Named]:
@@ -64,7 +68,7 @@ def tables_of_query(query: Query) -> list[Named]:
 
 
 def select(reader: Reader, query: Query) -> Selected:
-    """Run a query: a simple one with few rows in this process, another one on Spark."""
+    """Run a query in this process with Arrow or DuckDB if possible, otherwise on Spark."""
     with phase("querying"):
         try:
             return _select(reader, query)
@@ -126,7 +130,7 @@ def _candidates(
     if keys is not None:
         reader.read_keys(view, keys)
         return lookup(reader, view, keys, columns).values()
-    # Also for an empty table: the outcome depends on the absence of rows.
+    # Record the read also for an empty table: the result depends on the absence of rows.
     reader.read_whole(view)
     if not view.chain.segments:
         return []
@@ -140,7 +144,7 @@ def _candidates(
 def columns_used(simple: SimpleSelect, table: TableSchema) -> set[str] | None:
     """Return the columns that a query shows or sorts by.
 
-    None if it names something else: Spark then resolves it or reports the error.
+    None if it names something that is no column: Spark then resolves the name or reports the error.
     """
     exact = {name.lower(): name for name in table.names}
     shown = table.names if simple.columns is None else [column for column, _ in simple.columns]
@@ -207,7 +211,7 @@ def _rows_here(
     rows = reader.runtime.store.rows_behind(view.state, keys)
     if rows is None:
         return None
-    # Values of the entry win: an asynchronous index shows the table as of its last update.
+    # Values of the entry replace those of the row: an asynchronous index may be older than its table.
     return [
         {**dict(zip(view.info.schema.names, rows[key], strict=True)), **entry}
         for key, entry in zip(keys, entries, strict=True)
@@ -219,7 +223,11 @@ def _rows_here(
 
 
 def query_frame(reader: Reader, query: Query, prefix: str = "") -> DataFrame:
-    """Return a DataFrame of the query over the tables as the reader sees them."""
+    """Return a DataFrame of a query over the tables as the reader sees them.
+
+    Args:
+        prefix: SQL before the query, for example EXPLAIN.
+    """
     # Resolve all tables first: errors are then reported before Spark is started.
     check_catalogs(reader, query)
     views = views_of(reader, query)
@@ -232,7 +240,7 @@ def query_frame(reader: Reader, query: Query, prefix: str = "") -> DataFrame:
     names = [f"{{t{i}}}" if i in found else quote_spark(ref.name) for i, ref in enumerate(query.tables)]
     text = query.render(names)
     if views and not frames:
-        text = text.format()  # Spark replaces the doubled braces of a text only if it is given frames.
+        text = text.format()  # Turn {{ into {: Spark does this only if it gets frames.
     return reader.runtime.store.queries.sql(prefix + text, frames, query.args)
 
 
@@ -244,9 +252,13 @@ def matching_query(
     *,
     params: Mapping[str, Any],
 ) -> Query:
-    """Return the query for the keys of the rows that satisfy a condition, and the assigned values.
+    """Return a query for the rows that satisfy a condition: their keys, and values computed from them.
 
-    ``params`` are the parameters of the assigned values. Condition and values may use other tables.
+    The condition and the values may use other tables.
+
+    Args:
+        assigned: the values, as items of a SELECT.
+        params: the parameters in ``assigned``.
     """
     items = ", ".join([*(quote(name) for name in view.info.schema.key), *assigned])
     condition = "" if where is None else f" WHERE ({where.named})"
@@ -256,20 +268,20 @@ def matching_query(
 
 
 def rows_or_frame(reader: Reader, query: Query) -> pa.Table | DataFrame:
-    """Return the rows of a query whose names of columns do not matter, or a DataFrame of them."""
+    """Run a query, in the process if possible. Its rows may be returned under other column names."""
     with phase("querying"):
         found = run_query(reader, query, named=False)
         return query_frame(reader, query) if found is None else found.physical
 
 
 def values_query(expressions: Sequence[Expression]) -> Query:
-    """Return the query for the values of expressions without a table."""
+    """Return a query that computes expressions without a table, each as a column of one row."""
     items = ", ".join(f"({e.named}) AS __strandline_{i}" for i, e in enumerate(expressions))
     return parse_query(f"SELECT {items}", {name: v for e in expressions for name, v in e.params.items()})
 
 
 def evaluate(reader: Reader, expressions: Sequence[Expression]) -> list[pa.ChunkedArray]:
-    """Evaluate expressions without a table; return a column of one value for each."""
+    """Evaluate expressions without a table; return for each a column with its value."""
     rows = rows_or_frame(reader, values_query(expressions))
     found = rows if isinstance(rows, pa.Table) else reader.runtime.store.queries.values(rows)
     if found.num_rows != 1:
@@ -280,7 +292,7 @@ def evaluate(reader: Reader, expressions: Sequence[Expression]) -> list[pa.Chunk
 
 
 def table_frame(reader: Reader, view: TableView) -> DataFrame:
-    """Return a DataFrame of a table; for an incremental backup, of its changes with a tombstone column."""
+    """Return a DataFrame of a table's rows; for an incremental backup, its changes and the column DELETED."""
     store = reader.runtime.store
     return store.queries.increment(view.state) if view.increment else store.queries.frame(view.state)
 
@@ -300,7 +312,7 @@ def check_columns(query: Query, views: Sequence[TableView]) -> None:
 
 
 def _resolve_reference(reader: Reader, ref: TableRef) -> tuple[Reader, TableView, TableView | None]:
-    """Return the reader, the table and the index (or None) that a reference names."""
+    """Return the reader and the table for a reference, and the index that it names; None if it names none."""
     reader, view = resolve(reader, ref)
     impl = None if ref.index is None else reader.index(view, view.info.index(ref.index))
     return reader, view, impl
@@ -316,7 +328,7 @@ def _reference_frame(
         return store.queries.declare_types(table_frame(reader, view), schema)
     reader.read_whole(impl)
     rest = [n for n in schema.names if n not in impl.info.schema]
-    # A star, a NATURAL JOIN and a query that starts with FROM may use columns that they do not name.
+    # A query with a star or a NATURAL JOIN, or without SELECT, may use columns that it does not name.
     unnamed = "*" in query.text or "natural" in query.names or "select" not in query.names
     whole = unnamed or any(name.lower() in query.names for name in rest)
     return store.queries.declare_types(
@@ -327,7 +339,12 @@ def _reference_frame(
 def scan_frame(
     reader: Reader, ref: TableRef, columns: Sequence[str] | None, where: Expression | None
 ) -> DataFrame:
-    """Return a DataFrame of the rows that satisfy a condition, with some columns (None: all)."""
+    """Return a DataFrame of the rows of a table that satisfy a condition.
+
+    Args:
+        columns: names of the columns to return. None: all columns.
+        where: the condition. None: all rows.
+    """
     items = "*" if columns is None else ", ".join(quote(name) for name in columns)
     condition = "" if where is None else f" WHERE ({where.named})"
     params = {} if where is None else where.params

@@ -4,8 +4,8 @@
 2. Write the rows that these keys had at the step; delete the keys that did not exist.
 3. Compare the digest with the one that was recorded at the step.
 
-The columns stay as they are now: one that was added later becomes NULL. Indexes, streams and increments
-follow, as after any change.
+The table keeps its present columns; a column that was added later becomes NULL. Indexes, streams and
+increments get these changes like any other change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["roll_back"]
 def roll_back(tx: Transaction, statement: st.RollBackTable) -> None:
     """Bring back the rows of the table as of the step or time that the statement names."""
     view = tx.writable(statement.path)
-    tx.read_whole(view)  # Otherwise rows of a concurrent commit would be beside those of the step.
+    tx.read_whole(view)  # So a concurrent commit is a conflict: its rows would be mixed with the old ones.
     _, past = resolve(tx, statement.source)
     if past.info.id != view.info.id:
         raise PreconditionFailed(

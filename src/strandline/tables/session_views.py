@@ -1,4 +1,4 @@
-"""Views and tables of the caller's Spark session that queries read beside tables of ours."""
+"""Find the names in a query that are views or tables of the caller's Spark session."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["check_catalogs", "views_of"]
 
 
 def check_catalogs(reader: Reader, query: Query) -> None:
-    """Refuse tables of Spark's catalogs if no session could have them, without starting Spark."""
+    """Refuse a query over tables of Spark's catalogs if no session can have them. Does not start Spark."""
     if query.dotted is not None and not reader.runtime.store.queries.may_have_catalogs():
         raise query.dotted
 
 
 def views_of(reader: Reader, query: Query) -> frozenset[str]:
-    """Return the names in a query that are views or tables of the Spark session, and no tables of ours."""
+    """Return the names in a query that are no Strandline tables, but views or tables of the Spark session."""
     return frozenset(ref.name for ref in query.tables if _is_view(reader, ref))
 
 

@@ -1,4 +1,4 @@
-"""Snapshots: all tables, with descriptions and indexes, at one step."""
+"""Read tables, with their descriptions and indexes, from snapshots: the state of all of them at one step."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ if TYPE_CHECKING:
     from strandline.sql.references import TableRef
 
 Keys: TypeAlias = "Collection[Key] | pa.Table"
-"""Keys as tuples, or a table with the key columns."""
+"""Keys as tuples, or as an Arrow table with the key columns."""
 
 
 @dataclass(frozen=True)
 class TableView:
     """A table at a step: its description, and the chain that folds to its rows.
 
-    ``increment``: the table is an incremental backup. It shows changes, with tombstones, instead of rows.
+    Attributes:
+        info: the description.
+        chain: the chain.
+        increment: whether the table is an incremental backup. It has changes and tombstones instead of rows.
     """
 
     info: TableInfo
@@ -46,7 +49,7 @@ class TableView:
 
 
 def count_known(chain: Chain) -> int | None:
-    """Return the number of rows of a table if its chain tells it; None if logs change or erase rows."""
+    """Return the number of rows of a table; None if logs change or erase rows, so that rows must be read."""
     found = visible(chain)
     if all(s.fresh and cover(s, BEGINNING, chain.step) == "all" for s in found):
         return sum(s.rows for s in found)
@@ -54,20 +57,24 @@ def count_known(chain: Chain) -> int | None:
 
 
 class Snapshot:
-    """The tree at one step (default: the last step).
+    """All paths at one step.
 
-    Descriptions, indexes and chains are all as of the step. Paths that were created, restored or built later
-    are not in it. A state that is not kept any more raises Stale; the statement then retries with a newer
-    snapshot.
+    Descriptions, indexes and chains are as of the step. Paths that were created, restored or built later are
+    not in the snapshot. Reading a state that is no longer kept raises Stale; the statement is then retried
+    with a newer snapshot.
 
     The step is fixed at the first access, which reads all ``named`` tables at once. The rows stay readable
-    while the object exists. ``lend`` extends that for data frames that outlive it. Not thread-safe.
+    while this object exists. ``lend`` keeps them readable for data frames that exist longer. Not thread-safe.
+
+    Args:
+        step: the step. None: the last step at the first access.
+        named: tables to read at the first access.
     """
 
     def __init__(self, runtime: Runtime, step: int | None = None, named: Iterable[Named] = ()) -> None:
         _check_step(step)
         self.mark = runtime.moments.mark()
-        """Taken before the snapshot: everything that it reads is later."""
+        """A mark from before the snapshot: see ``Moments.is_lost_since``."""
         self._runtime = runtime
         self._at = step
         self._named = tuple(named)
@@ -75,7 +82,7 @@ class Snapshot:
         self._planned_ids = itertools.count(-1, -1)
 
     def take(self) -> Moment:
-        """Fix the step and read the named tables, if that has not happened yet."""
+        """Fix the step and read the named tables at the first call; return the same moment at later calls."""
         if self._taken is None:
             self._taken = self._runtime.moments.read(self._named, self._at)
         return self._taken
@@ -90,11 +97,11 @@ class Snapshot:
         return _view(self._runtime.moments.table(self.take(), path))
 
     def index(self, table: TableView, ref: IndexRef) -> TableView:
-        """Return the implementation table of an index of a table, found by its id instead of its path."""
+        """Return the implementation table of an index, found by its id instead of its path."""
         return _view(self._runtime.moments.index(self.take(), table.info, ref))
 
     def plan(self, new: TableDefinition) -> TableView:
-        """Add an empty table that will be created. Its ids, and those of its indexes, are negative."""
+        """Add an empty table that the commit will create. The table and its indexes get negative ids."""
         moment, ids = self.take(), self._planned_ids
         refs = tuple(
             IndexRef.of(index, index_id=next(ids), impl_id=next(ids), version=1) for index in new.indexes
@@ -121,11 +128,11 @@ class Snapshot:
         return _view(table)
 
     def note(self, segments: Iterable[Segment]) -> None:
-        """Protect further segments, which were found in another way, from garbage collection."""
+        """Protect segments that are in no chain of this snapshot from garbage collection while it exists."""
         self.take().noted.update(s.id for s in segments)
 
     def lend(self) -> None:
-        """Keep the rows readable for data frames that outlive the snapshot."""
+        """Keep the rows readable for data frames that exist longer than the snapshot."""
         taken = self.take()
         self._runtime.session.lend(taken.step, taken.since, self._runtime.settings.read_seconds)
 
@@ -145,7 +152,7 @@ class Reader:
     """Reads tables from a snapshot; the subclass ``Transaction`` adds its own changes."""
 
     is_fixed: ClassVar[bool] = True
-    """Whether repeated reads return the same rows."""
+    """Whether repeated reads return the same rows. A transaction's own writes change its reads."""
     is_over = False
     """Whether the rows may be gone, because the transaction has ended."""
 
@@ -154,7 +161,7 @@ class Reader:
         self.snapshot = snapshot or Snapshot(runtime)
 
     def lend(self) -> None:
-        """Keep the rows readable for a data frame that outlives the reader."""
+        """Keep the rows readable for a data frame that exists longer than the reader."""
         self.snapshot.lend()
 
     def view(self, path: str) -> TableView:
@@ -164,14 +171,14 @@ class Reader:
         return self.snapshot.index(table, ref)
 
     def read_keys(self, view: TableView, keys: Keys) -> None:
-        """Record that the result depends on the rows of these keys."""
+        """Record that the transaction depends on the rows of these keys. A plain reader records nothing."""
 
     def read_whole(self, view: TableView) -> None:
-        """Record that the result may depend on any row of the table."""
+        """Record that the transaction may depend on any row of the table. A plain reader records nothing."""
 
 
 def resolve(reader: Reader, ref: TableRef) -> tuple[Reader, TableView]:
-    """Return the table that ``ref`` names, and the reader to read it with."""
+    """Return the table that ``ref`` names, and the reader that must read its rows."""
     if ref.backup is not None:
         stored = reader.runtime.open_backup(reader.runtime, *ref.backup)
         return stored, stored.view(ref.path)
@@ -185,5 +192,5 @@ def resolve(reader: Reader, ref: TableRef) -> tuple[Reader, TableView]:
         raise InvalidArgument(f"there is no commit at or before {ref.timestamp}", "Use a later time.")
     past = Reader(reader.runtime, Snapshot(reader.runtime, step, [Named(ref.path, ref.index)]))
     view = past.view(ref.path)
-    past.lend()  # Time travel is often repeated: keep the step readable.
+    past.lend()  # Keep the step readable: users often read it again.
     return past, view

@@ -1,4 +1,4 @@
-"""Streaming scans: columns of one table, filtered in this process, as a stream of Arrow data of any size."""
+"""Stream columns of one table as Arrow data of any size. Rows are filtered in this process."""
 
 from __future__ import annotations
 
@@ -30,12 +30,19 @@ from strandline.types.arrays import outgoing_type
 __all__ = ["PlainScan", "Wanted", "plain_scan", "plain_select"]
 
 Wanted = Sequence[tuple[str, str]]
-"""Columns of a table, as pairs of their name in the table and in the result."""
+"""Columns to read, each as a pair: its name in the table, its name in the result."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScanPartition:
-    """A partition of the rows of a scan, which another process can read."""
+    """A partition of the rows of a scan, which another process can read.
+
+    Attributes:
+        rows: partition of the table.
+        names: names of the columns in the table.
+        columns: converts them to the columns of the result.
+        where: the condition that the rows must satisfy. None: all rows.
+    """
 
     rows: RowPartition
     names: Sequence[str]
@@ -53,7 +60,7 @@ class ScanPartition:
         return self.rows.sizes
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield the rows in blocks."""
+        """Yield the rows that satisfy the condition, in blocks."""
         keep = None if self.where is None else self.where.mask()
         for rows in self.rows.tables():
             found = rows if keep is None else rows.filter(keep(rows))
@@ -91,22 +98,22 @@ class Condition:
     qualifier: str | None
 
     def mask(self) -> Mask | None:
-        """Return the condition as a function; None if only Spark can evaluate it."""
+        """Return a function that evaluates the condition on Arrow data; None if only Spark can."""
         return mask(self.expression, self.types, self.qualifier)
 
 
 @dataclass(frozen=True)
 class PlainScan:
-    """A planned scan. It can be read several times, and by any thread.
+    """A planned scan. Any thread can read it, several times.
 
-    Its snapshot stays readable as long as the scan exists, because ``reader`` holds it.
+    Its snapshot stays readable as long as the scan exists, because ``reader`` refers to it.
     """
 
     reader: Reader
     state: State | None
-    """None if no row can satisfy the condition."""
+    """The rows to read. None: no row can satisfy the condition."""
     columns: Sequence[tuple[str, str, Type]]
-    """Columns of the table: name, name in the result, type."""
+    """For each column its name in the table, its name in the result, and its type."""
     _: KW_ONLY
     behind: State | None = None
     read: Sequence[str] = ()
@@ -135,14 +142,14 @@ class PlainScan:
 
     @contextmanager
     def looking(self) -> Iterator[None]:
-        """Translate errors of reading in this block."""
+        """Translate errors of reads in this block, in which files may be missing for known reasons."""
         try:
             with StatementAttempts(self.reader.runtime).once(self.reader.snapshot.mark):
                 yield
         except Corrupted:
             if not self.reader.is_over:
                 raise
-            # Commit and rollback remove files of the transaction: this is no damage.
+            # Commit and rollback delete files of the transaction: a missing file is no damage.
             raise PreconditionFailed(
                 "the transaction that selected these rows has ended",
                 "Read the rows before it ends, or run the query again.",
@@ -160,7 +167,7 @@ class PlainScan:
 
     @property
     def outgoing_columns(self) -> OutgoingColumns:
-        """How the columns of the table become those of the result."""
+        """Converts the columns of the table to those of the result."""
         return OutgoingColumns([type_ for _, _, type_ in self.columns], self.schema)
 
     def export(self) -> ScanExport | None:
@@ -174,7 +181,12 @@ class PlainScan:
 def plain_scan(
     reader: Reader, ref: TableRef, columns: Sequence[str] | None, where: Expression | None
 ) -> PlainScan | None:
-    """Plan a scan of columns of a table (None: all). Return None if it needs Spark."""
+    """Plan a scan of a table. Return None if it needs Spark.
+
+    Args:
+        columns: names of the columns to read. None: all columns.
+        where: the condition. None: all rows.
+    """
     found = resolve(reader, ref)
     names = found[1].info.schema.names
     exact = names if columns is None else [column(name, names, ref.path) for name in columns]
@@ -184,7 +196,7 @@ def plain_scan(
 
 
 def plain_select(reader: Reader, simple: SimpleSelect) -> PlainScan | None:
-    """Plan a query as a scan. Return None if it is not a plain scan, or needs Spark."""
+    """Plan a query as a scan. Return None if the query sorts or counts rows, or needs Spark."""
     if simple.count is not None or simple.order:
         return None
     found = resolve(reader, simple.table)

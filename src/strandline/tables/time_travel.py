@@ -1,4 +1,4 @@
-"""Time travel outside SQL: the arguments ``at`` and ``backup``."""
+"""Time travel outside SQL: interpret the arguments ``at`` and ``backup`` of functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def reference(
         path: the table.
         at: a step, a datetime, or a time as ISO text.
         backup: ``collection`` for its last backup, or ``collection/backup``.
-        prefix: text before the name of an argument in an error.
+        view: name of an index through which the table is read. None: read the table itself.
+        prefix: text before the names ``at`` and ``backup`` in errors.
     """
     if at is not None and backup is not None:
         raise InvalidArgument(

@@ -1,11 +1,11 @@
 """Transactions: changes to tables and their synchronous indexes, committed at one step or not at all.
 
-Statements see the snapshot of the transaction plus the changes of its earlier statements. The commit checks
-the commits of others since the snapshot:
+Statements see the snapshot of the transaction plus the changes of its earlier statements. At its commit, the
+transaction is checked against the commits of others since the snapshot. It becomes stale if one of these
+commits
 
-- A commit that touches none of the keys that the transaction read or wrote is accepted.
-- A commit that touches one of them makes the transaction stale.
-- So does one that adds a key to a unique index which the transaction adds, too.
+- changed a key that the transaction read or wrote, or
+- added a key to a unique index to which the transaction adds the same key.
 """
 
 from __future__ import annotations
@@ -42,35 +42,35 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _MOST = 64
-"""Number of small changes of a table after which they are merged into one."""
+"""Number of small pending segments of a table that are merged into one."""
 
 
 @dataclass(kw_only=True)
 class _Pending:
-    """The reads and changes of the transaction in one table."""
+    """What the transaction has read and changed in one table."""
 
     info: TableInfo
     read_step: int
     follows: bool = False
-    """The table is a synchronous index: its dependencies are checked at its own table ..."""
+    """The table is a synchronous index. Conflicts are checked for the table of the index, not here."""
     unique: UniqueIndex | None = None
-    """... except for unique keys, which are checked here."""
+    """The unique index that this table stores; conflicts of its keys are checked here."""
     segments: list[Segment] = field(default_factory=list)
     delta: Digest = field(default_factory=Digest)
     note: CommitNote | None = None
-    """What the statements did, for the history; None for an index."""
+    """Description of the changes for the table's history. None: an index, or no changes yet."""
     keys: list[Keys] = field(default_factory=list)
     whole: bool = False
-    """The whole table was read, so any commit to it is a conflict."""
+    """Whether the whole table was read, so that any commit of others to it is a conflict."""
 
     @property
     def is_new(self) -> bool:
-        """Whether the commit creates the table, so that others cannot have changed it."""
+        """Whether the commit creates the table. Others cannot have changed a new table."""
         return self.info.id < 0
 
     @property
     def depends_on(self) -> int | None:
-        """The step of the rows on which the changes depend; None if the index has no own check."""
+        """Step of the rows on which the changes depend. None: a new table or an index without own check."""
         return None if self.is_new or (self.follows and self.unique is None) else self.read_step
 
     @property
@@ -80,7 +80,7 @@ class _Pending:
 
 
 def check_writable(path: str, view: TableView) -> None:
-    """Refuse tables whose rows users cannot change: backups, replaced tables, index tables."""
+    """Raise an error for a table that users cannot change: a backup, a replaced table, an index's table."""
     if names.is_backup(path) or view.increment:
         raise InvalidArgument(
             f"{path} is a backup and cannot be changed", "Restore it, and change the restored table."
@@ -112,7 +112,7 @@ class Transaction(Reader):
         self._application: tuple[str, int, int] | None = None
         self.rows_changed = 0
         self.statement: str | None = None
-        """The kind of the statement, for the history; None: that of its writes."""
+        """Name of the running statement for the table's history. None: use the mode of each write."""
 
     def lend(self) -> None:
         """Do nothing: only statements of the transaction read its data frames."""
@@ -134,7 +134,7 @@ class Transaction(Reader):
         return view
 
     def create(self, table: TableDefinition) -> TableView:
-        """Return a new, empty table. The commit creates it, with the rows that were written to it."""
+        """Plan a new, empty table and return it. The commit creates it, with the rows written by then."""
         with self.runtime.catalog.read() as conn:
             definitions.check_free(conn, table.path)
         view = self.snapshot.plan(table)
@@ -150,7 +150,8 @@ class Transaction(Reader):
     def write(self, view: TableView, mode: Mode, rows: pa.Table | DataFrame) -> Outcome:
         """Write rows to a table with ``mode``, and update its indexes.
 
-        The rows have columns of the table, by name.
+        Args:
+            rows: the rows. Their columns have names of the table's columns.
         """
         return self._write(view, mode, lambda target: self.runtime.store.write(target, mode, rows))
 
@@ -160,7 +161,8 @@ class Transaction(Reader):
         """Write rows that Spark tasks have staged, with the columns of ``schema``."""
 
         def make(target: Target) -> Outcome:
-            # All keys are written and so checked at the commit. UPDATE may find only some of them.
+            # The commit checks all written keys, so they need not be recorded as read. UPDATE also
+            # depends on keys that it does not write: those without a row.
             told = target if mode == "UPDATE" else replace(target, reads=lambda keys: None)
             return self.runtime.store.write_staged(told, mode, schema, staged)
 
@@ -174,9 +176,11 @@ class Transaction(Reader):
         return before if pending is None else before + pending.delta
 
     def once(self, writer: str, view: TableView, version: int) -> None:
-        """Make the commit idempotent: ``version`` numbers the writes of ``writer`` to the table.
+        """Make the commit idempotent: raise AlreadyApplied if the table already has this or a later write.
 
-        Raises AlreadyApplied if the table has this write or a later one already.
+        Args:
+            writer: name of the application that writes.
+            version: number of this write of the writer to the table.
         """
         self._application = (writer, view.info.id, version)
         with self.runtime.catalog.read() as conn:
@@ -189,7 +193,8 @@ class Transaction(Reader):
 
         def indexes() -> dict[str, TableSchema]:
             for ref in view.info.indexes:
-                # An asynchronous index of a new table follows from the step of its creation on.
+                # A new table also gets entries of asynchronous indexes: later updates of such an index start
+                # at the step of its creation.
                 if ref.definition.is_sync or view.info.id < 0:
                     impls[ref.definition.name] = self.snapshot.index(view, ref)
             return {name: impl.info.schema for name, impl in impls.items()}
@@ -203,7 +208,7 @@ class Transaction(Reader):
         with phase(f"writing {view.info.path}"):
             made = make(target)
         self._statement += 1
-        # A provisional step: later than any committed step, and than those of earlier statements.
+        # A provisional step, which is later than all committed steps and those of earlier statements.
         at = PENDING + self._statement
         self._add(view.info, made.table, at, follows=False)
         self._note(view.info, mode, made.table)
@@ -231,7 +236,8 @@ class Transaction(Reader):
         pending.follows = follows
         pending.segments.extend(replace(s, upto=at) for s in written.segments)
         pending.delta += written.delta
-        # Each later statement reads them. Merge only segments without a file: frames may still read files.
+        # Each later statement reads all pending segments, so merge small ones. Merge only segments without a
+        # file: data frames may still read files.
         small = list(takewhile(lambda segment: segment.file is None, reversed(pending.segments)))[::-1]
         if len(small) >= _MOST:
             folded = self._merge_small(info, small)
@@ -239,7 +245,7 @@ class Transaction(Reader):
 
     @contextlib.contextmanager
     def savepoint(self) -> Iterator[None]:
-        """Undo the changes of the block if it fails; keep earlier changes."""
+        """Undo the changes of the block if it raises; keep earlier changes."""
         before = {id_: (list(p.segments), p.delta, p.note) for id_, p in self._pending.items()}
         rows_changed = self.rows_changed
         try:
@@ -325,7 +331,7 @@ class Transaction(Reader):
             chains.attach_all(tx, chains.insert_all(tx, new, tx.step), tx.step)
 
     def abort(self) -> None:
-        """Discard the changes and remove their files. The garbage collector removes files left behind."""
+        """Discard the changes and delete their files. The garbage collector deletes files that remain."""
         self.is_over = True
         for pending in self._pending.values():
             self.runtime.store.discard(pending.segments)
@@ -335,7 +341,7 @@ class Transaction(Reader):
         return self._pending.setdefault(info.id, _Pending(info=info, read_step=self.snapshot.step))
 
     def _collapse(self, pending: _Pending) -> None:
-        """Merge the changes of several statements: a commit has one change per key."""
+        """Merge the changes of several statements to a table, because a commit has one change per key."""
         replaced = pending.segments
         pending.segments = self._merge_small(pending.info, replaced)
         self.runtime.store.discard(replaced)
@@ -347,10 +353,10 @@ class Transaction(Reader):
         return self.runtime.session.file_name(max(info.id, 0))  # A new table has no id before its commit.
 
     def _let_pass(self) -> None:
-        """Advance ``read_step`` of all tables if later commits touch nothing that was read or written.
+        """Advance ``read_step`` of all tables to their last steps.
 
-        Raises RowsChanged otherwise. All tables advance at once: with many writers, advancing one by one
-        might never end.
+        Raises RowsChanged if a commit after ``read_step`` changed a key that was read or written. All tables
+        advance at once: with many writers, advancing one table at a time might never end.
         """
         proved = [p for p in self._pending.values() if p.is_proved]
         with self.runtime.catalog.read() as conn:
@@ -366,7 +372,7 @@ class Transaction(Reader):
             pending.read_step = step
 
     def _meets(self, pending: _Pending, logs: Sequence[Segment]) -> bool:
-        """Return whether logs of others touch keys that were read or written in a table."""
+        """Return True if logs of other commits change keys of a table that this transaction read or wrote."""
         store, schema, mine = self.runtime.store, pending.info.schema, pending.segments
         touched = store.touched_keys(schema, logs, pending.read_step)
         read = (keys_of(schema, keys) if isinstance(keys, pa.Table) else keys for keys in pending.keys)

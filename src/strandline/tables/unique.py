@@ -1,7 +1,7 @@
-"""Unique indexes: no two rows of a table have the same key in one.
+"""Check unique indexes: no two rows of a table may have the same key of the index.
 
 1. A transaction is checked at its commit, after all statements. So rows may exchange their keys within it.
-2. Keys that others commit at the same time are found when the commit checks for conflicts.
+2. If another transaction commits the same key at the same time, the commit finds it as a conflict.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ class UniqueIndex:
 
     @property
     def width(self) -> int:
-        """Number of leading key columns of the entries that are the key of the index."""
+        """Number of key columns of an entry, from the first, that form the key of the index."""
         return len(self.index.columns)
 
     def check(self, store: Store, brought: Sequence[Segment] | None = None) -> None:
-        """Refuse entries with the same key.
+        """Raise PreconditionFailed if several entries have the same key of the index.
 
-        ``brought``: segments that follow the entries; then only keys in these segments are checked.
+        Args:
+            brought: new segments to append to the entries; only keys that are new in them are checked. None:
+                check all entries.
         """
         state = self.entries
         if brought is not None:
@@ -46,7 +48,7 @@ class UniqueIndex:
             raise PreconditionFailed(self._violation(repeats), _HINT)
 
     def findings(self, store: Store) -> list[Finding]:
-        """Return a finding if entries have the same key."""
+        """Return one finding if entries have the same key of the index, otherwise an empty list."""
         repeats = store.checks.find_repeated_keys(self.entries, self.width)
         if repeats is None:
             return []
@@ -54,7 +56,12 @@ class UniqueIndex:
         return [Finding("doubled_index_key", self._violation(repeats), keys)]
 
     def meets(self, store: Store, brought: Sequence[Segment], touched: Collection[Key]) -> bool:
-        """Return whether segments share a key with the entries ``touched`` by others."""
+        """Return True if new entries have the same key of the index as entries that others have changed.
+
+        Args:
+            brought: segments with the new entries.
+            touched: keys of the entries that others have changed.
+        """
         return store.begins_like(self.entries.schema, brought, touched, self.width)
 
     def _violation(self, repeats: Repeats) -> str:

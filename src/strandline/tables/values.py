@@ -1,4 +1,4 @@
-"""Values that a statement assigns: computed in the process or as text for Spark, with the same result."""
+"""The values that a statement assigns: computed in the process or as SQL for Spark, with the same result."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["constant_of", "text_of", "value_function"]
 
 
 def constant_of(table: TableSchema, name: str, expression: Expression) -> Any:
-    """Return a constant as a value of a column; raise NotConstant for other expressions."""
+    """Return the value that a constant has in column ``name``; raise NotConstant for other expressions."""
     return coerce(table[name].type, literal(expression), name)
 
 
 def value_function(
     table: TableSchema, name: str, value: Expression, types: Mapping[str, Type], alias: str | None
 ) -> Callable[[Mapping[str, Any]], Any] | None:
-    """Return a function from a row to the value of a column; None if it needs Spark."""
+    """Return a function that computes a column's new value from a row; None if this needs Spark."""
     type_ = table[name].type
     try:
         constant = constant_of(table, name, value)
@@ -34,9 +34,12 @@ def value_function(
 
 
 def text_of(table: TableSchema, name: str, value: Expression, text: str | None = None) -> str:
-    """Return the value of a column as text for Spark. A constant gets the same value as in the process.
+    """Return the value of a column as SQL for Spark. A constant gets the same value as in the process.
 
-    ``text`` is that of the expression, if it differs from its own text.
+    Args:
+        name: name of the column.
+        value: the expression that is assigned.
+        text: SQL to use for an expression that is no constant. None: the text of ``value``.
     """
     try:
         constant = constant_of(table, name, value)

@@ -1,4 +1,4 @@
-"""UPSERT, INSERT, REPLACE, UPDATE and DELETE: turn statements and rows into changes of a transaction."""
+"""Execute UPSERT, INSERT, REPLACE, UPDATE and DELETE in a transaction, from statements or from rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 EVALUATED = 200
-"""Maximum number of expressions evaluated by one query."""
+"""Maximum number of expressions that one query evaluates."""
 
 
 def write_rows(
@@ -40,7 +40,7 @@ def write_rows(
 
 
 def write_arrow(tx: Transaction, view: TableView, mode: Mode, data: pa.Table) -> None:
-    """Write the rows of an Arrow table with the column names of the table."""
+    """Write the rows of an Arrow table. Its columns have names of the table's columns."""
     table = view.info.schema
     columns = frame_columns(view, mode, tuple(data.column_names))
     arrays = [array_from_user(table[name].type, data.column(i), name) for i, name in enumerate(columns)]
@@ -48,7 +48,10 @@ def write_arrow(tx: Transaction, view: TableView, mode: Mode, data: pa.Table) ->
 
 
 def write_dicts(tx: Transaction, view: TableView, mode: Mode, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write a list of dicts, which may have different columns: UPSERT keeps the missing ones."""
+    """Write a list of dicts, which may have different columns.
+
+    A missing column is treated as by a statement that does not name it: UPSERT keeps its value.
+    """
     table = view.info.schema
     groups: list[tuple[tuple[str, ...], list[Row]]] = []
     for number, row in enumerate(rows):
@@ -88,7 +91,7 @@ def write_source(
 def _write_found(
     tx: Transaction, view: TableView, mode: Mode, columns: Sequence[str], found: pa.Table | DataFrame
 ) -> None:
-    """Write the rows of a query; its columns are matched by their place."""
+    """Write the rows of a query. Its columns are assigned to ``columns`` by position."""
     width = found.num_columns if isinstance(found, pa.Table) else len(found.columns)
     if width != len(columns):
         raise InvalidArgument(
@@ -116,10 +119,10 @@ def check_width(columns: Sequence[str], values: st.Values) -> None:
 
 
 def _rows(tx: Transaction, table: TableSchema, columns: Sequence[str], values: st.Values) -> list[Row]:
-    """Return the rows as canonical values. Values that are not constants are evaluated on Spark.
+    """Return the rows of VALUES as canonical values.
 
-    Each value is evaluated separately. In a common table, Spark would give all values of a column one type,
-    and silently turn a number into text.
+    Values that are not constants are evaluated by queries, each as a column of its own. If they were rows of
+    one table, all values of a column would get one type, and a number could silently become text.
     """
     rows: list[list[Any]] = []
     beyond: list[tuple[list[Any], int, Expression]] = []
@@ -159,7 +162,7 @@ def update(tx: Transaction, statement: st.Update) -> None:
 
 
 def query_of_change(view: TableView, statement: st.Update | st.Delete) -> Query:
-    """Return the query for the keys, and the new values, of the rows that a statement changes."""
+    """Return a query for the rows that a statement changes: their keys and, for UPDATE, their new values."""
     table = view.info.schema
     assignments = statement.assignments if isinstance(statement, st.Update) else ()
     assigned, params = [], {}
@@ -171,7 +174,10 @@ def query_of_change(view: TableView, statement: st.Update | st.Delete) -> Query:
 
 
 def setters_of(view: TableView, statement: st.Update) -> dict[str, Any]:
-    """Return for each column of an UPDATE a function from a row to its value; None if it needs Spark."""
+    """Return the columns that an UPDATE sets, each with a function that computes its value from a row.
+
+    The function is None if the value needs Spark.
+    """
     table = view.info.schema
     set_ = [column(name, table.names, statement.path) for name, _ in statement.assignments]
     if len(set(set_)) != len(set_):
@@ -202,7 +208,7 @@ def delete(tx: Transaction, statement: st.Delete) -> None:
 
 
 def frame_columns(view: TableView, mode: Mode, given: tuple[str, ...]) -> tuple[str, ...]:
-    """Map the columns of a DataFrame or an Arrow table to columns of the table."""
+    """Return the columns of the table that the columns of a DataFrame or an Arrow table are written to."""
     return key_columns_of(view, given) if mode == "DELETE ON" else columns_of(view, given)
 
 

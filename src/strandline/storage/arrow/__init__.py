@@ -1,4 +1,4 @@
-"""Chains of segments in this process, with Arrow: for few rows, without a JVM."""
+"""Read and write chains of segments in this process with Arrow. For few rows; needs no JVM."""
 
 from strandline.storage.arrow import (
     changes,

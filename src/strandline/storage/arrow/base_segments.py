@@ -1,4 +1,4 @@
-"""Write base segments of few rows."""
+"""Write few rows as base segments, in this process."""
 
 from __future__ import annotations
 
@@ -19,9 +19,14 @@ __all__ = ["write_base"]
 def write_base(
     cache: SegmentCache, schema: TableSchema, pieces: Iterable[pa.Table], name: str, *, upto: int
 ) -> Written:
-    """Write base segments of each piece, a range of keys whose rows carry their step.
+    """Write rows as base segments in files ``name-<n>.parquet``.
 
-    Files are written as ``name-<n>.parquet``; they are durable when this returns, and deleted when it raises.
+    The files are durable when this function returns, and deleted when it raises.
+
+    Args:
+        pieces: the rows, with the column STEP. Each table has the rows of one range of keys.
+        name: fresh name, the prefix of the files.
+        upto: step of the state that the rows belong to.
     """
     form = Form(schema=schema, role="base", stepped=True, after=0, upto=upto, file_bytes=cache.target_bytes)
     number = count()
@@ -39,5 +44,5 @@ def write_base(
 
 def _sort(schema: TableSchema, rows: pa.Table) -> pa.Table:
     by = [rows.column(name) for name in schema.key]
-    # Checking the order costs a tenth of sorting.
+    # Sort only rows that are not in order: checking the order costs a tenth of sorting.
     return rows.take(sort_indices(by)) if neighbours(by)[0].any() else rows

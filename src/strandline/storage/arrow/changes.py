@@ -1,4 +1,4 @@
-"""Changes in logs: every change, or the last one per key; and slices, which store them."""
+"""Read every change in logs, or the last change of each key; write the changes as slices."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def changes(
     upto: int,
     within: KeyRange = EVERYWHERE,
 ) -> pa.Table:
-    """Return all changes in ``(after, upto]`` of keys ``within`` a range, ordered by step and key.
+    """Return all changes in ``(after, upto]`` with keys in the range ``within``, ordered by step and key.
 
     The columns are those of the schema, OP, WAS_HI, WAS_LO and STEP. ``segments`` must be logs.
     """
@@ -57,10 +57,10 @@ def fold(
     upto: int,
     within: KeyRange = EVERYWHERE,
 ) -> pa.Table:
-    """Return the last change in ``(after, upto]`` of each key ``within`` a range.
+    """Return the last change in ``(after, upto]`` of each key in the range ``within``.
 
-    WAS_HI and WAS_LO are the hash of the row before the first of these changes. ``segments`` must be logs,
-    oldest first.
+    WAS_HI and WAS_LO are the hash of the key's row before its first change in ``(after, upto]``. ``segments``
+    must be logs, oldest first.
     """
     found = _log(cache, schema, segments, (after, upto), within)
     firsts, lasts = firsts_and_lasts([found.column(name) for name in schema.key])
@@ -77,7 +77,7 @@ def _log(
     window: tuple[int, int],
     within: KeyRange,
 ) -> pa.Table:
-    """Return every change in a window ``(after, upto]`` of the logs, with all meta columns."""
+    """Return every change of the logs in ``window``, which is ``(after, upto]``, with all meta columns."""
     after, upto = window
     columns = [*schema.names, OP, WAS_HI, WAS_LO, STEP]
     parts = [empty(schema, columns)]
@@ -87,7 +87,10 @@ def _log(
 
 
 def write_slice(cache: SegmentCache, schema: TableSchema, window: Window, name: str, inline: Inline) -> Slice:
-    """Fold the window and write it under the fresh name ``name``. On an error no file stays."""
+    """Fold the changes of the window and write them as log segments, in files ``name-<n>.parquet``.
+
+    If this function raises, the files are deleted.
+    """
     rows = _rows(cache, schema, window)
     segments: list[Segment] = []
     try:
@@ -126,7 +129,12 @@ def _rows(cache: SegmentCache, schema: TableSchema, window: Window) -> pa.Table:
 
 
 def rows_before(cache: SegmentCache, old: State, logs: Sequence[Segment]) -> tuple[pa.Table, pa.Table]:
-    """Return the rows that the keys of later ``logs`` had in an old state, and the keys that had none."""
+    """Return the old rows of the keys that later logs change, and the keys that had no row.
+
+    Args:
+        old: the old state.
+        logs: log segments with the changes after ``old``.
+    """
     schema = old.schema
     wanted = Wanted.of(schema, touched_keys(cache, schema, logs, old.chain.step))
     positions, rows = rows_at(cache, old, wanted)

@@ -1,4 +1,4 @@
-"""In-process checks of rows: order, duplicate keys, indexes."""
+"""Check rows in this process: their order, duplicate keys, index entries."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["compare_index", "examine", "find_doubled_keys"]
 
 
 def examine(cache: SegmentCache, schema: TableSchema, segments: Sequence[Segment]) -> list[Finding]:
-    """Return what is wrong inside segments, in their order."""
+    """Check the rows of each segment; return the findings in the order of the segments."""
     return [finding for s in segments for finding in examine_segment(cache.files, schema, s)]
 
 
 def find_doubled_keys(cache: SegmentCache, state: State) -> list[Finding]:
-    """Return a finding if a key occurs in a state more than once."""
+    """Return one finding if keys occur in a state more than once, otherwise an empty list."""
     schema = state.schema
     rows = scan(cache, state, schema.key)
     code, count = codes([rows.column(name) for name in schema.key])
@@ -39,7 +39,7 @@ def find_doubled_keys(cache: SegmentCache, state: State) -> list[Finding]:
 
 
 def compare_index(cache: SegmentCache, table: State, impl: State, index: str) -> list[Finding]:
-    """Return what is wrong with an index, given its table and its entries at one step."""
+    """Compare the entries of an index with its table at the same step; return the differences."""
     names = impl.schema.names
     expected, actual = _entries(cache, table, names), _entries(cache, impl, names)
     width = len(impl.schema.key)

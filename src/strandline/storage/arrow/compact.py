@@ -19,10 +19,13 @@ __all__ = ["compact", "fold"]
 
 
 def compact(cache: SegmentCache, state: State, name: str, *, least: int = 1) -> Compacted:
-    """Fold a whole chain, shard by shard, into at least ``least`` files of about the target size.
+    """Fold a whole chain, shard by shard, into base segments of about the target size.
 
-    Rows keep the step of their last change. Files are written as ``name-<n>.parquet``; they are durable when
-    this returns, and deleted when it raises.
+    Rows keep the step of their last change. The files ``name-<n>.parquet`` are durable when this function
+    returns, and deleted when it raises.
+
+    Args:
+        least: minimum number of files of a table without shards.
     """
     schema, chain = state.schema, state.chain
     rows = scan(cache, state, [*schema.names, STEP])
@@ -36,8 +39,12 @@ def fold(
 ) -> Written:
     """Write all rows of a state as base segments of about ``most`` bytes each.
 
-    The state may be a part of a table. Rows of segments that do not overlap are streamed, all others are
-    held in memory. ``into``: write objects of a repository instead of files of the warehouse.
+    The state may be a key range of a table. Rows of segments that do not overlap are streamed; all other rows
+    are held in memory.
+
+    Args:
+        most: approximate size of a segment in bytes.
+        into: writes the segments as objects of a repository. None: write files of the warehouse.
     """
     form = Form(
         schema=state.schema, role="base", stepped=True, after=0, upto=state.chain.step, file_bytes=most

@@ -13,9 +13,12 @@ __all__ = ["digests"]
 
 
 def digests(cache: SegmentCache, state: State, schemas: Sequence[TableSchema]) -> list[Digest]:
-    """Return the row count and digest of the state for each schema, its own or an index's.
+    """Return for each schema the row count and digest of the state's rows in the columns of that schema.
 
     Rows are streamed and read once.
+
+    Args:
+        schemas: the schema of the state, or schemas of implementation tables of its indexes.
     """
     found = [Digest()] * len(schemas)
     names = list(dict.fromkeys(name for schema in schemas for name in schema.names))

@@ -1,9 +1,9 @@
-"""Find the segments of a long chain that may hold some keys, without a look at each segment.
+"""Find the segments of a long chain that may hold some keys, without checking each segment.
 
-A process keeps a directory of each long chain that it reads: the key ranges of its segments, with the small
-logs of the catalog merged in memory, as ``merge_logs`` merges them in the warehouse. So the cost of a read
-does not grow with the number of commits that no writer has merged yet. A directory is extended by what was
-added to the chain.
+A process keeps a directory of each long chain that it reads. The directory lists the key ranges of the
+segments. Small logs that are stored in the catalog are merged in memory, as ``merge_logs`` merges them in the
+warehouse. So the cost of a read does not grow with the number of commits that no writer has merged yet. When
+segments are added to a chain, only these are added to its directory.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from strandline.storage.segment_cache import SegmentCache
 __all__ = ["Directory", "directory_of", "with_few_segments"]
 
 LONG = 192
-"""Minimum number of segments of a chain that gets a directory. Writers merge small logs earlier than that."""
+"""Minimum number of segments of a chain that gets a directory.
+
+Chains are usually shorter, because writers merge small logs before.
+"""
 FAN_IN = 16
-"""Number of logs, or of merged logs, that are merged into one."""
+"""Number of logs of the same level that are merged into one log of the next level."""
 MERGED_ROWS = 1 << 15
 """Maximum number of rows of a merged log."""
 _ANY = Inline(1 << 62, 1 << 62)
@@ -30,9 +33,11 @@ _ANY = Inline(1 << 62, 1 << 62)
 
 @dataclass(frozen=True)
 class _Part:
-    """A segment of the directory, and its first and last key in the form of ``order``.
+    """A segment of the directory, with its first and last key as sort keys of ``order``.
 
-    ``level``: how often its logs were merged; -1 for a segment that is not merged.
+    Attributes:
+        level: number of times that the logs in this segment were merged. -1: a segment that is never merged,
+            because it is stored in a file or is not a log.
     """
 
     segment: Segment
@@ -47,7 +52,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class Directory:
-    """The segments of a chain, and parts with the same changes in the same order."""
+    """The segments of a chain, and fewer, merged segments with the same changes in the same order."""
 
     segments: tuple[Segment, ...] = ()
     parts: tuple[_Part, ...] = ()
@@ -59,11 +64,11 @@ class Directory:
         return merged + 1000 * len(self.parts) + 8 * len(self.segments)
 
     def segments_between(self, first: tuple[Any, ...], last: tuple[Any, ...]) -> list[Segment]:
-        """Return the segments whose key range meets a range of keys, in the form of ``order``."""
+        """Return the segments whose key range overlaps a range, both given as sort keys of ``order``."""
         return [p.segment for p in self.parts if p.first <= last and first <= p.last]
 
     def plus(self, cache: SegmentCache, schema: TableSchema, added: Sequence[Segment]) -> Directory:
-        """Return the directory of the chain with further segments."""
+        """Return the directory of the same chain with the segments ``added`` at its end."""
         parts = list(self.parts)
         for segment in added:
             if not segment.rows:
@@ -87,9 +92,9 @@ def _is_due(parts: Sequence[_Part]) -> bool:
 
 
 def directory_of(cache: SegmentCache, state: State) -> Directory | None:
-    """Return the directory of a state's committed segments; None if there are few, or a later chain is known.
+    """Return the directory of a state's committed segments, without the pending ones of a transaction.
 
-    The segments that a transaction has added are not in it.
+    None: the chain has fewer than ``LONG`` segments, or the cache has the directory of a longer chain.
     """
     segments = state.chain.segments
     if (count := len(segments)) < LONG:
@@ -111,7 +116,7 @@ def directory_of(cache: SegmentCache, state: State) -> Directory | None:
 
 
 def with_few_segments(cache: SegmentCache, state: State) -> State:
-    """Return the same rows as fewer segments: only those that may hold keys in the state's range."""
+    """Return the state with merged segments, and only those that may hold keys in the state's range."""
     directory = directory_of(cache, state)
     if directory is None:
         return state.narrow(state.within)

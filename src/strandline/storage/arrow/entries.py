@@ -15,10 +15,14 @@ __all__ = ["entries"]
 
 
 def entries(cache: SegmentCache, state: State, impl: TableSchema, name: str) -> Written:
-    """Return base segments with the entries of an index for a state of its table, and their digest.
+    """Write the entries of an index for a state of its table as base segments.
 
-    The step of each entry is the state's. The index gets as many segments as the table has shards, so that it
-    can be cut into as many shards.
+    The step of each entry is the step of the state. The index gets as many segments as the table has shards,
+    so that it can be divided into as many shards.
+
+    Args:
+        impl: schema of the index's implementation table.
+        name: fresh name, the prefix of the files.
     """
     rows = scan(cache, state, impl.names)
     stepped = rows.append_column(STEP, pa.array([state.chain.step] * rows.num_rows, pa.int64()))

@@ -1,4 +1,4 @@
-"""The records of a stream as an Arrow table."""
+"""Read the records of a stream as an Arrow table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["feed"]
 
 
 def feed(cache: SegmentCache, window: Feed, within: KeyRange = EVERYWHERE) -> pa.Table:
-    """Return the records of keys ``within`` a range as an Arrow table, in the columns' own types."""
+    """Return the records with keys in the range ``within``, in the physical types of the table's columns."""
     if window.mode not in STATEFUL_MODES:
         return _as_they_are(cache, window, within)
     found = list(records(cache, window, within))
@@ -40,7 +40,7 @@ def feed(cache: SegmentCache, window: Feed, within: KeyRange = EVERYWHERE) -> pa
 
 
 def _as_they_are(cache: SegmentCache, window: Feed, within: KeyRange) -> pa.Table:
-    """Return the records of a stateless mode, column by column from the log."""
+    """Return the records of a mode that needs no old rows. Takes their columns from the log."""
     found = changes(cache, window.schema, window.logs, after=window.after, upto=window.upto, within=within)
     columns = {window.step: found[STEP], window.op: found[OP]} | {n: found[n] for n in window.schema.key}
     if window.mode != "KEYS_ONLY":

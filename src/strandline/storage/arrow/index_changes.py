@@ -1,4 +1,4 @@
-"""Derive an index's changes from a window of its table's changes."""
+"""Derive the changes of an index from the changes of its table between two states."""
 
 from __future__ import annotations
 
@@ -25,9 +25,14 @@ def follow(
     name: Callable[[], str],
     inline: Inline,
 ) -> Written:
-    """Return the changes that bring an index from one state of its table to a later one.
+    """Write the index changes that follow from a table's changes between two states.
 
-    ``logs`` are the table's changes between the states; ``impl`` is the schema of the implementation table.
+    Args:
+        before: earlier state of the table, which the entries of the index were derived from.
+        after: later state of the table.
+        logs: log segments with the table's changes between the two states.
+        impl: schema of the index's implementation table.
+        name: returns a fresh file name.
     """
     schema = after.schema
     keys = touched_keys(cache, schema, logs, before.chain.step)

@@ -1,4 +1,4 @@
-"""Look up rows by key; find the keys that a log touches."""
+"""Look up rows by key; find the keys that logs change."""
 
 from __future__ import annotations
 
@@ -36,20 +36,21 @@ from strandline.types.arrays import column_to_python
 __all__ = ["begins_like", "lookup", "overlaps", "rows_at", "rows_beginning", "touched_keys"]
 
 BATCH_ROWS = 1 << 17
-"""Approximate number of rows that are decoded at a time."""
+"""Approximate number of rows of one batch of row groups. Batches are decoded in parallel."""
 
 
 def rows_at(
     cache: SegmentCache, state: State, wanted: Wanted, columns: Sequence[str] | None = None
 ) -> tuple[Ints, pa.Table]:
-    """Return the rows of wanted keys, and the position of each among the wanted keys.
+    """Return the rows of the wanted keys, and for each row the position of its key in ``wanted``.
 
-    ``columns`` None: all columns.
+    Args:
+        columns: names of the columns to read. None: all columns.
     """
     schema, chain = state.schema, state.chain
     names = list(schema.names if columns is None else columns)
     found = []
-    for segment in reversed(_segments_for(cache, state, wanted)):  # The newest one that has the key decides.
+    for segment in reversed(_segments_for(cache, state, wanted)):  # The newest segment with a key decides.
         hits = _find(cache, schema, segment, wanted, [*names, OP], upto=chain.step)
         if hits is not None:
             wanted.mark_found(hits[0])
@@ -67,9 +68,10 @@ def rows_at(
 def lookup(
     cache: SegmentCache, state: State, keys: Collection[Key], columns: Sequence[str] | None = None
 ) -> dict[Key, Row]:
-    """Return those of the keys that the state has, each with its canonical values of ``columns``.
+    """Return the rows of the given keys as canonical values, by key. Keys without a row are left out.
 
-    ``columns`` None: all columns, in the schema's order.
+    Args:
+        columns: names of the columns to read. None: all columns, in the schema's order.
     """
     schema = state.schema
     if not keys or not state.chain.segments:
@@ -85,7 +87,7 @@ def lookup(
 def touched_keys(
     cache: SegmentCache, schema: TableSchema, segments: Sequence[Segment], after: int
 ) -> set[Key]:
-    """Return the keys that logs change at steps later than ``after``."""
+    """Return the keys that log segments change after the step ``after``."""
     return {
         key
         for segment in segments
@@ -115,7 +117,10 @@ def rows_beginning(
 ) -> pa.Table:
     """Return ``columns`` of all rows whose key starts with a wanted prefix, in the order of ``segments``.
 
-    The key of ``short`` is the first columns of the real key, as in ``wanted``.
+    Args:
+        short: the schema of the table, but with only the first columns of its key as the key.
+        wanted: the prefixes: keys of ``short``.
+        upto: read only rows up to this step.
     """
     width, found = len(short.key), []
     for segment in segments:
@@ -135,9 +140,9 @@ def rows_beginning(
 def begins_like(
     cache: SegmentCache, schema: TableSchema, segments: Sequence[Segment], keys: Collection[Key], width: int
 ) -> bool:
-    """Return True if a key in the segments shares its first ``width`` values with one of ``keys``.
+    """Return True if a key in the segments has the same first ``width`` values as one of ``keys``.
 
-    NULL equals nothing.
+    Keys with NULL among these values are ignored: NULL equals no value.
     """
     heads = {key[:width] for key in keys if None not in key[:width]}
     if not heads:
@@ -148,7 +153,7 @@ def begins_like(
 
 
 def _segments_for(cache: SegmentCache, state: State, wanted: Wanted) -> Sequence[Segment]:
-    """Return the segments of a state that may have a wanted key, oldest first."""
+    """Return the segments of a state that may hold a wanted key, oldest first."""
     directory = directory_of(cache, state)
     if directory is None or wanted.ends is None:
         return visible(state.chain)
@@ -168,9 +173,10 @@ def _find(
     *,
     upto: int,
 ) -> tuple[Ints, pa.Table] | None:
-    """Return the last row up to ``upto`` of each wanted key in one segment: positions and ``columns``.
+    """Find the last row up to the step ``upto`` of each wanted key in one segment.
 
-    None if the segment has no such key.
+    Return the positions of the found keys in ``wanted``, and ``columns`` of their rows; None if no key was
+    found.
     """
     window = (BEGINNING, upto)
     covered = cover(segment, *window)
@@ -195,7 +201,7 @@ def _find(
     if not len(positions):
         return None
     rows = pa.concat_tables([part[1] for part in parts])
-    # Rows of one key are ordered by step, perhaps in several row groups: the last one counts.
+    # A key may have several rows, ordered by step, perhaps in several row groups. The last row counts.
     _, from_end = np.unique(positions[::-1], return_index=True)
     last = len(positions) - 1 - from_end
     return positions[last], rows if len(last) == len(positions) else rows.take(last)
@@ -221,8 +227,8 @@ def _search(
 
     if len(batches) < 2:
         return list(map(pick, batches))
-    # Batches in parallel: Arrow alone would decode the columns of a batch in parallel, but often one column
-    # has most of the bytes.
+    # Decode batches in parallel. Arrow alone would only decode the columns of one batch in parallel, but one
+    # column often has most of the bytes.
     with ThreadPoolExecutor(min(len(batches), os.cpu_count() or 1)) as pool:
         return list(pool.map(pick, batches))
 
@@ -238,9 +244,15 @@ def _pick(
     groups: list[int] | None,
     threads: bool = True,
 ) -> tuple[Ints, pa.Table]:
-    """Return the rows of wanted keys in some row groups.
+    """Return the rows of wanted keys in some row groups, and the positions of their keys.
 
-    Reads the key columns first, then the other columns of only those row groups that have a match.
+    Reads the key columns first, then the other columns of only the row groups with a wanted key.
+
+    Args:
+        wanted: keys and their positions.
+        window: read only rows with steps in this window ``(after, upto]``. None: all rows.
+        groups: numbers of the row groups. None: the whole segment.
+        threads: whether Arrow may decode columns in parallel.
     """
     first = [*schema.key, *((STEP,) if window else ())]
     rest = [name for name in dict.fromkeys(columns) if name not in first]

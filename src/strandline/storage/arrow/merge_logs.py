@@ -31,13 +31,14 @@ def merge_logs(
     into: Sink | None = None,
     inline: Inline = NEVER,
 ) -> Segment:
-    """Merge consecutive, committed log segments, oldest first, into one that has every change.
+    """Merge consecutive, committed log segments into one segment that has every change.
 
-    Nothing is folded: streams and earlier steps read the same from it.
+    Changes are not folded, so streams and reads of earlier steps get the same rows as before.
 
     Args:
-        into: where to write the file, if not to the warehouse.
-        inline: limit up to which the merged segment carries its rows itself.
+        segments: the log segments, oldest first.
+        into: writes the file. None: write it to the warehouse.
+        inline: maximum size of a merged segment that is stored inline in the catalog.
     """
     if not segments or any(s.role != "log" or s.upto >= PENDING for s in segments):
         raise Internal("only committed log segments can be merged")
@@ -55,7 +56,7 @@ def merge_logs(
         role="log",
         fresh=fresh,
         stepped=True,
-        # Of shards of one backup, a later segment may begin at an earlier step.
+        # The minimum: among segments of a backup's shards, a later segment may begin at an earlier step.
         after=min(s.after for s in segments),
         upto=segments[-1].upto,
         inline=inline,
@@ -74,7 +75,7 @@ class ObjectSink:
         return object_name(self.files, checksum, self.target.avoided)
 
     def store(self, chunks: Iterable[bytes]) -> str:
-        """Write an object from pieces and return its name, which follows from the content."""
+        """Write an object from chunks of bytes and return its name, which is derived from its content."""
         data = b"".join(chunks)
         name = self.name(checksum_of(data))
         self.write(name, data)
@@ -111,7 +112,7 @@ class _Memory:
 def pack_bytes(
     cache: SegmentCache, schema: TableSchema, segments: Sequence[Segment], checksum: str
 ) -> bytes | None:
-    """Return the object that ``pack`` would make of these segments, if it has this checksum."""
+    """Return the bytes of the object that ``pack`` would write; None if its checksum is not ``checksum``."""
     memory = _Memory()
     made = merge_logs(cache, schema, segments, "", into=memory)
     return memory.data if made.checksum == checksum else None

@@ -1,12 +1,13 @@
-"""Merge staged runs: read each once, in the order of keys, with bounded memory.
+"""Merge sorted runs of staged rows in the order of their keys, with bounded memory.
 
-1. A run is sorted by key and consists of files one after the other. Of each run that may hold the next keys,
-   one row group is in memory.
-2. All rows with keys below the smallest last key among these row groups are complete: they are the next rows.
-3. If the row groups of all runs that overlap do not fit into memory, groups of neighbouring runs are merged
-   to longer runs first. That reads and writes all rows once more.
+1. A run is a list of files with ascending keys. For each run that may hold the next keys, one or more row
+   groups are in memory.
+2. Each run has a last key in memory. All rows with keys below the smallest of these last keys are in memory:
+   they are yielded next.
+3. If the row groups of all overlapping runs do not fit into memory, groups of neighbouring runs are first
+   merged into longer runs. Each such round reads and writes all rows once more.
 
-Of rows with the same key, those of later runs come later.
+Rows with the same key are yielded in the order of their runs.
 """
 
 from __future__ import annotations
@@ -26,21 +27,24 @@ from strandline.storage.segment_cache import SegmentCache
 __all__ = ["MergeRun", "merge_runs", "pieces_of"]
 
 BUFFER_BYTES = 128 << 20
-"""Approximate size in memory of the row groups that are merged at a time."""
+"""Approximate total size in memory of the row groups of all runs that are merged at the same time."""
 GROUP_BYTES = 4 << 20
-"""Size of the rows of a run that are enough to be merged: wide rows have small row groups."""
+"""Size in memory up to which further row groups of a run are read.
+
+Row groups of wide rows are smaller than this.
+"""
 PIECE_BYTES = 128 << 20
-"""Maximum size in memory of the rows that are yielded together."""
+"""Size in memory at which ``pieces_of`` yields the rows that it has collected."""
 LEAST = 8
-"""Minimum number of runs that are merged at a time."""
+"""Minimum number of runs that are merged at the same time, even if they exceed ``BUFFER_BYTES``."""
 
 MergeRun = Sequence[Segment]
-"""Files with ascending keys. A key is in one of them only."""
+"""Files with ascending keys. Each key is in only one of the files."""
 Fold = Callable[[pa.Table], pa.Table]
 
 
 class _Cursor:
-    """The position in a run, and the rows that were read there and are not taken yet."""
+    """The position in a run, and its rows in memory: read already, but not yielded yet."""
 
     def __init__(self, cache: SegmentCache, schema: TableSchema, number: int, run: MergeRun) -> None:
         self.number = number
@@ -56,7 +60,7 @@ class _Cursor:
 
     @property
     def last(self) -> Key | None:
-        """The last key in memory; None if all other rows of the run are there."""
+        """The last key in memory. None: all remaining rows of the run are in memory."""
         return None if self._next is None else self._last
 
     @property
@@ -64,7 +68,11 @@ class _Cursor:
         return self._next is None and self._rows is None
 
     def fill(self, limit: Key | None = None) -> None:
-        """Read until enough rows are in memory, and with ``limit``, until a later key is."""
+        """Read row groups until enough rows are in memory.
+
+        Args:
+            limit: read on while this is the last key in memory. None: no such limit.
+        """
         while self._next is not None and (self._needs_more() or self._last == limit):
             segment, group = self._next
             names = self._schema.names
@@ -84,7 +92,11 @@ class _Cursor:
             (self.first,) = keys_of(self._schema, rows.slice(0, 1))
 
     def take(self, limit: Key | None) -> pa.Table | None:
-        """Return and forget the rows with keys below the limit; None: all rows."""
+        """Remove and return the rows in memory with keys below the limit; None if there are none.
+
+        Args:
+            limit: a key. None: take all rows in memory.
+        """
         rows = self._rows
         if rows is None or limit is None:
             self._rows = None
@@ -98,7 +110,7 @@ class _Cursor:
 
 
 def merge_runs(cache: SegmentCache, schema: TableSchema, runs: Sequence[MergeRun]) -> Iterator[pa.Table]:
-    """Yield all rows. The keys of a table are greater than those of the tables before it."""
+    """Yield all rows in tables. The keys of each table are greater than those of the tables before it."""
     numbered = [(number, run) for number, run in enumerate(runs) if run]
     waiting = sorted(numbered, key=lambda each: order(_begin(each[1])), reverse=True)
     active: list[_Cursor] = []
@@ -125,11 +137,12 @@ def _begin(run: MergeRun) -> Key:
 def pieces_of(
     cache: SegmentCache, schema: TableSchema, runs: Sequence[MergeRun], *, most: int, memory: int, fold: Fold
 ) -> Iterator[pa.Table]:
-    """Yield all rows in tables of about ``most`` rows. A key is in one table only.
+    """Yield all rows in tables of about ``most`` rows. Each key is in only one table.
 
     Args:
-        memory: the size of all rows in memory.
-        fold: removes rows that a later row with the same key replaces; used if runs are merged in between.
+        memory: size that all rows together would have in memory, in bytes.
+        fold: removes rows that a later row with the same key replaces. Used only if there are so many runs
+            that groups of them are merged first.
     """
     rows = max(1, sum(segment.rows for run in runs for segment in run))
     at_once = max(LEAST, BUFFER_BYTES * rows // max(1, memory) // ROW_GROUP_ROWS)
@@ -141,7 +154,7 @@ def pieces_of(
 
 
 def _depth(runs: Sequence[MergeRun]) -> int:
-    """Return how many runs overlap at most."""
+    """Return the maximum number of runs whose key ranges overlap."""
     ends = [(order(_begin(run)), 0, 1) for run in runs if run]
     ends += [(order(run[-1].max_key or ()), 1, -1) for run in runs if run]
     return max(accumulate(change for _, _, change in sorted(ends)), default=0)
@@ -150,7 +163,7 @@ def _depth(runs: Sequence[MergeRun]) -> int:
 def _merge(
     cache: SegmentCache, schema: TableSchema, runs: Sequence[MergeRun], most: int, fold: Fold
 ) -> MergeRun:
-    """Merge neighbouring runs to one run, in new files in the folder of the old ones."""
+    """Merge neighbouring runs into one run. The new files are in the folder of the old ones."""
     if len(runs) == 1:
         return runs[0]
     made = []
@@ -159,11 +172,11 @@ def _merge(
         made.append(
             write_segment(cache.files, schema, fold(rows), name=name, role="base", fresh=False, stepped=False)
         )
-    return made  # The old files stay: a commit that is repeated reads them again.
+    return made  # Keep the old files: a retried commit reads them again.
 
 
 def _join(tables: Iterator[pa.Table], most: int) -> Iterator[pa.Table]:
-    """Join tables to larger ones."""
+    """Concatenate tables until they have about ``most`` rows or ``PIECE_BYTES`` bytes."""
     waiting: list[pa.Table] = []
     for table in tables:
         waiting.append(table)

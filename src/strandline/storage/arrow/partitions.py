@@ -1,7 +1,7 @@
 """Partitions of a state that any process can read independently, with no catalog and little memory.
 
-A partition names the segments that may hold keys of its range, and contains the rows of segments that are
-kept in the catalog. Its reader folds it in small pieces.
+A partition names the files of the segments that may hold keys of its range. It contains the rows of segments
+that are inline in the catalog. Its reader folds small key ranges one after the other.
 """
 
 from __future__ import annotations
@@ -29,16 +29,22 @@ __all__ = ["FeedPartition", "StatePartition", "between", "by_row_group", "partit
 PARTITION_BYTES = 32 << 20
 """Approximate size of the files in one partition."""
 PIECE_BYTES = 8 << 20
-"""Approximate size of the files that are folded at a time."""
+"""Approximate size of the files of one key range that is folded in memory at a time."""
 LOOKED_INTO = 64
-"""Up to this number of files, footers are read to choose cuts; more files are cut only between files."""
+"""Maximum number of files whose footers are read, to cut a state between row groups.
+
+A state with more files is cut only between files.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StatePartition:
     """A partition of a state's rows, with ``columns``.
 
-    ``behind``: the table of the index that the state is, if columns are needed that the index does not have.
+    Attributes:
+        state: a key range of a table or an index.
+        behind: the table of the index, from which the columns are read that the index does not have. None:
+            the state has all columns.
     """
 
     files: Files
@@ -62,7 +68,7 @@ class StatePartition:
 
     @property
     def _read(self) -> list[str]:
-        """The columns to read from the state itself."""
+        """The columns to read from ``state``; the others are read from ``behind``."""
         schema = self.state.schema
         if self.behind is None:
             return list(self.columns)
@@ -76,7 +82,7 @@ class StatePartition:
         keys = [entries.column(name).combine_chunks() for name in table.key]
         wanted = Wanted(table, keys)
         positions, rows = rows_at(cache, self.behind, wanted, rest)
-        # The index entry's values take precedence: an asynchronous index may be older than its table.
+        # Values in the index entry take precedence: an asynchronous index may be older than its table.
         found = entries.take(pa.array(wanted.places[positions]))
         for name in rest:
             found = found.append_column(name, rows.column(name))
@@ -85,7 +91,7 @@ class StatePartition:
 
 @dataclass(frozen=True, kw_only=True)
 class FeedPartition:
-    """A partition of a stream's records: those with keys in a range."""
+    """A partition of a stream's records: the records with keys in the range ``within``."""
 
     files: Files
     window: Feed
@@ -97,7 +103,7 @@ class FeedPartition:
         return sizes_of(self.window.logs)
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield the records in blocks, those of a key in the order of their steps."""
+        """Yield the records in blocks. The records of one key are in the order of their steps."""
         cache = SegmentCache(self.files)
         for within in _cut_feed(cache, self.window, self.within, PIECE_BYTES):
             found = feed(cache, self.window, within)
@@ -127,7 +133,11 @@ def partition_state(
 ) -> list[StatePartition]:
     """Divide a state into partitions of at most about ``most`` bytes.
 
-    Partitions that are empty by the key ranges of the segments are left out.
+    Key ranges that overlap no segment get no partition.
+
+    Args:
+        columns: names of the columns that the partitions return.
+        behind: see ``StatePartition``.
     """
     size = min(most, PARTITION_BYTES)
     narrowed = state.narrow(state.within)
@@ -146,7 +156,7 @@ def partition_state(
 
 
 def _limits(cache: SegmentCache, state: State, size: int) -> list[Key]:
-    """Return the keys where a state is cut so that each part has about ``size`` bytes."""
+    """Return the keys that divide a state into parts of about ``size`` bytes."""
     return cuts(state.schema.bounds, by_row_group(cache, state, spread(_full(state))), size)
 
 
@@ -155,10 +165,10 @@ def _full(state: State) -> list[Segment]:
 
 
 def by_row_group(cache: SegmentCache, state: State, segments: Iterable[Segment]) -> Iterator[Segment]:
-    """Yield large segments as one pseudo-segment per row group, for choosing cuts.
+    """Yield a pseudo-segment for each row group of the large segments, for the choice of cuts.
 
-    Only their first key, size and number of rows are right. Row groups outside the state's range are left
-    out.
+    Of a pseudo-segment only the first key, the size and the number of rows are right. Row groups outside the
+    state's range are left out. Small segments are yielded as they are.
     """
     first = state.schema.key_columns[0]
     for segment in segments:
@@ -170,13 +180,13 @@ def by_row_group(cache: SegmentCache, state: State, segments: Iterable[Segment])
         for group in footer.groups_between(state.schema, state.within):
             rows = int(footer.rows[group])
             share = segment.bytes * rows // max(segment.rows, 1)
-            # A truncated or unknown bound is not a key, but keys can be compared with it.
+            # A truncated or unknown bound is no key of a row, but keys can be compared with it.
             key = segment.min_key if lows[group] is None else (lows[group],)
             yield replace(segment, min_key=key, bytes=share, rows=rows)
 
 
 def between(within: KeyRange, limits: Sequence[Key]) -> list[KeyRange]:
-    """Cut a range at the limits that are inside it."""
+    """Divide a range at the keys ``limits``; those outside the range are ignored."""
     inside = [key for key in limits if _is_inside(key, within)]
     if not inside:
         return [within]

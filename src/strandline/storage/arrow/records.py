@@ -1,4 +1,4 @@
-"""The records of a stream as Python values, for windows that fit into memory."""
+"""Read the records of a stream as Python values, for windows that fit into memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["records"]
 
 
 def records(cache: SegmentCache, feed: Feed, within: KeyRange = EVERYWHERE) -> Iterator[dict[str, Any]]:
-    """Yield the records of keys ``within`` a range, ordered by step and key, as canonical values."""
+    """Yield the records with keys in the range ``within`` as canonical values, ordered by step and key."""
     names, key, values = feed.schema.names, feed.schema.key, feed.values
     step_name, op_name, changed_name, old_names = feed.step, feed.op, feed.changed, feed.old
     for step, op, at, new, old in _changes(cache, feed, within):
@@ -43,7 +43,7 @@ def _changes(
 ) -> Iterator[tuple[int, str, Key, Row | None, Row | None]]:
     """Yield step, operation, key, new row and old row of each change.
 
-    The old row is None in modes that do not show it.
+    The old row is also None in modes that do not need it.
     """
     found = changes(cache, feed.schema, feed.logs, after=feed.after, upto=feed.upto, within=within)
     rows: list[Row] = list(

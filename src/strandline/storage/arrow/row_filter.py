@@ -1,4 +1,4 @@
-"""The rows of a segment within a window of steps and a range of keys; folding of rows."""
+"""Read the rows of a segment in a window of steps and a range of keys; fold rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,13 @@ def rows_in(
     upto: int,
     within: KeyRange = EVERYWHERE,
 ) -> Iterator[pa.Table]:
-    """Yield the rows of one segment in ``(after, upto]`` with keys ``within`` a range, in small tables."""
+    """Yield the rows of one segment that are in a window of steps and in a range of keys, in small tables.
+
+    Args:
+        after: the rows have later steps than this.
+        upto: the rows have steps up to this.
+        within: range of the keys.
+    """
     if cover(segment, after, upto) == "none" or (within.is_limited and not may_hold(segment, within)):
         return
     inside = _Inside(schema, segment, columns, (after, upto), within)
@@ -64,13 +70,13 @@ class _Inside:
         self.needed = list(dict.fromkeys([*columns, *more]))
 
     def groups(self, cache: SegmentCache) -> list[int] | None:
-        """Return the row groups that may match; None: all."""
+        """Return the numbers of the row groups that may have matching rows. None: all row groups."""
         if not self._within.is_limited or is_small(self._segment):
             return None
         return footer_of(cache, self._segment).groups_between(self._schema, self._within)
 
     def of(self, table: pa.Table) -> pa.Table:
-        """Return the rows that match."""
+        """Return the rows of ``table`` that match."""
         schema, within = self._schema, self._within
         if not within.is_limited and not self._partly:
             return table
@@ -98,14 +104,14 @@ def _is_within(segment: Segment, within: KeyRange) -> bool:
 
 
 def empty(schema: TableSchema, columns: Sequence[str]) -> pa.Table:
-    """Return a table without rows, with columns in the physical types."""
+    """Return a table without rows, whose columns have the physical types."""
     return pa.table(
         {name: pa.array([], schema[name].type.arrow if name in schema else META[name]) for name in columns}
     )
 
 
 def latest(schema: TableSchema, log: pa.Table) -> tuple[list[pa.Array], pa.Table]:
-    """Return the keys that changes touch, and the resulting rows of those that are not erased."""
+    """Fold changes: return the changed keys, and the resulting rows. An erased key has no row."""
     _, lasts = firsts_and_lasts([log.column(name) for name in schema.key])
     log = log.take(lasts)
     touched = [log.column(name).combine_chunks() for name in schema.key]

@@ -1,4 +1,4 @@
-"""Read a state, or a range of it, as one Arrow table."""
+"""Read a state, or a key range of it, as one Arrow table."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ __all__ = ["scan"]
 
 
 def scan(cache: SegmentCache, state: State, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return ``columns`` of the rows of a state, in no particular order.
+    """Return the rows of a state as one table, in no particular order.
 
-    ``columns`` None: all columns of the schema; STEP may be among them.
+    Args:
+        columns: names of the columns to read; STEP is possible. None: all columns of the schema.
     """
     names = list(state.schema.names if columns is None else columns)
     return pa.concat_tables([empty(state.schema, names), *stream(cache, state, names)])

@@ -19,9 +19,9 @@ from strandline.threads import in_parallel
 __all__ = ["copy", "damages", "losses", "send"]
 
 ONE_BY_ONE = 8 << 20
-"""Up to this total size files are copied one after the other: threads would not be faster."""
+"""Maximum total size of files that are copied one after the other: threads would not be faster."""
 SENDERS = 8
-"""Number of files that are checked concurrently."""
+"""Number of files that are checked at the same time."""
 
 
 def copy(
@@ -29,8 +29,8 @@ def copy(
 ) -> list[list[Segment] | StrandlineError]:
     """Copy segment files within the warehouse and verify their bytes.
 
-    Returns for each of ``wanted`` its new segments or the error. Files are durable when this returns; those
-    of failed copies are deleted.
+    Return for each item of ``wanted`` its new segments, or the error. The copied files are durable when this
+    function returns. The files of an item that failed are deleted.
     """
     made: list[list[Segment] | StrandlineError] = []
     for each in wanted:
@@ -57,7 +57,7 @@ def _copy_segments(cache: SegmentCache, wanted: Copies, throttle: Throttle) -> l
     try:
         if sum(s.bytes for s in wanted.segments) <= ONE_BY_ONE:
             return list(map(copy_one, count(), wanted.segments))
-        # Read some files while others wait for the disk.
+        # Copy files in parallel: some are read while others wait for the disk.
         return in_parallel(copy_one, count(), wanted.segments, threads=throttle.limits.copies)
     except BaseException:
         cache.discard(made)
@@ -68,7 +68,7 @@ def send(
     files: FileRouter, segments: Sequence[Segment], target: Destination, throttle: Throttle
 ) -> list[Segment]:
     """Upload segment files to a repository; return the uploaded segments."""
-    # Most of the time is spent waiting for the server.
+    # Upload files in parallel: most of the time is spent waiting for the server.
     return in_parallel(
         partial(segment_files.upload_segment, files, target, throttle),
         segments,
@@ -79,9 +79,11 @@ def send(
 def damages(
     cache: SegmentCache, segments: Sequence[Segment], schemas: Sequence[TableSchema] | None = None
 ) -> list[Finding | None]:
-    """Return for each segment what is wrong with its bytes; None if nothing is.
+    """Read the bytes of each segment; return a finding for each damaged segment, and None for the others.
 
-    ``schemas``: the schemas of their tables; then files in a repository are compared with its record of them.
+    Args:
+        schemas: for each segment the schema of its table. If given, the bounds of files in a repository are
+            compared with their records, too.
     """
     shapes: Sequence[TableSchema | None] = schemas or [None] * len(segments)
     if sum(s.bytes for s in segments) <= ONE_BY_ONE:
@@ -90,5 +92,5 @@ def damages(
 
 
 def losses(files: FileRouter, segments: Sequence[Segment]) -> list[Finding | None]:
-    """Return for each segment whether its file is missing or has the wrong size."""
+    """Return for each segment a finding if its file is missing or has the wrong size, otherwise None."""
     return in_parallel(partial(segment_files.loss, files), segments, threads=SENDERS)

@@ -1,4 +1,4 @@
-"""Stream the rows of a state, or of a range of it: the only way to read all of them in this process."""
+"""Stream the rows of a state or of a key range. All reads of whole states in this process use this."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from strandline.storage.segment_cache import SegmentCache
 __all__ = ["held_in_memory", "stream"]
 
 BLOCK_ROWS = 1 << 16
-"""Maximum number of rows of small tables that are joined before keys are searched in them."""
+"""Maximum number of rows of a block of small tables, from which overwritten keys are removed at once."""
 
 
 def stream(
@@ -24,8 +24,8 @@ def stream(
     """Yield ``columns`` of the rows of a state in small tables.
 
     Args:
-        columns: names of columns, STEP may be among them. None: all columns of the schema.
-        ordered: yield the rows in the order of their keys; then the key must be among the columns.
+        columns: names of the columns to read; STEP is possible. None: all columns of the schema.
+        ordered: yield the rows in the order of their keys. ``columns`` must then include the key.
     """
     schema, upto, within = state.schema, state.chain.step, state.within
     names = list(schema.names if columns is None else columns)
@@ -64,14 +64,20 @@ def stream(
 
 
 def held_in_memory(state: State, *, ordered: bool = False) -> Sequence[Segment]:
-    """Return the segments whose rows ``stream`` holds in memory."""
+    """Return the segments whose rows ``stream`` holds in memory all at once."""
     return _divide(state, ordered=ordered)[1]
 
 
 def _divide(state: State, *, ordered: bool) -> tuple[Sequence[Segment], Sequence[Segment], Sequence[Segment]]:
-    """Return the segments to stream without the keys of others, those to hold, and those to stream as is.
+    """Divide the segments of a state by how ``stream`` reads them.
 
-    In key order only the oldest segments can be streamed, as far as their key ranges do not overlap.
+    Return three lists:
+
+    1. Old segments to stream, without the rows whose keys are in the second list.
+    2. Segments whose rows are held in memory and folded.
+    3. New segments to stream unchanged; empty if ``ordered``.
+
+    If ``ordered``, the first list has only old segments whose key ranges do not overlap.
     """
     segments = visible(state.chain)
     old, middle, new = split(segments)
@@ -86,7 +92,7 @@ def _divide(state: State, *, ordered: bool) -> tuple[Sequence[Segment], Sequence
 
 
 def _blocks(tables: Iterable[pa.Table], ordered: bool) -> Iterator[tuple[pa.Table, bool]]:
-    """Join small tables to larger ones; yield each with whether it is sorted by key."""
+    """Concatenate small tables up to ``BLOCK_ROWS``; yield each with a flag: True if it is sorted by key."""
     waiting: list[pa.Table] = []
     size = 0
     for table in tables:

@@ -25,12 +25,13 @@ __all__ = ["find_repeated_keys"]
 def find_repeated_keys(
     cache: SegmentCache, state: State, width: int, brought: Sequence[Segment] | None
 ) -> Repeats | None:
-    """Return the keys of an index that several entries have; None if there is no such key.
+    """Return the keys of a unique index that more than one entry has; None if there is no such key.
 
-    A key is the first ``width`` columns of the implementation table's key; a key with NULL equals no other.
+    A key of the index is the first ``width`` columns of an entry's key. A key with NULL equals no other key.
 
     Args:
-        brought: check only keys that are new in these segments, which are the last of the state. None: all
+        state: the entries of the index.
+        brought: the last segments of the state; only keys that are new in them are checked. None: check all
             keys.
     """
     head = state.schema.key[:width]
@@ -57,11 +58,11 @@ def find_repeated_keys(
 def _entries_with_prefix(
     cache: SegmentCache, state: State, head: Sequence[str], brought: Sequence[Segment]
 ) -> pa.Table:
-    """Return the entries whose key starts with a key that is new in ``brought``."""
+    """Return the index entries whose key starts with a key of the index that is new in ``brought``."""
     schema = state.schema
     short = replace(schema, key=tuple(head))
     rows = pa.concat_tables(read_segment(cache, schema, s, [*head, OP, WAS_HI]) for s in brought)
-    # An entry that replaces another one has the same key, which was checked before.
+    # New keys only: an entry that replaces another entry has the same key, which was checked before.
     new = pc.and_(pc.not_equal(rows.column(OP), ERASE), pc.is_null(rows.column(WAS_HI)))
     new = reduce(pc.and_, (pc.is_valid(rows.column(name)) for name in head), new)
     rows = rows.filter(new).select(list(head))

@@ -36,11 +36,11 @@ class Changes:
     schema: TableSchema
     ops: pa.Array
     new: pa.Table
-    """The rows after the change. An erased row has its key, and NULL in all other columns."""
+    """The rows after the change. For an erase, the key, and NULL in all other columns."""
     had: Mask
-    """Which keys had a row before."""
+    """For each change, whether its key had a row before."""
     old: pa.Table
-    """The rows before, of the keys that had one."""
+    """The old rows of the keys that had a row before, in the order of the changes."""
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -62,7 +62,8 @@ class Changes:
 def write(cache: SegmentCache, target: Target, mode: Mode, given: pa.Table, inline: Inline) -> Outcome:
     """Apply rows to a table according to ``mode``, and update its indexes.
 
-    ``given`` has the types of the table. Files are durable when this returns, and deleted when it raises.
+    The columns of ``given`` have the physical types of the table. The files are durable when this function
+    returns, and deleted when it raises.
     """
     schema = target.state.schema
     given = once_per_key(schema, mode, given)
@@ -113,9 +114,9 @@ def collapse(
     name: Callable[[], str],
     inline: Inline,
 ) -> tuple[Segment, ...]:
-    """Merge the pending segments of several statements: the last image of each key.
+    """Merge the pending segments of several statements into one, with the last change of each key.
 
-    WAS columns are the hash of the row before the first change.
+    Its WAS columns are the hash of the key's row before the first change.
     """
     ordered = sorted(segments, key=lambda s: s.upto)
     rows = fold(cache, schema, ordered, after=BEGINNING, upto=ordered[-1].upto)
@@ -136,9 +137,9 @@ def collapse(
 
 
 def once_per_key(schema: TableSchema, mode: Mode, given: pa.Table) -> pa.Table:
-    """Return the last row of each key; for INSERT, a repeated key is an error instead.
+    """Return the last row of each key. For INSERT, refuse rows in which a key occurs twice.
 
-    Refuses rows without a key column or with a column that the table does not have.
+    Refuse rows that lack a key column, or have a column that the table does not have.
     """
     if lost := [name for name in schema.key if name not in given.column_names]:
         raise InvalidArgument(f"the key column {lost[0]} is missing", "Name every column of the primary key.")
@@ -162,8 +163,8 @@ def apply_write(schema: TableSchema, mode: Mode, given: pa.Table, at: Ints, old:
 
     Args:
         given: the rows, one per key (``once_per_key``).
-        at: for each row of ``old`` the number of the given row with the same key.
-        old: the existing rows of those keys.
+        at: for each row of ``old``, the position of its key in ``given``.
+        old: the existing rows with keys of ``given``.
 
     The modes differ as follows:
 
@@ -205,8 +206,10 @@ def changes_between(
 ) -> Changes:
     """Return the changes of some keys between two states.
 
-    ``old`` and ``new`` have the rows of the keys in each state, and the position of each row's key in
-    ``keys``.
+    Args:
+        keys: the columns of the keys.
+        old: the rows of these keys in the old state, as the positions of their keys in ``keys`` and the rows.
+        new: positions and rows in the new state.
     """
     (had, was_at), (has, is_at) = (_places(len(keys[0]), at) for at, _ in (old, new))
     either = had | has
@@ -222,7 +225,9 @@ def changes_between(
 def index_changes(changes: Changes, impl: TableSchema) -> Changes:
     """Return the changes of an index that follow from a table's changes.
 
-    ``impl`` is the schema of the index's implementation table.
+    Args:
+        changes: the changes of the table.
+        impl: schema of the index's implementation table.
     """
     old, new = changes.old_beside().select(impl.names), changes.new.select(impl.names)
     has = ~changes.erased
@@ -268,14 +273,14 @@ def _columns(table: pa.Table) -> dict[str, pa.ChunkedArray]:
 
 
 def _places(count: int, at: Ints) -> tuple[Mask, Ints]:
-    """Return which of ``count`` positions are in ``at``, and where in ``at``."""
+    """Return two arrays of ``count`` items: whether each position is in ``at``, and its index in ``at``."""
     there, where = np.full(count, False), np.zeros(count, np.int64)
     there[at], where[at] = True, np.arange(len(at))
     return there, where
 
 
 def _beside(rows: pa.Table, where: Ints, there: Mask) -> pa.Table:
-    """Return the rows at the positions ``where``, with NULLs for rows that are not ``there``."""
+    """Return the rows at the positions ``where``; a row of NULLs where ``there`` is False."""
     return rows.take(pa.array(np.where(there, where, 0), mask=~there))
 
 
@@ -299,6 +304,6 @@ def _check_not_null(schema: TableSchema, rows: pa.Table, names: Sequence[str]) -
 
 
 def _show(schema: TableSchema, rows: pa.Table, number: int) -> str:
-    """Return the key of a row for messages."""
+    """Return the key of the row ``number`` as text for messages."""
     (key,) = keys_of(schema, rows.slice(number, 1))
     return key_text(schema.key, key)

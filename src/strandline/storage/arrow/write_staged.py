@@ -1,4 +1,4 @@
-"""Write any number of rows from sorted, staged files, one range of keys after the other."""
+"""Write any number of rows from sorted, staged files. One range of keys is in memory at a time."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from strandline.storage.staged_files import Staged, last_of_keys
 __all__ = ["Given", "write_staged"]
 
 PIECE_ROWS = 1_000_000
-"""Maximum number of rows that are written at a time."""
+"""Maximum number of rows that are in memory and written at a time."""
 
 
 @dataclass(frozen=True)
 class Given:
     """The staged rows of several tasks.
 
-    Of two rows with the same key the later one counts: of a later task, or of a later file of the same task.
+    If two rows have the same key, the row of the later task counts, or the row of the later file of one task.
     """
 
     schema: TableSchema
     staged: Sequence[Staged]
 
     def pieces(self, cache: SegmentCache, mode: Mode) -> Iterator[pa.Table]:
-        """Yield the rows of one range of keys after the other."""
+        """Yield the rows in tables, in the order of their keys. Each key is in only one table."""
         runs = [[segment] for each in self.staged for segment in each.segments]
         rows, memory = sum(run[0].rows for run in runs), sum(each.memory for each in self.staged)
         most = max(1, min(PIECE_ROWS, PIECE_BYTES * rows // max(memory, 1)))
@@ -42,7 +42,10 @@ class Given:
 
 
 def write_staged(cache: SegmentCache, target: Target, mode: Mode, given: Given, inline: Inline) -> Outcome:
-    """Apply all rows according to ``mode``. Files are durable on return, and deleted on an error."""
+    """Apply all staged rows to a table according to ``mode``, and update its indexes.
+
+    The files are durable when this function returns, and deleted when it raises.
+    """
     made: list[Outcome] = []
     try:
         for piece in given.pieces(cache, mode):

@@ -1,4 +1,4 @@
-"""Chains of segments on Spark: the same operations as in ``storage.arrow``, for many rows."""
+"""Read and write chains of segments on Spark: the operations of ``storage.arrow``, for many rows."""
 
 from strandline.storage.spark import (
     batches,

@@ -1,4 +1,4 @@
-"""Anti-join: leave out the rows of given keys. Optimised, because most scans do this to every row."""
+"""Anti-join: remove the rows with given keys. Optimised, because most scans test every row."""
 
 from __future__ import annotations
 
@@ -20,27 +20,32 @@ _WHOLE = (pa.int64(), pa.int32(), pa.int16(), pa.int8())
 
 
 def without(rows: DataFrame, schema: TableSchema, keys: pa.Table) -> DataFrame:
-    """Return the rows whose key is not in ``keys``, which are distinct and small enough to broadcast."""
+    """Return the rows whose key is not in ``keys``.
+
+    Args:
+        keys: distinct keys, few enough to be broadcast.
+    """
     if len(schema.key) == 1 and keys.column(0).type in _WHOLE and not keys.column(0).null_count:
         return _without_bits(rows, schema.key[0], keys.column(0))
     others = rename_keys(local(rows.sparkSession, schema, keys), schema.key)
-    # A hint, because Spark does not know the size of either side.
+    # F.broadcast is needed, because Spark does not know the size of either side.
     return rows.join(F.broadcast(others), _same_hash(schema) & _same_key(schema), "left_anti")
 
 
 def _same_hash(schema: TableSchema) -> Column:
     """Return the condition that the keys of both sides have the same hash.
 
-    Spark's hash table of bigints is faster than that of other keys: it builds no row to look up a key.
+    In Spark, a lookup of a bigint in a hash table is faster than a lookup of another key, because no row is
+    built for it.
     """
     here, there = ([col(n) for n in schema.key], [col(other_side(n)) for n in schema.key])
     return F.xxhash64(*here) == F.xxhash64(*there)
 
 
 def _same_key(schema: TableSchema) -> Column:
-    """Return the condition that the keys are the same, in a form that Spark does not look up in a hash table.
+    """Return the condition that the keys are the same, without an equality that Spark uses as a join key.
 
-    So it is tested only for rows whose hash was found.
+    So Spark looks up only the hash of the keys, and tests this condition for rows with the same hash.
     """
     parts = []
     for column in schema.key_columns:
@@ -51,7 +56,7 @@ def _same_key(schema: TableSchema) -> Column:
 
 
 def _without_bits(rows: DataFrame, name: str, keys: pa.ChunkedArray) -> DataFrame:
-    """Anti-join for integers: keys become bitmaps with 64 keys per word.
+    """Remove the rows with given integer keys. The keys are stored as bitmaps, with 64 keys per word.
 
     Rows are sorted by key, so neighbouring rows use the same word, which stays in the processor's cache. A
     hash table of the keys themselves would need a memory access per row.

@@ -1,4 +1,4 @@
-"""The rows of a DataFrame as Arrow data, in the types of the tables that they come from."""
+"""Fetch the rows of a DataFrame as Arrow data, in the types of the tables that the columns come from."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from strandline.types.arrays import outgoing_type
 __all__ = ["FrameBatches", "declare_types", "find_declared_type"]
 
 DECLARED = "strandline.type"
-"""Metadata key of a DataFrame column with the type that the column has in its table.
+"""Metadata key of a DataFrame column. Its value is the type that the column has in its table.
 
-Spark keeps the metadata as long as the column is only selected or renamed.
+Spark keeps the metadata of a column that is only selected or renamed.
 """
 
 
 def declare_types(frame: DataFrame, schema: TableSchema) -> DataFrame:
-    """Add type metadata to the columns of a table whose Spark type is ambiguous."""
+    """Add the table's type as metadata to columns whose Spark type is ambiguous."""
     names = [c.name for c in schema.columns if c.name in frame.columns and _is_ambiguous(c.type)]
     if not names:
         return frame
@@ -47,14 +47,14 @@ def _is_ambiguous(type_: Type) -> bool:
 
 
 def find_declared_type(field: Any) -> Type | None:
-    """Return the table type that a DataFrame field declares, if any."""
+    """Return the table type in the metadata of a DataFrame field; None if there is none that fits."""
     name = field.metadata.get(DECLARED)
     found = None if name is None else parse_type(name)
     return found if found is not None and found.spark == field.dataType.simpleString() else None
 
 
 class FrameBatches:
-    """The rows of one DataFrame."""
+    """Fetches the rows of one DataFrame as Arrow data."""
 
     def __init__(self, frame: DataFrame) -> None:
         self._frame = frame
@@ -76,8 +76,8 @@ class FrameBatches:
             return self.columns.convert(self.numbered().toArrow().columns)
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield all rows. Holds only part of them in memory."""
-        with self.asking():  # A Connect server plans when the first row is requested.
+        """Yield all rows in tables. Only a part of the rows is in memory at a time."""
+        with self.asking():  # A Spark Connect server plans the query when the first row is requested.
             packed = self.numbered().mapInArrow(_make_packer(), "rows binary")
             coming = iter(packed.toLocalIterator(prefetchPartitions=True))
             some = list(islice(coming, 1))
@@ -88,7 +88,10 @@ class FrameBatches:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Fetch rows inside this block: Ctrl-C interrupts it, and no foreign code runs in it."""
+        """Fetch rows in this block: Ctrl-C can interrupt it, and errors of Spark are translated.
+
+        Code of the caller must not run in the block.
+        """
         with (
             attend_work(),
             phase("querying"),
@@ -98,7 +101,7 @@ class FrameBatches:
             yield
 
     def numbered(self) -> DataFrame:
-        """Return the frame with numbers as names: two columns of a result may have the same name."""
+        """Return the frame with numbers as column names: two columns of a result may have the same name."""
         return self._frame.toDF(*map(str, range(len(self.schema))))
 
 
@@ -112,10 +115,9 @@ def _unpack(data: bytes) -> pa.Table:
 
 
 def _make_packer() -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function that packs each batch into a row of bytes on executors.
+    """Return a function for executors that packs each batch into a row of bytes.
 
-    It is a closure that needs nothing of this package, so that Spark can send it to executors without the
-    package.
+    The function uses nothing of this package, so that executors do not need the package.
     """
 
     def pack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

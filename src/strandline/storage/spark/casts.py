@@ -1,7 +1,7 @@
 """Cast a user's Spark column to a table's physical type, under the rules of ``strandline.types.coerce``.
 
-A cast that can never succeed is refused at once, by the types. A value that does not fit is refused when
-Spark evaluates it: the expression raises an error that ``spark.failures`` turns back into InvalidArgument.
+A cast between types that never fit is refused at once. A value that does not fit is refused when Spark
+evaluates the expression: it raises an error, which ``spark.failures`` translates into InvalidArgument.
 """
 
 from __future__ import annotations
@@ -36,7 +36,12 @@ _SOURCES: dict[str, tuple[type[T.DataType], ...]] = {
 
 
 def spark_cast(type_: Type, col: Column, from_type: T.DataType, name: str) -> Column:
-    """Return ``col``, of type ``from_type``, cast to ``type_``. ``name``: the column's name for errors."""
+    """Return ``col`` cast to ``type_``.
+
+    Args:
+        from_type: type of ``col``.
+        name: the column's name for errors.
+    """
     if isinstance(from_type, T.NullType):
         return col.cast(type_.spark)
     if not isinstance(from_type, _SOURCES[type_.kind]):
@@ -74,16 +79,21 @@ def spark_cast(type_: Type, col: Column, from_type: T.DataType, name: str) -> Co
 def _refuse_lossy_cast(
     type_: Type, col: Column, converted: Column, name: str, hint: str, *, shown: Column | None = None
 ) -> Column:
-    """Return ``converted``; raise an error where it is NULL although ``col`` is not."""
+    """Return ``converted``. Its evaluation raises an error for a row where only ``converted`` is NULL.
+
+    Args:
+        converted: ``col`` in the type ``type_``, NULL for values that do not fit.
+        shown: the value in the error message. None: ``col``.
+    """
     text = F.substring(F.coalesce((col if shown is None else shown).cast("string"), F.lit("?")), 1, 60)
     error = refuse(InvalidArgument, hint, f"column {name} of type {type_.name} cannot hold the value ", text)
     return F.when(col.isNull() | converted.isNotNull(), converted).otherwise(error.cast(type_.spark))
 
 
 def _exactly(type_: Type, col: Column, from_type: T.DataType) -> Column:
-    """Return a cast that is NULL unless casting back gives the same value.
+    """Return ``col`` cast to ``type_``, or NULL if casting back does not give the same value.
 
-    This detects rounding, truncation and overflow.
+    So rounding, truncation and overflow are detected.
     """
     there = col.try_cast(type_.spark)
     return F.when(there.try_cast(from_type) == col, there)
@@ -115,7 +125,7 @@ def _integer(type_: Type, col: Column, from_type: T.DataType, name: str) -> Colu
 def _float(type_: Type, col: Column, from_type: T.DataType, name: str) -> Column:
     if isinstance(from_type, _INTEGERS):
         there = col.cast(type_.spark)
-        # 2**63 is cast back to 2**63 - 1, which hides the loss.
+        # Exclude 2**63: it is cast back to 2**63 - 1, so the comparison would not detect the loss.
         exact = (there < F.lit(2.0**63)) & (there.try_cast("bigint") == col)
         return _refuse_lossy_cast(
             type_, col, F.when(exact, there), name, f"{type_.name} cannot hold this integer exactly."
@@ -153,9 +163,9 @@ def _fault_or_null() -> Callable[[str | None], str | None]:
 
 
 def _from_iso(pattern: str, col: Column, spark: str) -> Column:
-    """Return the date or time of an ISO text, in UTC unless it has an offset; NULL for other texts.
+    """Return the date or time of a text in ISO form, or NULL for other texts.
 
-    Spark alone would accept many more formats.
+    A time without an offset is in UTC. The pattern is needed because Spark accepts many more formats.
     """
     plain = col.cast("string")
     return F.when(plain.rlike(rf"\A{pattern}\z"), plain.try_cast(spark))
@@ -164,7 +174,7 @@ def _from_iso(pattern: str, col: Column, spark: str) -> Column:
 def _time(type_: Type, col: Column, from_type: T.DataType, name: str) -> Column:
     instant = col
     if isinstance(from_type, T.TimestampNTZType):
-        # Without a zone it is UTC. A plain cast would use the session's zone.
+        # A time without a zone is in UTC. A plain cast would use the session's zone.
         year, month, day, hour, minute, second = (
             F.extract(F.lit(part), col) for part in ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
         )

@@ -1,4 +1,4 @@
-"""Changes in logs as a DataFrame: every change, or the last one per key; and slices written by jobs."""
+"""Read every change in logs as a DataFrame, or the last change of each key; write the changes as slices."""
 
 from __future__ import annotations
 
@@ -63,9 +63,10 @@ def fold(
     upto: int,
     within: KeyRange = EVERYWHERE,
 ) -> DataFrame:
-    """Return the last change in ``(after, upto]`` of each key ``within`` a range.
+    """Return the last change in ``(after, upto]`` of each key in the range ``within``.
 
-    WAS_HI and WAS_LO are the hash of the row before the first of these changes. Same columns as ``changes``.
+    The columns are those of ``changes``. WAS_HI and WAS_LO are the hash of the key's row before its first
+    change in ``(after, upto]``.
     """
     logs = [s for s in segments if s.role == "log"]
     names = [*schema.names, OP, WAS_HI, WAS_LO, STEP]
@@ -87,7 +88,12 @@ def fold(
 def rows_before(
     spark: SparkSession, cache: SegmentCache, old: State, logs: Sequence[Segment]
 ) -> tuple[DataFrame, DataFrame]:
-    """Return the rows that the keys of later ``logs`` had in an old state, and the keys that had none."""
+    """Return the old rows of the keys that later logs change, and the keys that had no row.
+
+    Args:
+        old: the old state.
+        logs: log segments with the changes after ``old``.
+    """
     schema = old.schema
     with working(spark):
         keys = rows_of(spark, cache, schema, logs, schema.key, after=old.chain.step, upto=PENDING).distinct()
@@ -99,7 +105,10 @@ def rows_before(
 def write_slice(
     spark: SparkSession, cache: SegmentCache, schema: TableSchema, window: Window, name: str
 ) -> Slice:
-    """Fold the window and write it under the fresh name ``name``. On an error no file stays."""
+    """Fold the changes of the window and write them as log segments.
+
+    The files are written to the new folder ``name``. If this function raises, they are deleted.
+    """
     segments = window.logs if window.chain is None else window.chain.segments
     written = write_sorted(
         _rows(spark, cache, schema, window),

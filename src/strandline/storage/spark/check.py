@@ -1,4 +1,4 @@
-"""Checks of rows with Spark jobs: order, duplicate keys, indexes."""
+"""Check rows with Spark jobs: their order, duplicate keys, index entries."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ _WANTED, _FOUND, _HI, _LO = "__strandline_wanted", "__strandline_found", "__stra
 def examine(
     spark: SparkSession, cache: SegmentCache, schema: TableSchema, segments: Sequence[Segment]
 ) -> list[Finding]:
-    """Return what is wrong inside segments, in their order. Executors read the files."""
+    """Check the rows of each segment; return the findings in the order of the segments.
+
+    Executors read the files.
+    """
     examined = partial(examine_segment, cache.files, schema)
     of_files = [s for s in segments if s.file is not None]
     sizes = [sizes_of([s]) for s in of_files]
@@ -38,9 +41,9 @@ def examine(
 
 
 def find_doubled_keys(spark: SparkSession, cache: SegmentCache, state: State) -> list[Finding]:
-    """Return a finding if a key occurs in the state more than once.
+    """Return one finding if keys occur in the state more than once, otherwise an empty list.
 
-    Computed from the definition of a state. A scan would not do, because it may assume that keys are unique.
+    Counts the rows of all segments. ``scan`` cannot be used, because it may assume that keys are unique.
     """
     schema, step = state.schema, state.chain.step
     old, middle, _ = split(segments := visible(state.chain))
@@ -60,9 +63,9 @@ def find_doubled_keys(spark: SparkSession, cache: SegmentCache, state: State) ->
 def compare_index(
     spark: SparkSession, cache: SegmentCache, table: State, entries: State, index: str
 ) -> list[Finding]:
-    """Return what is wrong with an index, given its table and its entries at one step.
+    """Compare the entries of an index with its table at the same step; return the differences.
 
-    A dangling entry may also be an entry with wrong covered values, or a duplicate entry.
+    Entries with wrong covered values, and duplicate entries, are reported as dangling entries.
     """
     impl = entries.schema
     wanted, found = scan(spark, cache, table, impl.names), scan(spark, cache, entries, impl.names)
@@ -101,9 +104,9 @@ def compare_index(
 
 
 def _find_differing(wanted: DataFrame, found: DataFrame, impl: TableSchema) -> DataFrame:
-    """Return for each key its expected and actual number of entries, and the difference of their hashes.
+    """Return for each key the expected and the actual number of entries, and the difference of their hashes.
 
-    Grouping treats NULLs as equal, unlike a join.
+    Rows are grouped, not joined, because NULLs are equal in groups.
     """
     high, low = hash_columns(impl, col)
 

@@ -1,8 +1,8 @@
 """Collect a DataFrame as Python rows with timezone-aware times in UTC.
 
-PySpark converts timestamps to naive datetimes in local time. Times in the hour that a clock change repeats,
-and at the ends of the calendar, do not survive this. So Spark is asked for timestamps without zone in UTC,
-and the zone is added here.
+PySpark converts timestamps to naive datetimes in local time. This loses times in the hour that a clock change
+repeats, and fails for times at the ends of the calendar. So timestamps are cast to timestamps without zone,
+in UTC, and the zone is added to the collected values.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from strandline.storage.spark.session import MEANING, settings
 __all__ = ["FrameCollector"]
 
 TOGETHER = 1000
-"""Number of rows fetched at a time by an iterator."""
+"""Number of rows that an iterator fetches at a time."""
 
 _Convert: TypeAlias = Callable[[Any], Any]
 
 
 class FrameCollector:
-    """Collects the rows of one DataFrame. Columns without timestamps are collected unchanged."""
+    """Collects the rows of one DataFrame, with times in UTC."""
 
     def __init__(self, frame: DataFrame) -> None:
         with spark_errors(), settings(frame.sparkSession, MEANING):
@@ -44,13 +44,17 @@ class FrameCollector:
             self._frame = self._without_zones(frame, fields, zoned) if any(zoned) else frame
 
     def rows(self, limit: int | None = None) -> list[Row]:
-        """Return all rows. With ``limit``, compute and return only the first rows."""
+        """Return the rows.
+
+        Args:
+            limit: maximum number of rows to compute and return. None: all rows.
+        """
         with self._asking():
             return list(self._convert(self._frame.collect() if limit is None else self._frame.take(limit)))
 
     def __iter__(self) -> Iterator[Row]:
-        """Yield all rows. Holds only part of them in memory."""
-        with self._asking():  # A Connect server plans when the first row is requested.
+        """Yield all rows. Only a part of them is in memory at a time."""
+        with self._asking():  # A Spark Connect server plans the query when the first row is requested.
             coming = iter(self._frame.toLocalIterator(prefetchPartitions=True))
             some = list(islice(coming, 1))
         while some:
@@ -60,7 +64,10 @@ class FrameCollector:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """Fetch rows inside this block: Ctrl-C interrupts it, and no foreign code runs in it."""
+        """Fetch rows in this block: Ctrl-C can interrupt it, and errors of Spark are translated.
+
+        Code of the caller must not run in the block.
+        """
         with (
             attend_work(),
             phase("querying"),
@@ -72,7 +79,7 @@ class FrameCollector:
     def _without_zones(
         self, frame: DataFrame, fields: list[T.StructField], zoned: list[_Convert | None]
     ) -> DataFrame:
-        # By position, because two columns of a result may have the same name.
+        # Numbers as names, because two columns of a result may have the same name.
         numbered = frame.toDF(*map(str, range(len(fields))))
         columns = zip(numbered.columns, fields, zoned, strict=True)
         return numbered.select(
@@ -89,7 +96,7 @@ class FrameCollector:
 
 
 def _whole(field: T.StructField) -> _Convert | None:
-    """Return a converter to int for the decimals by which Spark represents Uint64; None for other fields."""
+    """Return a converter to int for a Uint64 field, which Spark has as a decimal; None for other fields."""
     type_ = find_declared_type(field)
     is_wide = field.dataType == T.DecimalType(20, 0) and (type_ is None or type_.name == "Uint64")
     return int if is_wide else None
@@ -130,7 +137,7 @@ def _zoneless(type_: T.DataType) -> T.DataType:
 
 
 def _converter(type_: T.DataType) -> _Convert | None:
-    """Return a converter that sets UTC on all times in a value of this type; None if it has no times."""
+    """Return a converter that sets UTC on all times in a value; None if the type has no times."""
     match type_:
         case T.TimestampType():
             return lambda value: value.replace(tzinfo=timezone.utc)

@@ -1,4 +1,4 @@
-"""Column expressions for any column name, and for keys, in which NULL equals NULL and sorts first."""
+"""Spark expressions for columns with any name, and for keys. In keys, NULL equals NULL and sorts first."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def spark_type(type_: Type) -> T.DataType:
 
 
 def struct(schema: TableSchema, names: Iterable[str], *, physical: bool = False) -> T.StructType:
-    """Return the Spark schema of columns and meta columns, with logical or physical names."""
+    """Return the Spark schema of the columns and meta columns ``names``, with logical or physical names."""
     fields = []
     for name in names:
         if name in schema:
@@ -80,7 +80,7 @@ def struct(schema: TableSchema, names: Iterable[str], *, physical: bool = False)
 
 
 def literal(type_: Type, value: Any) -> Column:
-    """Return a canonical value as a literal in the physical type, independent of the session's time zone."""
+    """Return a canonical value as a literal in the physical type, whatever the session's time zone is."""
     if value is None:
         return F.lit(None).cast(spark_type(type_))
     if isinstance(value, bytes):
@@ -92,17 +92,17 @@ def literal(type_: Type, value: Any) -> Column:
 
 
 def other_side(name: str) -> str:
-    """Return the name of a column of the other side of a join."""
+    """Return the name that a column gets on the other side of a join, where both sides have its name."""
     return f"__strandline_other_{name}"
 
 
 def rename_keys(df: DataFrame, names: Sequence[str]) -> DataFrame:
-    """Select these columns under their ``other_side`` names, for a join by ``same_key``."""
+    """Select the columns ``names`` under their ``other_side`` names, for a join by ``same_key``."""
     return df.select(*(col(name).alias(other_side(name)) for name in names))
 
 
 def same_key(schema: TableSchema) -> Column:
-    """Return the condition of a join with a side whose key columns have the names of ``rename_keys``."""
+    """Return the join condition that keys are equal. One side has the names that ``rename_keys`` gives."""
     parts = [
         col(c.name) == col(other_side(c.name))
         if c.not_null
@@ -113,7 +113,7 @@ def same_key(schema: TableSchema) -> Column:
 
 
 def before(schema: TableSchema, bound: Key) -> Column:
-    """Return a condition: the row's key sorts before all keys with the prefix ``bound``."""
+    """Return the condition that a row's key sorts before all keys that start with ``bound``."""
     smaller: list[Column] = []
     equal: list[Column] = []
     for column, value in zip(schema.key_columns, bound, strict=False):
@@ -139,7 +139,7 @@ def inside(df: DataFrame, schema: TableSchema, within: KeyRange) -> DataFrame:
 
 
 def key_text(schema: TableSchema) -> Column:
-    """Return a row's key for messages: ``(a = 1, b = 'x')``."""
+    """Return a row's key as text for messages, such as ``(a = 1, b = 'x')``."""
     parts: list[Column] = []
     for i, column in enumerate(schema.key_columns):
         here = col(column.name)
@@ -159,19 +159,19 @@ def key_text(schema: TableSchema) -> Column:
 
 
 def time_text(instant: Column) -> Column:
-    """Return a time for messages. Plans run in UTC, and the text says so, as in Arrow's code."""
+    """Return a time as text for messages. It ends with the offset of UTC, in which our plans run."""
     return F.concat(instant.cast("string"), F.lit("+00:00"))
 
 
 def keys_in(df: DataFrame, schema: TableSchema) -> list[Key]:
     """Return the keys of a few rows as canonical values.
 
-    Uses Arrow, because ``collect`` converts timestamps to local times.
+    The rows are fetched with Arrow, because ``collect`` converts timestamps to local times.
     """
     return keys_from(df.select(*map(col, schema.key)).toArrow(), schema)
 
 
 def keys_from(table: pa.Table, schema: TableSchema) -> list[Key]:
-    """Return the keys of an Arrow table from Spark, whose types may be variants of the table's."""
+    """Return the keys in an Arrow table from Spark, whose Arrow types may differ from those of the schema."""
     columns = [column_to_python(c.type, table.column(c.name).cast(c.type.arrow)) for c in schema.key_columns]
     return list(zip(*columns, strict=True))

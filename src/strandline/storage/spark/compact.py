@@ -1,4 +1,4 @@
-"""Compaction: fold a chain into base segments; rewrite only what is necessary."""
+"""Compaction: fold a chain into base segments; rewrite only the segments that need it."""
 
 from __future__ import annotations
 
@@ -53,8 +53,11 @@ def compact(
 ) -> Compacted:
     """Fold a chain into base segments. Segments that compaction would not change are kept.
 
-    Rows keep the step of their last change. Files are written below ``name-<n>``, one folder per shard, at
-    least ``least`` of them. They are durable when this returns, and deleted when it raises.
+    Rows keep the step of their last change. The files of each shard are in a folder ``name-<n>``. They are
+    durable when this function returns, and deleted when it raises.
+
+    Args:
+        least: minimum number of files of a table without shards.
     """
     schema, chain = state.schema, state.chain
     kept, stale = _split_segments(cache, state)
@@ -65,7 +68,7 @@ def compact(
     ]
     prefixes = [f"{name}-{i}" for i in range(len(shards))]
     try:
-        # One job per shard: they share the executors, and a small shard need not wait for a large one.
+        # One job per shard. Jobs share the executors, so a small shard need not wait for a large one.
         with ThreadPoolExecutor(SHARDS_AT_ONCE) as pool:
             jobs = [
                 pool.submit(
@@ -102,11 +105,19 @@ def _digest(
     kept: Sequence[Segment],
     stale: Sequence[Segment],
 ) -> Digest | None:
-    """Return the digest of the new state; None if it is that of the old one, although not all was read.
+    """Return the digest of the new state; None if it was proved equal to the old one by the rewritten rows.
 
-    Reads the smaller part: the kept segments, or those that were rewritten. The rows of the latter, and the
-    changes of logs with the rows that they replaced, must add up to the new rows. After a column was dropped
-    they do not, because logs have the hashes of rows with it; then the kept segments are read.
+    The digest of the new segments is known. In addition, the smaller group of segments is read:
+
+    - The rewritten segments: if their rows and changes add up to the new segments, the state's digest has not
+      changed. After a column was dropped they do not add up, because WAS columns of logs have the hashes of
+      rows with that column. Then the kept segments are read, too.
+    - The kept segments: their digest plus that of the new segments is the digest of the new state.
+
+    Args:
+        written: the new segments.
+        kept: the segments that were not rewritten.
+        stale: the rewritten segments.
     """
     made = sum((w.delta for w in written), Digest())
     if not kept:
@@ -124,7 +135,7 @@ def _digest(
 
 
 def fold(spark: SparkSession, cache: SegmentCache, state: State, name: str) -> Written:
-    """Write all rows of a state, which may be a part of a table, as base segments."""
+    """Write all rows of a state, which may be a key range of a table, as base segments."""
     return _rewrite(spark, cache, state, name=name, least=1)
 
 
@@ -135,7 +146,8 @@ def _split_segments(cache: SegmentCache, state: State) -> tuple[list[Segment], t
     old, middle, new = split(segments)
     untouched, near = apart_from(old, middle)
     if near and is_brought_along(middle):
-        # The key range of a log is not selective if its keys are far apart; the keys themselves are.
+        # If the keys of a log are far apart, its key range overlaps many segments without a key of the log.
+        # So compare the keys themselves.
         wanted = Wanted.of(schema, touched_keys(cache, schema, middle, BEGINNING))
         untouched += [s for s in near if not len(wanted.between(s.min_key or (), s.max_key or ())[0])]
     kept = [

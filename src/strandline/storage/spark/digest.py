@@ -17,9 +17,12 @@ __all__ = ["digests"]
 def digests(
     spark: SparkSession, cache: SegmentCache, state: State, schemas: Sequence[TableSchema]
 ) -> list[Digest]:
-    """Return the row count and digest of the state for each schema, its own or an index's.
+    """Return for each schema the row count and digest of the state's rows in the columns of that schema.
 
     One job reads the rows once.
+
+    Args:
+        schemas: the schema of the state, or schemas of implementation tables of its indexes.
     """
     names = list(dict.fromkeys(name for schema in schemas for name in schema.names))
     return digests_of(scan(spark, cache, state, names), schemas)

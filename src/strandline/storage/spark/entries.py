@@ -24,10 +24,14 @@ def entries(
     impl: TableSchema,
     name: str,
 ) -> Written:
-    """Return base segments with the entries of an index for a state of its table, and their digest.
+    """Write the entries of an index for a state of its table as base segments.
 
-    The step of each entry is the state's. The index gets at least as many segments as the table has shards,
-    so that it can be cut into as many shards.
+    The step of each entry is the step of the state. The index gets at least as many segments as the table has
+    shards, so that it can be divided into as many shards.
+
+    Args:
+        impl: schema of the index's implementation table.
+        name: fresh name of the folder for the files.
     """
     step, shards = state.chain.step, len(state.schema.bounds) + 1
     with working(spark):

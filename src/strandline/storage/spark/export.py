@@ -1,4 +1,4 @@
-"""Exports on executors: tasks read, encode and write files, and this process sees a row per file."""
+"""Export rows on executors: tasks read, encode and write files. This process gets one row per file."""
 
 from __future__ import annotations
 
@@ -28,14 +28,19 @@ __all__ = ["export_frame", "export_partitions"]
 def export_partitions(
     spark: SparkSession, files: Files, partitions: Sequence[RowPartition], folder: PartFolder
 ) -> list[ExportedPart]:
-    """Write the rows of partitions to files, in their order. ``files``: where the rows are read from."""
+    """Write the rows of partitions to files, in the order of the partitions.
+
+    Args:
+        files: where the rows are read from.
+        folder: where the exported files are written.
+    """
     probe_target(spark, folder.files, folder.name)
     work = partial(write_partitions, folder, files)
     return _check(folder, check_reports(files, on_executors(spark, work, group_partitions(partitions))))
 
 
 def export_frame(frame: DataFrame, folder: PartFolder) -> list[ExportedPart]:
-    """Write the rows of a DataFrame to one file for each of its partitions, in their order."""
+    """Write each partition of a DataFrame to one file; return the files in the order of the partitions."""
     probe_target(frame.sparkSession, folder.files, folder.name)
     rows = FrameBatches(frame)
     with rows.asking():
@@ -45,7 +50,7 @@ def export_frame(frame: DataFrame, folder: PartFolder) -> list[ExportedPart]:
 
 
 def _check(folder: PartFolder, parts: Iterable[ExportedPart | None]) -> list[ExportedPart]:
-    """Return the files that tasks wrote, in their order; raise unless this process finds them."""
+    """Return the files that tasks wrote, in their order. Raise an error if this process does not find one."""
     found = sorted((part for part in parts if part is not None), key=lambda part: part.number)
     check_sizes(folder.files, [(f"{folder.name}/{part.name}", part.bytes) for part in found], EXPORT)
     return found
@@ -54,7 +59,7 @@ def _check(folder: PartFolder, parts: Iterable[ExportedPart | None]) -> list[Exp
 def _writing(
     folder: PartFolder, columns: OutgoingColumns
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function that writes a partition to a file, and yields its ``ExportedPart``."""
+    """Return a function that writes a partition to a file, and yields the pickled ``ExportedPart``."""
     packed = pickle.dumps((folder, columns))
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

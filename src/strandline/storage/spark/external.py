@@ -1,4 +1,4 @@
-"""External files on executors: they look at files, and read them as a DataFrame."""
+"""Read external files on executors: divide files into parts, and read the parts as a DataFrame."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from strandline.types import Type
 __all__ = ["rows_of", "spread"]
 
 PART_BYTES = 64 << 20
-"""Maximum size of the part of a file that a task reads, if the file can be split."""
+"""Maximum size of a part of a file that one task reads. A file that cannot be split is one part."""
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -40,7 +40,7 @@ R = TypeVar("R")
 def spread(spark: SparkSession, incoming: Incoming, most: int) -> bool:
     """Let executors read files in parts of about ``most`` bytes; return False if they cannot.
 
-    They cannot if they do not see a file that this process sees, or lack the package for its format.
+    Executors cannot read files that they do not find, or whose format needs a package that they do not have.
     """
 
     def over(work: Callable[[A], R], things: Sequence[A], /) -> list[R]:
@@ -67,10 +67,15 @@ def _can_read(package: str | None, file: File | None) -> bool:
 def rows_of(
     spark: SparkSession, incoming: Incoming, types: Mapping[str, Type], not_null: frozenset[str]
 ) -> DataFrame:
-    """Return the columns ``types`` of the rows of files.
+    """Return the rows of files as a DataFrame.
 
-    If a value does not fit, the job fails with an error that names the file and the place in it. For Parquet
-    Spark's own reader is used, which is faster and does not name them; nested values become JSON.
+    If a value does not fit, the job fails with an error that names the file and the place in it. Spark's own
+    reader reads Parquet files: it is faster, but its errors do not name file and place. Nested values in
+    Parquet files become JSON.
+
+    Args:
+        types: the columns to read, with their types.
+        not_null: names of the columns that must not have NULL.
     """
     with spark_errors():
         if isinstance(incoming, ParquetFiles):
@@ -79,7 +84,7 @@ def rows_of(
         fields = T.StructType([T.StructField(name, spark_type(type_)) for name, type_ in types.items()])
         read = _reader(incoming.parts, types, not_null, to_arrow_schema(fields))
         count = max(1, len(incoming.parts))
-        numbers = spark.range(0, len(incoming.parts), 1, count)  # One part for each task.
+        numbers = spark.range(0, len(incoming.parts), 1, count)  # Each task reads one part.
         return numbers.mapInArrow(read, fields)
 
 
@@ -95,7 +100,7 @@ def _parquet(spark: SparkSession, paths: Sequence[str], types: Mapping[str, Type
 def _reader(
     parts: Sequence[FilePart], types: Mapping[str, Type], not_null: frozenset[str], schema: pa.Schema
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function that reads the parts with the numbers in its batches."""
+    """Return a function that gets batches of part numbers, and yields the rows of these parts."""
     packed = pickle.dumps((parts, dict(types), not_null))
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

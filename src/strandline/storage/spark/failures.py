@@ -1,4 +1,4 @@
-"""Translate Spark's errors for callers: one sentence and a hint, no Java traceback."""
+"""Translate Spark's errors for users: one sentence and a hint, without a Java traceback."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from strandline.storage.task_reports import HINT, blind_readers, is_whole
 __all__ = ["CARRIED", "refuse", "spark_errors", "translate"]
 
 CARRIED = "STRANDLINE {0.code}: {0.message} [hint] {0.hint} [end]"
-"""Text of our error when it is raised on an executor. ``translate`` parses it from the job's error."""
+"""Text of a Strandline error that is raised on an executor. ``translate`` parses it from the job's error."""
 _RAISED = re.compile(r"STRANDLINE ([A-Z_]+): (.*?)(?: \[hint\] (.*?))? \[end\]", re.DOTALL)
 _PRINTED = re.compile(r"strandline\.errors\.\w+: ([^\n]*) \[([A-Z_]+)\]\n  hint: ([^\n]*)")
-"""Our error as Python prints it, inside the text of a Spark error."""
+"""Matches a Strandline error as Python prints it, inside the text of a Spark error."""
 _CONDITION = re.compile(
     r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\] (.*?)(?: SQLSTATE: (\w{5})|\n\tat |\Z)", re.DOTALL
 )
@@ -48,7 +48,7 @@ _NOT_THERE = (
     "CANNOT_READ_FILE_FOOTER",
     "PATH_NOT_FOUND",
 )
-"""Conditions of a file that is missing, shorter or another one for Spark."""
+"""Error conditions for a file that is missing, shorter or different where Spark reads it."""
 _MISSING_TABLE = ("TABLE_OR_VIEW_NOT_FOUND", "VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 _UNSUPPORTED = ("UNSUPPORTED_", "NOT_SUPPORTED_", "NOT_IMPLEMENTED")
 _JARS = {
@@ -56,7 +56,7 @@ _JARS = {
     "gs": "com.google.cloud.bigdataoss:gcs-connector:hadoop3-2.2.26",
     "abfss": "org.apache.hadoop:hadoop-azure:3.4.2",
 }
-"""Packages that Spark 4.1 needs for object stores."""
+"""Maven packages that Spark 4.1 needs for object stores, by URL scheme."""
 _NO_CLASSES = {
     "s3a": re.compile(r'S3AFileSystem not found|No FileSystem for scheme "?s3a'),
     "gs": re.compile(r'GoogleHadoopFileSystem not found|No FileSystem for scheme "?gs'),
@@ -131,7 +131,8 @@ _OUTSIDE = (
 def refuse(kind: type[StrandlineError], hint: str, *message: Column | str) -> Column:
     """Return a column whose evaluation fails the job with an error of this kind.
 
-    ``message`` may contain columns.
+    Args:
+        message: parts of the message: texts, and columns with text.
     """
     parts = [F.lit(f"STRANDLINE {kind.code}: "), *(F.lit(m) if isinstance(m, str) else m for m in message)]
     return F.raise_error(F.concat(*parts, F.lit(f" [hint] {hint} [end]")))
@@ -147,7 +148,7 @@ def spark_errors() -> Iterator[None]:
     except Exception as error:
         if not _is_of_spark(error):
             raise
-        check()  # Jobs of cancelled work fail because of the cancellation.
+        check()  # If the work was cancelled, raise Interrupted: the job failed because of that.
         raise translate(error) from None
 
 
@@ -159,7 +160,7 @@ def _is_of_spark(error: Exception) -> bool:
 
 
 def translate(error: BaseException) -> StrandlineError:
-    """Return the error to show for a Spark error."""
+    """Return the Strandline error that a user gets for a Spark error."""
     if isinstance(error, StrandlineError):
         return error
     text = str(error)
@@ -200,14 +201,14 @@ def translate(error: BaseException) -> StrandlineError:
 
 
 def _local(path: str) -> str:
-    """Convert a local path from Spark's message, which may be a URL, to Python's form."""
+    """Convert a path or a file URL in a message of Spark to a local path."""
     plain = path.removeprefix("file:").rstrip(",;")
     plain = f"/{plain.lstrip('/')}"
     return plain if os.path.exists(plain) else unquote(plain)
 
 
 def _split(text: str) -> tuple[str, str | None]:
-    """Split Spark's text into a message of one sentence and the advice that follows it."""
+    """Split a message of Spark into its first sentence and the rest, which is advice."""
     first, *rest = _SENTENCE.split(" ".join(text.split()))
     # Drop advice to disable a Spark check.
     advice = " ".join(sentence for sentence in rest if "spark.sql." not in sentence)

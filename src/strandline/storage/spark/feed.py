@@ -1,4 +1,4 @@
-"""The records of a stream as a DataFrame; same columns and rows as ``storage.arrow.feed``."""
+"""Read the records of a stream as a DataFrame, with the same columns and rows as ``storage.arrow.feed``."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _NEW, _BEFORE, _FIRST, _OLD = (
     "__strandline_old",
 )
 _THERE = "__strandline_there"
-"""A field of every image, so that the image of a row without value columns is not an empty struct."""
+"""Extra field of each row image, because the image of a row without value columns would have no field."""
 
 
 def feed(spark: SparkSession, cache: SegmentCache, window: Feed) -> DataFrame:
-    """Return the records, in no particular order. Valid as long as the window's files exist."""
+    """Return the records, in no particular order. They can be read as long as the window's files exist."""
     head = [col(STEP).alias(window.step), col(OP).alias(window.op), *map(col, window.schema.key)]
     with working(spark):
         found = changes(spark, cache, window.schema, window.logs, after=window.after, upto=window.upto)
@@ -35,7 +35,7 @@ def feed(spark: SparkSession, cache: SegmentCache, window: Feed) -> DataFrame:
         if window.before is None:
             return found.select(*head, *map(col, window.values))
         with_old = _with_old(spark, cache, window, found, State(window.schema, window.before))
-        # By number, because a column's name may contain characters that a field's name cannot.
+        # Fields are named by number, because a column's name may have characters that a field's name cannot.
         old = {n: col(_OLD).getField(_field(i)) for i, n in enumerate(window.values)}
         if window.mode == "OLD_IMAGE":
             return with_old.select(*head, *(old[n].alias(n) for n in window.values))
@@ -59,8 +59,8 @@ def _with_old(
 ) -> DataFrame:
     """Return each change with the row that it replaced.
 
-    For the first change of a key that is the row in the state ``before``, otherwise the row after the
-    previous change.
+    For the first change of a key, the replaced row is the key's row in the state ``before``. For a later
+    change, it is the row after the previous change.
     """
     image = F.struct(
         F.lit(True).alias(_THERE), *(col(n).alias(_field(i)) for i, n in enumerate(window.values))

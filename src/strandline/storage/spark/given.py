@@ -1,4 +1,4 @@
-"""The input of a write on Spark: a DataFrame, the table and the mode; its rows can be measured."""
+"""The input of a write on Spark: a DataFrame, the table and the mode. Counts and measures the rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _COUNT, _SIZE, _ENDS = "__strandline_count", "__strandline_size", "__strandline_
 
 @dataclass(frozen=True, kw_only=True)
 class WriteInput:
-    """What a write is given: rows, a mode, the state of the table, and names for new files."""
+    """The input of a write: rows, a mode, the state of the table, and names for new files."""
 
     spark: SparkSession
     cache: SegmentCache
@@ -47,7 +47,7 @@ class WriteInput:
     kinds: Mapping[str, DataType]
     incoming: DataFrame
     indexes: tuple[tuple[str, str, TableSchema], ...]
-    """For each index: the name for its files, its own name, and the schema of its implementation table."""
+    """For each index: the name for its new files, the name of the index, and its implementation schema."""
     name: str
 
     @classmethod
@@ -76,7 +76,7 @@ class WriteInput:
         return "E" if self.mode.startswith("DELETE") else "R" if self.mode == "REPLACE" else "U"
 
     def cast_rows(self) -> DataFrame:
-        """Return the caller's rows in the table's types, numbered if their order may matter."""
+        """Return the caller's rows in the table's types; with the column ORDINAL if their order matters."""
         if self.op == "E":
             return cast_columns(self.incoming, self.schema, self.kinds, self.schema.key)
         if not order_matters(self.mode):
@@ -86,8 +86,10 @@ class WriteInput:
     def image(self, name: str, *, of_old: bool) -> Column:
         """Return the value of a column after the write.
 
-        The row has the given columns and, with ``of_old``, the kept columns of the old row, which
-        ``other_side`` names.
+        Args:
+            name: name of the column.
+            of_old: whether the row also has the columns of its old row, under their ``other_side`` names.
+                False: there is no old row.
         """
         column = self.schema[name]
         if name in self.schema.key:
@@ -104,7 +106,7 @@ class WriteInput:
 
     @property
     def keeps(self) -> bool:
-        """Whether columns that are not given keep their value."""
+        """Whether columns that the write does not give keep their old value."""
         return self.mode in ("UPSERT", "UPDATE")
 
     @property
@@ -112,7 +114,7 @@ class WriteInput:
         return self.mode in ("UPDATE", "DELETE")
 
     def watched_columns(self) -> list[str]:
-        """Return the columns whose old value an index needs."""
+        """Return the columns whose old values are needed to update an index, without the key columns."""
         found = dict.fromkeys(
             name for _, _, impl in self.indexes for name in impl.names if name not in self.schema.key
         )
@@ -123,7 +125,11 @@ class WriteInput:
 class GivenRows:
     """The rows of a write to a table with rows: cast, one per key, persisted and measured.
 
-    ``ends``: the first and the last key, in two rows. ``bytes``: size of the values of variable length.
+    Attributes:
+        frame: the rows.
+        rows: number of rows.
+        bytes: size of all values of variable length, in bytes.
+        ends: two rows with the first and the last key.
     """
 
     work: WriteInput
@@ -133,17 +139,17 @@ class GivenRows:
     ends: pa.Table
 
     def to_arrow(self) -> pa.Table:
-        """Return the rows in the physical types."""
+        """Return the rows as an Arrow table in the physical types."""
         names = self.frame.columns
         return self.frame.toArrow().cast(pa.schema([(n, self.work.schema[n].type.arrow) for n in names]))
 
 
 @contextmanager
 def measured(cache: SegmentCache, target: Target, mode: Mode, incoming: DataFrame) -> Iterator[GivenRows]:
-    """Yield the rows of ``incoming`` for ``write``. They are computed once, by the job that measures them.
+    """Yield the rows of ``incoming`` for ``write``, persisted by the job that counts and measures them.
 
-    Persisted, because they are used more than once, and a caller's query might return other rows the second
-    time.
+    They are persisted because ``write`` uses them more than once, and a caller's query might return other
+    rows the second time.
     """
     spark = incoming.sparkSession
     with working(spark):
@@ -154,14 +160,14 @@ def measured(cache: SegmentCache, target: Target, mode: Mode, incoming: DataFram
             size = F.coalesce(F.sum(_long_bytes(work.schema, now.columns)), F.lit(0))
             ends = F.array(F.min(key), F.max(key)).alias(_ENDS)
             whole = now.agg(F.count(F.lit(1)).alias(_COUNT), size.alias(_SIZE), ends)
-            # One job with two rows: the first and the last key.
+            # One job returns the sizes and two rows: the first and the last key.
             found = whole.select(_COUNT, _SIZE, F.inline(_ENDS)).toArrow()
             rows, bytes_ = (found.column(name)[0].as_py() for name in (_COUNT, _SIZE))
             yield GivenRows(work, now, rows, bytes_, found)
 
 
 def _long_bytes(schema: TableSchema, names: Iterable[str]) -> Column:
-    """Return the size of a row's columns of variable length, in bytes."""
+    """Return the size in bytes of a row's values of variable length."""
     sizes = [
         F.coalesce(F.octet_length(col(name)).cast("bigint"), F.lit(0))
         for name in names
@@ -177,7 +183,7 @@ def null_of(column: TableColumn) -> Column:
 
 @contextmanager
 def persisted(df: DataFrame) -> Iterator[DataFrame]:
-    """Keep the rows of ``df`` on the executors for the time of the block."""
+    """Keep the rows of ``df`` on the executors during the block."""
     df = df.persist()
     try:
         yield df
@@ -187,7 +193,7 @@ def persisted(df: DataFrame) -> Iterator[DataFrame]:
 
 @contextmanager
 def undone(work: WriteInput) -> Iterator[None]:
-    """Delete the folders of a write if the block raises: a partial write is useless."""
+    """Delete all files of a write if the block raises."""
     try:
         yield
     except BaseException:

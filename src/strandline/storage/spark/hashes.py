@@ -1,4 +1,4 @@
-"""Row hashes and digests as Spark expressions, equal to those of ``storage.digest``."""
+"""Compute row hashes and digests with Spark expressions. They equal those of ``storage.digest``."""
 
 from __future__ import annotations
 
@@ -26,18 +26,22 @@ __all__ = [
 
 HASH_HI, HASH_LO = "__strandline_hash_hi", "__strandline_hash_lo"
 _SHIFTS = (42, 21, 0)
-"""A half is summed in parts of 22, 21 and 21 bits: a bigint sum overflows beyond 2**41 rows, not at 2."""
+"""Shifts that divide a half of a hash into parts of 22, 21 and 21 bits, which are summed separately.
+
+A bigint sum of such parts overflows only beyond 2**41 rows; a sum of whole halves would overflow at two rows.
+"""
 
 
 def hash_columns(schema: TableSchema, column_of: Callable[[str], Column]) -> tuple[Column, Column]:
     """Return the high and low halves of a row's hash as bigint.
 
-    ``column_of`` returns the column with a name, in its physical type.
+    Args:
+        column_of: returns the column with a given name, in its physical type.
     """
     links: list[Column] = []
     for tag, column in tag_columns(schema):
         value = column_of(column.name)
-        # xxhash64 skips NULLs, so a NULL column adds neither its tag nor a value.
+        # xxhash64 skips NULLs, so a column that is NULL adds neither its tag nor a value to the hash.
         links += [F.when(value.isNotNull(), F.lit(tag).cast("int")), value]
     high, low = (F.xxhash64(F.lit(start).cast("bigint"), *links) for start in (HIGH, LOW))
     return high, low
@@ -48,8 +52,11 @@ def digest_sums(
 ) -> list[Column]:
     """Return the aggregates from which ``digest_from_sums`` computes a digest.
 
-    Aggregates rows where ``present`` is true; by default where ``high`` is not NULL, because WAS columns of
-    new keys are NULL. ``prefix`` distinguishes several digests in one aggregation.
+    Args:
+        high, low: the halves of a row's hash.
+        present: only rows where this is true are counted and summed. None: rows whose ``high`` is not NULL;
+            WAS columns of new keys are NULL.
+        prefix: prefix of the names of the aggregates, if one aggregation computes several digests.
     """
     present = high.isNotNull() if present is None else present
     mask = F.lit(2**21 - 1).cast("bigint")
@@ -71,7 +78,7 @@ def digest_from_sums(row: Row, prefix: str = "digest") -> Digest:
 
 
 def add_row_hash(df: DataFrame, schema: TableSchema, names: Sequence[str]) -> DataFrame:
-    """Return ``names`` and the hash of each row as columns, so that several sums compute it once."""
+    """Return the columns ``names`` and each row's hash as columns, so that several sums compute it once."""
     high, low = hash_columns(schema, col)
     return df.select(*map(col, names), high.alias(HASH_HI), low.alias(HASH_LO))
 
@@ -82,7 +89,7 @@ def digest_of(df: DataFrame, schema: TableSchema) -> Digest:
 
 
 def digest_of_changes(df: DataFrame, schema: TableSchema) -> Digest:
-    """Return what rows of segments add to a digest: their hashes, without those of rows that they replaced.
+    """Return what changes add to a digest: the digest of the new rows minus that of the replaced rows.
 
     ``df`` has the schema's columns, OP and the WAS columns.
     """
@@ -94,11 +101,11 @@ def digest_of_changes(df: DataFrame, schema: TableSchema) -> Digest:
 
 
 def digests_of(df: DataFrame, schemas: Sequence[TableSchema]) -> list[Digest]:
-    """Return the digests of the same rows in the columns of each schema."""
+    """Return for each schema the digest of the rows in the columns of that schema."""
     halves = [hash_columns(schema, col) for schema in schemas]
     names = [(f"{HASH_HI}_{i}", f"{HASH_LO}_{i}") for i in range(len(schemas))]
     with working(df.sparkSession):
-        # As columns first, so that each hash is computed once although several sums need it.
+        # Select the hashes as columns first, so that each is computed once although several sums use it.
         hashes = df.select(
             *(
                 half.alias(name)

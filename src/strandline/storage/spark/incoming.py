@@ -1,4 +1,4 @@
-"""Prepare a caller's rows for a write: cast to the table's types, check, one row per key."""
+"""Prepare a caller's rows for a write: cast them to the table's types, check them, keep one row per key."""
 
 from __future__ import annotations
 
@@ -58,9 +58,14 @@ def cast_columns(
     now: Sequence[str],
     later: Sequence[str] = (),
 ) -> DataFrame:
-    """Cast the columns ``now`` to the table's physical types; keep the columns ``later`` unchanged.
+    """Cast columns to the table's physical types.
 
-    Types that do not fit are refused at once, values when the job evaluates them.
+    A type that does not fit is refused at once; a value that does not fit, when the job evaluates it.
+
+    Args:
+        kinds: Spark types of the given columns. A column without a type here is not cast.
+        now: names of the columns to cast.
+        later: names of columns to keep unchanged.
     """
     rest = [col(name) for name in later]
     cast = rows.select(
@@ -74,19 +79,19 @@ def cast_columns(
 
 
 def number_rows(incoming: DataFrame) -> DataFrame:
-    """Add the position of each row. Call it before any shuffle, so that the caller's order counts."""
+    """Add the column ORDINAL. Must be called before any shuffle, which would change the caller's order."""
     return incoming.withColumn(ORDINAL, F.monotonically_increasing_id())
 
 
 def order_matters(mode: Mode) -> bool:
-    """Return True if the order of rows with the same key matters."""
+    """Return True if the result of a write depends on the order of rows with the same key."""
     return mode not in ("INSERT", "DELETE", "DELETE ON")
 
 
 def once_per_key(rows: DataFrame, schema: TableSchema, mode: Mode) -> DataFrame:
-    """Return the last row of each key; for INSERT, a repeated key is an error instead.
+    """Return the last row of each key. For INSERT, the job fails if a key occurs twice.
 
-    Preserves the partitioning of the rows by key ranges.
+    The partitioning of the rows by key ranges is preserved.
     """
     keys = [col(name) for name in schema.key]
     if mode.startswith("DELETE"):
@@ -107,18 +112,18 @@ def once_per_key(rows: DataFrame, schema: TableSchema, mode: Mode) -> DataFrame:
 
 
 def _plain(schema: TableSchema) -> bool:
-    """Return True if ``dropDuplicates`` is usable: it would read a dot in a name as a field access."""
+    """Return True if ``dropDuplicates`` can be used. It takes a dot in a column name for a field access."""
     return not any("." in name or "`" in name for name in schema.key)
 
 
 def refuse_present(schema: TableSchema, present: Column, value: Column) -> Column:
-    """Return ``value``; raise an error if the key is already in the table. For INSERT."""
+    """Return ``value``; its evaluation raises an error if ``present`` is true. For keys of INSERT."""
     there = refuse(PreconditionFailed, _ONCE, "the key ", key_text(schema), " is already in the table")
     return F.when(present, there).otherwise(value)
 
 
 def not_null(schema: TableSchema, column: TableColumn, value: Column) -> Column:
-    """Return ``value``; raise an error if it is NULL in a NOT NULL column."""
+    """Return ``value``; if ``column`` is NOT NULL, its evaluation raises an error for NULL."""
     if not column.not_null:
         return value
     said = f"column {column.name} is NOT NULL and has no value in the row with the key "

@@ -1,4 +1,4 @@
-"""Derive an index's changes from a window of its table's changes, as a Spark job."""
+"""Derive the changes of an index from the changes of its table between two states, as a Spark job."""
 
 from __future__ import annotations
 
@@ -34,10 +34,16 @@ def follow(
     impl: TableSchema,
     name: str,
 ) -> Written:
-    """Return the changes that bring an index from one state of its table to a later one.
+    """Write the index changes that follow from a table's changes between two states.
 
-    ``logs`` are the table's changes between the states; ``impl`` is the schema of the implementation table;
-    ``name`` is the fresh name of the folder that gets the files. On an error no file stays.
+    If this function raises, the files are deleted.
+
+    Args:
+        before: earlier state of the table, which the entries of the index were derived from.
+        after: later state of the table.
+        logs: log segments with the table's changes between the two states.
+        impl: schema of the index's implementation table.
+        name: fresh name of the folder for the files.
     """
     schema = after.schema
     with working(spark):
@@ -57,12 +63,12 @@ def follow(
 
 
 def _both(schema: TableSchema, impl: TableSchema, old: DataFrame, new: DataFrame) -> DataFrame:
-    """Return what ``index_log`` takes: each key's new values, and its old ones as ``other_side``."""
+    """Return the log for ``index_log``: each key with its new values, and its old ones as ``other_side``."""
     earlier = old.select(*(col(n).alias(other_side(n)) for n in old.columns), F.lit(True).alias(_HAD))
     rows = new.withColumn(_HAS, F.lit(True)).join(earlier, same_key(schema), "full")
     has, had = col(_HAS).isNotNull(), col(_HAD).isNotNull()
     values = [n for n in impl.names if n not in schema.key]
-    known = F.when(had, F.lit(0).cast("bigint"))  # Of the table's row, only whether it was there is needed.
+    known = F.when(had, F.lit(0).cast("bigint"))  # Not a hash: only whether there was an old row is used.
     return rows.select(
         *(F.when(has, col(n)).otherwise(col(other_side(n))).alias(n) for n in schema.key),
         *map(col, values),

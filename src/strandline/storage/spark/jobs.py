@@ -1,8 +1,8 @@
 """Progress and cancellation of the Spark jobs that a thread's work starts.
 
-Jobs are cancelled by their tags, from any thread. With a local session the SparkContext does this: the
-session would need a call from the thread that set the tag, but that thread waits for its job. With Spark
-Connect the session does it.
+Jobs have a tag, by which any thread can cancel them. With Spark Connect the session cancels them. With a
+classic session the SparkContext does: the session could cancel them only from the thread that set the tag,
+but that thread waits for its job.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def is_remote(session: SparkSession) -> bool:
 
 
 def run_own_python(session: SparkSession) -> None:
-    """Make local executors use this process's Python, unless PYSPARK_PYTHON names another one.
+    """Make local executors use this process's Python, unless PYSPARK_PYTHON is set.
 
-    Otherwise Spark takes ``python3`` from the PATH, which is a different one if the virtual environment of a
-    script is not activated.
+    Spark's default is the ``python3`` on the PATH, which is another Python if this process runs in a virtual
+    environment that is not activated.
     """
     if is_remote(session) or os.environ.get("PYSPARK_PYTHON"):
         return
@@ -49,9 +49,9 @@ def run_own_python(session: SparkSession) -> None:
 
 
 def attend(session: SparkSession) -> None:
-    """Tag this thread's jobs with its current work, for progress and cancellation.
+    """Tag the jobs that this thread starts, for progress and cancellation of its current work.
 
-    Does nothing outside of such work. Raises if the work is already cancelled.
+    Does nothing if the thread has no current work. Raises Interrupted if the work is already cancelled.
     """
     present = cancellation.current()
     if present is None:
@@ -77,7 +77,7 @@ def attend(session: SparkSession) -> None:
 
 
 def inheriting(session: SparkSession, act: Callable[P, T]) -> Callable[P, T]:
-    """Wrap a function for another thread: its jobs get the tags of this thread."""
+    """Return a function for another thread that calls ``act``. Its jobs get the tags of this thread."""
     if is_remote(session):
         add, remove, tags = session.addTag, session.removeTag, set(session.getTags())
     else:
@@ -97,7 +97,7 @@ def inheriting(session: SparkSession, act: Callable[P, T]) -> Callable[P, T]:
 
 
 class _Hush:
-    """Silences Py4J, which logs at length when a call to the JVM is interrupted."""
+    """Silences Py4J, which logs many lines when a call to the JVM is interrupted."""
 
     def __init__(self) -> None:
         self._nobody = logging.NullHandler()
@@ -106,7 +106,7 @@ class _Hush:
 
     def begin(self) -> None:
         with self._lock:
-            if not self._is_over:  # Jobs are cancelled for a while after the work is over.
+            if not self._is_over:  # ``begin`` may still be called for a while after ``end``.
                 self._begin()
 
     def _begin(self) -> None:
@@ -114,7 +114,7 @@ class _Hush:
             logging.getLogger(name).setLevel(logging.CRITICAL + 1)
         root = logging.getLogger()
         root.addFilter(_is_not_of_py4j)
-        if not root.handlers:  # Otherwise Python creates a handler.
+        if not root.handlers:  # Without a handler, Python would use its own and print the messages.
             root.addHandler(self._nobody)
 
     def end(self) -> None:
@@ -133,7 +133,10 @@ def _interrupt(session: SparkSession, tag: str) -> None:
 
 
 def _look_on(session: SparkSession, present: cancellation.Work) -> None:
-    """Get progress from a Spark Connect server, which reports it to the thread that waits for the job."""
+    """Register a progress handler at a Spark Connect session.
+
+    The session calls it in the thread that waits for the job.
+    """
     said = (0, 0)
 
     def hear(stages: Iterable[Any] | None, done: bool, **_: Any) -> None:
@@ -148,7 +151,7 @@ def _look_on(session: SparkSession, present: cancellation.Work) -> None:
 
 
 def _tasks(context: Any, tag: str) -> tuple[int, int]:
-    """Return how many tasks of the running jobs with a tag are done, and how many there are."""
+    """Return the number of completed tasks and of all tasks of the running jobs with a tag."""
     tracker = context.statusTracker()
     done = count = 0
     for job_id in context._jsc.sc().statusTracker().getJobIdsForTag(tag):

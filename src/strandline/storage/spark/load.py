@@ -1,8 +1,8 @@
 """Write a DataFrame to an empty table and its indexes.
 
-The table is written in one job, without a lookup. Each index is another job, which reads its columns from the
-table's new files: they have each key once, and the caller's query may be slow or give other rows the next
-time. The jobs of indexes run at the same time.
+One job writes the table, without a lookup. Then one job per index reads the index's columns from the table's
+new files. It does not read the caller's DataFrame, whose query may be slow, may repeat keys, and may return
+other rows the next time. The jobs of indexes run at the same time.
 """
 
 from __future__ import annotations
@@ -37,11 +37,12 @@ def load(
 ) -> Outcome:
     """Apply the rows of ``incoming`` to an empty table according to ``mode``, and to its indexes.
 
-    If a key occurs more than once, its last row in the order of the DataFrame counts. Files are written below
-    the target's fresh names. They are durable when this returns, and deleted when it raises.
+    If a key occurs more than once, its last row in the order of the DataFrame counts; INSERT refuses it. The
+    files are written to folders with fresh names of ``target``. They are durable when this function returns,
+    and deleted when it raises.
 
     Args:
-        size: approximate size of the rows in bytes; None: what Spark estimates.
+        size: approximate size of the rows in bytes. None: use Spark's estimate.
     """
     with working(incoming.sparkSession):
         work = WriteInput.of(cache, target, mode, incoming)
@@ -94,8 +95,8 @@ def _load(work: WriteInput, plan: PartitionPlan) -> Written:
         # Repeated keys are rare, and detecting them afterwards is cheaper than numbering the rows first.
         with suppress(RepeatedKey):
             values = {name: kind for name, kind in work.kinds.items() if name not in schema.key}
-            # Values are checked after the exchange. Before it, Spark would check them twice, because it
-            # samples the ranges first.
+            # Only keys are cast and checked before the exchange. Spark evaluates columns before it twice,
+            # because it first samples the rows to choose the ranges.
             rows = cast_columns(work.incoming, schema, work.kinds, schema.key, list(values))
             cast = cast_columns(arrange(rows, schema, plan), schema, values, work.columns)
             return write(_new_rows(work, cast), once=True)

@@ -1,7 +1,8 @@
 """Check executors before the first job of a session.
 
-Their Python must be able to load this package, and they must share the warehouse's folder. Each later job
-still compares what its tasks report, because other executors may join, and a folder may be unmounted.
+The Python of executors must be able to load this package, and executors must share the warehouse's folder.
+Each later job still compares what its tasks report with what this process finds, because executors may be
+added, and a folder may be unmounted.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from strandline.storage.task_reports import EXPORT, WAREHOUSE
 __all__ = ["is_local", "probe_executors", "probe_target"]
 
 _probed: weakref.WeakKeyDictionary[SparkSession, set[str]] = weakref.WeakKeyDictionary()
-"""The warehouses that were checked, by session."""
+"""Locations of the warehouses that were checked, by session."""
 
 
 def probe_executors(spark: SparkSession, files: FileRouter) -> None:
     """Raise Unavailable if executors do not share the warehouse's folder or cannot run this package.
 
-    Runs once per session and warehouse; free with local executors.
+    Checks once per session and warehouse. Local executors need no check.
     """
     known = _probed.setdefault(spark, set())
     if files.location in known:
@@ -45,14 +46,14 @@ def probe_executors(spark: SparkSession, files: FileRouter) -> None:
 
 
 def probe_target(spark: SparkSession, files: Files, folder: str) -> None:
-    """Raise Unavailable if executors do not write to the folder of an export that this process sees."""
+    """Raise Unavailable if this process does not see the files that executors write to an export's folder."""
     if isinstance(files, LocalFiles) and not is_local(spark):
         with phase("checking the executors"):
             _exchange_files(spark, files, f"{folder}/_probe", EXPORT)
 
 
 def is_local(spark: SparkSession) -> bool:
-    """Return True if the executors of a session run in this machine's own Spark."""
+    """Return True if the executors of a session run on this machine, in local mode."""
     if is_remote(spark):
         return False
     with spark_errors():

@@ -1,4 +1,4 @@
-"""DataFrames for queries: table contents, and SQL text over them."""
+"""DataFrames for queries: the rows of tables, and the results of SQL text over these."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["increment", "read_written", "sql", "through_index", "to_arrow"]
 def sql(
     spark: SparkSession, text: str, frames: Mapping[str, DataFrame], args: Mapping[str, Any]
 ) -> DataFrame:
-    """Run the query ``text``; it refers to frames as ``{name}`` and to values as ``:name``."""
+    """Run the query ``text``, which refers to ``frames`` as ``{name}`` and to ``args`` as ``:name``."""
     with spark_errors(), settings(spark, MEANING):
         return spark.sql(text, dict(args) or None, **frames)
 
@@ -35,7 +35,7 @@ def to_arrow(frame: DataFrame) -> pa.Table:
 
 
 def increment(spark: SparkSession, cache: SegmentCache, state: State) -> DataFrame:
-    """Return the changes of an incremental backup, with the column that marks tombstones."""
+    """Return the changes of an incremental backup, with the column DELETED: True for a tombstone."""
     schema, chain = state.schema, state.chain
     log = changes(spark, cache, schema, chain.segments, after=BEGINNING, upto=chain.step)
     return log.select(*map(col, schema.names), (col(OP) == "E").alias(DELETED))
@@ -44,9 +44,10 @@ def increment(spark: SparkSession, cache: SegmentCache, state: State) -> DataFra
 def through_index(
     spark: SparkSession, cache: SegmentCache, table: State, entries: State, *, whole: bool
 ) -> DataFrame:
-    """Return the entries of an index as rows of its table, in the order of its columns.
+    """Return the entries of an index as rows of its table, with the columns in the order of the table.
 
-    ``whole``: also read the columns that the index does not have, from the table.
+    Args:
+        whole: read the columns that the index does not have from the table. False: leave them out.
     """
     schema, impl = table.schema, entries.schema
     found = scan(spark, cache, entries)
@@ -67,9 +68,9 @@ def read_written(
     segments: Sequence[Segment],
     columns: Sequence[str],
 ) -> DataFrame:
-    """Return the rows of a write, one per key, read back from its files.
+    """Read back the rows of a write, one per key, from its files.
 
-    The result stays valid after these files are deleted.
+    The DataFrame stays valid after these files are deleted.
     """
     with working(spark):
         rows = rows_of(spark, cache, schema, segments, columns, after=BEGINNING, upto=PENDING)

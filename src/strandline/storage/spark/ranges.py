@@ -1,4 +1,4 @@
-"""Find segments whose key ranges overlap, by their first and last keys."""
+"""Find the segments whose key ranges overlap those of other segments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["apart_from"]
 
 
 def apart_from(segments: Iterable[Segment], others: Sequence[Segment]) -> tuple[list[Segment], list[Segment]]:
-    """Split segments into those whose key range overlaps none of ``others``, and the rest."""
+    """Divide segments into two lists: those that overlap none of ``others``, and all other segments."""
     far: list[Segment] = []
     near: list[Segment] = []
     for segment in segments:

@@ -1,6 +1,6 @@
-"""Check that a server answers, before Spark connects.
+"""Check that a server answers before Spark connects to it.
 
-Spark would retry for minutes and then not report the reason.
+Without this check Spark retries for minutes, and then does not report the reason.
 """
 
 from __future__ import annotations
@@ -15,21 +15,26 @@ from strandline.errors import Unavailable
 __all__ = ["reach"]
 
 SECONDS = 6.0
-"""Timeout of all hosts together: long enough for a busy server, and the caller waits at most 10 seconds."""
+"""Timeout for all hosts together: long enough for a busy server, short enough for a caller that waits."""
 _HELLOS = {
     # The HTTP/2 connection preface with empty settings. A server answers with its own settings.
     "sc": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]),
     # A request for a stream that does not exist: its length, its kind, and the length of a name.
     "spark": struct.pack(">qbi", 8 + 1 + 4 + 17, 6, 17) + b"files/strandline?",
 }
-"""Messages that every server of a kind answers without logging an error.
+"""First message to a server, by URL scheme. Every such server answers it without logging an error.
 
-A server that expects TLS answers that the message is invalid.
+A server that expects TLS answers, too: that the message is invalid.
 """
 
 
 def reach(url: str, port: int, what: str) -> None:
-    """Raise an error if no host in a URL answers. ``port``: the default port."""
+    """Raise Unavailable if no host in a URL answers.
+
+    Args:
+        port: port of hosts without a port in the URL.
+        what: name of the server for the error message.
+    """
     why = ""
     scheme, _, rest = url.partition("://")
     hosts = rest.split("/", 1)[0].split(";", 1)[0].split(",")
@@ -38,7 +43,7 @@ def reach(url: str, port: int, what: str) -> None:
         try:
             place = urlsplit(f"{scheme}://{host}")
             with socket.create_connection((place.hostname or "", place.port or port), seconds) as line:
-                # The server closes the connection: that is an answer, too.
+                # A server that closes the connection has answered, too.
                 with contextlib.suppress(ConnectionError):
                     line.sendall(_HELLOS[scheme])
                     line.recv(1000)

@@ -1,4 +1,4 @@
-"""The rows of segments as a DataFrame with logical names.
+"""Read the rows of segments as a DataFrame with logical column names.
 
 Every read names its files and its schema explicitly; no folder is listed.
 """
@@ -25,18 +25,18 @@ __all__ = ["POSITION", "is_brought_along", "local", "one_commit", "rows_of", "sp
 
 IN_PROCESS_ROWS = 300_000
 IN_PROCESS_BYTES = 32 << 20
-"""Maximum size of overwriting logs that are folded in process and sent inside the plan."""
+"""Maximum size of logs that are folded in this process and whose rows are sent inside the plan."""
 
 POSITION = "__strandline_position"
 """Column with the position of a row's segment in the chain."""
 _FILE = "__strandline_file"
 
 READING = {
-    # The user's session settings for files must not hide damage to ours.
+    # These override the session's settings, which might hide damage to our files.
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
     "mergeSchema": "false",
-    "recursiveFileLookup": "true",  # A warehouse folder may be named a=b and is not a partition.
+    "recursiveFileLookup": "true",  # A folder named a=b in a warehouse is no partition.
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
     "parquet.page.verify-checksum.enabled": "true",
@@ -44,7 +44,7 @@ READING = {
 
 
 def spark_path(path: str) -> str:
-    """Return a path of ``Files`` for Spark, whose default file system may be a remote one."""
+    """Return a path of ``Files`` for Spark. A local path gets a scheme, as Spark's default may be another."""
     return f"file:{path}" if path.startswith("/") else path
 
 
@@ -54,17 +54,17 @@ def _pattern(path: str) -> str:
 
 
 def local(spark: SparkSession, schema: TableSchema, table: pa.Table) -> DataFrame:
-    """Return a local table with logical and meta columns as a DataFrame, sent inside the plan."""
+    """Return an Arrow table with logical and meta columns as a DataFrame, sent inside the plan."""
     return spark.createDataFrame(table, struct(schema, table.column_names))
 
 
 def is_brought_along(logs: Sequence[Segment]) -> bool:
-    """Return True if the folded logs are small enough to be sent inside a plan."""
+    """Return True if the logs are small enough that their folded rows are sent inside a plan."""
     return sum(s.rows for s in logs) <= IN_PROCESS_ROWS and sum(s.bytes for s in logs) <= IN_PROCESS_BYTES
 
 
 def one_commit(segments: Sequence[Segment]) -> bool:
-    """Return True if no key can occur twice, because one commit changes a key once."""
+    """Return True if no key can occur twice: the segments are from one commit, or are one fresh segment."""
     return (len(segments) == 1 and segments[0].fresh) or (
         not any(s.stepped for s in segments) and len({s.upto for s in segments}) <= 1
     )
@@ -81,10 +81,14 @@ def rows_of(
     upto: int,
     position: bool = False,
 ) -> DataFrame:
-    """Return ``columns``, which may include meta columns, of the rows in ``(after, upto]``.
+    """Return ``columns`` of the rows with steps in ``(after, upto]``.
 
     A column that a segment does not have reads as NULL. A missing STEP reads as the segment's ``upto``, a
-    missing OP as ``U``. ``position``: add the index of the row's segment in ``segments``.
+    missing OP as ``U``.
+
+    Args:
+        columns: names of logical columns and meta columns.
+        position: whether to add the column POSITION: the index of the row's segment in ``segments``.
     """
     numbered = [(i, s) for i, s in enumerate(segments) if s.rows and cover(s, after, upto) != "none"]
     parts: list[DataFrame] = []
@@ -110,7 +114,7 @@ def union(parts: Sequence[DataFrame]) -> DataFrame:
 
 
 def _nothing(spark: SparkSession, schema: TableSchema, columns: Sequence[str], position: bool) -> DataFrame:
-    # Made from an empty table, so that Spark's planner knows that it is empty.
+    # An empty local table, so that Spark's planner knows that there are no rows.
     table = pa.table({n: pa.array([], schema[n].type.arrow if n in schema else META[n]) for n in columns})
     df = local(spark, schema, table)
     return df.withColumn(POSITION, F.lit(0)) if position else df
@@ -142,7 +146,7 @@ def _inline(
 
 
 def _distinct(segments: Sequence[tuple[int, Segment]]) -> Iterator[list[tuple[int, Segment]]]:
-    """Yield groups of segments without duplicate file names. Nearly always there is one group."""
+    """Divide segments into groups without duplicate file names. Nearly always there is one group."""
     left = list(segments)
     while left:
         names: set[str] = set()
@@ -157,7 +161,7 @@ def _distinct(segments: Sequence[tuple[int, Segment]]) -> Iterator[list[tuple[in
 
 
 def _base(segment: Segment) -> str:
-    # The catalog has several names for one object of a repository.
+    # Several names in the catalog may refer to one object of a repository. They differ after the #.
     return (segment.file or "").rsplit("/", 1)[-1].partition("#")[0]
 
 
@@ -201,15 +205,16 @@ def _read_stored(
     if STEP in found:
         found[STEP] = F.coalesce(found[STEP], upto) if steps else found[STEP]
     if window is not None:
-        df = df.where(window)  # Only stepped segments are covered in part, so this is the column of the file.
+        # Only segments with a STEP column can be partly inside the window, so this filters by that column.
+        df = df.where(window)
     chosen = [found[name].alias(name) for name in columns]
     return df.select(*chosen, *([where.alias(POSITION)] if position else []))
 
 
 def _check_files(files: Files, segments: Sequence[Segment]) -> list[str]:
-    """Return the paths of segments' files after checking their sizes.
+    """Check the sizes of segments' files, and return their paths for Spark.
 
-    Spark would read a truncated or replaced file without an error.
+    Without this check, Spark would read a truncated or replaced file without an error.
     """
     names = [s.file for s in segments if s.file is not None]
     if len(names) < len(segments):

@@ -1,4 +1,4 @@
-"""The rows of a state as a DataFrame."""
+"""Read the rows of a state as a DataFrame."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ def scan(
 ) -> DataFrame:
     """Return ``columns`` of the rows of a state under their logical names, in the physical types.
 
-    ``columns`` None: all columns of the schema; STEP may be among them. Nothing runs yet, but small logs are
-    read and folded in this process. Filters on the DataFrame are pushed down to the Parquet files. The
-    DataFrame is valid as long as the chain's files exist.
+    No job runs yet, but small logs are read and folded in this process. Filters on the DataFrame are pushed
+    down to the Parquet files. The DataFrame is valid as long as the chain's files exist.
+
+    Args:
+        columns: names of the columns to read; STEP is possible. None: all columns of the schema.
     """
     names = list(state.schema.names if columns is None else columns)
     if not state.within.is_limited:
@@ -74,7 +76,7 @@ def _scan(spark: SparkSession, cache: SegmentCache, state: State, names: Sequenc
 def _fold_in_process(
     cache: SegmentCache, state: State, logs: Sequence[Segment], columns: Sequence[str]
 ) -> tuple[pa.Table, pa.Table]:
-    """Return the keys that logs touch, and the resulting rows of those that are not erased."""
+    """Fold logs: return the changed keys, and the resulting rows. An erased key has no row."""
     schema, step = state.schema, state.chain.step
     part = replace(schema, columns=tuple(c for c in schema.columns if c.name in columns))
 
@@ -83,7 +85,8 @@ def _fold_in_process(
         there = folded.filter(pc.not_equal(folded.column(OP), ERASE))
         return folded.select(list(schema.key)), there.select(list(columns))
 
-    # Segments are immutable, so the fold of whole segments can be cached for any step.
+    # Segments are immutable. If all their changes are visible at the step, the cached fold is valid for any
+    # later step.
     whole = all(cover(s, BEGINNING, step) == "all" for s in logs)
     which = (
         part,

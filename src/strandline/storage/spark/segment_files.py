@@ -1,4 +1,4 @@
-"""Copy, upload and check segment files on executors. The driver sees one row per file."""
+"""Copy, upload and check segment files on executors. The driver gets one row per file or task."""
 
 from __future__ import annotations
 
@@ -24,17 +24,19 @@ __all__ = ["copy", "damages", "losses", "send"]
 
 
 PER_TASK = 2
-"""Number of files that a task copies concurrently: one is read while the other one is written."""
+"""Number of files that a task copies at the same time: one is read while the other is written."""
 
 
 def copy(
     spark: SparkSession, cache: SegmentCache, wanted: Sequence[Copies], throttle: Throttle
 ) -> list[list[Segment] | StrandlineError]:
-    """Copy segments into folders and verify their bytes; return the new segments or the error.
+    """Copy segments into folders and verify their bytes.
 
-    All copies are one job, because starting a job takes longer than copying a hundred megabytes. Files are
-    durable when this returns; those of failed copies are deleted. A task that Spark ran more than once may
-    leave orphans for the collector.
+    Return for each item of ``wanted`` its new segments, or the error. The copied files are durable when this
+    function returns. The files of an item that failed are deleted.
+
+    All copies are made by one job, because starting a job takes longer than copying a hundred megabytes. A
+    task that Spark ran more than once may leave orphan files, which the garbage collector deletes.
     """
     try:
         files = [(w.name, s, w.schema) for w in wanted for s in _files(w.segments)]
@@ -96,7 +98,7 @@ def send(
     throttle: Throttle,
 ) -> list[Segment]:
     """Upload segment files to a repository; return the uploaded segments."""
-    # Opened here, so that the pickle for the tasks contains what they need to open it.
+    # Open the repository here, so that the pickled ``files`` contain what tasks need to open it.
     there = files.at(target.root)
     try:
         with throttle.share(len(segments)) as (at_once, share):
@@ -120,9 +122,11 @@ def damages(
     segments: Sequence[Segment],
     schemas: Sequence[TableSchema] | None = None,
 ) -> list[Finding | None]:
-    """Return for each segment what is wrong with its bytes; None if nothing is.
+    """Read the bytes of each segment; return a finding for each damaged segment, and None for the others.
 
-    ``schemas``: the schemas of their tables; then files in a repository are compared with its record of them.
+    Args:
+        schemas: for each segment the schema of its table. If given, the bounds of files in a repository are
+            compared with their records, too.
     """
     shapes: Sequence[TableSchema | None] = schemas or [None] * len(segments)
     files = [pair for pair in zip(segments, shapes, strict=True) if pair[0].file is not None]
@@ -136,7 +140,7 @@ def _damage(files: Files, of: tuple[Segment, TableSchema | None]) -> Finding | N
 
 
 def losses(spark: SparkSession, files: FileRouter, segments: Sequence[Segment]) -> list[Finding | None]:
-    """Return for each segment whether its file is missing or has the wrong size."""
+    """Return for each segment a finding if its file is missing or has the wrong size, otherwise None."""
     asked = _files(segments)
     sizes = [sizes_of([s]) for s in asked]
     read = iter(read_on_executors(spark, files, partial(segment_files.loss, files), asked, sizes))

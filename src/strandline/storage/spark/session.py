@@ -1,4 +1,4 @@
-"""The Spark session: find or start it, and apply the settings that our plans need while they run."""
+"""Find or start the Spark session; change its settings while our plans run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MEANING: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
 }
-"""Settings that define what values mean. Queries of callers are planned with these, in any session."""
+"""Settings that define what values mean. Also queries of callers are planned with these, in any session."""
 
 NEEDED: Mapping[str, str] = {
     **MEANING,
@@ -61,12 +61,12 @@ NEEDED: Mapping[str, str] = {
     "spark.sql.adaptive.coalescePartitions.minPartitionSize": "16m",
     # Larger batches for Python functions: hashing and encoding have a fixed cost per batch.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    # Local rows stay Arrow batches until a task needs them. As part of the plan each row would be a Java
-    # object that is created and sent one by one. Few rows may be part of the plan, and also none, so that
-    # Spark can optimise an empty input.
+    # Send local rows above this size as Arrow batches. As part of the plan, each row would be a Java object
+    # that is created and sent one by one. Smaller inputs are part of the plan. Empty ones must be, so that
+    # Spark can optimise them.
     "spark.sql.execution.arrow.localRelationThreshold": "16k",
 }
-"""Settings that our own plans need in any session."""
+"""Settings with which our own plans run, in any session."""
 
 _LOG4J = """\
 status = off
@@ -86,7 +86,7 @@ _RAISED_ANYWAY = (
     "org.apache.spark.util.Utils",
     "org.apache.spark.util.SparkErrorUtils",
 )
-"""Loggers that only repeat, with a Java traceback, what the caller gets as an exception."""
+"""Loggers of errors that the caller gets as an exception anyway. They print Java tracebacks."""
 
 _ESCAPES = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
 
@@ -96,11 +96,15 @@ _lock = threading.Lock()
 def get_session(
     existing: SparkSession | None = None, options: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Return ``existing``, else the active session, else a new one.
+    """Return ``existing``, else the active session, else a new session.
 
-    A new session belongs to the Spark Connect server in ``SPARK_REMOTE``, or to the master in ``options`` or
-    ``SPARK_MASTER``, or runs on all cores of this machine. ``options`` are Spark settings for a new session.
-    Thread-safe; all threads share a new session.
+    A new session connects to the Spark Connect server in ``spark.remote`` or ``SPARK_REMOTE``. If there is
+    none, it connects to the master in ``spark.master`` or ``SPARK_MASTER``, or runs on all cores of this
+    machine. Thread-safe; all threads share a new session.
+
+    Args:
+        existing: a session of the caller. None: find or start one.
+        options: Spark settings for a new session.
     """
     if existing is not None:
         return existing
@@ -110,7 +114,7 @@ def get_session(
 
 
 def _of_another_thread() -> SparkSession | None:
-    """Return the session of this process that another thread has started."""
+    """Return the session that another thread of this process has started; None if there is none."""
     found = getattr(SparkSession, "_instantiatedSession", None)
     return found if found is not None and getattr(found._sc, "_jsc", None) is not None else None
 
@@ -139,12 +143,12 @@ def _start(options: dict[str, str]) -> SparkSession:
             "or name a Spark Connect server in SPARK_REMOTE.",
         )
     if _is_here(options):
-        # On other machines the path of this Python is meaningless.
+        # Only for executors on this machine: other machines may not have this path.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if _master(options).startswith("spark://"):
         reach(_master(options), 7077, "the Spark master")
-    # The JVM prints a warning before any setting can suppress it. If it cannot start, only this output tells
-    # why.
+    # Redirect the output of the JVM: it prints a warning before any setting can suppress this. If the JVM
+    # cannot start, only its output has the reason.
     with (
         tempfile.TemporaryDirectory(prefix="strandline-spark-") as folder,
         tempfile.TemporaryFile() as said,
@@ -171,10 +175,15 @@ def _start(options: dict[str, str]) -> SparkSession:
 
 
 def _launch(options: Mapping[str, str], properties: Path, said: IO[bytes] | None) -> None:
-    """Start a JVM, if there is none yet, with its options in the file ``properties``.
+    """Start the JVM of this process unless it runs already.
 
-    Its errors go to ``said``. PySpark itself would put the options, which may hold secrets, on the JVM's
-    command line, where every user of the machine sees them, and would print the JVM's errors on our stderr.
+    PySpark would pass the options on the JVM's command line, where every user of the machine sees them; but
+    they may contain secrets. PySpark would also print the JVM's errors on the stderr of this process.
+
+    Args:
+        options: Spark settings of the JVM.
+        properties: path of a new file, which passes the options to the JVM.
+        said: file for the stderr of the JVM. None: it uses the stderr of this process.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
@@ -185,7 +194,7 @@ def _launch(options: Mapping[str, str], properties: Path, said: IO[bytes] | None
         os.open(properties, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
     ) as file:
         file.writelines(f"{_escape(key)}={_escape(value)}\n" for key, value in _of_jvm(options).items())
-    # The defaults of the installation still apply.
+    # --load-spark-defaults: the defaults of the Spark installation still apply.
     own = f"--properties-file {shlex.quote(str(properties))} --load-spark-defaults"
     given = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
     with _environment({"PYSPARK_SUBMIT_ARGS": f"{own} {given}", "SPARK_REMOTE": None}):
@@ -194,7 +203,7 @@ def _launch(options: Mapping[str, str], properties: Path, said: IO[bytes] | None
 
 
 def _of_jvm(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a session's JVM. For local Spark Connect the server runs in it as a plugin."""
+    """Return the options of a session's JVM. A local Spark Connect server runs as a plugin of the JVM."""
     own = {key: value for key, value in options.items() if key not in ("spark.remote", "spark.api.mode")}
     if options.get("spark.api.mode") == "connect":
         own.setdefault("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
@@ -243,7 +252,7 @@ def _master(options: Mapping[str, str]) -> str:
 
 
 def _is_here(options: Mapping[str, str]) -> bool:
-    """Return True if executors run on this machine."""
+    """Return True if the executors of a new session run on this machine."""
     return _master(options).startswith("local")
 
 
@@ -270,7 +279,7 @@ def _defaults(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _driver_gigabytes() -> int:
-    """Return a quarter of the memory: a local driver does all the work, but shares the machine."""
+    """Return the memory of a local driver in GiB: a quarter of the machine's memory, from 1 to 8."""
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
@@ -283,7 +292,7 @@ def _logger(number: int, name: str) -> str:
 
 
 def _hush_pyspark() -> None:
-    # PySpark logs, as JSON with a Java traceback, every error that it raises.
+    # PySpark logs every error that it raises, as JSON with a Java traceback.
     for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
         with suppress(ImportError):
             from pyspark.logger import PySparkLogger
@@ -300,7 +309,7 @@ def _hush_pyspark() -> None:
 
 
 class _Lent:
-    """A setting that is changed while threads need it: the values that they need, and the previous one."""
+    """A changed setting of a session: its previous value, and the values that threads need now."""
 
     def __init__(self, before: str | None) -> None:
         self.before = before
@@ -308,9 +317,10 @@ class _Lent:
 
     @property
     def value(self) -> str | None:
-        """The value to set. Of several numbers it is the largest, because adaptive execution can only join.
+        """The value to set: the largest of the needed numbers, or the previous value if none is needed.
 
-        Other settings have one value.
+        The largest, because adaptive execution can only join partitions. If the values are no numbers, all
+        threads need the same value.
         """
         if not self.needed:
             return self.before
@@ -318,15 +328,15 @@ class _Lent:
 
 
 _lent: weakref.WeakKeyDictionary[SparkSession, dict[str, _Lent]] = weakref.WeakKeyDictionary()
-"""Per session: all threads of the process share it."""
+"""The changed settings of each session, by name. A session is shared by all threads of the process."""
 
 
 @contextmanager
 def settings(session: SparkSession, needed: Mapping[str, str] = NEEDED) -> Iterator[None]:
-    """Change settings of a session, which may be the user's own, and restore them afterwards.
+    """Change settings of a session, which may be the user's own, and restore them after the block.
 
-    Several threads may need settings at the same time; the last one restores them. Jobs that this thread
-    starts in the block are tagged with its work, so that they are cancelled with it.
+    Several threads may be in such blocks at the same time; the last thread restores a setting. Jobs that this
+    thread starts in the block are tagged with its current work, so that cancelling the work cancels the jobs.
     """
     attend(session)
     run_own_python(session)
@@ -359,7 +369,7 @@ def _set(session: SparkSession, key: str, before: str | None, value: str | None)
 
 @contextmanager
 def sized(session: SparkSession, plan: PartitionPlan) -> Iterator[None]:
-    """Run jobs inside this block with as many partitions per shuffle as their input needs."""
+    """Set the number and the size of shuffle partitions from ``plan`` for the jobs in this block."""
     advisory = str(plan.partition_bytes)
     needed = {
         "spark.sql.adaptive.coalescePartitions.initialPartitionNum": str(plan.ranges),
@@ -371,6 +381,6 @@ def sized(session: SparkSession, plan: PartitionPlan) -> Iterator[None]:
 
 @contextmanager
 def working(session: SparkSession) -> Iterator[None]:
-    """Plan and run our own jobs inside this block: applies our settings and translates errors."""
+    """Plan and run our own jobs in this block: it sets ``NEEDED`` and translates Spark's errors."""
     with spark_errors(), settings(session):
         yield

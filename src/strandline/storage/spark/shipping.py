@@ -37,13 +37,13 @@ PACKAGE = "strandline"
 _lock = threading.Lock()
 _shipped: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 _archive: str | None = None
-"""Path of this process's archive. It is kept, because executors that start later fetch it, too."""
+"""Path of this process's archive of the package. It is kept, because executors that start later fetch it."""
 
 
 def ship(spark: SparkSession) -> None:
     """Make the executors of a session use this process's version of the code.
 
-    Call it before a Python function of this package becomes part of a plan. The code is sent once per
+    Must be called before a Python function of this package becomes part of a plan. The code is sent once per
     session. Thread-safe.
     """
     run_own_python(spark)
@@ -65,7 +65,8 @@ def _archive_package() -> str:
         content = _zip_package()
         folder = tempfile.mkdtemp(prefix="strandline-ship-")
         atexit.register(_remove, folder, os.getpid())
-        # Named by its content: sessions of other versions may share a server, which accepts a name only once.
+        # The name has a hash of the content: a server accepts a name only once, and sessions with another
+        # version of the package may share it.
         path = os.path.join(folder, f"{PACKAGE}-{xxhash.xxh3_128_hexdigest(content)}.zip")
         with open(path, "wb") as file:
             file.write(content)
@@ -79,7 +80,7 @@ def _remove(folder: str, owner: int) -> None:
 
 
 def _zip_package() -> bytes:
-    """Return the package's source as an archive that is reproducible byte by byte."""
+    """Return the package's source as a zip archive. The same source gives the same bytes."""
     made = BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, source in _sources(PACKAGE, files(PACKAGE)):

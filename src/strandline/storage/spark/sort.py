@@ -1,10 +1,11 @@
 """Write sorted segments on Spark, in one job.
 
-1. Spark divides the rows into ranges of keys and sorts each; sorts that do not fit into memory are spilled.
+1. Spark divides the rows into ranges of keys and sorts each range. Sorts that do not fit into memory spill to
+   disk.
 2. Each task writes its rows with Arrow (``sorted_segments``), in the order of their keys. Meanwhile it
    computes the digest, the checksums and the first and last keys, so that no file is read again.
-3. The job returns one row per task with the segments that it wrote. This process compares them with what it
-   finds, and deletes files of attempts that Spark repeated or abandoned.
+3. The job returns one row per task with the segments that the task wrote. This process compares them with the
+   files that it finds, and deletes the files of task attempts that Spark repeated or abandoned.
 
 Measured on a busy machine with a million rows of five columns on two cores, in processor time relative to a
 sorted Parquet write by Spark (warm, third run and later): a load of a table alone takes 1.0 to 1.4, with two
@@ -41,11 +42,11 @@ _REPORT = "report"
 
 
 class RepeatedKey(Exception):
-    """A key occurs more than once in rows that must not repeat keys. Internal: never reaches a caller."""
+    """A key occurs more than once in rows that must not repeat keys. Internal: users never get this error."""
 
 
 def arrange(df: DataFrame, schema: TableSchema, plan: PartitionPlan, *then: Column) -> DataFrame:
-    """Return the rows partitioned by ranges of keys, sorted by key and then by ``then``."""
+    """Return the rows partitioned by ranges of keys, and sorted by key and then by the columns ``then``."""
     keys = [col(name) for name in schema.key]
     ranges = df.repartitionByRange(plan.ranges, *keys) if plan.is_exact else df.repartitionByRange(*keys)
     return ranges.sortWithinPartitions(*keys, *then)
@@ -70,14 +71,14 @@ def write_sorted(
     """Write the rows of ``df`` as sorted segments; return them and what they add to the table's digest.
 
     ``df`` has the columns of the schema under their logical names, and the meta columns that the role needs.
-    The files are written to the new ``folder``. They are durable when this returns, and deleted when it
-    raises. Raises Unavailable if this process does not find the files that the tasks reported.
+    The files are written to the new ``folder``. They are durable when this function returns, and deleted when
+    it raises. Raises Unavailable if this process does not find the files that the tasks reported.
 
     Args:
-        in_order: ``df`` has passed ``arrange`` already.
-        cut: begin another file at each shard of the schema.
+        in_order: whether ``df`` is a result of ``arrange`` already.
+        cut: start a new file at each shard boundary of the schema.
         once: raise RepeatedKey if a key occurs more than once.
-        plain: for a log of upserts of new keys: leave out the OP and WAS columns.
+        plain: leave out the OP and WAS columns. For a log of upserts of new keys.
     """
     meta = [*((OP, WAS_HI, WAS_LO) if role == "log" and not plain else ()), *((STEP,) if stepped else ())]
     names = [*schema.names, *meta]
@@ -96,7 +97,7 @@ def write_sorted(
         rows = df.select(*map(col, names))
         if not in_order:
             rows = arrange(rows, schema, plan, *([col(STEP)] if stepped and role == "log" else []))
-        # By position, because names of columns may have any characters.
+        # Pass columns by position, because their names may have any characters.
         numbered = rows.toDF(*map(str, range(len(names))))
         try:
             reports = numbered.mapInArrow(_writing(task), f"{_REPORT} binary").collect()
@@ -113,7 +114,7 @@ def write_sorted(
 
 
 def _writing(task: SegmentTask) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function that writes the batches of a task and reports what it wrote, in one row."""
+    """Return a function that writes the batches of a task, and yields one row with the pickled ``Sorted``."""
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         reuse_archives()
@@ -129,7 +130,7 @@ def _writing(task: SegmentTask) -> Callable[[Iterable[pa.RecordBatch]], Iterator
 
 
 def _keep_reported(files: Files, folder: str, made: Sorted) -> None:
-    """Compare the reported files with what is there, and delete others, of attempts that do not count."""
+    """Check that the reported files exist; delete other files, left by task attempts that do not count."""
     check_written(files, made.segments)
     reported = {segment.file for segment in made.segments}
     for name in [name for name in files.names(folder) if name not in reported]:

@@ -1,4 +1,4 @@
-"""Run a function for each item of a list on executors: one row per item is sent, one is returned."""
+"""Run a function on executors for each item of a list. Each item is one row, and so is each result."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 FEW = 64
-"""Up to this number of items are divided among as many tasks as can run at once.
+"""Maximum number of items for which Spark's default number of tasks is used.
 
-A task takes a while to start, and spreading rows takes an additional stage.
+A task takes a while to start, and dividing rows among more tasks takes an additional stage.
 """
 TASKS = 1024
-"""More items than FEW are spread over up to this number of tasks, so that a failed task repeats little."""
+"""Maximum number of tasks for more than FEW items. With many tasks, a failed task repeats little work."""
 _PLACE, _THING = "__strandline_place", "__strandline_thing"
 
 
@@ -41,7 +41,7 @@ def on_executors(
 ) -> list[R]:
     """Return the result of ``work`` for each item.
 
-    Spark may run an item more than once, even at the same time; one of the results is returned.
+    Spark may call ``work`` several times for an item, even at the same time; one result is returned.
 
     Args:
         work: a picklable function of a module that does not import PySpark.
@@ -60,8 +60,8 @@ def on_executors(
     with working(spark):
         ship(spark)
         packed = pa.table({_PLACE: range(len(things)), _THING: [pickle.dumps(thing) for thing in things]})
-        # A function of rows, because there is one row per item. A function of Arrow batches would need
-        # pandas, although it does not use it.
+        # A UDF on rows, because each item is one row. A UDF on Arrow batches would make PySpark require
+        # pandas, although it is not used.
         function = F.udf(run_work, T.BinaryType(), useArrow=False).asNondeterministic()
         tasks = spark.createDataFrame(packed)
         if len(things) > FEW:
@@ -73,11 +73,11 @@ def on_executors(
 
 
 def reuse_archives() -> None:
-    """Let a Python worker keep the directories of archives that it has read.
+    """Keep a Python worker from reading the directories of its archives again before each task.
 
-    Before each task PySpark makes every archive importer read its archive again, including Spark's own with
-    thousands of entries, which takes a tenth of a second. New importers use a cache, and the archives of an
-    executor never change.
+    Before each task PySpark makes every zip importer read the directory of its archive again. Spark's own
+    archive has thousands of entries, which takes a tenth of a second. This function removes the importers;
+    new ones use a cached directory. The archives of an executor never change.
     """
     for place, importer in list(sys.path_importer_cache.items()):
         if isinstance(importer, zipimporter):
@@ -95,7 +95,7 @@ def read_on_executors(
 ) -> list[R]:
     """Return the result of ``work`` for each item, as ``on_executors`` does.
 
-    Raises Unavailable if a task finds a file missing or with another size that is whole on the driver.
+    Raises Unavailable if a file is missing or has another size for a task, but is whole for the driver.
 
     Args:
         sizes: for each item the files that its task reads.

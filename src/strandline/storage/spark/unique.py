@@ -26,12 +26,13 @@ _TIMES, _FIRST, _LAST = "__strandline_times", "__strandline_first", "__strandlin
 def find_repeated_keys(
     spark: SparkSession, cache: SegmentCache, state: State, width: int, brought: Sequence[Segment] | None
 ) -> Repeats | None:
-    """Return the keys of an index that several entries have; None if there is no such key.
+    """Return the keys of a unique index that more than one entry has; None if there is no such key.
 
-    A key is the first ``width`` columns of the implementation table's key; a key with NULL equals no other.
+    A key of the index is the first ``width`` columns of an entry's key. A key with NULL equals no other key.
 
     Args:
-        brought: check only keys that are new in these segments, which are the last of the state. None: all
+        state: the entries of the index.
+        brought: the last segments of the state; only keys that are new in them are checked. None: check all
             keys.
     """
     schema = state.schema
@@ -48,7 +49,7 @@ def find_repeated_keys(
             .where(col(_TIMES) > 1)
         )
         few = several.orderBy(*map(col, head)).limit(EXAMPLES)
-        # One job: each key gives two rows, with its first and its last entry.
+        # One job for both: each key gives two rows, its first and its last entry.
         both = few.select(*map(col, head), F.inline(F.array(col(_FIRST), col(_LAST)))).toArrow()
         if not both.num_rows:
             return None
@@ -63,9 +64,9 @@ def _new_keys(
     head: Sequence[str],
     brought: Sequence[Segment],
 ) -> DataFrame:
-    """Return the keys that are new in segments, under ``other_side`` names."""
+    """Return the keys of the index that are new in ``brought``, under their ``other_side`` names."""
     rows = rows_of(spark, cache, schema, brought, [*head, OP, WAS_HI], after=BEGINNING, upto=PENDING)
-    # An entry that replaces another one has the same key, which was checked before.
+    # New keys only: an entry that replaces another entry has the same key, which was checked before.
     new = rename_keys(rows.where((col(OP) != "E") & col(WAS_HI).isNull() & _whole(head)), head)
     return F.broadcast(new) if sum(s.rows for s in brought) <= BROADCAST_ROWS else new
 

@@ -38,7 +38,7 @@ __all__ = ["collapse", "write"]
 
 
 def write(given: GivenRows) -> Outcome:
-    """Apply the given rows to a table with rows, and update its indexes, as ``load`` does."""
+    """Apply the given rows to a table that has rows, and update its indexes."""
     with working(given.work.spark), undone(given.work):
         return _into_rows(given)
 
@@ -82,7 +82,7 @@ def _check_absent(work: WriteInput, name: str) -> Column:
 
 
 def _old_side(work: WriteInput, old: DataFrame) -> DataFrame:
-    """Select what is needed of the old rows: key, hash, and values that are kept or indexed."""
+    """Select the needed columns of old rows: key, hash, and the values that are kept or indexed."""
     kept = (
         [n for n in work.schema.names if n not in work.columns and n not in work.schema.key]
         if work.keeps
@@ -96,7 +96,10 @@ def _old_side(work: WriteInput, old: DataFrame) -> DataFrame:
 def index_log(log: DataFrame, schema: TableSchema, impl: TableSchema) -> DataFrame:
     """Return the changes of an index that follow from a table's log.
 
-    The log also has the old values of the index's columns, as ``other_side``.
+    Args:
+        log: the changes of the table, with the old values of the index's columns under ``other_side`` names.
+        schema: schema of the table.
+        impl: schema of the index's implementation table.
     """
 
     def was(name: str) -> Column:
@@ -131,9 +134,9 @@ def index_log(log: DataFrame, schema: TableSchema, impl: TableSchema) -> DataFra
 def collapse(
     spark: SparkSession, cache: SegmentCache, schema: TableSchema, segments: Sequence[Segment], name: str
 ) -> tuple[Segment, ...]:
-    """Merge the pending segments of several statements: the last image of each key.
+    """Merge the pending segments of several statements into new ones, with the last change of each key.
 
-    WAS columns are the hash of the row before the first change.
+    Their WAS columns are the hash of the key's row before the first change.
     """
     ordered = sorted(segments, key=lambda s: s.upto)
     with working(spark):
