@@ -38,9 +38,9 @@ AGAIN_SECONDS = 0.1
 An attempt may come too early, while that work is just starting.
 """
 RARELY_SECONDS = 5.0
-"""Interval of these attempts after ``PATIENCE_SECONDS``, for a thread other than the main thread.
+"""Interval of these attempts after ``PATIENCE_SECONDS``, for threads other than the main thread.
 
-Such a thread hangs, perhaps for the life of the process.
+A thread that has not ended by then hangs, perhaps for the life of the process.
 """
 
 
@@ -118,7 +118,7 @@ class Work:
         self._at_the_end.append(at_the_end)
 
     def check(self) -> None:
-        """Raise Interrupted if the work was ended. Raise it only once: cleaning up is not interrupted."""
+        """Raise Interrupted if the work was ended, but only once, so that cleaning up is not interrupted."""
         if self.is_ending and not self.is_leaving and not self.shields:
             self.is_leaving = True
             raise Interrupted
@@ -197,7 +197,7 @@ def may_end() -> bool:
 
 
 class _Share:
-    """A part of some work that runs on another thread. It is interrupted once, after the work was ended."""
+    """A part of a thread's work that another thread runs. It is interrupted once after the work was ended."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -214,7 +214,7 @@ class _Share:
 
 
 def share_work(act: Callable[P, T]) -> Callable[P, T]:
-    """Return a function that runs ``act`` on another thread as a part of this thread's work."""
+    """Wrap ``act``, which another thread will call, so that it counts as a part of this thread's work."""
     work = current()
     if work is None:
         return act
@@ -254,7 +254,7 @@ def end_with(end: Callable[[], None]) -> Iterator[None]:
 def shield() -> Iterator[None]:
     """Protect the block from interruption.
 
-    It is for code that decides whether the work has happened, such as a commit, and for code after that.
+    Use it for code that decides whether the work takes effect, such as a commit, and for the code after it.
     """
     work = current()
     if work is None:

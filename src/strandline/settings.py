@@ -52,8 +52,9 @@ class Limits:
     Attributes:
         bytes_per_second: Maximum total throughput. 0: no limit.
         copies: Maximum number of files at a time.
-        spread: ``copies`` limits only this process: the cluster decides how many tasks copy on executors. If
-            a throughput is set, ``copies`` limits the executors as well, because they must share it.
+        spread: True: ``copies`` limits only this process, and the cluster decides how many tasks copy on
+            executors. If a throughput is set, ``copies`` limits the executors as well, because they must
+            share it.
     """
 
     bytes_per_second: float = 0.0
@@ -75,8 +76,8 @@ class Settings:
     """Maximum memory for the rows that a statement changes in the process, in bytes; above it, Spark is used.
 
     It also limits the size of the files that the process copies, checks and describes; above it, Spark's
-    executors do this. The limit is a multiple of this setting for a check, and for a restore or a compaction
-    of backups that needs Spark for nothing else.
+    executors do this. For some work the limit is a multiple of this setting: for checks, and for restores and
+    compactions of backups that would need Spark only for these files.
     """
     scan_rows: int = 200_000
     """Maximum number of rows that a statement reads in the process; above it, Spark is used.
@@ -92,17 +93,17 @@ class Settings:
     - ``spark``: on Spark.
     """
     inline_rows: int = 2_000
-    """Maximum number of rows of a commit to a table that are stored in the catalog until they are merged."""
+    """Maximum number of rows per commit and table that the catalog stores; a merge moves them to files."""
     inline_bytes: int = 262_144
-    """Maximum size in bytes of the rows of a commit that are stored in the catalog."""
+    """Maximum size in bytes of the rows per commit and table that the catalog stores."""
     merge_segments: int = 128
-    """Number of small log segments of a table at which they are merged, by the writer that adds the last."""
+    """When a table has this number of small log segments, the writer that adds the last one merges them."""
     compact_log_rows: float = 0.10
     """``maintain()`` compacts a table when its log has more rows than this fraction of its base."""
     compact_log_segments: int = 64
     """``maintain()`` compacts a table when its log has more segments than this."""
     target_file_bytes: int = 128 * 1024 * 1024
-    """Approximate size of a file that a bulk write or a compaction makes; larger ones are split.
+    """Approximate size of the files that bulk writes and compactions make; larger files are split.
 
     Compaction joins files smaller than a quarter of this size, and splits files larger than four times this
     size.
@@ -167,13 +168,13 @@ class Settings:
     catalog_wait_seconds: float = 120.0
     """Maximum time to wait for the catalog while other writers lock it."""
     schema_retries: int = 3
-    """Maximum number of times that a query is planned again because a table and its index did not fit."""
+    """Maximum number of times that a query is planned again because a table and its index do not match."""
     schema_retry_seconds: float = 0.1
     """Pause before a query is planned again."""
     spark: dict[str, str] = field(default_factory=dict, repr=False)
     """Extra Spark configuration for a session that Strandline starts."""
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
-    """Options for access to an object store, where the environment does not define them.
+    """Options for access to an object store. They take precedence over environment variables.
 
     For example ``endpoint``, ``region``, ``access_key_id`` and ``secret_access_key``; all options of
     ``obstore`` are accepted. They are not stored anywhere.
@@ -200,8 +201,9 @@ class Settings:
     copies: int = 0
     """Maximum number of files that an operation copies at the same time, also on executors.
 
-    0: eight in a process; on executors two for each task that the cluster runs at once, or eight altogether
-    if a maximum throughput is set. A statement can set it by COPIES.
+    0: the default. A process copies eight files at a time. Executors copy two files for each task that the
+    cluster runs at once, or eight files altogether if a maximum throughput is set. A statement can set it by
+    COPIES.
     """
     repository_grace_seconds: float | None = None
     """Time for which a repository keeps files that no backup needs any more.

@@ -93,7 +93,7 @@ class _Report(Generic[T]):
 def in_parallel(act: Callable[..., R], *arguments: Iterable[Any], threads: int) -> list[R]:
     """Call ``act`` with each of the arguments on up to ``threads`` threads, and return the results.
 
-    The threads stop when the work of this thread is interrupted. None of them is left when this function
+    The threads stop when the work of this thread is interrupted. All of them have ended when this function
     returns or raises.
     """
     with ThreadPoolExecutor(threads) as pool:
@@ -105,7 +105,13 @@ class _TookTooLong(Exception):
 
 
 class _Watched(Generic[T]):
-    """Work on a separate thread. ``late`` gets its result if the caller has stopped waiting."""
+    """Work on a separate thread.
+
+    Args:
+        work: the work.
+        late: gets the result of the work if the caller has stopped waiting for it.
+        name: the name of the thread.
+    """
 
     def __init__(self, work: Callable[[], T], late: Callable[[T], None], name: str) -> None:
         self._work = work
@@ -128,11 +134,11 @@ class _Watched(Generic[T]):
             self._is_over.set()
             if not self._is_left or self._error is not None:
                 return
-        with contextlib.suppress(Exception):  # A file that is left over is removed as an orphan.
+        with contextlib.suppress(Exception):  # A file that is left over is garbage-collected.
             self._late(self._made)
 
     def result(self, clock: Clock, until: float, while_waiting: Callable[[], None]) -> T:
-        """Wait until ``until`` for the work, and return its result or raise its error.
+        """Wait for the work until the time ``until``; return the result of the work, or raise its error.
 
         If the caller stops waiting for another reason, the work gets ``PATIENCE_SECONDS`` to clean up.
         """

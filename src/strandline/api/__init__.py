@@ -11,7 +11,7 @@ try:
 except ModuleNotFoundError as error:
     if not isinstance(errors.__loader__, zipimporter):
         raise
-    # Spark received this package, but its Python lacks a dependency.
+    # Spark's Python has received this package, but lacks one of its dependencies.
     raise errors.Unavailable(
         f"Spark runs {sys.executable}, where the module {error.name} is missing",
         errors.PYTHON_HINT,

@@ -36,7 +36,7 @@ class BackupInfo:
     Attributes:
         name: The name, such as ``20260101120000Z_full``. Names sort in the order of time.
         kind: ``full`` or ``incremental``.
-        step: The step of the rows of all its tables and indexes.
+        step: The step of the backup. All its tables and indexes have their rows as of this step.
         time: When the backup was taken, in UTC.
         rows: Number of rows in the backup. A full backup has all rows, an increment the changed rows.
         bytes: Size of its tables and indexes.

@@ -121,7 +121,7 @@ def drop_collection(db: Database, statement: st.DropBackupCollection) -> Result:
 
 
 def about_to_drop(db: Database, statement: st.DropBackupCollection) -> DroppedCollection | None:
-    """Return what DROP would do. None: the collection does not exist."""
+    """Return the result that DROP would have. None: the collection does not exist."""
     runtime = db._runtime
     with db._guard(), runtime.catalog.read() as conn:
         path = paths.find(conn, collection_path(statement.name))

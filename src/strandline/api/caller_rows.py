@@ -34,7 +34,7 @@ class CallerFrame:
 
     @property
     def columns(self) -> list[tuple[str, Type | None]]:
-        """The names of the columns, each with the type that holds its values. None: no type does."""
+        """The names of the columns, each with its type in a table. None: no type can hold the values."""
         if isinstance(self._rows, pa.Table):
             return columns_of_table(self._rows)
         return [(name, type_of_spark(kind)) for name, kind in self._rows.dtypes]
@@ -55,7 +55,7 @@ class CallerFrame:
 
 
 def columns_of_table(rows: pa.Table) -> list[tuple[str, Type | None]]:
-    """Return the columns of Arrow data, each with the type that holds its values. None: no type does."""
+    """Return the columns of Arrow data, each with its type in a table. None: no type can hold the values."""
     return [(field.name, type_of_arrow(field.type)) for field in rows.schema]
 
 

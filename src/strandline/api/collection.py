@@ -194,9 +194,12 @@ class Collection:
         copies: int | None = None,
         wait: bool = True,
     ) -> BackupInfo | Operation[BackupInfo]:
-        """Merge a full backup and the increments up to ``to`` (None: the last) into one full backup.
+        """Merge a full backup and the increments up to ``to`` into one full backup.
 
-        The backup ``to`` becomes a full one and keeps its name. The tables are not read.
+        The backup ``to`` becomes a full backup and keeps its name. Only the backups are read, not the tables.
+
+        Args:
+            to: The last increment to merge. None: the last backup.
         """
         limits = _settings(MAX_BYTES_PER_SECOND=max_bytes_per_second, COPIES=copies)
 
@@ -236,7 +239,7 @@ class Collection:
         copies: int | None = None,
         wait: bool = True,
     ) -> list[BackupInfo] | Operation[list[BackupInfo]]:
-        """Merge neighbouring increments, and return the backups that hold them now.
+        """Merge neighbouring increments; return the backups that now contain their changes.
 
         Args:
             to: The last increment to merge. None: the last backup.
@@ -530,7 +533,15 @@ def create_collection(
     storage: str | os.PathLike[str],
     **settings: Any,
 ) -> Collection:
-    """Create a collection. ``settings`` have their SQL names; None: the default."""
+    """Create a collection.
+
+    Args:
+        db: The warehouse.
+        name: The name of the collection.
+        tables: Paths of its tables. None: every table of the warehouse.
+        storage: As for ``db.create_collection``.
+        settings: Other settings by their names in SQL. None: the default of the setting.
+    """
     with db._guard():
         listed = None if tables is None else tuple(map(names.normalize, _require_list(tables)))
     statement = st.CreateBackupCollection(name, listed, _settings(STORAGE=_place(storage), **settings))
@@ -548,7 +559,7 @@ def attach(
     encryption: bool | None,
     repository: str | None,
 ) -> Collection:
-    """Attach a repository as a collection. ``name`` None: the name that its backups have recorded."""
+    """Attach a repository as a collection; the arguments are those of ``db.attach``."""
     from strandline.api.backups import collection_in
     from strandline.backups.collection import REPOSITORY, repository_id
     from strandline.storage.repository_marker import Expected

@@ -55,9 +55,9 @@ def connect(
         spark: your Spark session (default: the first statement that needs Spark starts one).
         settings: settings of this process.
         clock: the clock (default: the system clock).
-        files: access to the files (default: by the kind of location).
+        files: access to the files (default: chosen by the kind of location).
         create: create the warehouse if the folder is missing or empty.
-        adopt: accept the folder for a catalog of another folder, after its files were moved here.
+        adopt: accept this folder for the catalog of another folder, whose files were moved to this one.
     """
     if settings is not None and not isinstance(settings, Settings):
         raise InvalidArgument(

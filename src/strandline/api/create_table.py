@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 Columns: TypeAlias = Sequence[tuple[str, Type | None]]
-"""Names of columns, each with the type that holds its values. None: no type does."""
+"""Names of columns, each with its type in a table. None: no type can hold the values of the column."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +113,8 @@ def create_with_rows(
 ) -> Result:
     """Create a table with rows of a caller or of a query, in one commit.
 
-    A column of ``statement`` has the type that is given there. Every other column of ``source`` gets the type
-    that holds its values.
+    A column that ``statement`` defines has the type from its definition. Every other column of ``source``
+    gets a type that can hold its values.
     """
     _refuse_in_transaction(db)
     db._operations.note_change()
@@ -182,7 +182,7 @@ def define_for_columns(
 
 
 def _columns(statement: st.CreateTable, types: Mapping[str, Type]) -> tuple[st.ColumnDef, ...]:
-    """Return the columns of the new table: the columns of the rows, with types that the statement gives."""
+    """Return the columns of the new table: those of the rows, with the types that the statement defines."""
     given = {names.column(column.name, list(types), "the data"): column for column in statement.columns}
     key = {names.column(name, list(types), "the data") for name in statement.key}
     return tuple(
@@ -216,8 +216,8 @@ def _known_types(columns: Columns) -> dict[str, Type]:
 def _select(tx: Transaction, query: Query) -> tuple[pa.Table | DataFrame, dict[str, Type]]:
     """Return the rows of a query in a transaction, and the types of its columns.
 
-    A column with the name and the Spark type of a column of a queried table gets the type of that column,
-    because Spark has no unsigned types.
+    Spark has no unsigned types. So a column that has the same name and the same Spark type as a column of a
+    queried table gets the type of the table's column.
     """
     found = read.select(tx, query)
     if found.rows is not None and found.types is not None:

@@ -1,7 +1,8 @@
 """The class ``Database``: the public API of a warehouse.
 
 Importing this module loads only the modules that are needed to read the catalog. Loading Arrow, the
-operations and the SQL parser takes longer than such a read. So the methods that need them import them.
+operations and the SQL parser takes longer than such a read. So each method that needs one of these modules
+imports it when it is called.
 """
 
 from __future__ import annotations
@@ -241,7 +242,7 @@ class Database:
     # --- listing and describing ----------------------------------------------------------------------------
 
     def ls(self, path: str = "/", depth: int | None = 1) -> list[Entry]:
-        """List the paths below a path by name, down to ``depth`` levels (None: all), parents first."""
+        """List the paths below a path, ``depth`` levels deep (None: all): parents first, siblings by name."""
         with self._guard(), self._runtime.catalog.read() as conn:
             if depth is not None and (not isinstance(depth, int) or isinstance(depth, bool) or depth < 1):
                 raise InvalidArgument(
@@ -432,7 +433,8 @@ class Database:
             verify: Cron line of verifications of all backups at ``level``.
             drill: Cron line of trial restores of the last backup.
             level: Level of the verifications, as in ``verify``.
-            sample: Percentage of the objects that a verification checks. None: those not verified before.
+            sample: Percentage of the objects that a verification checks. None: the objects that were not
+                verified before.
             timezone: IANA name of the time zone of all cron lines.
             missed: What to do with tasks that became due while no process ran schedules: ``run`` once, or
                 ``skip``.
@@ -541,7 +543,7 @@ class Database:
             kind: only operations of this kind, such as ``backup``.
             since: only operations that started at this time or later: a datetime (in UTC unless it has a
                 zone), or seconds since the epoch.
-            limit: only the last ``limit`` of these.
+            limit: maximum number of operations; only the last ones are returned. None: no limit.
         """
         with self._guard():
             from strandline.api.progress import select_operations
@@ -617,7 +619,8 @@ class Database:
                 ``checksums`` also reads every byte; ``restore`` also makes a trial restore of the end of each
                 chain.
             sample: check this percentage of objects, least recently checked first.
-            again: also check objects that were verified before. None: only without ``level`` and ``sample``.
+            again: also check objects that were verified before. None: only if neither ``level`` nor
+                ``sample`` is given.
             repair: repair damaged objects (see ``repair``), verify them again, and return the remaining
                 problems.
         """
@@ -741,7 +744,7 @@ class Database:
             return housekeeping.compact_all(self._runtime, names.normalize(path))
 
     def collect(self) -> Report:
-        """Collect garbage: unreferenced segments, and files without a commit whose writer has ended."""
+        """Collect garbage: unreferenced segments, and uncommitted files of writers that have ended."""
         with self._guard(), self._runtime.catalog.database.freeing_space():
             from strandline.tables import housekeeping
 
@@ -777,7 +780,7 @@ class Database:
             return sessions.list_named_pins(conn)
 
     def close(self) -> None:
-        """Close the connection. Its data frames may stop working.
+        """Close the connection. Data frames that it has returned may stop working.
 
         In a forked process this does nothing: the connection belongs to the parent.
         """

@@ -116,7 +116,7 @@ class _ExportedRows:
         return None
 
     def _add_table(self, schema: pa.Schema) -> pa.Schema:
-        """Add the key and the types of the table as metadata, from which a load creates the same table."""
+        """Add the key and types of the table to the metadata, so that a load can create the same table."""
         if self._statement.table is None:
             return schema
         table = describe_columns(self._db._runtime, self._statement.table)

@@ -151,7 +151,7 @@ def render(runtime: Runtime) -> str:
 
 
 class _Collected(Collector):
-    """A collector of given metric families."""
+    """A Prometheus collector that returns the given metric families."""
 
     def __init__(self, families: list[Metric]) -> None:
         self._families = families

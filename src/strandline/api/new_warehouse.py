@@ -65,7 +65,7 @@ def check_place(files: Files, folder: str, catalog_file: str | None, settings: S
 
 
 def not_a_warehouse(files: Files, folder: str, catalog_file: str, settings: Settings) -> PathNotFound:
-    """Build the error of a missing warehouse, with a hint how to create it if the folder allows it."""
+    """Build the error of a missing warehouse. The hint tells how to create it, if the folder allows that."""
     try:
         check_place(files, folder, catalog_file, settings)
         create = f"Create it with: strandline init -w {shlex.quote(folder)}"
@@ -103,7 +103,7 @@ def _has(files: Files, name: str) -> bool:
 
 
 def _suggestion(folder: str) -> str | None:
-    """Return a hint if a folder in this folder, or a neighbour with a similar name, is a warehouse."""
+    """Return a hint if a subfolder, or a neighbouring folder with a similar name, is a warehouse."""
     if is_url(folder):
         return None
     here = Path(folder)

@@ -1,8 +1,8 @@
 """Run the operations of a ``Database``, and resume operations of dead processes in the background.
 
-A process resumes such operations after it has changed something, or if some existed when it connected. A
-command that ends within ``carry_on_seconds`` resumes nothing. Operations of live processes, and of newer
-versions of Strandline, are not resumed.
+A process resumes operations of dead processes after it has changed something, or if such operations existed
+when it connected. A command that ends within ``carry_on_seconds`` resumes nothing. Operations of live
+processes, and of newer versions of Strandline, are not resumed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger("strandline")
 class OperationRunner:
     """Runs operations in this process. Thread-safe.
 
-    The modules of operations are imported when they are first needed, because the import takes long.
+    The modules of operations are imported when they are first needed, because the import is slow.
     """
 
     def __init__(self, runtime: Runtime) -> None:

@@ -105,7 +105,7 @@ class Operations:
     ) -> OperationInfo:
         """Wait for an operation that this process has started.
 
-        An error means that the operation is undone, unless its ``outcome`` says otherwise.
+        If this raises an error, the operation is undone, unless the ``outcome`` of the error says otherwise.
         """
         ended = self.engine.attend(operation_id, on_progress=self._report_to(on_progress))
         return info_of(self._runtime, ended)

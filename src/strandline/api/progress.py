@@ -33,9 +33,9 @@ class OperationInfo:
         percent: Percentage of the expected parts that are done. It never decreases.
         progress: Further values that depend on the kind, such as the current increment and bytes.
         seconds_left: Remaining time, estimated from the speed so far. None: there is no estimate.
-        owner: The process that carries out the operation. None: the operation has ended, or comes from a
-            list.
-        slowest: The shard in progress for the longest time. None: as for ``owner``.
+        owner: The process that carries out the operation. Only ``db.operation`` sets it. None: the
+            operation has ended, or its process is not known.
+        slowest: The shard in progress for the longest time. Only ``db.operation`` sets it.
     """
 
     id: str

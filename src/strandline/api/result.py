@@ -40,8 +40,8 @@ class Result(Tabular):
     """The result of the last statement: rows of a query, or the step of a commit.
 
     Rows that were found in this process are in memory (``is_here``). Rows of a query on Spark are computed by
-    ``collect()`` or by uses of ``df``. Iteration keeps only a part of the rows in memory. Columns of one
-    table, with an optional condition and limit, are streamed without Spark.
+    ``collect()`` or by uses of ``df``. Iteration keeps only a part of the rows in memory. A query
+    of columns of one table, with an optional condition and limit, is streamed without Spark.
 
     Times are aware datetimes in UTC, independent of the time zones of the machine and of the Spark session. A
     TIMESTAMP_NTZ of a query stays naive.

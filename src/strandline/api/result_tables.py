@@ -46,8 +46,8 @@ class WholeTable:
 def guard_each(source: Tables, guard: Guard) -> Iterator[pa.Table]:
     """Yield the tables. Each table is read inside ``guard``.
 
-    Code of the caller that runs between two tables, and Ctrl-C in this code, are outside of the guard. Each
-    table may be read by another thread.
+    The caller's code that runs between two tables is outside of the guard, and so is Ctrl-C in this code.
+    Each table may be read by a different thread.
     """
     with guard():
         tables = iter(source.tables())

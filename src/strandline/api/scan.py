@@ -64,7 +64,7 @@ class Scan(Tabular):
         yield from rows_of(guard_each(self._plan(), self._database._guard))
 
     def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
-        """Return the rows as plain tuples; with ``limit``, at most that many of them."""
+        """Return the rows as plain tuples; with ``limit``, at most this number of rows."""
         if limit is not None:
             check_limit(limit)
         return list(itertools.islice(self, limit))

@@ -63,7 +63,8 @@ class ScheduleInfo:
         verify: Cron line of verifications. None: never.
         drill: Cron line of trial restores. None: never.
         level: Level of the verifications.
-        sample: Percentage of the objects that each verification checks. None: those not verified before.
+        sample: Percentage of the objects that each verification checks. None: the objects that
+            were not verified before.
         timezone: IANA name of the time zone of the cron lines.
         missed: ``run`` or ``skip``: what happens if no scheduler ran when a task was due.
         overlap: ``wait`` or ``skip``: what happens if the previous run has not ended.

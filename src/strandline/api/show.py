@@ -173,7 +173,7 @@ def create_backup_collection(db: Database, statement: st.ShowCreateBackupCollect
 
 
 def _create_collection_statement(name: str, collection: CollectionRecord) -> str:
-    """Return the statement that creates an empty collection like this, or attaches its repository."""
+    """Return the statement that creates an empty collection like this one, or attaches its repository."""
     storage = collection.settings.storage
     if collection.attached:
         return f"ATTACH BACKUP COLLECTION {quote(name)} FROM {constant(storage)}"

@@ -1,6 +1,6 @@
 """The status of a warehouse: what can be restored, up to when, and what needs attention.
 
-It is computed from one snapshot of the catalog, without a JVM.
+The status is computed from one snapshot of the catalog, without a JVM.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Thresholds:
     """Thresholds above which the status reports a problem, in seconds except ``chain_warning``."""
 
     backup_warning: float = 26 * HOUR
-    """Age of the last backup that can be restored from the collection's storage, for a warning."""
+    """Warn when the last backup that can be restored from the collection's storage is older than this."""
     backup_critical: float = 50 * HOUR
-    """Age of the last backup that can be restored from the collection's storage, for the level critical."""
+    """As ``backup_warning``, for the level critical."""
     verified_warning: float = 8 * DAY
     """Age of the last verification of a collection, at any level."""
     chain_warning: float = 100
@@ -85,7 +85,10 @@ class LastVerification:
     """The last verification of a collection.
 
     Attributes:
-        broken: Number of backups that verifications at this level found not restorable.
+        level: The level of the verification, such as ``checksums``.
+        time: When it ended, in seconds since the epoch.
+        age: Time since its end, in seconds.
+        broken: Number of backups that verifications at ``level`` found not restorable.
     """
 
     level: str
@@ -98,15 +101,16 @@ class LastVerification:
 class CollectionStatus:
     """The status of a backup collection.
 
-    - ``restorable_until``: time of the last backup that can be restored after the loss of this machine, as
-      far as known: it is in the repository with its whole chain. None if there is no such backup, and always
-      with STORAGE = 'cluster'.
-    - ``restorable_here_until``: time of the last backup that can be restored here.
-    - ``restorable``: whether any backup can be restored.
-    - ``storage``: the location of the backups.
-    - ``unsent``: number of backups that are not uploaded to the repository yet.
-    - ``unsent_since``: time of the oldest backup that is not uploaded yet.
-    - ``chain_length``: number of backups that a restore of the last backup needs.
+    Attributes:
+        restorable_until: Time of the last backup that, as far as known, can be restored even if this machine
+            is lost, because its whole chain is in the repository. None: there is no such backup, or the
+            storage is ``cluster``.
+        restorable: True if any backup can be restored.
+        restorable_here_until: Time of the last backup that can be restored in this warehouse.
+        storage: Location of the backups.
+        unsent: Number of backups that are not uploaded to the repository yet.
+        unsent_since: Time of the oldest backup that is not uploaded yet.
+        chain_length: Number of backups that a restore of the last backup needs.
     """
 
     name: str
@@ -143,7 +147,7 @@ class OperationStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamStatus:
-    """How far the reader of a changefeed is behind.
+    """The lag of the reader of a changefeed.
 
     Attributes:
         path: Path of the changefeed.
@@ -259,7 +263,7 @@ def _last(head: BackupHead | None, now: float) -> LastBackup | None:
 
 
 def _verification(standing: Standing, now: float) -> LastVerification | None:
-    """Return the last verification. If two ended at the same time, return the one at the higher level."""
+    """Return the last verification. If two ended at the same time, return the one with the higher level."""
     if not standing.verified:
         return None
     level = max(standing.verified, key=lambda level: (standing.verified[level], LEVELS.index(level)))
@@ -360,7 +364,7 @@ def _of_age(standing: Standing, thresholds: Thresholds, now: float) -> Iterator[
 
 
 def _how(standing: Standing) -> str:
-    """Return the clause of BACKUP for the next backup of a collection."""
+    """Return the clause that the next BACKUP of a collection needs, or an empty text."""
     return " INCREMENTAL OR FULL" if standing.collection.record(CollectionRecord).settings.incremental else ""
 
 

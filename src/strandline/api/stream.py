@@ -153,7 +153,14 @@ class Stream:
 
 
 def window_of(database: Database, path: str, after: int | None, upto: int | None) -> Feed:
-    """Return what the store needs to read the changes of a stream in ``(after, upto]``."""
+    """Return the changes of a stream in ``(after, upto]``, for the store to read.
+
+    Args:
+        database: the warehouse.
+        path: the stream.
+        after: the step after which the changes begin. None: the position of the stream.
+        upto: the last step of the changes. None: the last step of the warehouse.
+    """
     with database._runtime.catalog.read() as conn:
         stream = _open_stream(conn, path)
         record = stream.record(StreamBody)

@@ -1,4 +1,4 @@
-"""The open transaction of each thread, and statements, which run in it or in a transaction of their own."""
+"""The open transaction of each thread. A statement runs in it, or in a transaction of its own."""
 
 from __future__ import annotations
 

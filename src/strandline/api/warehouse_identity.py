@@ -79,7 +79,8 @@ def join(
         with catalog.write() as tx:
             warehouse.move(tx, here)
     if marked is None:
-        # Write the marker last. If the process dies before, the location in the catalog admits the folder.
+        # Write the marker last. If the process dies before, the next process accepts the folder, because
+        # the catalog records its location.
         marker = json.dumps({"format": FORMAT, "warehouse": joined.id}).encode() + b"\n"
         if files.write_if_absent(MARKER, marker):
             log.info("%s is now the folder of the warehouse %s", folder, joined.id)

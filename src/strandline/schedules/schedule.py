@@ -43,7 +43,7 @@ class ScheduleRecord(Record):
         drill: Cron line of restore drills. A drill restores the last backup into a hidden path, compares the
             tables with the backup, and drops them. None: never.
         level: Level of the verifications.
-        sample: Percentage of the objects that a verification checks. None: those not verified before.
+        sample: Percentage of the objects that a verification checks. None: the objects not verified before.
         timezone: IANA name of the time zone of all cron lines.
         missed: What happens if no scheduler ran when a task was due.
         overlap: What happens if the previous run of the same kind of work has not ended.

@@ -55,7 +55,8 @@ LATE_SECONDS = 600.0
 def find_overdue(conn: Connection, now: float) -> list[tuple[str, Due]]:
     """Return the tasks that were due more than LATE_SECONDS ago and were not started.
 
-    Each comes with the name of its schedule. Work whose previous run has not ended is not overdue.
+    The first value of each pair is the name of the schedule. Work whose previous run has not ended is not
+    overdue.
     """
     last = schedules.list_last_due(conn)
     busy = {(run.schedule_id, run.work) for run in schedules.list_open_runs(conn) if run.state == RUNNING}
@@ -241,10 +242,12 @@ class BackupScheduler:
             raise _Taken
 
     def _record(self, row: ScheduleRow, run: RunRow, before: RunRow | None = None) -> None:
-        """Store a run that starts no operation, unless another process has used its due time.
+        """Store a skipped or failed run, unless another process has used its due time.
 
         Args:
-            before: the run before this attempt. None: the run itself.
+            row: the schedule.
+            run: the run to store.
+            before: the run as it was before this attempt. None: the attempt has not changed ``run``.
         """
         with self._runtime.catalog.write() as tx:
             try:
@@ -296,10 +299,10 @@ class BackupScheduler:
         return done
 
     def _failure(self, operation: OperationRow) -> str | None:
-        """Return why an operation or its follower failed.
+        """Return why an operation, or the operation that follows it, failed.
 
-        An empty text: it is done. None: it has not ended. A backup that cannot be uploaded at present counts
-        as done; the next backup uploads it.
+        An empty text: both are done. None: one of them has not ended. A backup that cannot be uploaded at
+        present counts as done; the next backup uploads it.
         """
         if not operation.is_over:
             return None

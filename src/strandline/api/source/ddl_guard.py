@@ -63,9 +63,11 @@ class _GuardedSql:
         self._namespaces: set[str] = set()
 
     def add(self, namespace: str | None, tables: Mapping[str, str]) -> None:
-        """Refuse DDL on these tables, which replace the former tables of the namespace.
+        """Refuse DDL on these tables. They replace the tables that were added for the namespace before.
 
-        ``tables`` maps names to paths.
+        Args:
+            namespace: the database in Spark's catalog that has the tables. None: they are temporary views.
+            tables: names of the tables or views in Spark, with their paths in the warehouse.
         """
         if namespace is not None:
             prefix = f"{namespace.lower()}."
@@ -124,9 +126,9 @@ class _GuardedSql:
         raise _refusal(f"{verb} TABLE {'.'.join(parts)}", instead)
 
     def _would_create(self, verb: str, namespace: str, text: str) -> bool:
-        """Return whether a statement looks like the creation of a table of a warehouse.
+        """Return whether a statement seems to create a table in a registered namespace or of this format.
 
-        A statement with another format after USING is allowed.
+        A statement with another format after USING creates a table of Spark, and is allowed.
         """
         using = _USING.search(text)
         return bool(_CREATES.match(verb)) and (

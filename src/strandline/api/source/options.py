@@ -26,7 +26,7 @@ LIMITS = ("maxRowsPerBatch", "maxBytesPerBatch")
 INDEX = "index."
 """Prefix of the options that name indexes of a new table."""
 SPARKS = frozenset({"checkpointlocation", "queryname"})
-"""Options for Spark itself, which it also passes to the source."""
+"""Options that Spark handles itself, but also passes to the source."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,12 @@ class NewTableOptions:
 
 
 class SourceOptions:
-    """Options of the caller. ``default`` is the warehouse if the options name none."""
+    """The options that the caller has set.
+
+    Args:
+        given: the options by name.
+        default: the warehouse if the options do not name one. None: the option ``warehouse`` is required.
+    """
 
     def __init__(self, given: Mapping[str, str], default: Place | None = None) -> None:
         known = {name.lower(): name for name in NAMES}
@@ -181,7 +186,11 @@ class SourceOptions:
         return normalize(self._given["changefeed"])
 
     def limit(self, name: str) -> int | None:
-        """Return a limit for the batches of a changefeed, by its option. None: no limit."""
+        """Return the value of an option that limits the batches of a changefeed. None: no limit.
+
+        Args:
+            name: the name of the option.
+        """
         text = self._given.get(name)
         if text is not None and not (text.isascii() and text.isdigit() and int(text) > 0):
             raise InvalidArgument(

@@ -58,7 +58,7 @@ class TableReader(DataSourceReader):
 
 
 class FilteringReader(TableReader):
-    """A reader with filter pushdown. Spark refuses it in a session that has not enabled filter pushdown."""
+    """A reader with filter pushdown. Spark refuses such a reader if the session has not enabled pushdown."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Use filters on key columns to read fewer rows.

@@ -164,7 +164,13 @@ def of_table(place: Place, path: str, name: str) -> type[StrandlineSource]:
 
 
 def _kind(made: dict[str, Any]) -> type[StrandlineSource]:
-    """Return a class in ``__main__``, so that it is pickled by value instead of by name."""
+    """Return a subclass of ``StrandlineSource``.
+
+    Its module is ``__main__``, so that the class is pickled by value instead of by name.
+
+    Args:
+        made: the class attributes, by name.
+    """
     kind: type[StrandlineSource] = type(
         StrandlineSource.__name__, (StrandlineSource,), {**made, "__module__": "__main__"}
     )

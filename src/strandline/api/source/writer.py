@@ -136,7 +136,7 @@ class Job:
             return
 
     def clear(self, messages: Sequence[Any]) -> None:
-        """Remove staged files. The garbage collector removes files of late tasks."""
+        """Remove staged files. Files of tasks that end later are removed by the garbage collector."""
         folders = {message.folder for message in messages if isinstance(message, Message)}
         for folder in folders | {self.staging.folder}:
             self.staging.files.remove_tree(folder)
