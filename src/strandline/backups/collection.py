@@ -54,7 +54,8 @@ class SendRequest(Record):
         url: Location of the repository. None: the repository of the collection.
         encryption: Whether the repository is encrypted. None: the setting of the collection applies.
         taken_by: Id of the BACKUP operation that took the backup. After the upload, the retention rules are
-            applied, and their outcome is also written into the result of that operation.
+            applied, and their outcome is also written into the result of that operation. None: no
+            BACKUP operation has started the upload.
     """
 
     collection: str
@@ -70,9 +71,9 @@ class Retained(Record):
     """Result of an operation after which retention rules are applied.
 
     Attributes:
-        retention: The rules.
+        retention: The rules. None: no rules are applied.
         removed: Backups that were removed.
-        not_removed: Why the rules could not be applied.
+        not_removed: Why the rules could not be applied. None: no error.
     """
 
     retention: str | None = later()
@@ -155,10 +156,11 @@ class CollectionRecord(Record):
     """A backup collection.
 
     Attributes:
-        tables: Paths of its tables. None: a backup takes all tables that exist then, except those below
-            ``.backups`` and ``.replaced``.
-        dropped: Set when the last backup or the whole collection is dropped: name of the last backup. No new
-            backup gets this name, and no increment continues this backup or an earlier one.
+        tables: Paths of its tables. None: each backup has all tables that exist when it is taken, except
+            those below ``.backups`` and ``.replaced``.
+        dropped: Name of the backup that was the last one when it or the whole collection was dropped. No new
+            backup gets this name, and no increment continues this backup or an earlier one. None: neither
+            the last backup nor the collection was dropped.
         attached: The repository belongs to another collection, of this or another warehouse, so this
             collection is read-only.
         leaving: Dropped or merged backups whose manifests are still in the repository, oldest first.
@@ -177,7 +179,8 @@ class CollectionRecord(Record):
     def goes_on_after(self, backup: str) -> bool:
         """Return True if increments may continue this backup after it was restored.
 
-        This is possible only in a repository. A chain in the warehouse ends when its tables are replaced.
+        Only a chain in a repository can be continued. A chain in the warehouse ends when a restore replaces
+        its tables.
         """
         is_open = self.dropped is None or self.dropped < backup
         is_kept = self.settings.incremental and self.settings.storage != CLUSTER

@@ -144,11 +144,11 @@ def writer_of(conn: Connection, name: str, storage: str) -> str | None:
 def alter_collection(
     runtime: Runtime, name: str, change: Callable[[CollectionRecord], CollectionRecord], *, check: bool = True
 ) -> int:
-    """Apply ``change`` to a collection, store the result, and return the step of the change.
-
-    ``change`` is called twice. If it raises an error, nothing changes.
+    """Change the record of a collection, and return the step of the change.
 
     Args:
+        change: Function that returns the changed record. It is called twice, before and in the transaction.
+            If it raises an error, the collection stays as it is.
         check: If the location changes, check first that backups can be stored there.
     """
     with runtime.catalog.read() as conn:

@@ -43,9 +43,11 @@ Here = Callable[[Store], bool]
 
 
 class _Told(NamedTuple):
-    """A line of a plan, with a function for each of its parts that finds where the part would run.
+    """A line of a plan, and the parts of the operation that the line describes.
 
-    These functions may read files, so they are called only after the transaction.
+    Attributes:
+        parts: For each part, a function that finds where the part would run. These functions may read files,
+            so they are called only after the transaction.
     """
 
     what: str

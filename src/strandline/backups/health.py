@@ -89,7 +89,7 @@ class Standing:
         return [head for head in heads[: heads.index(backup)] if head.name not in self.here]
 
     def _last_among(self, among: frozenset[str]) -> BackupHead | None:
-        # The last one by the order of the backups, not by their times: the clock may have been set back.
+        # Use the order of the backups, not their times: the clock may have been set back.
         return next((head for _, head in reversed(self.backups) if head.name in among), None)
 
     def last_of(self, kind: str) -> BackupHead | None:
@@ -209,9 +209,10 @@ def _is_restorable(reports: Iterable[tuple[float, BackupReport]]) -> bool:
 
 
 def is_restorable(found: Iterable[tuple[float, Level, bool]]) -> bool:
-    """Return True if no report "not restorable" about a backup is still valid.
+    """Return whether a backup is restorable according to its verification reports.
 
-    A later report "restorable" at the same level or a higher one cancels it.
+    The result is False if a report says "not restorable", and no later report at the same level or a higher
+    one says "restorable".
 
     Args:
         found: Time, level and result of each report. The result is True for "restorable".

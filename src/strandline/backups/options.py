@@ -1,4 +1,4 @@
-"""Statement settings that limit how fast an operation copies, and how many files at a time."""
+"""Statement settings that limit the copying of an operation: bytes per second, and files at a time."""
 
 from __future__ import annotations
 

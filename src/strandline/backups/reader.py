@@ -1,4 +1,4 @@
-"""Reader of tables in a backup, without a restore: it concatenates the slices of the chain."""
+"""Reader of the tables in a backup. It needs no restore: it concatenates the slices of the chain."""
 
 from __future__ import annotations
 

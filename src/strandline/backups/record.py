@@ -38,7 +38,7 @@ _NAME = re.compile(BACKUP_NAME, re.ASCII)
 _STREAM = re.compile(rf"[0-9]{{14}}Z{STREAM_SUFFIX}", re.ASCII)
 
 Holds: TypeAlias = Literal["data", "definition"]
-"""What a backup holds of an index: its entries, or only its definition.
+"""The content of an index in a backup: its entries, or only its definition.
 
 Asynchronous and omitted indexes have only their definition in a backup.
 """
@@ -56,8 +56,8 @@ class SliceRecord:
         after: Digest of the state at this backup's step.
         delta: Digest of the slice's own rows: before + delta = after. None: a column was dropped since the
             parent, which changes the hashes of rows that the slice does not hold.
-        continues: ``source_id`` of the parent's slice, if a restore has put another table or index in the
-            place of that source since. None: the source is still the same.
+        continues: ``source_id`` of the parent's slice, if a restore has replaced that source by this one.
+            None: the source is still the same, or the slice does not continue another one.
     """
 
     source_id: int
@@ -88,7 +88,7 @@ class IndexRecord:
 
     Attributes:
         version: Version of the index and of its implementation table.
-        slice: Its slice. None: the backup holds only the definition.
+        slice: Slice of the index. None: the backup holds only the definition.
     """
 
     definition: IndexDef
@@ -122,12 +122,12 @@ class TableRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Continuation:
-    """The restored tables and indexes from which the next increment continues a backup.
+    """Restored tables and indexes that have replaced the ones in a backup. The next increment reads these.
 
     Attributes:
-        step: The step of the restore, at which these tables and indexes were equal to the backup.
-        sources: For each table and index of the backup, a pair of ids: of the source that was backed up, and
-            of the restored path that has taken its place.
+        step: The step of the restore. At this step, the restored tables and indexes were equal to the backup.
+        sources: A pair of ids for each table and index of the backup: the id of the source that was backed
+            up, and the id of the restored path that has replaced it.
     """
 
     step: int
@@ -136,7 +136,7 @@ class Continuation:
 
 @dataclass(frozen=True, kw_only=True)
 class BackupHead(Record):
-    """A backup without its tables. It holds the changes in ``(after_step, step]``.
+    """Record of a backup without its tables. The backup holds the changes in ``(after_step, step]``.
 
     A full backup has ``after_step`` 0 and no parent.
 
@@ -144,9 +144,9 @@ class BackupHead(Record):
         stream: Name of the streams from which the next increment reads. None: the backup was taken without
             streams, so no increment can continue it.
         pinned: Neither this backup nor the backups that it builds on may be removed.
-        stored: Location of the repository that has it. None: it is in the warehouse.
-        synthetic: It was taken as an increment, and was compacted into a full backup.
-        merged: Increments that were merged into it, oldest first. They no longer exist as backups.
+        stored: Location of the repository that has the backup. None: the backup is in the warehouse.
+        synthetic: The backup was taken as an increment, and was compacted into a full backup.
+        merged: Increments that were merged into this one, oldest first. They no longer exist as backups.
     """
 
     name: str
@@ -256,7 +256,7 @@ def is_backup_name(name: str) -> bool:
 
 
 def is_stream_name(name: str) -> bool:
-    """Return True if a text has the form of a name of backup streams."""
+    """Return True if a text has the form of a backup stream's name."""
     return _STREAM.fullmatch(name) is not None
 
 
@@ -316,17 +316,17 @@ def require_backup(conn: Connection, collection: Path, there: Collection[str], n
 
 
 HEAD = 2000
-"""Number of characters to read from the start of a record. They contain the whole head of most records.
+"""Number of characters to read from the start of a backup's record.
 
-If they do not, the whole record is read.
+In most records they contain all fields of ``BackupHead``. Otherwise the whole record is read.
 """
 
 
 def backup_heads(conn: Connection, collection: Path) -> list[tuple[Path, BackupHead]]:
     """Return the finished backups of a collection, oldest first, without their tables.
 
-    A backup can have very many tables. The fields of a record are stored in order, so it is enough to read
-    its beginning.
+    A backup can have very many tables. A record stores them after the fields of ``BackupHead``, so only the
+    beginning of each record is read.
     """
     return [(path, _head(conn, path)) for path in paths.backups(conn, collection, most=HEAD)]
 
@@ -456,8 +456,8 @@ def slices_of(
 def _through(chain: Sequence[BackupRecord], path: str) -> list[tuple[int, BackupRecord, TableRecord]]:
     """Return the records of a table in the backups of a chain, following renames.
 
-    Each is returned with the position and the record of its backup, oldest first. The result begins at the
-    last whole slice, or after the last backup without the table.
+    Each item has the position of the backup in the chain, the backup, and its record of the table, oldest
+    first. The result begins at the last whole slice, or after the last backup without the table.
     """
     found: list[tuple[int, BackupRecord, TableRecord]] = []
     for place in reversed(range(len(chain))):
@@ -472,7 +472,7 @@ def _through(chain: Sequence[BackupRecord], path: str) -> list[tuple[int, Backup
 
 
 def _follows(earlier: SliceRecord, later_: SliceRecord) -> bool:
-    """Return True if ``later_`` begins with the state with which ``earlier`` ends, of the same source."""
+    """Return True if two slices have the same source, and ``later_`` begins where ``earlier`` ends."""
     source_id = later_.source_id if later_.continues is None else later_.continues
     return earlier.after == later_.before and earlier.source_id == source_id
 
@@ -488,7 +488,13 @@ def changefeeds_of(conn: Connection, tables: Sequence[Path]) -> dict[int, tuple[
 
 
 def check_slice(path: str, record: BackupRecord, slice_: SliceRecord, before: SliceRecord | None) -> None:
-    """Refuse a slice whose digests do not add up, or that does not continue the slice ``before`` it."""
+    """Refuse a slice whose digests do not add up, or that does not continue the slice before it.
+
+    Args:
+        path: Path of the table, for the error message.
+        record: The backup that has the slice.
+        before: The slice of the same table or index in the backup before. None: there is none.
+    """
     if slice_.whole:
         pass  # A whole slice begins with an empty state.
     elif before is None:

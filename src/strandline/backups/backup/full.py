@@ -1,11 +1,12 @@
 """Full backups, and the base class of full and incremental backups.
 
-A backup is one operation over all tables of a collection and their synchronous indexes. It holds their state
+One operation backs up all tables of a collection and their synchronous indexes. The backup holds their state
 at one step. A full backup is a consistent copy by reference. If the collection takes increments, the full
 backup also creates a stream on each table and index that it copies; all these streams have the same name. The
 module ``incremental`` has the incremental backups.
 
-The body of a backup's path is its record. It has all metadata that a restore and a check need.
+The catalog stores the record of a backup as the body of the backup's path. The record has all metadata that
+a restore and a check need.
 """
 
 from __future__ import annotations

@@ -52,9 +52,10 @@ class CutShard(Record):
     Attributes:
         table_id: Id of the source.
         target_id: Id of the path that holds the slice.
-        whole: The parent does not have the source, so the slice gets all its rows.
-        base: Slices of earlier backups that hold the table, as pairs of path id and step. They are given if a
-            column was dropped since the parent, because the new slice cannot be checked without them.
+        whole: The slice gets all rows of the source, because the parent does not have the source.
+        base: Slices of earlier backups that hold the table, as pairs of path id and step. If a column was
+            dropped since the parent, the new slice cannot be checked without them. None: no column was
+            dropped, or the source is an index or new.
         within: Key range of the shard.
         delta: Digest of the folded rows. If ``base`` is given: digest of the whole shard at ``step``.
         was: Path of the table in the parent. None: the table was not renamed since.
@@ -204,7 +205,12 @@ class UnchangedSlice:
 
 @dataclass(frozen=True, kw_only=True)
 class Unchanged(Record):
-    """Unchanged sources that share a part, which creates the new ``stream`` of each at ``step``."""
+    """Unchanged sources that share a part. The part creates a new stream on each of them.
+
+    Attributes:
+        step: The step at which the new streams begin.
+        stream: Specification of the new streams.
+    """
 
     step: int
     stream: StreamSpec
@@ -230,9 +236,10 @@ class _Source:
         body: Body of the path that will hold the slice.
         target: Path that will hold the slice.
         previous: Slice of the source in the parent. None: the parent does not have the source.
-        old_stream: The stream that the parent created on the source. None: the parent does not have it.
+        old_stream: The stream that the parent created on the source. None: the parent does not have the
+            source.
         base: See ``CutShard``.
-        least: Minimum number of shards. There may be fewer if the source has few segments.
+        least: Wanted minimum number of shards. A source with few segments may get fewer shards.
         since: Step at which ``old_stream`` began.
         was: See ``CutShard``.
     """
@@ -249,7 +256,10 @@ class _Source:
 
     @property
     def continues(self) -> int | None:
-        """Id of the source of the parent's slice, if this source has replaced it. None: it is the same."""
+        """Id of the source that the parent recorded, if this source has replaced it.
+
+        None: the parent recorded this source, or has no slice of it.
+        """
         if self.previous is None or self.previous.source_id == self.source.id:
             return None
         return self.previous.source_id
@@ -349,10 +359,10 @@ class _Increment:
         return {self._now(table.slice): path for path, table in self.cut.parent.tables.items()}
 
     def _before(self, member: Path) -> str | None:
-        """Return the path that a member had in the parent. It may have been renamed since.
+        """Return the path that a member had in the parent. The member may have been renamed since.
 
-        None: the parent does not have the table. If the parent has a table of this name, that table is now a
-        member under another name.
+        None: the parent does not have the member. If the parent has a table at the member's path, that is
+        another table, which is now a member at another path.
         """
         known = self._known.get(member.id)
         if known is not None or member.path not in self.cut.parent.tables:
@@ -469,7 +479,9 @@ class _Increment:
         return parts
 
     def _shards(self, source: _Source, size: int) -> list[KeyRange]:
-        """Return the key ranges of the first shard and of all other shards with changes.
+        """Return the key range of the first shard, then those of the other shards with changes.
+
+        If all rows of the source must be read, shards without changes are returned too.
 
         Args:
             size: Bytes of all changes of the source.

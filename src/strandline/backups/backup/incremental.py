@@ -217,8 +217,8 @@ class _Cutter:
         with runtime.catalog.read() as conn:
             source = TableInfo.of(require_id(conn, body.table_id))
             if body.whole:
-                # A compaction since the cut may have put changes after the cut into the same segment. So
-                # read the state at the cut, which does not have these changes.
+                # A compaction may have put changes from before and after the cut into one segment. So read
+                # the state at the cut, which does not have the later changes.
                 chain = chains.load(conn, source.id, body.step).narrow(body.within)
                 # Begin at step 0, because the rows may be older than the parent.
                 window = Window(0, body.step, chain=chain, within=body.within)
@@ -239,7 +239,7 @@ class _Cutter:
     ) -> Made:
         delta = slice_.delta
         if body.base is not None:
-            # A dropped column has changed the hashes of rows without changes too, so read all rows.
+            # A dropped column changes the hashes of unchanged rows too, so read all rows.
             state = State(source.schema, Chain((*base, *slice_.segments), body.step))
             delta = self._runtime.store.checks.digest(state.narrow(body.within))
         size = sum(s.bytes for s in slice_.segments)
@@ -264,7 +264,7 @@ class _Cutter:
 
 
 class SliceShardPart(Handler[IncrementRun, CutShard]):
-    """Part that folds one shard of a source. ``SlicePart`` folds the first shard."""
+    """Part that folds any shard of a source but the first, which ``SlicePart`` folds."""
 
     record = CutShard
 
@@ -325,7 +325,7 @@ class SlicePart(StreamPart[CutSlice]):
 
 
 class UnchangedPart(Handler[IncrementRun, Unchanged]):
-    """Part of many unchanged sources: stores their empty slices and creates their new streams."""
+    """Part that stores the empty slices of many unchanged sources and creates their new streams."""
 
     record = Unchanged
     phases: ClassVar[tuple[str, ...]] = ("propose",)
@@ -363,7 +363,7 @@ def _slices_before(conn: Connection, run: IncrementRun, path: str) -> list[Segme
 
 
 def _check(conn: Connection, cut: CutSlice) -> None:
-    """Refuse a slice if the earlier backups and the changes do not add up to the digest at the cut."""
+    """Refuse a slice if the digests of earlier backups and changes do not sum to the digest at the cut."""
     if cut.found != cut.digest:
         path, recorded = require_id(conn, cut.table_id).path, cut.digest or Digest()
         raise Corrupted(

@@ -45,13 +45,14 @@ class FoldKind(WritingKind[Q, B, CompactProgress]):
     def plan_run(
         self, tx: Writer, run: Planning[Q], collection: Path, chain: Sequence[BackupRecord], since: int
     ) -> list[PartPlan]:
-        """Lock the backups of a run, create the staging paths, and return the parts that fold the run.
+        """Lock neighbouring backups of a chain, and return the parts that fold them into the last of them.
 
-        Each table and index that must be folded gets a staging path.
+        Create a hidden staging path for each table and index that must be folded.
 
         Args:
-            chain: A chain that ends with the last backup of the run.
-            since: Position in the chain at which the run begins.
+            run: The operation that is planned.
+            chain: The chain up to the last of the backups to fold.
+            since: Position in ``chain`` of the first backup to fold.
         """
         last = chain[-1]
         self._refuse_unsent(collection, last)

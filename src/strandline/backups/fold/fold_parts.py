@@ -59,7 +59,10 @@ class CompactBody(Body):
     """
 
     FORMAT: ClassVar[int] = 2
-    """Format 2: older versions, which know only format 1, cannot share the segments of the full backup."""
+    """Format 2: the segments of the full backup may be shared.
+
+    Older versions know only format 1. They do not read format 2, because they cannot share these segments.
+    """
 
     collection_id: int
     backup: str
@@ -84,7 +87,7 @@ class MergeBody(Body):
 
 @dataclass(frozen=True, kw_only=True)
 class CompactProgress(Transfer):
-    """Number of bytes in the shards that are folded so far, and in all shards."""
+    """Progress of a compaction or merge: bytes in the shards that are folded so far, and in all shards."""
 
 
 CompactRun: TypeAlias = Run[CompactRequest, CompactBody, CompactProgress]
@@ -341,8 +344,8 @@ def _segments(objects: Sequence[ObjectRecord], root: str, use: str) -> tuple[Seg
 class FoldedManifestPart(WritingPart[FoldRun, FoldedManifest]):
     """Part that writes the manifest of the backup after the fold.
 
-    An earlier operation may have written this manifest before it was rolled back. Then that manifest stays,
-    and the backup uses its objects instead of the new ones.
+    An earlier operation may have written this manifest before it was rolled back. In this case, the manifest
+    stays, and the backup uses the objects of the manifest instead of the new ones.
     """
 
     record = FoldedManifest
@@ -429,7 +432,7 @@ def _list_standing(found: Folded, manifest: Manifest) -> list[StandingSlice]:
 def _states(record: BackupRecord) -> tuple[int, dict[str, list[tuple[str | None, Digest]]]]:
     """Return the step of a backup and the digests of its tables and indexes.
 
-    Two backups for which these are equal hold the same rows.
+    Two backups hold the same rows if this result is the same for both.
     """
     return record.step, {
         path: [

@@ -96,7 +96,7 @@ class MergedShard(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class StandingSlice:
-    """Content of a table or index that an earlier operation, since rolled back, wrote to the repository.
+    """Content of a table or index in the repository, written by an operation that was rolled back.
 
     Attributes:
         target_id: Id of the path that will hold the content.
@@ -113,9 +113,9 @@ class FoldedManifest(Record):
     """The manifest of a backup after the fold.
 
     Attributes:
-        backup: Name of the backup. None: the backup in the state of the operation.
-        standing: If an earlier operation has already written this manifest, with other objects: the slices
-            that it lists.
+        backup: Name of the backup. None: the backup that ``CompactBody`` names.
+        standing: Slices in a manifest of this backup that an earlier operation has written with other
+            objects. Empty: there is no such manifest.
     """
 
     backup: str | None = later()
@@ -149,10 +149,11 @@ class FoldedSource:
     Attributes:
         path: Path of the table.
         index: Name of the index. None: the table itself.
-        least: Minimum number of shards. There may be fewer if the source has few segments.
+        least: Wanted minimum number of shards. A source with few segments may get fewer shards.
         is_full: The run begins with a full backup.
         after: The step after which the changes of the run begin.
-        held: The slices that add up to the table or index, oldest first.
+        held: Slices of the table or index in the run, oldest first. Slices before the last whole slice are
+            left out.
     """
 
     path: str
@@ -219,6 +220,7 @@ class FoldedSource:
 
         Args:
             root: Repository of the backups. None: the warehouse.
+            keeps: See ``Keeps``.
         """
         folded = self.behind_base if self.keeps_base(root, keeps) else self
         return None if folded.is_shared(root) else folded
@@ -286,7 +288,7 @@ class FoldedSource:
 
 
 def is_at(segment: Segment, root: str | None) -> bool:
-    """Return True if a segment is stored at a place.
+    """Return True if a segment is stored in a repository, or in the warehouse.
 
     Args:
         root: Location of a repository. None: the warehouse.
@@ -329,9 +331,9 @@ def sources(conn: Connection, chain: Sequence[BackupRecord], since: int = 0) -> 
 
 
 def _shapes(table: TableRecord) -> Iterator[tuple[str | None, TableSchema, int]]:
-    """Yield index name (None for the table), columns and minimum number of shards.
+    """Yield index name, columns and wanted minimum number of shards of a table and its indexes with data.
 
-    The first item is for the table, the others for its indexes with data.
+    The first item is for the table. Its index name is None.
     """
     yield None, table.schema, 1
     for index in table.indexes:

@@ -65,8 +65,8 @@ class RestoreResult(Record):
         to_drop: Statements that drop the replaced tables.
         verified: Verification before publication. ``files``: all files exist with the right size. ``data``:
             also, the rows match the recorded digests, and the indexes match their tables.
-        bytes_verified: Each object of the backup was last verified at this time or later (seconds since the
-            epoch). None: some objects were never verified, or there are no objects.
+        bytes_verified: Earliest of the times (seconds since the epoch) when the objects of the backup were
+            last found intact. None: an object was never verified or is damaged, or there are no objects.
         changefeeds: Paths of the changefeeds that were created anew.
     """
 
@@ -240,7 +240,7 @@ class _Targets:
         """Create the indexes of all tables and add them to the tables. Return the indexes with data.
 
         Args:
-            states: Digests by path id. The digests of the indexes are added.
+            states: Digests by path id. This method adds the digests of the indexes.
         """
         listed = [
             (target, table, index)
@@ -293,7 +293,7 @@ class _Targets:
         return bulk_paths.add(self.tx, new, step=self.step, state=INCOMING, operation_id=self.run.id)
 
     def _fill(self, filled: Sequence[Filled]) -> None:
-        """Plan one part for each shard of each slice. It restores the segments that begin in the shard."""
+        """Plan a part for each shard of each slice. A part restores the segments that begin in its shard."""
         chain = self.wanted.chain
         slices = [(of, place, s) for of in filled for place, s in slices_of(chain, of.source, of.index)]
         held: list[list[SliceRecord]] = [[] for _ in chain]
@@ -359,7 +359,7 @@ class Filled:
         source: Path of the table in the backup.
         index: Name of the index. None: the table itself.
         table_id: Id of the table, or implementation table of the index, into which it is restored.
-        least: Minimum number of shards. There may be fewer if there are few segments.
+        least: Wanted minimum number of shards. A slice with few segments may get fewer shards.
         path: Path that is shown for the parts that restore it.
     """
 

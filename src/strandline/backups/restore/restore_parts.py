@@ -41,7 +41,7 @@ NOTHING_PUBLISHED = (
 _LOOKED_AT = 64
 """Maximum number of files whose existence and size one call checks.
 
-While the request for one of them is retried, the results for all others must wait.
+While the request for one file is retried, the results of all other files in the call are delayed.
 """
 
 
@@ -76,7 +76,7 @@ class RestoreProgress(Transfer):
     Attributes:
         increments: Number of increments, without the full backup.
         increment: Number of the increment that is being restored. 0: the full backup.
-        parts: Maximum number of parts, including the parts of the verification.
+        parts: Upper bound of the number of parts, including the parts of the verification.
     """
 
     increments: int
@@ -220,10 +220,10 @@ class ShardPart(RestorePart[Shard]):
         return self._make_shards(run, [body])[0]
 
     def share(self, run: RestoreRun, parts: Iterator[Part[Shard]]) -> int:
-        """Return how many of these parts, from the first on, run together.
+        """Return how many of the parts, counted from the first, run together: at least one.
 
-        Either all of these parts copy segments, or none does. Parts that copy have a common limit in bytes.
-        The other parts have a common limit of ``_LOOKED_AT`` files.
+        Parts that run together either all copy their segments, or all share them. If several parts run
+        together, they copy at most ``bytes_per_copy`` bytes, or share at most ``_LOOKED_AT`` segments.
         """
         are_copied, alike = next(groupby((part.body for part in parts), lambda body: body.copy))
         if are_copied:
@@ -240,7 +240,8 @@ class ShardPart(RestorePart[Shard]):
     def _make_shards(self, run: RestoreRun, shards: Sequence[Shard]) -> list[list[Segment] | StrandlineError]:
         """Return for each shard its new segments (none if they are shared), or its error.
 
-        Either all of the shards are copied, or none is.
+        Args:
+            shards: Shards whose segments are all copied, or all shared.
         """
         if shards[0].copy:
             return self._copy_shards(run, shards)

@@ -98,8 +98,8 @@ class Old:
     def version(self, path: str, recorded: int) -> int:
         """Return the version for a restored path: the recorded one, or a higher one if necessary.
 
-        It must be higher than the version of the replaced path. Otherwise a reader that knows the replaced
-        table would not notice the change.
+        The new version must be higher than the version of the replaced path. Otherwise a reader that knows
+        the replaced table would not notice the change.
         """
         return max(recorded, self.versions.get(path, 0) + 1)
 

@@ -61,7 +61,7 @@ def _new_directory(conn: Connection, now: float) -> str:
 
 
 def exchange(tx: Writer, run: RestoreRun, under: Iterable[Path]) -> dict[str, str]:
-    """Exchange the paths of old and restored tables, and return where each old table is kept.
+    """Exchange the paths of old and restored tables. Return the new path of each old table, by its old path.
 
     Args:
         under: All paths that the restore has locked.
