@@ -30,8 +30,8 @@ class Transfer(Record):
         """Return the progress after ``size`` more bytes.
 
         Parts that run at the same time report their bytes one after the other. So each of the other workers
-        may have moved ``size`` bytes that are not reported yet. ``ends`` moves to a later time only if it
-        would also do so with these bytes counted.
+        may have moved ``size`` bytes that are not reported yet. The estimate ``ends`` becomes later only if
+        it would also become later when these bytes are counted.
 
         Args:
             size: Bytes that a part reports.

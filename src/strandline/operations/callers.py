@@ -112,7 +112,7 @@ class Refusals:
 class Recovery:
     """Finishes operations of this process that an unreachable catalog left unfinished.
 
-    One thread tries each operation every ``AGAIN_SECONDS``. The thread stops when all have ended.
+    One thread tries to end each operation every ``AGAIN_SECONDS``. It stops when all operations have ended.
 
     Args:
         end: Ends an operation, by its id. Returns False if it must be called again.

@@ -61,8 +61,8 @@ class CopiedTable(NewStream):
     """A table, or implementation table, to be copied as of ``step``.
 
     Attributes:
-        omitted: The rows are not copied.
-        sharded: The parts of the table's shards attach the segments.
+        omitted: True: the rows are not copied.
+        sharded: True: the parts of the table's shards attach the segments.
     """
 
     target_id: int
@@ -315,9 +315,9 @@ class TablePart(StreamPart[CopiedTable]):
         return super().configure(tx, run, parts, made)
 
     def _omit(self, tx: Writer, omitted: Mapping[int, int], step: int) -> None:
-        """Give the copies without rows an empty state.
+        """Give an empty state to the copies whose rows are omitted.
 
-        The copy of an asynchronous index follows its table from the beginning.
+        The copy of an asynchronous index then reads all changes of its table, from the first one.
 
         Args:
             omitted: Ids of the source tables, by the ids of the copies.

@@ -116,7 +116,7 @@ class Engine:
     ) -> OperationRow:
         """Wait for an operation on behalf of the caller that started it, and return it when it has ended.
 
-        If this raises an error, the operation is undone unless the error says otherwise
+        If this method raises an error, the operation is undone unless the error says otherwise
         (``strandline.operations.callers``).
 
         Args:
@@ -162,7 +162,7 @@ class Engine:
             self.cancel(operation_id)
 
     def refuse(self, operation_id: str, error: StrandlineError) -> OperationRow:
-        """Undo an operation because its caller is given ``error``; raise the error with the outcome.
+        """Undo an operation whose caller gets ``error``; raise the error with the outcome.
 
         If the catalog is unreachable, the operation is undone as soon as the catalog can be reached. If the
         operation and all its followers turn out to be done, return the operation and raise no error.
@@ -182,9 +182,12 @@ class Engine:
         raise raised.about(ended.id, UNDONE, None if ended.id == operation_id else _stays(operation_id))
 
     def _undo_refused(self, ids: list[str], error: StrandlineError) -> OperationRow:
-        """Undo the last operation of ``ids``, and return the operation that ended last.
+        """Undo the last operation of ``ids``; return the operation that ended last.
 
-        If it is done already, its follower is added to ``ids`` and undone instead.
+        If the operation is already done, add its follower to ``ids``, and undo the follower instead.
+
+        Args:
+            ids: Ids of an operation and of its followers so far, in order. This list is extended in place.
         """
         operation_id = ids[-1]
         self.refusals.add(operation_id, error)
@@ -214,10 +217,10 @@ class Engine:
             return self._finished[operation_id]
 
     def _leave_refused(self, ids: Sequence[str]) -> str:
-        """Leave refused operations to the background thread, and return their outcome.
+        """Leave refused operations to the background thread, and return the outcome of the last one.
 
-        A marker tells other processes about the last one. The outcome is UNKNOWN if the marker cannot be
-        written, or if another process may have continued the operation before.
+        A marker tells other processes to undo the last operation. The outcome is UNKNOWN if the marker cannot
+        be written, or if another process may have continued the operation before.
 
         Args:
             ids: An operation and its followers, of which all but the last are done.
@@ -281,7 +284,7 @@ class Engine:
     def _find_begun(self, operation_id: str, error: Exception) -> None:
         """Check whether the commit that started an operation took place although it raised ``error``.
 
-        Raises ``error`` if it did not.
+        If the commit did not take place, raise ``error``. If the catalog cannot tell, refuse the operation.
         """
         try:
             self._patiently(lambda: self.get(operation_id))
@@ -380,7 +383,9 @@ class Engine:
     def _step_on_threads(
         self, operation_id: str, at_work: Workers[_Task], waiting: dict[int, PartRow]
     ) -> bool:
-        """Make one transition like ``step``, but give slow work to threads and wait for one of them.
+        """Make one transition like ``step``, but run slow work on threads, and wait until one task is done.
+
+        Return False if this process has nothing left to do.
 
         Args:
             waiting: Runnable parts with slow work that were read but not given to a thread yet. More parts
@@ -412,7 +417,8 @@ class Engine:
             for part in parts:
                 del waiting[part.id]
             at_work.give(_Task(operation, parts))
-        # No other part becomes runnable in between, and querying an operation with many tables is slow.
+        # Wait for a task to end: until then no other part becomes runnable, and querying an operation with
+        # many tables is slow.
         at_work.collect()
         return True
 
@@ -478,7 +484,7 @@ class Engine:
                 del self._finished[next(iter(self._finished))]
 
     def follower(self, operation: OperationRow) -> str | None:
-        """Return the id of the operation that began when this one ended, or None."""
+        """Return the id of the operation that began when this one ended. None: no operation followed."""
         found: str | None = self.transitions.run_of(operation).body.followed_by
         return found
 
@@ -569,10 +575,10 @@ class Engine:
         return taken
 
     def carry_on(self, operation_id: str) -> bool:
-        """Run an operation to its end if no thread or process runs it; return True if this has ended it.
+        """Run an operation to its end if no thread or process runs it.
 
-        If the operation fails, it is undone and its error is not raised here. An operation that a newer
-        version of Strandline started is not changed.
+        Return True if this call has run the operation to its end. If the operation fails, it is undone, and
+        its error is not raised here. An operation that a newer version of Strandline started is not changed.
         """
         try:
             taken = self.take_over(operation_id)
@@ -652,8 +658,8 @@ class Engine:
     ) -> OperationRow:
         """Wait for an operation and its followers; return the operation, or raise the first error.
 
-        If the kind does not need its follower, an unavailable resource or an unmet precondition in a follower
-        is ignored. Another process may run the operations, if it considered this process dead.
+        UNAVAILABLE and PRECONDITION_FAILED of a follower are ignored unless the kind needs its follower.
+        Another process may run the operations if it considered this process dead.
         """
         ended = self.wait(operation_id, timeout, on_progress, self.workers)
         if (failure := ended.failure()) is not None:

@@ -40,7 +40,7 @@ class Body(Record):
     Attributes:
         directories: Ids of the directories that were created for the operation. If it fails, the empty ones
             are removed.
-        followed_by: Id of the operation that began when this one ended. None: there is none.
+        followed_by: Id of the operation that began when this one ended. None: no operation followed it.
     """
 
     directories: tuple[int, ...] = ()
@@ -263,7 +263,8 @@ def pause_after(error: Exception, attempt: int, pauses: Sequence[float]) -> floa
 
     Args:
         attempt: Number of failed attempts, including this one.
-        pauses: Pauses after the first failure, after the second and so on. No pause is left: do not retry.
+        pauses: Pauses after the first failure, after the second and so on. After more failures than pauses,
+            the part is not retried.
     """
     transient = isinstance(error, Unavailable | TimedOut) or not isinstance(error, StrandlineError)
     return pauses[attempt - 1] if transient and attempt <= len(pauses) else None
@@ -419,7 +420,7 @@ class Kind(ABC, Generic[Q, B, G]):
         return records.Nothing()
 
     def follow(self, conn: Connection, run: Run[Q, B, G]) -> tuple[str, Record] | None:
-        """Return kind and request of the operation to start when this one is done. None: start none.
+        """Return kind and request of the operation that follows this one. None: no operation follows.
 
         The transaction that ends this operation starts the follower.
         """

@@ -172,7 +172,7 @@ class StreamPart(Handler[AnyRun, S]):
 def begin_streams(
     tx: Writer, run: AnyRun, part: Part[Any], tables: Sequence[Path], stream: StreamSpec, *, step: int
 ) -> None:
-    """Create streams on tables that need no other work. All three phases are done at once.
+    """Create a stream on each table, in all three phases at once. The tables need no other work.
 
     The streams are invisible until the operation ends.
     """

@@ -84,7 +84,7 @@ class Transitions:
             return operations.get(conn, operation_id), found
 
     def get(self, operation_id: str) -> OperationRow:
-        """Return an operation without counting its parts, because this would read all parts."""
+        """Return an operation without the counts of its parts: to count them, all parts would be read."""
         with self.catalog.read() as conn:
             return operations.get(conn, operation_id)
 
@@ -383,7 +383,7 @@ class Transitions:
         Otherwise raise Lost. Raise Cancelling if the operation must be undone.
 
         Args:
-            cancelling: Return the operation also if it must be undone.
+            cancelling: True: return the operation even if it must be undone.
         """
         try:
             operation = operations.get(conn, operation_id)

@@ -1,4 +1,4 @@
-"""ATTACH of a repository: make its backups restorable here, without the catalog that they come from.
+"""ATTACH of a repository: make its backups restorable without the catalog of the warehouse that took them.
 
 ATTACH creates the same paths as the operation that took a backup. Their segments are the objects of the
 repository. The backups keep the steps of the warehouse that took them, so the clock of this warehouse
@@ -76,7 +76,7 @@ def attach(
     unreadable manifest excludes only its own backup.
 
     Args:
-        expected: Expected encryption and id. A repository with other ones is refused.
+        expected: Expected encryption and id. A repository with a different encryption or id is refused.
         take_over: Make this warehouse the owner of the repository. If a collection of this warehouse is
             already attached to it, this collection keeps its pins and becomes the one that writes.
     """
@@ -130,7 +130,11 @@ def attach(
 
 
 def _check_free(conn: Connection, path: str, root: str, *, take_over: bool) -> None:
-    """Refuse a name in use, except by the collection of the repository that is taken over."""
+    """Refuse a collection name that is already in use.
+
+    Args:
+        take_over: Accept a name in use if its collection stores its backups at ``root``.
+    """
     found, name = paths.find(conn, path), path.rpartition("/")[2]
     if found is None:
         return
@@ -153,8 +157,9 @@ def _check_free(conn: Connection, path: str, root: str, *, take_over: bool) -> N
 class _Upgrade:
     """The changes that give a collection all backups of its repository.
 
-    The constructor refuses a collection that has backups which the repository does not have or has in another
-    form. It also refuses a repository with unknown backups if the collection has written to it so far.
+    The constructor refuses a collection if one of its backups is missing in the repository, or is there in
+    another form. It also refuses a repository with backups that the collection does not know, unless the
+    collection is attached. (An attached collection is read-only: another collection adds the backups.)
 
     Attributes:
         path: Path of the collection. None: it does not exist yet.
@@ -284,7 +289,7 @@ class _Attached:
         return placed
 
     def _incremental(self, backup: Path, record: BackupRecord) -> dict[str, TableRecord]:
-        """Create a path for each slice of a table and, below ``META``, of an index, as an increment does."""
+        """Create a path for each slice, as an increment does. Paths of index slices are below ``META``."""
         wanted: list[tuple[str, str | None, TableBody]] = []
         increment = record.kind == "incremental"
         for path, table in record.tables.items():

@@ -38,8 +38,8 @@ ALLOWANCE_SECONDS = 30.0
 LONGEST_SECONDS = 3600.0
 """Maximum duration of a lease.
 
-A lease that ends later than this from now was written with a wrong clock. It is ignored, because it might
-never expire.
+If the end of a lease is farther in the future, its writer had a wrong clock. Such a lease is ignored, because
+it might never expire.
 """
 MOST_LEFT = 0.9
 """``keep`` does not renew a lease that has more than this fraction of its time left."""
@@ -56,8 +56,8 @@ class Claim(Record):
     Attributes:
         owner: Name of the lease's owner. It is the same in each process that resumes the owner's work.
         token: Random id of the call of ``take`` that took the lease, and so of its process.
-        earlier_until: End of the earlier lease of the same owner that this lease has replaced. Until then, an
-            earlier process may still use that lease. 0: no lease was replaced.
+        earlier_until: End of the lease of the same owner that this lease has replaced. Until this time, the
+            process that took the replaced lease may still use it. 0: no lease was replaced.
     """
 
     owner: str
@@ -88,7 +88,7 @@ class Fenced(UnderOperation):
 def take(files: Files, clock: Clock, owner: str, purpose: str, seconds: float) -> RepositoryLease:
     """Take the lease on a repository. UNDER_OPERATION if another owner has it.
 
-    If the same owner has it, perhaps in another process, this call replaces that lease at once.
+    If the same owner already has a lease, perhaps in another process, this call replaces it at once.
     """
     if not 0 < seconds <= LONGEST_SECONDS:
         raise InvalidArgument(
@@ -162,7 +162,7 @@ class RepositoryLease:
     def renew_in_background(self) -> Iterator[RepositoryLease]:
         """Renew the lease in a thread after each half of its duration, while the block runs.
 
-        Needs a clock that runs by itself. If the lease is lost, ``check`` reports it.
+        The lease's clock must advance by itself. If the lease is lost, ``check`` reports it.
         """
         stop = threading.Event()
 
@@ -203,8 +203,8 @@ class RepositoryLease:
         for following in islice(count(number + 1), TRIES):
             if _write_lease(self._files, following, claim):
                 return
-            # Check that this process still has the lease. Then an empty object, which a listing may omit, has
-            # this number.
+            # The number is in use. Check that this process still has the lease. If so, the number belongs to
+            # an empty object that the listing has omitted, and the next number is tried.
             self._look()
         raise self._fence(f"cannot be written: there are objects after {_name(number)}")
 
@@ -234,7 +234,7 @@ def _new_claim(owner: str, purpose: str, now: float, seconds: float) -> Claim:
 
 
 def _last(files: Files, at_least: int = 0) -> tuple[int, Claim | None]:
-    """Return the highest number of a lease object, and its lease. None: it is missing or unreadable.
+    """Return the highest number of a lease object, and the lease in it. None: it is missing or unreadable.
 
     Args:
         at_least: A number that is known to be in use, even if the listing omits its object.
@@ -249,8 +249,8 @@ def _last(files: Files, at_least: int = 0) -> tuple[int, Claim | None]:
 def _write_lease(files: Files, number: int, claim: Claim) -> bool:
     """Write a lease object, and return True if it is the current one now.
 
-    The lease is read back, because the response to the write does not prove it: an earlier response may have
-    been lost.
+    The lease is read back, because the response to the write can be wrong: if the response to a first attempt
+    was lost, the repeated write reports that the object already exists.
     """
     files.write_if_absent(_name(number), records.to_text(claim).encode())
     if _last(files) != (number, claim):

@@ -1,9 +1,15 @@
 """Check of a storage location, before a collection that uses it is created.
 
-The check refuses a location at which the first backup would fail: it cannot be written or read, it has
-foreign files with the names of a repository's files, its repository is encrypted and the collection is not or
-the reverse, or the key is missing or wrong. The check writes a small file with a new name, reads it and
-deletes it. It leaves no repository and no folder behind.
+The check refuses a location at which the first backup would fail, for one of these reasons:
+
+- The location cannot be written or read.
+- It has files in the folders of a repository, but no marker.
+- It is inside a folder of another repository.
+- It has a repository, and only one of repository and collection is encrypted.
+- The key is missing or wrong.
+
+The check writes a small file with a new name, reads it and deletes it. It creates no repository, and removes
+the folders that it has created.
 """
 
 from __future__ import annotations
@@ -22,7 +28,7 @@ from strandline.storage.location import files_at, is_url
 from strandline.storage.repository_marker import Expected, open_repository_files, read_marker
 
 RETRIES, RETRY_SECONDS = 2, 10.0
-"""Maximum retries and seconds. The user waits for the check, so it gives up earlier than a backup."""
+"""Maximum number of retries, and of seconds for them. They are lower than for a backup: the user waits."""
 
 
 def check_place(root: str, settings: Settings, *, encrypted: bool) -> None:
@@ -71,7 +77,7 @@ def _probe(files: Files, root: str) -> None:
 
 @contextmanager
 def _make_folder(files: Files, root: str) -> Iterator[None]:
-    """Create the folder of the location; after the block, remove the folders that were created."""
+    """Create the folder of the location; after the block, remove the folders that this call has created."""
     missing: list[str] = []
     above = root
     while not is_url(root) and not os.path.lexists(above):

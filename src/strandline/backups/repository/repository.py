@@ -62,7 +62,7 @@ _OWNER = re.compile(rf"{OWNERS}/[0-9]{{8}}\.json", re.ASCII)
 FOLDERS = (OBJECTS, MANIFESTS, OWNERS, TRASH, LEASES)
 """Folders in which every file belongs to the repository. They are created after its marker."""
 TRIES = 3
-"""Maximum number of attempts to read a manifest: another one may take effect after the listing."""
+"""Maximum number of attempts to read a manifest: another process may replace it after the listing."""
 
 _TWO_OF_A_KIND = (
     "Perhaps a copy of this warehouse writes to the same repository: choose another place for the copy. To "
@@ -73,7 +73,12 @@ _TWO_OF_A_KIND = (
 
 @dataclass(frozen=True, kw_only=True)
 class RepositoryOwner(Record):
-    """The warehouse that may add backups to a repository, and the time from which on it may do so."""
+    """The warehouse that may add backups to a repository.
+
+    Attributes:
+        warehouse: Id of the warehouse.
+        since: Time when it became the owner.
+    """
 
     warehouse: str
     since: float
@@ -83,9 +88,9 @@ class Repository:
     """A backup repository.
 
     Attributes:
-        files: Its files. They encrypt and decrypt if the repository is encrypted.
+        files: Access to its files. In an encrypted repository, writes encrypt and reads decrypt.
         root: Its folder or URL.
-        plain: Its files without encryption.
+        plain: Access to the bytes of its files as they are stored, even if the repository is encrypted.
     """
 
     def __init__(self, files: Files, root: str) -> None:
@@ -115,9 +120,10 @@ class Repository:
     def make(
         files: Files, root: str, settings: Settings, *, now: float, encrypted: bool, known: bool = False
     ) -> None:
-        """Create a repository unless it exists. Refuse an existing one if its encryption is different.
+        """Create a repository unless it exists.
 
         Args:
+            encrypted: Encrypt the new repository. An existing one is refused if its encryption differs.
             known: The repository already has backups of the collection. If the marker is missing in this
                 case, the location is refused, and no new repository is created.
         """
@@ -235,8 +241,8 @@ class Repository:
     def check_line(self, collection: Iterable[str], sent: Iterable[str], warehouse: str) -> None:
         """Refuse the repository if a copy of this warehouse also writes to it.
 
-        The check finds a backup of a copy because it has the id of this warehouse, is newer than each backup
-        in ``sent``, and is missing in ``collection``.
+        A copy has written a backup if the backup has the id of this warehouse, is newer than each backup in
+        ``sent``, and is missing in ``collection``.
 
         Args:
             collection: Names of the collection's backups in the catalog.
@@ -275,7 +281,10 @@ class Repository:
         raise PathNotFound(f"{self.root} has no backup {backup!r}", did_you_mean(backup, list(listed)))
 
     def find(self, backup: BackupHead) -> Manifest | None:
-        """Return the manifest that describes a backup in its present form. None: there is no such file."""
+        """Return the manifest of a backup in its present form: as taken, compacted or merged.
+
+        None: the repository does not have this manifest.
+        """
         file = file_of(backup)
         return None if not self.plain.exists(file) else self.manifest_at(file)
 
@@ -363,8 +372,9 @@ class Repository:
     def forget_outdated(self, backups: Sequence[BackupHead], check: Callable[[], None]) -> None:
         """Delete manifests superseded by compaction or merge.
 
-        A manifest that reaches back farther than the present one was left by a merge that was rolled back. It
-        is also deleted if it builds on a backup that is not in ``backups``.
+        A merge that was rolled back may have left a manifest that reaches back farther than the one of the
+        backup's present form. This manifest is also deleted if it builds on a backup that is not in
+        ``backups``.
 
         Args:
             backups: All backups that remain in the collection.
@@ -428,7 +438,7 @@ def check_free(files: Files, root: str, settings: Settings) -> None:
 
 
 def _around(location: str) -> Iterator[str]:
-    """Yield the parent locations whose repository, if there is one, would own ``location``."""
+    """Yield each parent location that has ``location`` among its own files if it is a repository."""
     scheme, mark, path = location.rpartition("://")
     names = path.split("/")
     for number, name in enumerate(names[1:], start=1):

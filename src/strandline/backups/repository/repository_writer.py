@@ -78,7 +78,7 @@ class Leases:
         another owner has the lease; PRECONDITION_FAILED if the repository belongs to another warehouse now.
 
         Args:
-            expected: Expected encryption and id of the repository. None: only the catalog knows them.
+            expected: Expected encryption and id of the repository. None: those that the catalog has recorded.
         """
         repository = Repository(self._runtime.files.at(root, expected), root)
         # Check before any file is written, including the file of the lease.
@@ -137,16 +137,19 @@ class WritingPart(Handler[RunT, P]):
         )
 
     def find_expected(self, run: RunT) -> Expected | None:
-        """Return the expected encryption and id of the repository. None: only the catalog knows them."""
+        """Return the expected encryption and id of the repository. None: those in the catalog are used."""
         return None
 
     def destination(self, there: Repository) -> Destination:
-        """Return the upload target. It excludes names listed as trash, and knows the damaged objects."""
+        """Return the target of uploads, with the names listed as trash and the keys of damaged objects.
+
+        An upload does not use the names listed as trash, and rewrites damaged objects.
+        """
         with self.runtime.catalog.read() as conn:
             return Destination(there.root, names_in_deletion(there), list_damaged_objects(conn))
 
     def note_sent(self, target: Destination, names: Iterable[str | None]) -> None:
-        """Record which damaged objects this upload has healed: it has replaced them and read them again.
+        """Record which damaged objects this upload has healed, that is, rewritten and read again.
 
         Args:
             names: Names of all uploaded objects.
@@ -178,7 +181,7 @@ def publish(
     CONFLICT if a garbage collection has deleted one of its objects meanwhile.
 
     Args:
-        ancestors: Names of the backups that it builds on, its parent first.
+        ancestors: Names of the backups that this backup builds on, its parent first.
     """
     there.check_owner(manifest.warehouse)
     restorer = open_as_restorer(files, there)

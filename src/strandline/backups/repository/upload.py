@@ -1,4 +1,4 @@
-"""Upload of a backup to a repository, with the backups that it builds on and that are not there yet.
+"""Upload of a backup to a repository, with all backups that it builds on and that the repository lacks.
 
 1. Create the repository if it does not exist.
 2. Upload the segments as objects, in parts of about the size of a shard. Files are uploaded unchanged; inline
@@ -73,9 +73,9 @@ class SendBody(Body):
 
     Attributes:
         backups: Backups to upload, in the order of the chain.
-        moves: The repository is the collection's storage, so the backups leave the warehouse.
-        retention: Retention rules to apply after the upload.
-        known: The repository already has backups of the collection.
+        moves: True: the repository is the collection's storage, so the backups leave the warehouse.
+        retention: Retention rules to apply after the upload. None: apply no rules.
+        known: True: the repository already has backups of the collection.
     """
 
     collection_id: int
@@ -267,7 +267,10 @@ class SendBackup(WritingKind[SendRequest, SendBody, SendProgress]):
         return result
 
     def follow(self, conn: Connection, run: SendRun) -> tuple[str, Record] | None:
-        """Return the next operation: upload a backup that still waits, else compact a long chain."""
+        """Return the next operation: the upload of a waiting backup, or else the compaction of a long chain.
+
+        None: neither is due, or the repository is not the storage of the collection.
+        """
         if not run.body.moves:
             return None
         name, limits = run.request.collection, run.request.limits
@@ -437,10 +440,14 @@ class ManifestPart(SendingPart[Listed]):
 
 
 def _find_waiting(conn: Connection, name: str, root: str) -> str | None:
-    """Return the newest backup in the warehouse that can be uploaded to the collection's repository.
+    """Return the newest backup that waits in the warehouse and can be uploaded. None: no backup waits.
 
-    A backup is left in the warehouse if the repository was unavailable when it was taken. The upload of a
-    later backup includes the backups that it builds on, so those do not wait any more. None: no backup waits.
+    A backup waits in the warehouse if the collection's repository was unavailable when the backup was taken.
+    The upload of a backup includes all waiting backups that it builds on.
+
+    Args:
+        name: Name of the collection.
+        root: Folder or URL of its repository.
     """
     path = require_collection(conn, name)
     heads = backup_heads(conn, path)
@@ -495,7 +502,12 @@ def with_object_sizes(record: BackupRecord, made: dict[int, tuple[ObjectRecord, 
 def place_objects(
     tx: Writer, record: BackupRecord, made: dict[int, tuple[ObjectRecord, ...]], root: str
 ) -> None:
-    """Replace the segments of a backup's paths by objects of a repository."""
+    """Replace the segments of a backup's paths by objects of a repository.
+
+    Args:
+        made: Objects in the repository, by the id of the path that holds them.
+        root: Folder or URL of the repository.
+    """
     targets = [s.target_id for s in record.slices]
     chains.supersede(tx, targets)
     new = {

@@ -1,4 +1,4 @@
-"""Removal of backups: a named backup with all that build on it, or all that the retention rules do not keep.
+"""Removal of backups: of a named backup and all that build on it, or of all that no retention rule keeps.
 
 1. Lock the collection, so that no backup and no restore of it begins.
 2. If a repository has backups of the collection, check that they can be deleted there.
@@ -78,14 +78,14 @@ class Removal:
 
     @property
     def root(self) -> str | None:
-        """The repository. None: it has no backup of the collection, or no backup is removed."""
+        """The collection's repository. None: it has no backup of the collection, or no backup is removed."""
         storage = self.collection.record(CollectionRecord).settings.storage
         is_there = storage != CLUSTER and any(record.stored == storage for record in self.records)
         return storage if is_there and self.going else None
 
     @property
     def is_last(self) -> bool:
-        """True if the collection's last backup is removed. The next increment would build on it."""
+        """True if the collection's last backup is removed, on which the next increment would build."""
         return bool(self.going) and self.going[-1].name == self.records[-1].name
 
     @property
@@ -138,7 +138,10 @@ def plan_removal(conn: Connection, request: DropRequest, now: float) -> Removal:
 
 
 def _decide_named(collection: Path, records: Sequence[BackupHead], name: str) -> list[Decision]:
-    """Return the named backup and all that build on it, newest first. Refuse if one is pinned."""
+    """Decide to remove a named backup and all that build on it; return the decisions, newest first.
+
+    PRECONDITION_FAILED if one of these backups is pinned.
+    """
     above = descendants(records, name)
     for record in records:
         if record.pinned and record.name in (name, *above):
@@ -236,7 +239,7 @@ class FreePart(Handler[DropRun, Nothing]):
 
 
 class DropBackups(Kind[DropRequest, DropBody, Nothing]):
-    """Operation that removes backups. With the last backup it also drops the streams that begin with it."""
+    """Operation that removes backups. With the last backup, it also drops the streams of the collection."""
 
     name = "drop backups"
     request, body, progress = DropRequest, DropBody, Nothing

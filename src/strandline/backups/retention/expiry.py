@@ -30,8 +30,8 @@ def retain(engine: Engine, operation: OperationRow, result: R, taken_by: str | N
     backups, or the reason why they could not be removed.
 
     Args:
-        taken_by: Id of the BACKUP operation, if ``operation`` uploaded its backup. Its result gets the same
-            outcome.
+        taken_by: Id of the BACKUP operation whose backup ``operation`` has uploaded. The outcome is also
+            recorded in the result of BACKUP. None: it is recorded only in the result of ``operation``.
     """
     collection = engine.transitions.run_of(operation).request.collection
     request = DropRequest(collection=collection, keep=result.retention)

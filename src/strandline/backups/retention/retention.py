@@ -22,7 +22,7 @@ _BUCKETS: Mapping[str, Callable[[datetime], str]] = {
     "monthly": lambda moment: moment.strftime("%Y-%m"),
     "yearly": lambda moment: moment.strftime("%Y"),
 }
-"""Bucket name of a time, for each rule. The names sort in the order of time."""
+"""For each rule, a function that returns the bucket name of a time. The names sort in the order of time."""
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ class RepairBody(Body):
 
 @dataclass(frozen=True, kw_only=True)
 class RepairProgress(Transfer):
-    """Progress in bytes: handled so far, and of all damaged objects."""
+    """Progress in bytes: the size of the objects handled so far, and of all damaged objects."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -297,8 +297,7 @@ class RepairPart(WritingPart[RepairRun, RepairBatch]):
         if segment.file is None:
             return replace(each, problem="its rows are in the catalog itself, and there is no other copy")
         if damage(self.runtime.files, segment) is None:
-            # The bytes match the checksum, so no other bytes would help if the manifest describes them
-            # wrongly.
+            # The bytes match the checksum. If the record of the object is wrong, other bytes would not help.
             wrong = damage(self.runtime.files, segment, schema)
             if wrong is not None:
                 return replace(each, problem=wrong.message)
@@ -335,7 +334,10 @@ class RepairPart(WritingPart[RepairRun, RepairBatch]):
 
 
 def _inline_logs(conn: Connection, source_id: int, segment: Segment) -> Sequence[Segment]:
-    """Return the inline changes of a table from which an object may have been packed, by their steps."""
+    """Return the inline changes of a table that lie between the first and the last step of a segment.
+
+    The segment's object may have been packed from them.
+    """
     if segment.role != "log" or not segment.stepped:
         return ()
     logs = chains.log_between(conn, source_id, segment.after, segment.upto)

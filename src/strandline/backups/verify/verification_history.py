@@ -47,11 +47,12 @@ class BackupReport(Record):
             backups share counts for the first of them.
         bytes: Size of these objects.
         problems: Number of problems found in this backup.
-        restorable: True if no problem that prevents a restore is known at this level, in this backup and in
-            the backups that it builds on.
-        because: Why the backup is not restorable. None: it is.
+        restorable: False if this level knows a problem that prevents a restore, in this backup or in a backup
+            that it builds on.
+        because: Why the backup is not restorable. None: it is restorable.
         verified_at: All objects that a restore needs were verified at this level at this time or later
-            (seconds since the epoch). None: some never were, or the backup is not restorable.
+            (seconds since the epoch). None: some objects were never verified at this level, or the backup is
+            not restorable.
     """
 
     backup: str
@@ -85,8 +86,8 @@ class Looked:
     def at(self, key: str, level: Level) -> float | None:
         """Return when an object was last found intact at ``level`` or a higher one.
 
-        If a level has found the object damaged, the results of this level and higher ones do not count. None:
-        there is no result that counts.
+        If a level has found the object damaged, the results of this level and of higher levels are ignored.
+        None: there is no other result.
         """
         end = next((n for n, of in enumerate(LEVELS) if key in self.damaged.get(of, ())), len(LEVELS))
         levels = LEVELS[LEVELS.index(level) : end]
@@ -94,7 +95,7 @@ class Looked:
         return max((time for time in found if time is not None), default=None)
 
     def since(self, key: str, level: Level) -> float:
-        """Return the time when an object was last found intact or, before that, first listed.
+        """Return when an object was last found intact, or if it never was, when it was first listed.
 
         Infinity: the object is not recorded yet.
         """

@@ -104,8 +104,8 @@ def verify_backups(
     """Verify the backups of a collection.
 
     Args:
-        try_restore: Called with the names of the collection and a backup: runs a trial restore, and raises
-            its error.
+        try_restore: Function that runs a trial restore. It gets the names of the collection and a backup, and
+            raises the error of the restore.
     """
     return _Verification(runtime, request).run(try_restore)
 
@@ -269,9 +269,10 @@ class _Verification:
             self._problems.append(Problem(finding.kind, at, finding.message, list(finding.keys)))
 
     def _try(self, try_restore: Callable[[str, str], None]) -> dict[str, float]:
-        """Run the trial restores that are due, each of the last backup of a chain.
+        """Run a trial restore of the last backup of each chain for which one is due.
 
-        Return the time of the last successful trial restore by backup name, including those of earlier runs.
+        Return the time of each backup's last successful trial restore, by backup name. It may be from an
+        earlier run.
         """
         with self._runtime.catalog.read() as conn:
             earlier = reports(conn, [row.id for row in self._rows])

@@ -36,8 +36,8 @@ class _Reached:
     """A table or an index as of a backup.
 
     Attributes:
-        slice: Its last slice.
-        held: State of the objects of all slices that a restore of it needs.
+        slice: The last slice of the table or index.
+        held: State of the objects in all slices that a restore of the table or index needs.
     """
 
     slice: SliceRecord
@@ -50,8 +50,8 @@ class Verdict:
 
     Attributes:
         broken: Why its chain is incomplete or inconsistent. None: the chain is valid.
-        spoiled: A problem that affects the whole backup, or a whole backup that it builds on. None: there is
-            no such problem.
+        spoiled: A problem that makes this backup, or a backup that it builds on, unusable as a whole. None:
+            there is no such problem.
         because: Why it cannot be restored: ``broken``, ``spoiled``, or a damaged object that it needs. None:
             it can be restored.
         since: All objects that it needs were verified at this time or later. Infinity: it needs no object.

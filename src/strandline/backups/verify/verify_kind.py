@@ -43,7 +43,7 @@ class VerifyOperationResult(Record):
     Attributes:
         because: Message of the first problem. None: no problem was found.
         newest_restorable: The newest backup that can be restored, as far as this level can tell. None: no
-            backup can.
+            backup can be restored.
     """
 
     collection: str
@@ -59,7 +59,8 @@ class VerifyWork(Record):
     """The part of a verification.
 
     Attributes:
-        at: A backup, which is verified with the backups that it builds on. None: all backups.
+        at: Name of the backup to verify, together with the backups that it builds on. None: verify all
+            backups.
         result: Result of the verification. None: the part is not done yet.
     """
 
@@ -69,7 +70,10 @@ class VerifyWork(Record):
 
 VerifyRun: TypeAlias = Run[VerifyOperationRequest, Body, Nothing]
 TryRestoreOf: TypeAlias = Callable[[str, str], None]
-"""Called with the names of a collection and a backup: runs a trial restore, and raises its error."""
+"""Function that runs a trial restore, and raises its error.
+
+Its arguments are the names of a collection and a backup.
+"""
 
 
 class VerificationPart(Handler[VerifyRun, VerifyWork]):

@@ -44,7 +44,7 @@ KEPT_EVERY = 64
 
 @dataclass(frozen=True)
 class Object:
-    """An object that is verified once.
+    """An object to verify. It is verified once, even if several backups share it.
 
     Attributes:
         backup: The first backup that holds it.
@@ -99,9 +99,10 @@ class Objects:
         """Return the objects to verify: those that were never verified, and damaged ones.
 
         Args:
-            sample: Return this percentage of all objects instead, those first that have waited longest, and
-                damaged ones. So after a hundred samples of one percent, all objects that existed before the
-                first sample are verified, even if new objects arrive each time.
+            sample: Instead of the objects that were never verified, return this percentage of all objects:
+                those that have waited longest. Damaged objects are always included. So after a hundred
+                samples of one percent, all objects that existed before the first sample are verified, even if
+                new objects arrive each time.
             again: Return all objects.
         """
         times = {key: self.looked.at(key, self._level) for key in self.all}
@@ -119,7 +120,8 @@ class Objects:
         """Verify objects, and store the results.
 
         Args:
-            some: The collection may have objects that are not in ``all``. Their results are kept.
+            some: True: the collection may have objects that are not in ``all``. The results of these objects
+                are kept.
         """
         kept, wanted = 0, list(due)
         try:
@@ -194,8 +196,8 @@ class Objects:
     def known_results(self, segments: Iterable[Segment]) -> tuple[float | None, str | None]:
         """Return the verification time of segments, and the damage of one of them.
 
-        The time is the earliest of the times when each segment was last found intact. None: one of them never
-        was. The damage is None if no segment is damaged.
+        The time is the earliest of the times when each segment was last found intact. It is None if a segment
+        was never found intact. The damage is None if no segment is damaged.
         """
         keys = [key_of(segment) for segment in segments]
         damage = next((self.findings[key].message for key in keys if key in self.findings), None)
@@ -211,7 +213,7 @@ def note_damage(runtime: Runtime, collection_id: int, segments: Sequence[Segment
 
 
 def present(runtime: Runtime, segments: Sequence[Segment]) -> list[Segment]:
-    """Return the segments; read the data of inline segments from the catalog, not from a cache."""
+    """Return the segments, with the data of inline segments as the catalog has it now."""
     inline = {s.id: replace(s, data=None) for s in segments if s.file is None}
     with runtime.catalog.read() as conn:
         for id_, data, checksum in chains.inline_rows(conn, inline):

@@ -71,15 +71,17 @@ def inspect(
         records: The backups that the repository should have.
         held: The catalog's segments for the objects of these backups, by path id.
         collection: Path of the collection.
-        owner: Id of the warehouse that should own the repository. None: unknown.
-        whole: ``records`` are all backups of the collection. The other manifests are then read as well.
+        owner: Id of the warehouse that should own the repository. None: any warehouse may own it.
+        whole: True: ``records`` are all backups of the collection, so the repository's other manifests are
+            read as well.
     """
     found = Inspected()
     by_name = {record.name: record for record in records}
     _check_marker(repository)
     _inspect_owners(repository, owner, found, list(by_name))
     listed = repository.list_manifests()
-    # A compaction that was rolled back may have left a manifest with the same rows in other files.
+    # Compare the manifest of the same form: a compaction that was rolled back may have left another manifest,
+    # with the same rows in other files.
     counting = {name: _choose_manifest(listed.get(name, []), record) for name, record in by_name.items()}
     there = {file for files in listed.values() for file in files}
     wanted = sorted(there if whole else {name for name in counting.values() if name is not None})
@@ -115,7 +117,13 @@ def inspect(
 
 
 def _choose_manifest(files: Sequence[str], record: BackupRecord) -> str | None:
-    """Return the manifest to compare with a record: the one of the same form, or the one in effect."""
+    """Return the manifest file to compare with a record: the one of the same form, or the one in effect.
+
+    None: the repository has no manifest of this backup.
+
+    Args:
+        files: Manifest files of the backup. The first one is in effect.
+    """
     known = file_of(record)
     return known if known in files else next(iter(files), None)
 

@@ -20,7 +20,8 @@ class VerifyRequest:
     """What to verify, and how thoroughly.
 
     Attributes:
-        at: A backup, which is verified with the backups it builds on. None: all backups.
+        at: Name of the backup to verify, together with the backups that it builds on. None: verify all
+            backups.
         sample: Percentage of the objects to check. None: no sample is taken.
         again: Also check objects that were verified before.
     """
@@ -38,9 +39,9 @@ class VerifyRequest:
         """Check the arguments and build a request.
 
         Args:
-            level: None: ``checksums``.
-            again: None: True if neither a level nor a sample is given. So the default is to verify every byte
-                of all objects.
+            level: One of ``LEVELS``. None: ``checksums``.
+            again: Also check objects that were verified before. None: do so only if neither a level nor a
+                sample is given. So a request without options verifies every byte of all objects.
         """
         found = next((known for known in LEVELS if known == (level or "checksums")), None)
         if found is None:
