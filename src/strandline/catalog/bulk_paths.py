@@ -48,8 +48,8 @@ class NewPath:
     """A path to be added.
 
     Attributes:
-        owner_id: the id of the path that owns this one, such as the backup collection of a stream. None: no
-            other path than the parent owns it.
+        owner_id: the id of the path that owns this one, such as the backup collection of a stream. None: the
+            path has no owner.
     """
 
     parent: Path
@@ -115,8 +115,8 @@ def require_tables(conn: Connection, wanted: Sequence[str]) -> list[Path]:
 def _children(conn: Connection, pairs: Iterable[tuple[int, str]]) -> dict[tuple[int, str], Row[Any]]:
     """Return the rows with these pairs of parent id and name, by pair. Pairs without a row are left out.
 
-    One statement selects many names below one parent, or one name below many parents. Each pair belongs to
-    the statement that covers more pairs.
+    A statement selects either many names below one parent, or one name below many parents. Each pair is
+    selected by the kind of statement that finds more pairs at once.
     """
     wanted = list(pairs)
     parents, children_ = Counter(p for p, _ in wanted), Counter(name for _, name in wanted)
@@ -215,7 +215,7 @@ def add(
 
 
 def _insert(tx: Writer, rows: Sequence[tuple[Any, ...]]) -> Sequence[int]:
-    """Give ids to new rows, insert the rows, and return the ids."""
+    """Insert new rows with new ids, and return the ids."""
     ids = tx.new_ids(sqltables.paths, len(rows))
     tx.insert(sqltables.paths, _COLUMNS, [(i, *row) for i, row in zip(ids, rows, strict=True)])
     return ids
@@ -278,7 +278,11 @@ def make_parents(
 
 
 def set_bodies(tx: Writer, bodies: Mapping[int, Record]) -> None:
-    """Store the bodies of paths, by id."""
+    """Store the records of paths.
+
+    Args:
+        bodies: the records, by path id.
+    """
     texts = {i: records.to_text(body) for i, body in bodies.items()}
     if tx.conn.dialect.name == "postgresql" and len(texts) >= FEW_ROWS:
         # As JSON, because PostgreSQL's driver handles an array far more slowly.
@@ -304,7 +308,7 @@ def exchange(tx: Writer, pairs: Sequence[tuple[Path, Path]]) -> None:
 
 
 def remove_empty(tx: Writer, directories: Iterable[int]) -> None:
-    """Remove the directories that are empty, or that contain only other directories removed here."""
+    """Remove those of the directories that are empty, or that become empty by this removal."""
     left = set(directories)
     while left:
         used = set(tx.conn.execute(_USED, {"parents": list(left)}).scalars())

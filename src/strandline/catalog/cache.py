@@ -51,7 +51,7 @@ class Unit:
     """A table with the implementation tables of its indexes.
 
     Attributes:
-        impls: the implementation tables, in the order of ``table.indexes``. None in place of a table: it is
+        impls: the implementation tables, in the order of ``table.indexes``. An entry is None if its table is
             missing.
     """
 
@@ -108,7 +108,7 @@ class SchemeCache:
 
     @contextmanager
     def looking(self) -> Iterator[Look]:
-        """Open a snapshot of the catalog, after delivering all publications that it contains to the cache."""
+        """Open a snapshot of the catalog whose publications have all been applied to the cache."""
         with self.catalog.read() as conn:
             look = Look(conn, present(conn))
             if not self._has_seen(look):
@@ -217,7 +217,7 @@ def _info(row: Path, since: dict[int, int]) -> TableInfo:
 
 @dataclass(frozen=True)
 class TablePlan:
-    """A table whose description fits those of its indexes, so that a statement can be planned with it.
+    """A table and its implementation tables, with versions that fit each other.
 
     Attributes:
         impls: the implementation tables in the order of ``table.indexes``, with the versions listed there.
@@ -284,7 +284,7 @@ class Loader:
         )
 
     def plan_table(self, look: Look, path: str) -> TablePlan:
-        """Return the table at a path. To be called by the ``use`` function of ``read``."""
+        """Return the table at a path. Only the ``use`` function of ``read`` may call this method."""
         unit = self.cache.unit(look, path)
         impls: list[TableInfo] = []
         for ref, impl in zip(unit.table.indexes, unit.impls, strict=True):

@@ -4,9 +4,9 @@ A row of ``chains`` says that a segment is part of a table's state from step ``a
 set, the segment is part of the state before this step only; ``removed_at`` is the time of the removal.
 
 A merge replaces log segments by one segment that holds exactly the same changes, each with its step. The
-replaced rows are marked ``superseded``: only readers that already have them in their plans need them. The new
-row gets the lowest ``reaches`` of the replaced rows as its own. So it is part of every state from that step
-on. Readers of such a state ignore changes later than the step that they read.
+replaced rows are marked ``superseded``: only readers that already have them in their plans need them. The
+``reaches`` of the new row is the lowest ``reaches`` of the replaced rows, and the new row is part of every
+state from this step on. Readers of such a state ignore changes later than the step that they read.
 """
 
 from __future__ import annotations
@@ -90,12 +90,13 @@ _NEW_SEGMENT = (
 
 @dataclass(frozen=True)
 class TableState:
-    """The head of a table.
+    """The head of a table: its last commit, and the oldest step at which it can be read.
 
     Attributes:
         step: the step of the last commit that changed rows.
         kept_from: the oldest step at which the table can be read.
-        followed_step: the step that an asynchronous index has reached. None: the table stores no such index.
+        followed_step: the step up to which an asynchronous index has the changes of its table. None: this
+            table is not the implementation table of such an index.
     """
 
     table_id: int
@@ -414,9 +415,10 @@ def attach_all(
 def copyable_segments(
     conn: Connection, table_ids: Iterable[int], step: int
 ) -> dict[int, tuple[Segment, ...]]:
-    """Return the segments whose ids ``chain_ids`` returns, in the order of the chain, by table id.
+    """Return the segments that were the state of each table at ``step``, by table id.
 
-    Tables without segments are left out.
+    They are in the order of the chain. ``chain_ids`` says which steps are allowed. Tables without segments
+    are left out.
     """
     ids = chain_ids(conn, table_ids, step)
     known = {s.id: s for s in segments(conn, {i for found in ids.values() for i in found})}
@@ -487,7 +489,7 @@ def _segment(row: Row[Any]) -> Segment:
 def _cache_of(conn: Connection) -> ChainCache | None:
     """Return the cache of chains. None: the connection is in a write transaction, which uses no cache.
 
-    A write transaction may roll back, and the database may then give its ids to other rows.
+    A write transaction may roll back. The database may then give the ids of its new rows to other rows.
     """
     found: ChainCache | None = conn.get_execution_options().get("strandline_chains")
     return found

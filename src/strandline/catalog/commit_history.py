@@ -22,7 +22,7 @@ _KINDS = {
     "merge": "LOG MERGE",
     "rebuild": "REPAIR",
 }
-"""Names of the statements for kinds of commits that do not record one."""
+"""The statement to show for a commit that recorded no statement, by the kind of the commit."""
 
 
 class CommitEvent(NamedTuple):

@@ -53,8 +53,8 @@ class Basis:
 
     Attributes:
         version: the version of the table's description.
-        read_step: the step of the rows that were read. None: the change depends on no rows of the table, as
-            with a synchronous index, whose rows depend on the indexed table.
+        read_step: the step of the rows that were read. None: the change depends on no rows of this table. An
+            example is a synchronous index: its changes depend only on the rows of the indexed table.
     """
 
     table_id: int
@@ -201,8 +201,8 @@ def record_all(
 
     Args:
         digests: the digests, by table id.
-        notes: the summaries, by table id. A table without one gets no author, because it belongs to an
-            index. None: there are no summaries, and all tables get the author.
+        notes: the summaries, by table id. A table without a summary belongs to an index, and its commit is
+            recorded without an author. None: there are no summaries, and all commits have an author.
     """
     author = this_user()
     rows = []
@@ -237,8 +237,8 @@ def commits_since(conn: Connection, table_id: int | None, step: int) -> int:
 def stop_after(conn: Connection, table_id: int | None, after: int, count: int) -> int:
     """Return the last of the next ``count`` steps after ``after`` at which the table changed.
 
-    Returns ``after`` if the table has not changed since. The steps are those of commits and the last steps of
-    logs, because commits are deleted when the state after them can no longer be read.
+    Returns ``after`` if the table has not changed since. The steps come from ``commits`` and from the ends of
+    log segments: a commit is deleted when its state can no longer be read, but a stream may keep its log.
     """
     chain, segment, commit_ = sqltables.chains.c, sqltables.segments.c, sqltables.commits.c
     commits = select(commit_.step).where(commit_.table_id == table_id, commit_.step > after)

@@ -32,7 +32,7 @@ class CatalogDatabase:
         self.engine = engine_at(url, wait_seconds)
         self.is_sqlite = self.engine.dialect.name == "sqlite"
         self.reading: Engine | None = reading_engine(self.file) if self.is_sqlite else None
-        # Processes of this machine hold the turns, so waiting for one takes real time, whatever the clock.
+        # Another process may hold the turn: waiting for it takes real time, even if ``clock`` is simulated.
         self._queue = WriteQueue(self.file, SystemClock(), wait_seconds) if self.is_sqlite else None
         self._clock = clock
         self._wait_seconds = wait_seconds
@@ -41,7 +41,7 @@ class CatalogDatabase:
                 event.listen(engine, "begin", _begin)
         self._freeing = 0
         self._has_released = False
-        """Whether the reserve was released, so that it may be missing for lack of space."""
+        """Whether this process has released the reserve. Then the reserve may be missing or too small."""
 
     @property
     def file(self) -> str:
@@ -132,8 +132,8 @@ class CatalogDatabase:
     def turn(self) -> contextlib.AbstractContextManager[Callable[[], None]]:
         """Wait for this writer's turn, which ends with the ``with`` block.
 
-        The block gets a function, and calls it when its transaction has begun. PostgreSQL needs no turns,
-        because it has a queue for the lock on the row of ``clock``.
+        The ``with`` block gets a function, and must call it when its transaction has begun. PostgreSQL needs
+        no turns, because it has a queue for the lock on the row of ``clock``.
         """
         return contextlib.nullcontext(lambda: None) if self._queue is None else self._queue.turn()
 

@@ -47,8 +47,8 @@ def create(
     """Create a table with its indexes, and the missing directories above it.
 
     Args:
-        digests: digests of the rows that the caller attaches: to the table under the key None, to its
-            indexes under their names.
+        digests: digests of the rows that the caller attaches. The key None means the table, any other key
+            the index with this name.
     """
     check_free(tx.conn, new.path)
     parent = bulk_paths.make_parent(tx, new.path)
@@ -70,7 +70,7 @@ def add_index_paths(
 ) -> IndexRef:
     """Add the paths of an index and of its implementation table; return the entry for the table's body.
 
-    The caller adds this entry to the body and publishes.
+    The caller adds this entry to the table's body and publishes the table.
     """
     index_row = bulk_paths.add_one(tx, NewPath(table_row, index.name, "index", index))
     impl = TableBody(schema=index.impl_schema(table))

@@ -71,7 +71,7 @@ def sweep(tx: Writer, *, history_seconds: float, grace_seconds: float) -> None:
 
 
 def drop_superseded(tx: Writer, table_id: int, *, grace_seconds: float) -> None:
-    """Delete the logs of a table that merges have replaced, if they are in no reader's plan any more."""
+    """Delete the logs of a table that merges have replaced and that no reader has in its plan any more."""
     at = sqltables.chains.c
     old = select(at.segment_id).where(
         at.table_id == table_id, at.superseded.is_(True), _is_in_no_plan(tx, grace_seconds)
@@ -89,7 +89,7 @@ def _is_in_no_plan(tx: Writer, grace_seconds: float) -> ColumnElement[bool]:
 
 
 def oldest_read(conn: Connection) -> int:
-    """Return the oldest step that a session or a pin keeps readable. Without any, return the current step."""
+    """Return the oldest step that a session or a pin keeps readable, or the current step if there is none."""
     said = (current_step(conn), sessions.oldest_read(conn), sessions.oldest_pin(conn))
     return min(step for step in said if step is not None)
 

@@ -38,7 +38,7 @@ class VersionEvent(NamedTuple):
     - ``mismatch``: the versions in a plan did not fit each other.
     - ``cured`` or ``failed``: retries after a mismatch succeeded or failed.
 
-    ``path_id`` distinguishes paths that had the same name one after the other.
+    ``path_id`` distinguishes paths that had the same name at different times.
     """
 
     time: float

@@ -1,6 +1,6 @@
 """Buffer of metrics and notices that this process has not written to the catalog yet.
 
-Counting an event does not write to the catalog, so that readers stay free of writes. The session's thread
+Counting an event does not write to the catalog, so that reading a table never writes. The session's thread
 writes new entries from time to time, and closing the connection writes the rest. A process that is killed
 loses the entries since the last write.
 """
@@ -42,7 +42,9 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """A report of a process about versions. The values of ``event``:
+    """A report of a process about versions.
+
+    The values of ``event``:
 
     - ``mismatch``: the versions in a plan of the table ``path_id`` did not fit each other. The table expects
       version ``expected`` of the path ``other``, which has version ``actual``.
@@ -100,7 +102,7 @@ class Ledger:
         return {count: more for count, more in grown if more}
 
     def settle(self, told: News) -> None:
-        """Remove entries from the buffer. To be called when the transaction that wrote them is durable."""
+        """Remove entries from the buffer, after the transaction that wrote them has become durable."""
         known = {id(notice) for notice in told.notices}
         while self._notices and id(self._notices[0]) in known:
             self._notices.popleft()

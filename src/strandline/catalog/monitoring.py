@@ -47,8 +47,9 @@ class Failed:
 
     Attributes:
         error: the text of the record of its error.
-        collection: its backup collection. None: it has none.
-        elsewhere: the URL of the repository in its request, if it copies a backup. None: there is no URL.
+        collection: the backup collection in its request. None: the request names no collection.
+        elsewhere: the URL of the repository in its request, for example to copy a backup to. None: the
+            request has no URL.
     """
 
     id: str
@@ -162,9 +163,9 @@ def _subject(at: Any) -> tuple[ColumnElement[Any], ...]:
 
 
 def count_held_bytes(conn: Connection) -> dict[int, int]:
-    """Return the bytes of segments that tables no longer need but streams keep, by owner.
+    """Return the bytes of segments that tables no longer need but streams keep, by the owner's path id.
 
-    The owner is given by the id of a backup collection, or of a user's stream.
+    The owner of a backup collection's streams is the collection. A user's stream is its own owner.
     """
     hold, chain, segment, owner = (
         sqltables.holds.c,

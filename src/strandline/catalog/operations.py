@@ -1,8 +1,10 @@
 """Operations and their parts in the catalog: add, read, save, complete and roll back.
 
 Requests, bodies and results are texts here: each kind of operation defines its own records. All functions run
-inside the caller's transaction. ``complete`` and ``roll_back`` find an operation's paths by the rows of these
-paths alone. So both unlock all paths of an operation of any kind, wherever it stopped.
+inside the caller's transaction.
+
+``complete`` and ``roll_back`` find the paths of an operation without its record: each row of ``paths`` has
+the id of the operation that works on it. So both unlock all paths of any operation, wherever it stopped.
 """
 
 from __future__ import annotations
@@ -96,11 +98,11 @@ class PartRow:
     Parts of one stage run in any order. A stage begins when all parts of the earlier stages are done.
 
     Attributes:
-        attempt: the number of failures so far. It shows when a late report belongs to an earlier attempt.
+        attempt: the number of failures so far. A late report of an earlier attempt is recognised by it.
         body: the text of the handler's record.
-        began: the time when slow work that was just done for the part began. None: there was none.
-        seconds: how long this work took.
-        process: the process that did this work.
+        began: the time when the slow work of this transition began. None: the transition had no slow work.
+        seconds: how long the slow work took.
+        process: the process that did the slow work.
     """
 
     operation_id: str
@@ -304,7 +306,7 @@ def save_parts(tx: Writer, changed: Sequence[PartRow]) -> None:
     """Store the transitions of parts that advanced together.
 
     Args:
-        changed: at least one part. Either all parts have values for slow work (``began``), or no part has.
+        changed: at least one part. Either all parts have a value in ``began``, or none of them has.
     """
     has_worked = changed[0].began is not None
     values = [
@@ -372,8 +374,8 @@ def lock(tx: Writer, operation_id: str, locked: Sequence[Path], state: str) -> N
 def complete(tx: Writer, operation_id: str, registry: VersionRegistry) -> None:
     """Publish the result of an operation.
 
-    This applies the claims, makes new paths visible, removes dropped paths, unlocks all others, and announces
-    all changes under one generation.
+    This applies the claims, makes new paths visible, removes dropped paths, unlocks all other paths of the
+    operation, and announces all changes under one generation.
     """
     under = {row.id: row for row in tx.conn.execute(_UNDER, {"operation": operation_id}).all()}
     moved = registry.apply(tx, operation_id)
@@ -399,7 +401,7 @@ def _rows(conn: Connection, path_ids: Iterable[int]) -> list[Any]:
 
 
 def roll_back(tx: Writer, operation_id: str, registry: VersionRegistry, directories: Sequence[int]) -> None:
-    """Delete the claims of an operation, remove the paths that it created, and unlock all others.
+    """Delete the claims of an operation, remove the paths that it created, and unlock its other paths.
 
     The catalog is then as if the operation had never begun.
 

@@ -56,7 +56,7 @@ def owners(conn: Connection, operation_ids: Iterable[str], now: float) -> dict[s
 
 
 def busy_below(conn: Connection, parent: Path, now: float) -> dict[str, tuple[str, Owner]]:
-    """Return state and owner of each direct child of a path that an operation works on, by name."""
+    """Return state and owner of the direct children of a path on which operations work, by child name."""
     at = sqltables.paths.c
     rows = conn.execute(
         select(at.name, at.state, at.operation_id).where(

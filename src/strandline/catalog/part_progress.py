@@ -53,7 +53,7 @@ class ShardInfo:
             operation has ended without it).
         attempt: the number of the present attempt, or of the last one.
         since: the time when this attempt began to work on files.
-        process: the process in which it began (``host:pid``).
+        process: the process in which this attempt began (``host:pid``).
         seconds: how long this attempt took.
         errors: the failed attempts.
         increment: the increment that the part belongs to; 0 is the full backup.
@@ -84,8 +84,8 @@ class StageInfo:
     Attributes:
         bytes: the bytes of the finished parts.
         retries: how often parts of the stage were retried.
-        seconds: the time from the end of the stage before to the last change of this one. None: no part is
-            done yet.
+        seconds: the time from the end of the previous stage to the last change of this stage. None: no part
+            of the stage is done yet.
     """
 
     stage: int
@@ -139,11 +139,11 @@ def forget_begun(tx: Writer, operation_id: str) -> None:
 
 
 def list_parts(conn: Connection, operation: OperationRow, most: int | None = None) -> list[ShardInfo]:
-    """Return the parts of an operation in their order of execution.
+    """Return the parts of an operation.
 
     Args:
-        most: maximum number of parts to return, in another order: first parts in progress, the one that
-            began first at the top, then failed ones, then waiting ones, then finished ones. None: all parts.
+        most: maximum number of parts. They are sorted by state: parts in progress (earliest begin first),
+            failed parts, waiting parts, finished parts. None: all parts, in their order of execution.
     """
     found = select(*_SHOWN).where(_AT.operation_id == operation.id)
     if most is None:

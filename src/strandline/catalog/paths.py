@@ -236,7 +236,7 @@ def _is_users(type_: str, name: str, path: str) -> bool:
 
 
 def names_below(conn: Connection, parent_ids: Iterable[int], ending: str = "") -> set[str]:
-    """Return the names of the direct children of these parents, but only names that end with ``ending``."""
+    """Return the names that end with ``ending`` among the direct children of these parents."""
     ended = _NAMES_BELOW.where(sqltables.paths.c.name.endswith(ending, autoescape=True))
     return set(conn.execute(ended, {"parents": list(parent_ids)}).scalars().all())
 
@@ -312,8 +312,8 @@ def check_ready(path: Path, operation_id: str | None = None) -> None:
     """Raise UNDER_OPERATION if another operation works on the path.
 
     Args:
-        operation_id: the operation of the caller, which may use its own paths. None: the caller is no
-            operation.
+        operation_id: the caller's operation; the paths that it works on are allowed. None: the caller belongs
+            to no operation.
     """
     if path.state != READY and (operation_id is None or path.operation_id != operation_id):
         raise under_operation(path.path, path.state, path.operation_id)
@@ -325,7 +325,7 @@ _BUSY = {
     "incoming restore": "restore {} is writing to it",
     "outgoing restore": "restore {} is reading from it",
 }
-"""Phrases for the states of a busy path that are not verbs. A verb, such as ``copying``, needs no phrase."""
+"""Phrases for error messages, by state. A state that is a verb, such as ``copying``, needs no phrase."""
 
 
 def under_operation(path: str, state: str, operation_id: str | None) -> UnderOperation:

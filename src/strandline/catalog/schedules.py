@@ -50,8 +50,9 @@ class RunRow:
     Attributes:
         work: backup, verification or drill.
         task: the task that was due.
-        retry_at: the time to start a failed run again. None: it is not started again.
-        note: the reason why the run was skipped or has failed. None: neither.
+        retry_at: the time to retry a failed run. None: the run is not retried.
+        note: the reason why the run was skipped or has failed. None: the run was not skipped and did not
+            fail.
     """
 
     schedule_id: int

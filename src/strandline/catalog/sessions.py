@@ -50,7 +50,7 @@ _FILE = re.compile(r"data/\d+/([0-9a-f]{16})-")
 
 _SHORTEST_PAUSE = 0.05
 OLD = 4
-"""A reader is old, so its step is recorded, after ``grace_seconds / OLD``.
+"""A reader counts as old after ``grace_seconds / OLD``. Then its step is recorded in the catalog.
 
 The thread checks at half this interval, so more than half of the grace period is left to reach the catalog.
 """
@@ -144,8 +144,8 @@ class Session:
         """Keep ``step`` readable for some seconds, for readers outside this process.
 
         Args:
-            since: a time at which ``step`` was the last step; the grace period begins then. 0: the step is
-                a past one, which no grace period protects.
+            since: a time at which ``step`` was the last step; the grace period begins at this time. 0:
+                ``step`` was already in the past, so no grace period protects it.
         """
         until = self._catalog.clock.now() + seconds
         with self._reading:
@@ -154,10 +154,10 @@ class Session:
         self.watch(at_once=self._is_old(since))
 
     def watch(self, *, at_once: bool = False) -> None:
-        """Start the thread that looks for old readers, if it is not running.
+        """Start the thread that checks for old readers, if it is not running.
 
         Args:
-            at_once: let the thread look now, because there is an old reader already.
+            at_once: let the thread check now, because there is an old reader already.
         """
         with self._reading:
             if self._thread is None and not self._is_closed:

@@ -56,7 +56,7 @@ class TableAt:
 
 @dataclass(frozen=True)
 class Mark:
-    """A point in the order of a process's snapshots: the number of the latest one, and the session's id."""
+    """The number of a process's latest snapshot, and the session's id, at some point in time."""
 
     number: int
     session_id: str
@@ -111,7 +111,7 @@ class Moments:
             step: the step of the snapshot. None: the last step.
         """
         named = list(wanted)
-        since = self._catalog.clock.now()  # before the snapshot: segments removed after it have later times
+        since = self._catalog.clock.now()  # first, so that segments removed later have later times
 
         def look_at(look: Look) -> Moment:
             if step is None:

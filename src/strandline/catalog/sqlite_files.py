@@ -36,7 +36,7 @@ class ReadOnlyConnection(fork_safety.TrackedConnection):
     """A connection that only reads.
 
     Attributes:
-        seen: the state of the files when they were opened as immutable. None: they were not.
+        seen: the state of the files when they were opened. None: they were not opened as immutable.
     """
 
     seen: Any = None
@@ -93,7 +93,7 @@ def check_unchanged(connection: Any) -> None:
 
 
 def _state(file: str) -> tuple[Any, Any, Any]:
-    """Return size, time and inode of catalog, log and index. None in place of a file: it is missing."""
+    """Return size, time and inode of catalog, log and index; None for a file that is missing."""
     return (_look(file), _look(f"{file}-wal"), _look(f"{file}-shm"))
 
 

@@ -47,7 +47,7 @@ class IndexRef:
     """An index in its table's description.
 
     Attributes:
-        omitted: whether only its definition exists, and its implementation table has no data.
+        omitted: whether only the definition of the index exists, and its implementation table has no data.
     """
 
     name: str
@@ -223,7 +223,7 @@ def forget(tx: Writer, ids: Sequence[int]) -> None:
 
 
 def begin_at(tx: Writer, ids: Sequence[int]) -> None:
-    """Set the first step of tables that were filled before they became visible to the writer's step."""
+    """Set the writer's step as the first step of tables that were filled before they became visible."""
     for chunk in chunks(ids):
         head, commit, chain = sqltables.tables, sqltables.commits, sqltables.chains
         tx.conn.execute(update(head).where(head.c.path_id.in_(chunk)).values(step=tx.step, kept_from=tx.step))
@@ -319,10 +319,10 @@ def last_drop(conn: Connection, table_id: int) -> int:
 
 @dataclass(frozen=True)
 class Hold:
-    """An owner's need of all changes of a table after a step.
+    """A hold: it keeps all changes of a table after a step for its owner.
 
     Attributes:
-        owner_id: the id of the path of the stream or index that needs the changes.
+        owner_id: the path id of the owner, which is the stream or index that needs the changes.
         step: all changes after this step are kept.
         keeps_state: whether the owner also needs the table's state at ``step``.
     """

@@ -36,7 +36,7 @@ _NEW_IDS = select(
 ).select_from(func.generate_series(1, bindparam("count")))
 
 FEW_ROWS = 50
-"""Below this number of rows, PostgreSQL gets an ordinary INSERT."""
+"""From this number of rows on, rows are sent to PostgreSQL in bulk instead of with an ordinary INSERT."""
 
 
 STEPS_PER_SECOND = 2**20
@@ -86,8 +86,8 @@ class Writer:
     """A write transaction.
 
     Attributes:
-        now: the time when it began, which is later than all commits that it sees.
-        announced: the publications to report when it is durable.
+        now: the time when the transaction began, which is later than all commits that it sees.
+        announced: the publications to report when the transaction is durable.
     """
 
     conn: Connection
@@ -116,10 +116,10 @@ class Writer:
         self.conn.execute(update(sqltables.clock).where(at.id == 1, at.step < step).values(step=step))
 
     def announce(self, told: Sequence[Told], operation_id: str | None = None) -> int:
-        """Announce changed or dropped paths to the caches of all processes.
+        """Announce changed or dropped paths to the caches of all processes, and return their generation.
 
-        All these publications get one generation, which is returned. The caller has recorded the
-        descriptions before.
+        All paths are announced under the same generation. The caller must have recorded their descriptions
+        before.
         """
         number = int(self.conn.execute(_NEXT["generation"]).scalar_one())
         columns = ("generation", "path_id", "path", "version", "dropped", "time", "step", "operation_id")
@@ -166,7 +166,7 @@ def _copy(conn: Connection, statement: str, rows: Iterable[tuple[Any, ...]]) -> 
             for row in rows:
                 copy.write_row(row)
     except driver.Error as error:
-        # Raise SQLAlchemy's error, because callers handle only these.
+        # Raise the error as SQLAlchemy's, because callers handle only errors of SQLAlchemy.
         lost = conn.dialect.is_disconnect(error, None, None)
         raise DBAPIError.instance(
             statement, None, error, driver.Error, connection_invalidated=lost, dialect=conn.dialect

@@ -1,8 +1,8 @@
 """The version registry: the parts of an operation agree on new versions before any is published.
 
 1. A part that will change a path's description claims the path's next version. The first claim of an
-   operation computes this version from the *published* one. So all siblings get the same version, in any
-   order, and also when a sibling repeats its claim after a crash.
+   operation computes this version from the *published* one. So all siblings get the same version, in
+   whatever order they claim it, even if a sibling repeats its claim after a crash.
 2. The new versions become visible with ``apply``, in the transaction that publishes all paths of the
    operation.
 
@@ -72,7 +72,7 @@ class Claimed:
     """The claim succeeded: this part is the first of its operation, so it writes the path.
 
     Attributes:
-        result: label of the counter.
+        result: the name of this outcome in metrics and events.
         version: the version that the part writes.
         siblings: the parts that have joined the claim.
     """
@@ -216,8 +216,8 @@ class VersionRegistry:
     def apply(self, tx: Writer, operation_id: str) -> dict[int, int]:
         """Give each path that the operation has claimed its new version; return the versions by path id.
 
-        This also unlocks the claimed paths, updates the versions of indexes in the bodies of their tables,
-        records the new descriptions, and deletes the claims.
+        This also unlocks the claimed paths, updates the versions of indexes in the descriptions of their
+        tables, records the new descriptions, and deletes the claims.
         """
         rows = tx.conn.execute(_CLAIMED, {"operation": operation_id}).all()
         for row in rows:
@@ -263,10 +263,14 @@ def _to_claim(row: Row[Any]) -> HeldClaim:
 
 
 def sync_indexes(tx: Writer, table_ids: Iterable[int], known: Mapping[int, int]) -> None:
-    """Write the versions of index implementation tables into the bodies of the indexed tables.
+    """Write the versions of indexes into the descriptions of their tables, where they have changed.
+
+    Raises an internal error if an index and its implementation table do not have the same version.
 
     Args:
-        known: versions by path id that need not be read from the catalog.
+        table_ids: the path ids of the indexed tables.
+        known: versions that the caller already knows, by path id. All other versions are read from the
+            catalog.
     """
     bodies = {
         path_id: records.from_text(TableBody, text, f"the description of path {path_id}")
@@ -299,7 +303,7 @@ def unit_above(conn: Connection, path: Path) -> tuple[Path, ...]:
 
 
 def units_above(conn: Connection, below: Iterable[Path]) -> dict[int, tuple[Path, Path]]:
-    """Return index and indexed table of each index implementation table among the paths, by its id."""
+    """Return the index and the indexed table of each index implementation table in ``below``, by its id."""
     known = {p.id: p for p in below}
     impls = {p.id: p.parent_id for p in known.values() if p.name == IMPL_TABLE and p.parent_id is not None}
     indexes = {p.id: p for p in paths.by_ids(conn, impls.values()) if p.type == "index"}

@@ -4,7 +4,7 @@ SQLite's lock has no queue. Waiting writers poll for it, and a process that writ
 gets the lock again before they poll. So Strandline's writers form a queue, in a file beside the catalog:
 
 1. A writer takes a ticket: it locks the byte of the first number above all tickets so far.
-2. It waits until the last served ticket and all later ones below its own are unlocked.
+2. It waits until the last served ticket and all later tickets before its own are unlocked.
 3. It begins its transaction, and records its ticket as served.
 4. After the transaction it unlocks its byte. When a process dies, the system unlocks its bytes.
 
@@ -41,7 +41,7 @@ STALLED_SECONDS = 0.2
 STUCK_SECONDS = 2.0
 """When a transaction has taken this long, the waiting writers poll for SQLite's lock."""
 POLL_SECONDS = 0.001
-"""Shortest pause between two checks of the first waiting writer; the n-th one pauses n times as long."""
+"""Shortest pause between two checks of the first waiting writer. The n-th writer pauses n times as long."""
 _RARELY = 20
 """Upper limit of n in ``POLL_SECONDS``."""
 _GROWTH = 0.2

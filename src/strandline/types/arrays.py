@@ -85,7 +85,7 @@ _UNSIGNED = {"Uint8": pa.uint8(), "Uint16": pa.uint16(), "Uint32": pa.uint32(), 
 
 
 def outgoing_type(type_: Type) -> pa.DataType:
-    """Return a column's type in exported Arrow data, where, unlike in files, Uint types are unsigned."""
+    """Return a column's type in exported Arrow data. Uint types are unsigned there, unlike in files."""
     return _UNSIGNED.get(type_.name, type_.arrow)
 
 
@@ -125,7 +125,8 @@ def array_from_user(type_: Type, array: pa.Array | pa.ChunkedArray, column: str)
 def check_source(type_: Type, from_type: pa.DataType, column: str) -> None:
     """Raise an error if a column cannot hold any value of a source type.
 
-    This also refuses source columns without values, because an SQL expression has a type even if it is NULL.
+    Only the types are compared, so a source column without values may be refused as well: an SQL expression
+    has a type even if its value is NULL.
     """
     if not (pa.types.is_null(from_type) or any(test(from_type) for test in _SOURCES[type_.kind])):
         said = f"column {column} of type {type_.name} cannot be made from a value of type {from_type}"
@@ -229,7 +230,7 @@ def _fast_bool(type_: Type, array: pa.Array) -> pa.Array | None:
 def _fast_int(type_: Type, array: pa.Array) -> pa.Array | None:
     if pa.types.is_integer(array.type):
         return array.cast(type_.arrow) if _within(array, type_.min, type_.max) else None
-    if array.type == type_.arrow:  # Only Uint64 has a physical type that is no integer: a decimal.
+    if array.type == type_.arrow:  # This is Uint64: its physical type is a decimal, not an integer.
         return array if not decimal_words(array.drop_null())[:, 1].any() else None
     return None
 

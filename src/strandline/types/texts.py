@@ -112,7 +112,7 @@ def _wide(type_: Type) -> pa.DataType:
 
 def _float(type_: Type, texts: pa.Array) -> pa.Array | None:
     if type_.name != "Double" or not _all_match(texts, _NUMBER):
-        return None  # A Float is rounded once, directly from the digits.
+        return None  # Parsed one by one: a cast to double would round a Float twice.
     found = texts.cast(pa.float64())
     return None if pc.any(pc.is_inf(found)).as_py() else found
 
@@ -138,7 +138,7 @@ _FAST = {"bool": _bool, "int": _int, "float": _float, "decimal": _decimal, "date
 
 
 def still_fit(types: Iterable[Type], texts: pa.Array) -> tuple[Type, ...]:
-    """Return those of the types that fit all of these texts."""
+    """Return the types in ``types`` that fit every text, in the same order."""
     known = texts.drop_null()
     return tuple(type_ for type_ in types if _fits(type_, known))
 
