@@ -6,10 +6,10 @@ work                                   rows                    bytes
 a statement: rows in memory            ``bulk_rows``           ``bulk_bytes``
 a query: rows in memory                ``scan_rows``           ``bulk_bytes``
 folding: rows in memory, on columns    FOLDED x ``bulk_rows``  ``bulk_bytes``
-streaming: a few rows in memory        HASHED x rows           COPIED x ``bulk_bytes``
+streaming: a few rows in memory        HASHED x row limit      COPIED x ``bulk_bytes``
 =====================================  ======================  ===========================
 
-For streaming, "rows" is the limit of the statement or of the query.
+The row limit for streaming is ``bulk_rows`` in a statement and ``scan_rows`` in a query.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ HASHED = 100
 COPIED = 8
 """Factor of the byte limit for streaming.
 
-Streaming up to this limit takes no longer than a job needs to start, and much less than executors need to
-start Python.
+Streaming that many bytes takes no longer than the start of a job, and much less time than the start of Python
+on executors.
 """
 
 

@@ -48,8 +48,9 @@ class Checks:
             schemas: the state's own schema, and schemas of its indexes.
             among: total number of bytes that the caller reads in all its calls: a large check uses Spark even
                 if each call is small. None: the size of this state.
-            name: fresh name for decrypted copies of encrypted files. Needed if the state may have such files.
-            throttle: throttle for reading encrypted files. Needed if the state may have such files.
+            name: fresh name for decrypted copies of encrypted files. Needed if the state may have encrypted
+                files.
+            throttle: throttle for reading encrypted files. Needed if the state may have encrypted files.
         """
         if self._store.streams(state, among):
             return arrow.digest.digests(self._store.cache, state, schemas)
@@ -80,8 +81,9 @@ class Checks:
         """Return for each segment a finding if its bytes are damaged, or None if they are intact.
 
         Args:
-            schemas: the schema of each segment's table, to compare the bounds of files in a repository with
-                the record. None: the bounds are not compared.
+            schemas: the schema of each segment's table. With it, files in a repository are also compared
+                with the bounds in the segment's record: row count, first and last key. None: the bounds are
+                not compared.
             among: as in ``digests``.
         """
         if self._store.passes(segments, among):
@@ -147,8 +149,8 @@ class Checks:
         Args:
             state: the entries of the index.
             width: number of columns of an index key: the first columns of the state's key.
-            brought: check only the keys in these segments, which are the last segments of the state. None:
-                check all keys.
+            brought: the last segments of the state: only the keys in these segments are checked. None: all
+                keys are checked.
         """
         if width == len(state.schema.key):
             return None  # The index key contains the primary key, so it is unique.

@@ -22,8 +22,9 @@ class Compacted:
     Attributes:
         new: the new base segments.
         old: the segments that they replace.
-        digest: the digest of the state after the compaction, computed from the rows in the files. None: files
-            that stay were not read; the new rows have the same digest as the rows that they replace.
+        digest: the digest of the state after the compaction, computed from the rows in the files. None: it
+            was not computed, because the unchanged files were not read. Instead, the compaction has checked
+            that the new rows have the same digest as the rows that they replace.
     """
 
     new: tuple[Segment, ...]

@@ -53,7 +53,10 @@ _LANES = tuple(np.uint64(start % 2**64) for start in (int(_P1) + int(_P2), int(_
 
 
 def tag_columns(schema: TableSchema) -> Iterator[tuple[int, Column]]:
-    """Yield the columns with their tags, in hashing order."""
+    """Yield each column with the int that is hashed before its value, in hashing order.
+
+    The int (tag) is -1, -2, ... for key columns, and the column's id for value columns.
+    """
     yield from ((-1 - position, column) for position, column in enumerate(schema.key_columns))
     yield from ((column.id, column) for column in sorted(schema.value_columns, key=lambda c: c.id))
 
@@ -106,7 +109,7 @@ class _Block:
         self._links: dict[str, tuple[Bools | slice, Link] | None] = {}
 
     def hash(self, schema: TableSchema, hashes: Words) -> None:
-        """Fill ``hashes`` with the hashes of the rows."""
+        """Write the hashes of the rows into ``hashes``, an array of shape (2, number of rows)."""
         links = [
             (_ints(np.array([tag % 2**32], np.uint64)), *found)
             for tag, column in tag_columns(schema)
@@ -332,14 +335,15 @@ def _together(content: Octets, starts: Signed, lengths: Signed) -> Link:
 def _select_rows(which: Bools) -> Rows:
     """Return a row selection in the form that ``_change`` handles fastest.
 
-    For many rows ``_change`` computes all rows and copies the selected ones.
+    The form is a slice for all rows, a mask for many rows, and row numbers for few rows. With a mask,
+    ``_change`` computes all rows and copies the selected ones.
     """
     count = np.count_nonzero(which)
     return _EVERY if count == len(which) else which if count > len(which) // 4 else np.flatnonzero(which)
 
 
 def _prepare_rows(rows: Rows) -> Rows:
-    """Return the rows that ``_change`` computes for a selection: the selected rows, or all rows."""
+    """Return the rows that ``_change`` computes: all rows for a slice or a mask, else the selected rows."""
     return _EVERY if isinstance(rows, slice) or rows.dtype == np.bool_ else rows
 
 

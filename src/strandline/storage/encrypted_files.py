@@ -233,7 +233,7 @@ class SealedReader(BlockReader):
         super().__init__(plain_size(name, self._length))
         self._opener = files.opener(name, self._read_encrypted(0, HEADER_BYTES))
         if not self._size:
-            self._chunks(0, 0)  # Check the end of the file: nothing else would read an empty file.
+            self._chunks(0, 0)  # An empty file is never read: check its end now.
 
     def close(self) -> None:
         with suppress(AttributeError):  # The file was never opened.

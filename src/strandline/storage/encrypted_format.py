@@ -154,7 +154,7 @@ class Opener:
         if (content := self._try(number, data, last, room)) is not None:
             return content
         if self._try(number, data, not last) is not None:
-            # The chunk is in its place, but the end of the file is not.
+            # The chunk is authentic, but the file should end after another chunk.
             raise _cut(self._name) if last else Corrupted(f"the file {self._name} has data after its end")
         which = f"chunk {number + 1} of the file {self._name}"
         if last:

@@ -43,9 +43,10 @@ class FilePlanPart:
         upto: the last step of the part.
         stepped: True: each row has its own step in ``__strandline_step``. False: all rows have the step
             ``upto``.
-        op: the part may have a column ``__strandline_op`` with ``U``, ``R``, or ``E`` for an erase. A missing
-            column or NULL means ``U``.
-        cut: the part also has rows of steps later than the plan's, which the reader must skip.
+        op: True: the part may have a column ``__strandline_op`` with ``U``, ``R``, or ``E`` for an erase. A
+            missing column or NULL means ``U``.
+        cut: True: the part also has rows of steps later than the plan's step. The reader must skip these
+            rows.
         data: the rows of a part without a file, with the same columns as a file has.
     """
 

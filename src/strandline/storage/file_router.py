@@ -156,7 +156,7 @@ class FileRouter:
         self._opened = dict(opened or {})
         self.opener: Callable[[str], Files] = lambda root: files_at(root, settings)
         self.expects: Callable[[str], Expected | None] = lambda root: None
-        """Returns what the catalog knows about the repository at a location; None if it knows nothing."""
+        """Returns what the catalog knows about the repository at a location. None: it knows nothing."""
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -96,7 +96,7 @@ class Files(Source, Protocol):
         ...
 
     def store(self, name: str, chunks: Iterable[bytes | memoryview]) -> int:
-        """Write a new file from pieces and return its size. If a piece raises an error, no file stays.
+        """Write a new file from pieces and return its size. If reading a piece fails, no file stays.
 
         Each piece is valid only until the next one is requested.
         """
@@ -105,14 +105,14 @@ class Files(Source, Protocol):
     def copy(self, source: Source, source_name: str, name: str, checksum: str) -> int:
         """Copy a file from ``source`` and return its size.
 
-        If its ``checksum`` differs, raises Corrupted and leaves no file.
+        If the copied bytes do not have this ``checksum``, raises Corrupted and leaves no file.
         """
         ...
 
     def copy_if_absent(self, source: Source, source_name: str, name: str, checksum: str) -> None:
         """Copy a file under a name that is derived from its content; other processes may do the same.
 
-        No reader ever sees a partial file. Raises Corrupted if the ``checksum`` differs.
+        No reader ever sees a partial file. Raises Corrupted if the bytes do not have this ``checksum``.
         """
         ...
 
@@ -196,7 +196,7 @@ def read_checked(source: Source, name: str, checksum: str) -> Iterator[bytes | m
 def fault(
     verb: str, name: str, error: OSError, at: str | None = None, *, is_removed: bool = False
 ) -> StrandlineError:
-    """Return the error for the caller that describes an error of the operating system.
+    """Translate an error of the operating system into the error for the caller.
 
     A missing file is damage (``MissingFile``). Any other error means that the folder cannot be used now
     (``Unavailable``).
@@ -331,7 +331,7 @@ class LocalFiles:
         return self._name_if_absent(name, lambda ready: self.write(ready, data))
 
     def _name_if_absent(self, name: str, make: Callable[[str], Any]) -> bool:
-        """Write a file under a temporary name, then rename it if ``name`` is free; return True if it was."""
+        """Write a temporary file, then rename it if ``name`` is free; return True if it was renamed."""
         ready = f"{name}.{uuid.uuid4().hex}"
         make(ready)
         try:
@@ -441,7 +441,7 @@ class LocalFiles:
 
     @property
     def _beneath(self) -> str:
-        """The folder below which no link is followed; no folder matches if links are followed."""
+        """The folder below which links are refused. If links are followed: a path that no folder has."""
         return "\0" if self.follows else self.root
 
     def remove(self, name: str) -> None:

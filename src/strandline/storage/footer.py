@@ -127,7 +127,7 @@ class Footer:
         ]
 
     def lows(self, column: Column) -> pa.Array:
-        """Return per row group a lower bound of the column's values; NULL if none is known."""
+        """Return a lower bound of the column's values for each row group; NULL if no bound is known."""
         return self._range(column).low
 
     def _range(self, column: Column) -> ColumnBounds:

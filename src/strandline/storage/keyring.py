@@ -183,8 +183,8 @@ class Rotated:
 
     Args:
         generation: the generation that is valid from now on.
-        left: the names of older key files that could not be deleted. They are not valid any more, but such a
-            file and the older user's key together reveal the master keys in it.
+        left: the names of older key files that could not be deleted. The repository does not accept them any
+            more, but the older user's key still decrypts the master keys in them.
     """
 
     generation: int
@@ -233,7 +233,7 @@ def rotate(
         return is_new and record.opens_with == new.fingerprint
 
     record = _newest_record(files)
-    if not is_done(record):  # Otherwise an earlier attempt has written it.
+    if not is_done(record):  # Otherwise an earlier attempt has written the new keys.
         ring = _open_ring(record, new if record.opens_with == new.fingerprint else old, files)
         ring = ring.next(new_master=new_master)
         check()
@@ -316,7 +316,7 @@ def _newest_record(files: Files) -> Wrapped:
             raise Corrupted(f"the repository at {files.location} has no keys", _DAMAGED)
         if (data := files.find(_name(generation))) is not None:
             return _read(data, generation)
-        # A rotation deleted it meanwhile, so a newer one exists.
+        # A rotation deleted this key file meanwhile, so a newer key file exists.
     raise Conflict(f"the keys of the repository at {files.location} keep changing")
 
 

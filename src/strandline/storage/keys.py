@@ -81,7 +81,7 @@ def sort_indices(columns: Sequence[pa.ChunkedArray]) -> pa.Array:
 
 
 def codes(columns: Sequence[pa.ChunkedArray]) -> tuple[Ints, int]:
-    """Number the distinct rows; return the number of each row, and the count of distinct rows."""
+    """Assign a number to each distinct row; return the number of each row, and the count of distinct rows."""
     code, count = _encode(columns[0])
     for column in columns[1:]:
         more, size = _encode(column)
@@ -126,7 +126,9 @@ def firsts_and_lasts(columns: Sequence[pa.ChunkedArray]) -> tuple[Ints, Ints]:
 
 
 def match(rows: Sequence[pa.ChunkedArray], wanted: Sequence[pa.Array]) -> tuple[Ints, Ints]:
-    """Return the ascending numbers of the rows with a wanted key, and the position of each key in ``wanted``.
+    """Find the rows that have a wanted key.
+
+    Returns their row numbers, ascending, and for each of them the position of its key in ``wanted``.
 
     Args:
         rows: the key columns of the rows.

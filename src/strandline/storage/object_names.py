@@ -51,7 +51,7 @@ def is_object_or_part(name: str) -> bool:
 def place_of(file: str) -> tuple[str, ObjectName]:
     """Return the repository of a segment's file outside the warehouse, and the object's name there.
 
-    Raises CORRUPTED if ``file`` does not have both.
+    Raises CORRUPTED if the object's name has the wrong form, or the repository's path contains ``..``.
     """
     root, _, rest = file.rpartition(f"/{OBJECTS}/")
     name = ObjectName(f"{OBJECTS}/{object_of(rest)}")

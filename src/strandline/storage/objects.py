@@ -330,7 +330,7 @@ class ObjectFiles:
     def _fault(self, verb: str, name: str, error: Exception) -> StrandlineError:
         """Translate a client error for the caller.
 
-        Only known parts of its text are shown: the rest may contain credentials.
+        Only known parts of the client's message are shown: the rest may contain credentials.
         """
         if isinstance(error, StrandlineError):
             return error

@@ -62,13 +62,14 @@ def examine_segment(files: Files, schema: TableSchema, segment: Segment) -> list
 
 
 def select_overlapping(segments: Sequence[Segment]) -> tuple[Segment, ...]:
-    """Return the segments that together may have a key more than once, if each of them is in order.
+    """Return the segments because of which a state may have a key more than once.
 
-    ``split`` divides the segments into those before the changing logs, the changing logs, and those after
-    them. In the changing logs only the last change of a key counts, so they cannot double a key by
-    themselves. A key can be doubled in two ways: two segments outside the changing logs overlap, or a segment
-    after the changing logs overlaps one of the changing logs. The changing logs decide which older rows still
-    exist, so all of them are returned if any other segment is returned.
+    The rows inside each segment must be in order. ``split`` divides the segments into those before the
+    changing logs, the changing logs, and those after them. In the changing logs only the last change of a key
+    counts, so they cannot double a key by themselves. A key can be doubled in two ways: two segments outside
+    the changing logs overlap, or a segment after the changing logs overlaps one of the changing logs. The
+    changing logs decide which older rows still exist, so all of them are returned if any other segment is
+    returned.
     """
     before, changing, later = split(segments)
     found = _overlapping([*before, *later])

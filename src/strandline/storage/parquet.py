@@ -24,14 +24,14 @@ META_IDS: Mapping[str, int] = {
 """Field ids of the meta columns: above any column id, and below the ids that Iceberg reserves."""
 
 GROUP_BYTES = 2 << 20
-"""Target size of a row group: long rows make groups with fewer rows."""
+"""Target size of a row group. Groups of long rows have fewer rows."""
 CHUNK_BYTES = 16 << 10
 """Target size of a column in a row group of many columns.
 
 A smaller column takes longer to open than to decode.
 """
 MANY_BYTES = 16 << 20
-"""Maximum size of a row group: groups with many columns are larger than GROUP_BYTES."""
+"""Maximum size of a row group with many columns. Such groups may be larger than GROUP_BYTES."""
 SOME_ROWS = 8192
 """Number of rows that are sampled to choose a column's encoding."""
 
@@ -117,7 +117,7 @@ def _add_field_ids(schema: TableSchema, stored: pa.Schema) -> pa.Schema:
 
 
 def _value_names(schema: TableSchema, rows: pa.Table) -> list[str]:
-    """Return the names of the columns of ``rows`` that are value columns, or STEP."""
+    """Return the physical names of the value columns, and STEP, without those that ``rows`` does not have."""
     there = set(rows.column_names)
     return [name for name in (*(c.physical for c in schema.value_columns), STEP) if name in there]
 

@@ -44,7 +44,7 @@ LEAST_TASK_BYTES = 16 << 20
 LEAST_FILE_BYTES = 64 << 10
 """Minimum size of a full file, however small ``target_file_bytes`` is."""
 SHUFFLED = 1.5
-"""Size of rows between two stages of a job, relative to the size of their files."""
+"""Estimated ratio: size of rows that are shuffled between two stages of a job, to their size in files."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ def plan_partitions(size: int | None, target: int, *, files: int | None = None) 
 def plan_upsert(old: Sequence[Segment], rows: int, target: int) -> PartitionPlan:
     """Return how to divide the rows of a write.
 
-    Assumes that new rows are as large as old rows. If the new rows are more than BROADCAST_ROWS, the
-    old rows are shuffled with them and count, too.
+    Assumes that new rows are as large as old rows. For more than BROADCAST_ROWS new rows, the size of the old
+    rows is added, because Spark shuffles the old rows together with the new rows.
 
     Args:
         old: the segments of the table before the write.

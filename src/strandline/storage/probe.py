@@ -55,7 +55,10 @@ def answer_question(files: Files, folder: str, content: bytes, number: int) -> A
 
 
 def load_package(number: int) -> str:
-    """Return this machine's host name; loading this module loads all libraries needed for files."""
+    """Return this machine's host name.
+
+    An executor that runs this function must load this module, and with it all libraries needed for files.
+    """
     return socket.gethostname()
 
 

@@ -96,8 +96,8 @@ class Expected:
     The marker itself proves nothing: an attacker with write access could have replaced it.
 
     Args:
-        encrypted: whether the repository is encrypted. None: unknown. If no ``Expected`` says it and a key is
-            configured, the repository must be encrypted.
+        encrypted: whether the repository is encrypted. None: unknown. If it is unknown to the catalog and to
+            the caller, and the settings have a key for repositories, an unencrypted repository is refused.
         id: the id of the repository. None: unknown.
     """
 

@@ -34,8 +34,8 @@ class Target:
     reads: Callable[[pa.Table], None]
     """Called with the keys whose existing rows decide the outcome, before these rows are read.
 
-    Not called for writes on Spark. There the write also writes all these keys, or the keys come from a query
-    that has reported its reads itself.
+    Not called for writes on Spark. A write on Spark needs no such call: either it also writes all these keys,
+    or the keys come from a query that has reported its reads itself.
     """
 
 

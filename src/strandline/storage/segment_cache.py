@@ -28,7 +28,8 @@ class Whole:
     Attributes:
         table: the rows, under physical names.
         cost: approximate size in memory, in bytes.
-        indexes: the row number of each key, by the physical names of the key columns.
+        indexes: maps the physical names of some key columns to a dictionary with the row number of each key
+            of these columns.
     """
 
     table: pa.Table

@@ -110,8 +110,8 @@ def upload_segment(files: FileRouter, target: Destination, throttle: Throttle, s
 def has_object(files: Files, target: Destination, name: str, size: int) -> bool:
     """Return True if a repository has an object that can be shared by another backup.
 
-    The object must have the right size and not be known as damaged. If it is not shared, the caller may
-    replace it at any time: the name determines the content, so every writer writes the same bytes.
+    Such an object has the right size and is not known to be damaged. If the result is False, the caller may
+    write the object anew at any time: the name determines the content, so every writer writes the same bytes.
     """
     if target.is_damaged(name):
         return False
@@ -135,7 +135,7 @@ def remove_parts(files: Files, target: Destination, segments: Sequence[Segment])
 
 
 def check_healed(files: Files, target: Destination, name: str, checksum: str) -> None:
-    """Verify an object if it was known as damaged; raise CORRUPTED if it still is damaged."""
+    """Verify an object that was damaged before its upload; raise CORRUPTED if it is damaged again."""
     if target.is_damaged(name) and files.checksum(name) != checksum:
         raise Corrupted(
             f"the object {name} of {target.root} was written anew and is damaged again",
@@ -183,8 +183,8 @@ def damage(files: Files, segment: Segment, schema: TableSchema | None = None) ->
     Raises Unavailable if the bytes cannot be read now: this does not count as damage.
 
     Args:
-        schema: the schema of the table, to compare the bounds of a file in a repository with the record.
-            None: the bounds are not compared.
+        schema: the schema of the table. With it, a file in a repository is also compared with the bounds in
+            the segment's record. None: the bounds are not compared.
     """
     if segment.file is None:
         if segment.data is None or checksum_of(segment.data) != segment.checksum:

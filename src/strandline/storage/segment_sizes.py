@@ -17,7 +17,10 @@ GROUPS = 8
 def projected_bytes(
     cache: SegmentCache, schema: TableSchema, segments: Sequence[Segment], columns: Collection[str]
 ) -> int:
-    """Estimate how many bytes ``columns`` take in the segments, from their share of the largest file."""
+    """Estimate how many bytes ``columns`` take in all the segments together.
+
+    Assumes that these columns have the same share of each file as of the largest file.
+    """
     total = sum(s.bytes for s in segments)
     largest = max((s for s in segments if s.file is not None), key=lambda s: s.bytes, default=None)
     if largest is None:

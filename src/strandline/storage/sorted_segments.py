@@ -43,7 +43,7 @@ class Form:
     file_bytes: int
     """Size at which a file is full."""
     cut: bool = False
-    """Begin another file at each shard of PARTITION_AT_KEYS."""
+    """True: begin another file at each key of PARTITION_AT_KEYS."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Sorted:
     was: Digest = field(default_factory=Digest)
     """Digest of the old rows that the written rows replace or erase."""
     is_rough: bool = False
-    """Whether a row erases or replaces an old row. Then the caller has to mark the segments as not fresh."""
+    """Whether a row erases or replaces an old row. If so, the caller must mark the segments as not fresh."""
     repeats: bool = False
     """Whether a key occurs more than once."""
 

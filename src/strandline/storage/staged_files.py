@@ -1,6 +1,6 @@
-"""Staging of bulk rows: tasks write sorted files under fresh names, then a commit takes them.
+"""Staging of bulk rows: tasks write sorted files under fresh names, then a commit writes the rows.
 
-The commit takes only files of tasks that succeeded.
+The commit uses only files of tasks that succeeded.
 
 The files of one job are in one folder, ``staged/<seconds>-<id>``, whose name has the time of its creation.
 Nothing refers to the files of a failed job. They are deleted when the folder is old enough (``is_old``).

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["Store"]
 
 SHARED = 4 << 30
-"""Maximum number of bytes that one job copies. This takes seconds, and a failed job repeats no more."""
+"""Maximum number of bytes that one job copies. A job of this size takes seconds, and so does its retry."""
 
 
 class Store:
@@ -141,9 +141,9 @@ class Store:
         """Return True if the files of these segments may be read once in this process, piece by piece.
 
         Args:
-            among: total number of bytes that the caller reads in all its calls. If this total can be
-                streamed, the caller needs no Spark at all, and the result is True. None: only the limit of a
-                statement.
+            among: total number of bytes that the caller reads in all its calls. If this process can stream
+                all these bytes, the result is True. None: only the size of these files counts,
+                against the limit of a statement.
         """
         if among is not None and self.budget.streamed.fits(bytes=among):
             return True
@@ -198,9 +198,13 @@ class Store:
         return arrow.lookup.lookup(self.cache, state, keys, columns)
 
     def rows_behind(self, state: State, keys: Collection[Key]) -> dict[Key, Row] | None:
-        """Return the table rows of index entries, by primary key.
+        """Look up the rows of a table that belong to index entries; return them by primary key.
 
-        Returns None if there are too many keys: then use ``through_index``.
+        Returns None if there are too many keys for this process: then use ``Queries.through_index``.
+
+        Args:
+            state: the state of the table.
+            keys: the primary keys in the index entries.
         """
         return self.lookup(state, keys) if self.writes_here(state, len(keys)) else None
 
@@ -274,7 +278,7 @@ class Store:
             yield from partition.tables()
 
     def passes_through(self, state: State) -> bool:
-        """Return True if a query for a few rows may stream all rows of a state through this process."""
+        """Return True if this process may stream all rows of a state to find the few rows of a query."""
         budget, segments = Budget.for_queries(self.settings).streamed, state.chain.segments
         if state.within.is_limited:
             return memory.estimate(self.cache, state, budget).fits
@@ -376,7 +380,7 @@ class Store:
         return arrow.write_staged.write_staged(self.cache, target, mode, given, self._inline)
 
     def read_given(self, schema: TableSchema, columns: Sequence[str], made: Outcome) -> pa.Table | DataFrame:
-        """Return the rows that a write received as a DataFrame, one row per key.
+        """Return the rows that a write received, one row per key: in memory or as a DataFrame.
 
         Reads the rows back from the files of the write, unless they are in memory. The result stays valid
         after these files are deleted.
@@ -422,7 +426,7 @@ class Store:
     ) -> Written | None:
         """Return the changes that bring an index from one state of its table to a later one.
 
-        Returns None if deriving all ``entries`` again is cheaper.
+        Returns None if writing all entries again with ``entries`` is cheaper.
 
         Args:
             before: the state of the table that the index has.
@@ -544,18 +548,24 @@ class Store:
     # --- upkeep --------------------------------------------------------------------------------------------
 
     def small_logs(self, chain: Chain, after: int = 0, *, coming: int = 0) -> list[Segment]:
-        """Return the trailing small logs later than ``after`` if there are enough of them to merge.
+        """Return the small logs at the end of a chain; an empty list if there are too few to merge.
 
         Args:
-            after: only logs that begin at this step or later count.
-            coming: number of small logs that the caller is about to add; they count, too.
+            after: return only logs whose changes are all later than this step.
+            coming: number of small logs that the caller is about to add. They are counted, too.
         """
         rows, most = self.settings.inline_rows, self.settings.bulk_bytes
         found = trailing_logs(chain.segments, rows, most, after)
         return found if len(found) + coming >= self.settings.merge_segments else []
 
     def medium_logs(self, chain: Chain, after: int = 0) -> list[Segment]:
-        """Return the trailing merged logs later than ``after`` if there are enough of them to merge again."""
+        """Return the medium logs at the end of a chain; an empty list if there are too few to merge.
+
+        A medium log has at most MEDIUM_ROWS rows.
+
+        Args:
+            after: as in ``small_logs``.
+        """
         most = self.settings.bulk_bytes
         found = trailing_logs(chain.segments, compaction_policy.MEDIUM_ROWS, most, after)
         return found if len(found) >= compaction_policy.MEDIUM_SEGMENTS else []
@@ -565,11 +575,14 @@ class Store:
         return arrow.merge_logs.merge_logs(self.cache, schema, logs, f"{name}.parquet")
 
     def wants_compaction(self, chain: Chain) -> bool:
-        """Return True if readers must fold too many rows or open too many segments."""
+        """Return True if compaction is due.
+
+        It is due if readers must fold too many rows or open too many segments, or a file is too large.
+        """
         return compaction_policy.wants_compaction(chain, self.settings)
 
     def keeps_base(self, base: Sequence[Segment], changes: Sequence[Segment]) -> bool:
-        """Return True if one log of the changes should be kept behind the base, which is not rewritten."""
+        """Return True if the changes should become one log, instead of rewriting the base with them."""
         return compaction_policy.keeps_base(base, changes, self.settings)
 
     def compact(self, state: State, name: str, *, least: int = 1) -> Compacted:
@@ -601,7 +614,7 @@ class Store:
     def fold_into(
         self, target: Destination, state: State, name: str, throttle: Throttle, *, among: int
     ) -> Written:
-        """Write all rows of a state as objects of a repository. Otherwise the same as ``fold``."""
+        """Write all rows of a state like ``fold``, but as objects of a repository."""
         if self.streams(state, among, ordered=True):
             there = arrow.merge_logs.ObjectSink(self.files.at(target.root), target, throttle)
             return arrow.compact.fold(self.cache, state, name, most=self._file_bytes, into=there)

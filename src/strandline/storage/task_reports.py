@@ -3,7 +3,7 @@
 Executors that do not share a folder with this process write to folders of their own, and do not find files of
 this process. Spark reports no error in either case. So tasks report their results to the driver, and the job
 fails if the driver finds other files than the tasks report. An empty folder is never mistaken for an empty
-result, and a file that is damaged only for a task is never reported as damaged.
+result. A file is not reported as damaged if only a task finds it damaged and the driver finds it intact.
 """
 
 from __future__ import annotations
@@ -156,10 +156,11 @@ def is_whole(path: str) -> bool:
 
 
 def explain_damage(files: Files, error: Corrupted) -> StrandlineError:
-    """Return the error for damage that a task of the data source found. The task cannot ask the driver.
+    """Return the error to raise if a task of the data source finds a damaged or missing file.
 
-    If the warehouse's marker is missing, too, the executor does not share the folder. Otherwise the executor
-    may have another copy of the folder; the hint of the error mentions this.
+    The task cannot ask the driver whether the driver finds the file intact. If the warehouse's marker is
+    missing, too, the executor does not share the folder. Otherwise the executor may have another copy of the
+    folder; the hint of the error mentions this.
     """
     if not files.exists(MARKER):
         missed = error.path if isinstance(error, MissingFile) else None
@@ -176,7 +177,7 @@ def blind_writers(files: Files, difference: str, place: str = WAREHOUSE) -> Unav
 
 
 def blind_readers(path: str) -> Unavailable:
-    """Return the error of a job whose tasks do not find a file that is whole for the driver."""
+    """Return the error of a job whose tasks do not find a file that the driver can read."""
     hint = HINT if _is_local(path) else OBJECT_STORE_HINT
     return Unavailable(f"executors do not see the file {path}, which is there for the driver", hint)
 

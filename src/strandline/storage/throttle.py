@@ -106,8 +106,8 @@ class ThrottledSource:
 class Throttles:
     """The throttles of the operations that run in this process.
 
-    A throttle that no copy uses is dropped. Its state is not needed any more: all its copies have waited for
-    their share of time.
+    A throttle is dropped when no copy uses it. Its state is not needed any more then, because all its copies
+    have waited for their share of time.
     """
 
     def __init__(self, clock: Clock) -> None:

@@ -83,7 +83,7 @@ class _CsvPart:
         return 1 if self.header and not self.file.start else 0
 
     def look(self, names: Sequence[str], asked: Sequence[str]) -> _Looks:
-        """Return for each column in ``asked`` the types that can hold its values; None if all are NULL."""
+        """Return per column in ``asked`` the types that can hold its values; None if all values are NULL."""
         found: _Looks = dict.fromkeys(asked)
         for batch in self._batches(names):
             for name in asked:

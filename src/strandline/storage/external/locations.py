@@ -87,7 +87,7 @@ class File:
             return pa.PythonFile(_Between(raw, self.start, self.end), mode="r")
 
     def whole(self) -> pa.NativeFile:
-        """Open the content as it is, for random access."""
+        """Open the content for random access, without decompression."""
         with read_failures(self.name):
             readable: Any = self.files.readable(self.at)
             return (
@@ -124,7 +124,7 @@ class _Between(io.RawIOBase):
 
 @contextmanager
 def read_failures(name: str) -> Iterator[None]:
-    """Translate errors into Unavailable: a damaged external file is no damage of the warehouse."""
+    """Translate errors into Unavailable, because CORRUPTED means damage of the warehouse or a repository."""
     try:
         yield
     except Corrupted:

@@ -78,7 +78,12 @@ class Spreadable(Generic[P]):
         return self.parts
 
     def spread(self, over: Over, parts: Sequence[Any]) -> None:
-        """From now on, read ``parts``, and use ``over`` to call functions for them."""
+        """Replace the parts.
+
+        Args:
+            over: calls the functions that read the new parts.
+            parts: the new parts.
+        """
         self._over = over
         self.parts = list(parts)
 
@@ -89,7 +94,7 @@ class Spreadable(Generic[P]):
 
 
 def files_of(parts: Sequence[FilePart]) -> list[File]:
-    """Return the file of each part, without parts that do not belong to one file."""
+    """Return the files of the parts. Parts that are not part of a single file are left out."""
     return [part.file for part in parts if isinstance(part, HasFile)]
 
 

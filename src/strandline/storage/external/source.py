@@ -90,7 +90,12 @@ class Incoming(Protocol):
         ...
 
     def spread(self, over: Over, parts: Sequence[FilePart]) -> None:
-        """From now on, read ``parts``, and use ``over`` to call functions for them."""
+        """Replace the parts.
+
+        Args:
+            over: calls the functions that read the new parts.
+            parts: the new parts.
+        """
         ...
 
     @property
@@ -107,7 +112,7 @@ class Incoming(Protocol):
         ...
 
     def types(self, given: Mapping[str, Type]) -> dict[str, Type]:
-        """Return a type for each column that can hold all its values.
+        """Return for each column a type that can hold all its values.
 
         Args:
             given: types of some columns, which are returned unchanged.

@@ -51,10 +51,10 @@ class ByteRange:
 
 @dataclass(frozen=True)
 class _Begin:
-    """Result for a range under one of two assumptions: it begins outside quotes, or inside quotes.
+    """The first row of a range, on the assumption that the range begins outside quotes, or inside quotes.
 
     Attributes:
-        is_regular: all quotes are at places where CSV allows quotes.
+        is_regular: with this assumption, all quotes are at places where CSV allows quotes.
         row: position after the first line break outside quotes. None: there is no such line break.
         lines: number of line breaks in the range before ``row``.
     """
@@ -66,10 +66,13 @@ class _Begin:
 
 @dataclass(frozen=True)
 class RangeCut:
-    """Result of the analysis of a range.
+    """What ``cut_range`` found in a range.
+
+    It is not known yet whether the range begins inside quotes. So its first row is found for both cases.
 
     Attributes:
-        begins: the result if the range begins outside quotes, and the result if it begins inside quotes.
+        begins: the first row in each case. First element: the range begins outside quotes. Second element: it
+            begins inside quotes.
         quotes: number of quotes in the range.
         lines: number of line breaks in the range.
     """
@@ -102,7 +105,7 @@ def cut_range(range_: ByteRange) -> RangeCut:
             first, last = max(at - 1, 0), min(end + 1, range_.size)
             stream.seek(first)
             data = np.frombuffer(stream.read(last - first), np.uint8)
-            # The block, with the byte before it and the byte after it. Beyond the file are line breaks.
+            # The block, with one byte before it and one after it: line breaks at the ends of the file.
             padded = np.full(end - at + 2, _LF, np.uint8)
             padded[first - at + 1 : first - at + 1 + len(data)] = data
             made = _join(made, _cut_block(padded, at, range_.delimiter))
@@ -165,7 +168,10 @@ def split_at(ranges: Sequence[ByteRange], cuts: Sequence[RangeCut]) -> list[File
 
 
 def _begins(cuts: Sequence[RangeCut]) -> Iterator[tuple[_Begin, int]]:
-    """Yield the result that applies to each range, and the number of line breaks before the range."""
+    """Yield for each range the element of ``begins`` that applies, and the number of line breaks before.
+
+    The number counts all line breaks of the file before the range.
+    """
     quotes = lines = 0
     for cut in cuts:
         yield cut.begins[quotes % 2], lines

@@ -33,7 +33,7 @@ _SIGNED = {
 }
 """Types that replace unsigned integers, which Delta and Iceberg do not have."""
 _WIDE = {**_SIGNED, pa.uint8(): pa.int32(), pa.int8(): pa.int32(), pa.int16(): pa.int32()}
-"""Types that replace those that Iceberg does not have: its integers have 32 or 64 bits and a sign."""
+"""Types that replace integer types that Iceberg does not have. Iceberg has signed ones of 32 and 64 bits."""
 _TYPES: dict[Lake, dict[pa.DataType, pa.DataType]] = {"delta": _SIGNED, "iceberg": _WIDE}
 DATA: dict[Lake, str] = {"delta": "", "iceberg": "/data"}
 """Folder of the data files, as a suffix of the table's folder."""

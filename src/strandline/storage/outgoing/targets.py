@@ -132,12 +132,12 @@ def export(
 ) -> Exported:
     """Write rows to a target. If the export fails, the target stays as it was.
 
-    The functions are called only after the target was checked. This process always writes a single file
-    itself.
+    ``rows`` and ``spread`` are called only after the target was checked.
 
     Args:
-        rows: returns the rows, for this process.
-        spread: returns the rows, for executors. None as its result: this process writes the rows.
+        rows: returns the rows, to be written by this process.
+        spread: returns the rows, to be written by executors. It returns None if this process should write the
+            rows. It is not called if the target is a single file, which this process always writes.
     """
     target.check()
     files, name = place_of(target.place, target.settings)
