@@ -2,8 +2,8 @@
 
 | how an attempt fails | what follows |
 |---|---|
-| ``Stale``: another process changed what it depends on | a retry; CONFLICT after ``commit_tries`` attempts |
-| ``Corrupted``, and its files may have been garbage-collected | the same, in a new session |
+| ``Stale``: another process changed what was read | a retry; CONFLICT after ``commit_tries`` attempts |
+| ``Corrupted``, and the files may have been garbage-collected | the same, in a new session |
 | ``UnderOperation`` of a dead process | the operation is completed, and the statement is retried |
 | Ctrl-C | the call ends without a change |
 | another error of Strandline | the caller gets it |
@@ -112,7 +112,8 @@ class StatementAttempts:
     def once(self, mark: Mark) -> Iterator[None]:
         """Turn Corrupted into Stale if files may have been garbage-collected after ``mark``.
 
-        This happens if the process was suspended for a long time. The files are then not damaged.
+        Files that are being read are collected if the process was suspended for a long time. They are then
+        missing, but not damaged.
         """
         try:
             yield

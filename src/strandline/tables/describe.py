@@ -19,7 +19,8 @@ from strandline.model import DELETED, IndexDef
 def describe(conn: Connection, row: Path, now: float) -> dict[str, Any]:
     """Describe a path and its contents as a dict.
 
-    If the path has an operation, the key ``owner`` of the dict has the process that runs it, or None.
+    If an operation works on the path, the key ``owner`` of the dict describes the process that runs the
+    operation. None: the catalog has no such operation any more.
     """
     found = _describe_path(conn, row)
     if row.operation_id is not None:
@@ -128,9 +129,9 @@ def _stream(conn: Connection, row: Path) -> dict[str, Any]:
     """Describe a stream. The dict has these keys:
 
     - ``position``: the step up to which its changes were consumed.
-    - ``steps_behind``: the distance from there to the table's last step.
+    - ``steps_behind``: number of steps from ``position`` to the table's last step.
     - ``held_segments`` and ``held_bytes``: number and size of the segments that the table no longer needs,
-      and that this stream keeps, perhaps together with other streams.
+      but this stream does. Other streams may need them, too.
     """
     hold = tables.find_hold(conn, row.id)
     stream = row.record(StreamBody)

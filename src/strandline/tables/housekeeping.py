@@ -56,8 +56,8 @@ class Report:
         followed: paths of the asynchronous indexes that were updated.
         merged: paths of the tables whose small logs were merged.
         compacted: paths of the tables that were compacted.
-        removed_files: number of unreferenced files that were deleted.
-        removed_orphans: number of deleted files that no commit referred to.
+        removed_files: number of deleted files of segments that are not referenced any more.
+        removed_orphans: number of deleted orphan files and old staged files, which no commit refers to.
     """
 
     followed: list[str] = field(default_factory=list)

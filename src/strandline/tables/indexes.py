@@ -88,7 +88,7 @@ def build_index(runtime: Runtime, snapshot: Snapshot, table: TableView, index: I
 def _caught_up(
     runtime: Runtime, table: TableView, current: TableView, impl: TableSchema, built: _Built
 ) -> _Built:
-    """Add the index changes between ``built.step`` and the step of ``current``.
+    """Return the entries of an index with its changes up to the step of ``current`` added.
 
     Args:
         table: the table at ``built.step``.
@@ -107,7 +107,7 @@ def _caught_up(
 
 
 def _check_unique(runtime: Runtime, table: TableView, index: IndexDef, built: _Built, seen: int) -> None:
-    """Refuse a key of the index that several rows have.
+    """Raise an error if several rows have the same key of the index.
 
     Args:
         seen: number of leading segments that were checked before.

@@ -2,9 +2,9 @@
 
 1. Read the source once, and plan the statement with the columns of the source.
 2. For each row of the source find the rows of the table that match: by key if ON compares the whole key.
-3. Choose an action for each pair of matching rows, for each row of the source without a match, and, with NOT
-   MATCHED BY SOURCE, for each row of the table without a match: the first action whose condition is true. A
-   condition that is NULL is not true.
+3. Choose an action for each pair of matching rows and for each row of the source without a match. With NOT
+   MATCHED BY SOURCE, also choose one for each row of the table without a match. The first action whose
+   condition is true is chosen. A condition that is NULL is not true.
 4. Write the rows of each action: deletes first, then updates, then inserts.
 
 Steps 2 to 4 run in the process if there are few rows and it can evaluate all expressions, otherwise on Spark.

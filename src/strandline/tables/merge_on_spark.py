@@ -81,9 +81,12 @@ def _decide(tx: Transaction, plan: MergePlan, source: DataFrame) -> DataFrame:
 
 
 def _action_number(plan: MergePlan, params: dict[str, Any]) -> str:
-    """Return the SQL expression for the number of the action of a pair; its value is NULL for no action.
+    """Return an SQL expression that computes which action applies to a pair of rows.
 
-    Adds the parameters of the conditions to ``params``.
+    The value of the expression is the action's number; NULL: no action applies.
+
+    Args:
+        params: the parameters of the conditions are added to this dict.
     """
     state = {
         "MATCHED": f"{_IN_SOURCE} AND {_IN_TABLE}",

@@ -65,8 +65,9 @@ class Action:
 
     Attributes:
         when: MATCHED, NOT MATCHED or NOT MATCHED BY SOURCE.
-        condition: the condition after AND. None: there is none.
-        test: evaluates the condition in the process. None: there is no condition, or only Spark can.
+        condition: the condition after AND. None: the clause has no condition.
+        test: evaluates the condition in the process. None: there is no condition, or only Spark can evaluate
+            it.
         columns: the columns that the clause sets. An INSERT also sets the key columns.
         values: the values of ``columns``.
     """
@@ -107,7 +108,7 @@ class MergePlan:
 
     Attributes:
         on: the condition after ON.
-        test: evaluates ``on`` in the process. None: only Spark can.
+        test: evaluates ``on`` in the process. None: only Spark can evaluate it.
         keys: for each key column that ON compares for equality, what it is compared with.
     """
 
@@ -136,7 +137,10 @@ class MergePlan:
 
     @property
     def may_repeat(self) -> bool:
-        """Whether several source rows may match one row of the table, because MATCHED only deletes it."""
+        """Whether the statement allows several source rows to match one row of the table.
+
+        It does if the only WHEN MATCHED clause is a DELETE without a condition: each match deletes the row.
+        """
         matched = [action for action in self.actions if action.when == "MATCHED"]
         return len(matched) == 1 and matched[0].mode == "DELETE" and matched[0].condition is None
 
@@ -219,7 +223,7 @@ class _Planner:
         return found
 
     def _marked(self, node: exp.Expr, side: Side) -> str | None:
-        """Return the name of the column that a node is, if it is a column of ``side``; otherwise None."""
+        """Return the name of a column of ``side``; None if the expression ``node`` is no such column."""
         marked = {side.marked(name): name for name in side.names}
         try:
             found = column_of(node, marked)
@@ -295,10 +299,11 @@ class _Planner:
         return found
 
     def _check_key(self, name: str, source: str | None, keys: Mapping[str, KeyValue]) -> None:
-        """Refuse to set a key column, unless ON says that it has this value already.
+        """Refuse to set a key column, unless ON compares it with the column that it is set to.
 
         Args:
-            source: the column of the source that it is set to. None: the source has no column of this name.
+            source: the column of the source that the key column is set to. Empty: it is set to another value.
+                None: for UPDATE *, the source has no column of this name.
         """
         there = keys.get(name)
         if there is None or (source is not None and source != there.column):

@@ -2,7 +2,7 @@
 
 A query runs here if the setting ``engine`` allows it, if ``sql/translate`` can translate all of it, and if
 the rows that it may read are few enough to be streamed. Otherwise it runs on Spark; EXPLAIN shows the reason.
-If DuckDB refuses a value while the query runs, Spark runs the query, too.
+If DuckDB refuses a value while the query runs, the query is run again on Spark.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Selected:
 
 
 def tables_of_query(query: Query) -> list[Named]:
-    """Return the tables that a query reads in their present state."""
+    """Return the tables whose present state a query reads."""
     return [Named(ref.path, ref.index) for ref in query.tables if ref.is_now]
 
 
@@ -191,7 +191,10 @@ def _select_here(
 def _rows_here(
     reader: Reader, view: TableView, simple: SimpleSelect, types: Mapping[str, Type], used: set[str]
 ) -> list[dict[str, Any]] | None:
-    """Return candidate rows as dicts with at least the columns that the query uses."""
+    """Return candidate rows as dicts with at least the columns that the query uses.
+
+    Return None if there are too many rows for this process.
+    """
     where, qualifier = simple.where, simple.table.qualifier
     if simple.table.index is None:
         names = view.info.schema.names

@@ -1,4 +1,4 @@
-"""Read tables, with their descriptions and indexes, from snapshots: the state of all of them at one step."""
+"""Read tables with their descriptions and indexes from a snapshot: the state of all tables at one step."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Snapshot:
         return _view(table)
 
     def note(self, segments: Iterable[Segment]) -> None:
-        """Protect segments that are in no chain of this snapshot from garbage collection while it exists."""
+        """Protect further segments from garbage collection while this snapshot exists."""
         self.take().noted.update(s.id for s in segments)
 
     def lend(self) -> None:

@@ -142,7 +142,10 @@ class PlainScan:
 
     @contextmanager
     def looking(self) -> Iterator[None]:
-        """Translate errors of reads in this block, in which files may be missing for known reasons."""
+        """Translate errors of reads in this block.
+
+        Files may be missing without damage: they were garbage-collected, or the transaction has ended.
+        """
         try:
             with StatementAttempts(self.reader.runtime).once(self.reader.snapshot.mark):
                 yield

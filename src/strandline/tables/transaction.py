@@ -52,7 +52,7 @@ class _Pending:
     info: TableInfo
     read_step: int
     follows: bool = False
-    """The table is a synchronous index. Conflicts are checked for the table of the index, not here."""
+    """Whether the table stores a synchronous index: conflicts are then checked for the table of the index."""
     unique: UniqueIndex | None = None
     """The unique index that this table stores; conflicts of its keys are checked here."""
     segments: list[Segment] = field(default_factory=list)
@@ -70,7 +70,10 @@ class _Pending:
 
     @property
     def depends_on(self) -> int | None:
-        """Step of the rows on which the changes depend. None: a new table or an index without own check."""
+        """Step of the rows on which the changes depend.
+
+        None: the table is new, or it stores a synchronous index that is not unique.
+        """
         return None if self.is_new or (self.follows and self.unique is None) else self.read_step
 
     @property

@@ -30,7 +30,7 @@ class UniqueIndex:
 
     @property
     def width(self) -> int:
-        """Number of key columns of an entry, from the first, that form the key of the index."""
+        """Number of leading key columns of an entry that form the key of the index."""
         return len(self.index.columns)
 
     def check(self, store: Store, brought: Sequence[Segment] | None = None) -> None:

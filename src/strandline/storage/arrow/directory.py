@@ -22,7 +22,7 @@ __all__ = ["Directory", "directory_of", "with_few_segments"]
 LONG = 192
 """Minimum number of segments of a chain that gets a directory.
 
-Chains are usually shorter, because writers merge small logs before.
+Chains are usually shorter, because writers merge small logs.
 """
 FAN_IN = 16
 """Number of logs of the same level that are merged into one log of the next level."""
@@ -33,11 +33,14 @@ _ANY = Inline(1 << 62, 1 << 62)
 
 @dataclass(frozen=True)
 class _Part:
-    """A segment of the directory, with its first and last key as sort keys of ``order``.
+    """A segment of the directory.
 
     Attributes:
+        segment: a segment of the chain, or one that was merged from several of its logs.
         level: number of times that the logs in this segment were merged. -1: a segment that is never merged,
             because it is stored in a file or is not a log.
+        first: first key of the segment, as a sort key of ``order``.
+        last: last key of the segment, as a sort key of ``order``.
     """
 
     segment: Segment
@@ -52,7 +55,12 @@ class _Part:
 
 @dataclass(frozen=True)
 class Directory:
-    """The segments of a chain, and fewer, merged segments with the same changes in the same order."""
+    """The directory of a chain.
+
+    Attributes:
+        segments: the segments of the chain.
+        parts: a smaller number of segments with the same changes in the same order. Small logs are merged.
+    """
 
     segments: tuple[Segment, ...] = ()
     parts: tuple[_Part, ...] = ()
@@ -64,7 +72,12 @@ class Directory:
         return merged + 1000 * len(self.parts) + 8 * len(self.segments)
 
     def segments_between(self, first: tuple[Any, ...], last: tuple[Any, ...]) -> list[Segment]:
-        """Return the segments whose key range overlaps a range, both given as sort keys of ``order``."""
+        """Return the segments that overlap a key range.
+
+        Args:
+            first: first key of the range, as a sort key of ``order``.
+            last: last key of the range, as a sort key of ``order``.
+        """
         return [p.segment for p in self.parts if p.first <= last and first <= p.last]
 
     def plus(self, cache: SegmentCache, schema: TableSchema, added: Sequence[Segment]) -> Directory:
@@ -94,7 +107,8 @@ def _is_due(parts: Sequence[_Part]) -> bool:
 def directory_of(cache: SegmentCache, state: State) -> Directory | None:
     """Return the directory of a state's committed segments, without the pending ones of a transaction.
 
-    None: the chain has fewer than ``LONG`` segments, or the cache has the directory of a longer chain.
+    Return None if the chain has fewer than ``LONG`` segments, or if the cache has the directory of a longer
+    version of the chain.
     """
     segments = state.chain.segments
     if (count := len(segments)) < LONG:
@@ -116,7 +130,11 @@ def directory_of(cache: SegmentCache, state: State) -> Directory | None:
 
 
 def with_few_segments(cache: SegmentCache, state: State) -> State:
-    """Return the state with merged segments, and only those that may hold keys in the state's range."""
+    """Return the same state with fewer segments.
+
+    Segments outside the state's key range are left out. If the chain has a directory, merged logs replace the
+    small logs.
+    """
     directory = directory_of(cache, state)
     if directory is None:
         return state.narrow(state.within)

@@ -40,7 +40,7 @@ def feed(cache: SegmentCache, window: Feed, within: KeyRange = EVERYWHERE) -> pa
 
 
 def _as_they_are(cache: SegmentCache, window: Feed, within: KeyRange) -> pa.Table:
-    """Return the records of a mode that needs no old rows. Takes their columns from the log."""
+    """Return the records of a window whose mode needs no old rows. All columns are read from the logs."""
     found = changes(cache, window.schema, window.logs, after=window.after, upto=window.upto, within=within)
     columns = {window.step: found[STEP], window.op: found[OP]} | {n: found[n] for n in window.schema.key}
     if window.mode != "KEYS_ONLY":

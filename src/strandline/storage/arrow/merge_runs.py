@@ -29,9 +29,9 @@ __all__ = ["MergeRun", "merge_runs", "pieces_of"]
 BUFFER_BYTES = 128 << 20
 """Approximate total size in memory of the row groups of all runs that are merged at the same time."""
 GROUP_BYTES = 4 << 20
-"""Size in memory up to which further row groups of a run are read.
+"""Size in memory at which no further row groups of a run are read ahead.
 
-Row groups of wide rows are smaller than this.
+A row group of wide rows is smaller, so several row groups of such a run are in memory.
 """
 PIECE_BYTES = 128 << 20
 """Size in memory at which ``pieces_of`` yields the rows that it has collected."""
@@ -44,7 +44,7 @@ Fold = Callable[[pa.Table], pa.Table]
 
 
 class _Cursor:
-    """The position in a run, and its rows in memory: read already, but not yielded yet."""
+    """The position in a run, and the rows of the run that were read but not yielded yet."""
 
     def __init__(self, cache: SegmentCache, schema: TableSchema, number: int, run: MergeRun) -> None:
         self.number = number
@@ -68,10 +68,11 @@ class _Cursor:
         return self._next is None and self._rows is None
 
     def fill(self, limit: Key | None = None) -> None:
-        """Read row groups until enough rows are in memory.
+        """Read row groups until ``ROW_GROUP_ROWS`` rows or ``GROUP_BYTES`` bytes are in memory.
 
         Args:
-            limit: read on while this is the last key in memory. None: no such limit.
+            limit: a key. If it is the last key in memory, more row groups are read, until a later key is in
+                memory. None: there is no such key.
         """
         while self._next is not None and (self._needs_more() or self._last == limit):
             segment, group = self._next

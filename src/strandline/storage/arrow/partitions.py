@@ -39,12 +39,13 @@ A state with more files is cut only between files.
 
 @dataclass(frozen=True, kw_only=True)
 class StatePartition:
-    """A partition of a state's rows, with ``columns``.
+    """A partition of a state's rows.
 
     Attributes:
         state: a key range of a table or an index.
-        behind: the table of the index, from which the columns are read that the index does not have. None:
-            the state has all columns.
+        columns: names of the columns that the partition returns.
+        behind: the table of the index, to read the columns that the index does not have. None: the state has
+            all columns.
     """
 
     files: Files
@@ -167,8 +168,9 @@ def _full(state: State) -> list[Segment]:
 def by_row_group(cache: SegmentCache, state: State, segments: Iterable[Segment]) -> Iterator[Segment]:
     """Yield a pseudo-segment for each row group of the large segments, for the choice of cuts.
 
-    Of a pseudo-segment only the first key, the size and the number of rows are right. Row groups outside the
-    state's range are left out. Small segments are yielded as they are.
+    Only the first key, the size and the number of rows of a pseudo-segment are right; its other attributes
+    are those of the whole segment. Row groups outside the state's range are left out. Small segments are
+    yielded as they are.
     """
     first = state.schema.key_columns[0]
     for segment in segments:
@@ -180,13 +182,13 @@ def by_row_group(cache: SegmentCache, state: State, segments: Iterable[Segment])
         for group in footer.groups_between(state.schema, state.within):
             rows = int(footer.rows[group])
             share = segment.bytes * rows // max(segment.rows, 1)
-            # A truncated or unknown bound is no key of a row, but keys can be compared with it.
+            # A truncated or unknown bound is not the key of a row, but can be compared with keys.
             key = segment.min_key if lows[group] is None else (lows[group],)
             yield replace(segment, min_key=key, bytes=share, rows=rows)
 
 
 def between(within: KeyRange, limits: Sequence[Key]) -> list[KeyRange]:
-    """Divide a range at the keys ``limits``; those outside the range are ignored."""
+    """Divide a range at the keys ``limits``; keys outside the range are ignored."""
     inside = [key for key in limits if _is_inside(key, within)]
     if not inside:
         return [within]

@@ -15,7 +15,10 @@ from strandline.storage.segment_cache import SegmentCache
 __all__ = ["held_in_memory", "stream"]
 
 BLOCK_ROWS = 1 << 16
-"""Maximum number of rows of a block of small tables, from which overwritten keys are removed at once."""
+"""Maximum number of rows of a block that is concatenated from small tables.
+
+Overwritten keys are removed from a whole block at once.
+"""
 
 
 def stream(

@@ -116,7 +116,7 @@ def collapse(
 ) -> tuple[Segment, ...]:
     """Merge the pending segments of several statements into one, with the last change of each key.
 
-    Its WAS columns are the hash of the key's row before the first change.
+    The WAS columns of the merged segment have the hash of each key's row before the first change.
     """
     ordered = sorted(segments, key=lambda s: s.upto)
     rows = fold(cache, schema, ordered, after=BEGINNING, upto=ordered[-1].upto)
@@ -280,7 +280,12 @@ def _places(count: int, at: Ints) -> tuple[Mask, Ints]:
 
 
 def _beside(rows: pa.Table, where: Ints, there: Mask) -> pa.Table:
-    """Return the rows at the positions ``where``; a row of NULLs where ``there`` is False."""
+    """Take rows by position; return a row of NULLs for each position that is masked out.
+
+    Args:
+        where: positions in ``rows``.
+        there: for each position, whether to take the row. False: return a row of NULLs instead.
+    """
     return rows.take(pa.array(np.where(there, where, 0), mask=~there))
 
 

@@ -79,7 +79,7 @@ def spark_cast(type_: Type, col: Column, from_type: T.DataType, name: str) -> Co
 def _refuse_lossy_cast(
     type_: Type, col: Column, converted: Column, name: str, hint: str, *, shown: Column | None = None
 ) -> Column:
-    """Return ``converted``. Its evaluation raises an error for a row where only ``converted`` is NULL.
+    """Return ``converted``. Its evaluation raises an error for a value of ``col`` that does not fit.
 
     Args:
         converted: ``col`` in the type ``type_``, NULL for values that do not fit.

@@ -159,7 +159,7 @@ def key_text(schema: TableSchema) -> Column:
 
 
 def time_text(instant: Column) -> Column:
-    """Return a time as text for messages. It ends with the offset of UTC, in which our plans run."""
+    """Return a time as text for messages. The text ends with ``+00:00``, because our plans run in UTC."""
     return F.concat(instant.cast("string"), F.lit("+00:00"))
 
 

@@ -105,7 +105,7 @@ def _digest(
     kept: Sequence[Segment],
     stale: Sequence[Segment],
 ) -> Digest | None:
-    """Return the digest of the new state; None if it was proved equal to the old one by the rewritten rows.
+    """Return the digest of the new state; None if it is proved to be the same as that of the old state.
 
     The digest of the new segments is known. In addition, the smaller group of segments is read:
 

@@ -69,8 +69,8 @@ def rows_of(
 ) -> DataFrame:
     """Return the rows of files as a DataFrame.
 
-    If a value does not fit, the job fails with an error that names the file and the place in it. Spark's own
-    reader reads Parquet files: it is faster, but its errors do not name file and place. Nested values in
+    If a value does not fit, the job fails with an error that names the file and the place in it. For Parquet
+    files the error names neither, because Spark's own reader is used, which is faster. Nested values in
     Parquet files become JSON.
 
     Args:

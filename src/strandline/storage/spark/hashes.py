@@ -54,8 +54,8 @@ def digest_sums(
 
     Args:
         high, low: the halves of a row's hash.
-        present: only rows where this is true are counted and summed. None: rows whose ``high`` is not NULL;
-            WAS columns of new keys are NULL.
+        present: only rows where this is true are counted and summed. None: count and sum the rows where
+            ``high`` is not NULL. (It is NULL in WAS columns of new keys.)
         prefix: prefix of the names of the aggregates, if one aggregation computes several digests.
     """
     present = high.isNotNull() if present is None else present

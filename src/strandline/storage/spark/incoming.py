@@ -60,7 +60,8 @@ def cast_columns(
 ) -> DataFrame:
     """Cast columns to the table's physical types.
 
-    A type that does not fit is refused at once; a value that does not fit, when the job evaluates it.
+    A type that does not fit is refused at once. A value that does not fit is refused when the job evaluates
+    it.
 
     Args:
         kinds: Spark types of the given columns. A column without a type here is not cast.
@@ -112,7 +113,10 @@ def once_per_key(rows: DataFrame, schema: TableSchema, mode: Mode) -> DataFrame:
 
 
 def _plain(schema: TableSchema) -> bool:
-    """Return True if ``dropDuplicates`` can be used. It takes a dot in a column name for a field access."""
+    """Return True if ``dropDuplicates`` can be used: no key column has a dot or a backtick in its name.
+
+    ``dropDuplicates`` takes such a dot for a field access.
+    """
     return not any("." in name or "`" in name for name in schema.key)
 
 

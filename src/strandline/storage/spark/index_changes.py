@@ -63,7 +63,7 @@ def follow(
 
 
 def _both(schema: TableSchema, impl: TableSchema, old: DataFrame, new: DataFrame) -> DataFrame:
-    """Return the log for ``index_log``: each key with its new values, and its old ones as ``other_side``."""
+    """Return the log for ``index_log``: keys, new values, and old values under ``other_side`` names."""
     earlier = old.select(*(col(n).alias(other_side(n)) for n in old.columns), F.lit(True).alias(_HAD))
     rows = new.withColumn(_HAS, F.lit(True)).join(earlier, same_key(schema), "full")
     has, had = col(_HAS).isNotNull(), col(_HAD).isNotNull()

@@ -1,8 +1,8 @@
 """Progress and cancellation of the Spark jobs that a thread's work starts.
 
-Jobs have a tag, by which any thread can cancel them. With Spark Connect the session cancels them. With a
-classic session the SparkContext does: the session could cancel them only from the thread that set the tag,
-but that thread waits for its job.
+Jobs have a tag, by which any thread can cancel them. With Spark Connect, jobs are cancelled through the
+session. With a classic session, jobs are cancelled through the SparkContext: the session itself could cancel
+them only from the thread that set the tag, but that thread waits for its job.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Write a DataFrame to an empty table and its indexes.
 
-One job writes the table, without a lookup. Then one job per index reads the index's columns from the table's
-new files. It does not read the caller's DataFrame, whose query may be slow, may repeat keys, and may return
-other rows the next time. The jobs of indexes run at the same time.
+One job writes the table, without a lookup of old rows. Then one job per index reads the index's columns from
+the table's new files. It does not read the caller's DataFrame, whose query may be slow, may repeat keys, and
+may return other rows the next time. The jobs of indexes run at the same time.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def load(
 ) -> Outcome:
     """Apply the rows of ``incoming`` to an empty table according to ``mode``, and to its indexes.
 
-    If a key occurs more than once, its last row in the order of the DataFrame counts; INSERT refuses it. The
-    files are written to folders with fresh names of ``target``. They are durable when this function returns,
-    and deleted when it raises.
+    If a key occurs more than once, its last row in the order of the DataFrame counts. INSERT refuses
+    such rows. The files are written to folders with fresh names of ``target``. They are durable when this
+    function returns, and deleted when it raises.
 
     Args:
         size: approximate size of the rows in bytes. None: use Spark's estimate.

@@ -24,7 +24,7 @@ _HELLOS = {
 }
 """First message to a server, by URL scheme. Every such server answers it without logging an error.
 
-A server that expects TLS answers, too: that the message is invalid.
+A server that expects TLS answers with an error, which also shows that it is reachable.
 """
 
 

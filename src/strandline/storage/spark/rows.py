@@ -64,7 +64,10 @@ def is_brought_along(logs: Sequence[Segment]) -> bool:
 
 
 def one_commit(segments: Sequence[Segment]) -> bool:
-    """Return True if no key can occur twice: the segments are from one commit, or are one fresh segment."""
+    """Return True if all segments are from one commit, or if there is a single, fresh segment.
+
+    No key can then occur twice.
+    """
     return (len(segments) == 1 and segments[0].fresh) or (
         not any(s.stepped for s in segments) and len({s.upto for s in segments}) <= 1
     )

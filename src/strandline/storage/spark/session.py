@@ -43,7 +43,7 @@ MEANING: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
 }
-"""Settings that define what values mean. Also queries of callers are planned with these, in any session."""
+"""Settings that define what values mean. Queries of callers are planned with them, too, in any session."""
 
 NEEDED: Mapping[str, str] = {
     **MEANING,
@@ -62,8 +62,8 @@ NEEDED: Mapping[str, str] = {
     # Larger batches for Python functions: hashing and encoding have a fixed cost per batch.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     # Send local rows above this size as Arrow batches. As part of the plan, each row would be a Java object
-    # that is created and sent one by one. Smaller inputs are part of the plan. Empty ones must be, so that
-    # Spark can optimise them.
+    # that is created and sent one by one. Smaller inputs are part of the plan: Spark can
+    # optimise an empty input only if it is part of the plan.
     "spark.sql.execution.arrow.localRelationThreshold": "16k",
 }
 """Settings with which our own plans run, in any session."""
@@ -147,7 +147,7 @@ def _start(options: dict[str, str]) -> SparkSession:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if _master(options).startswith("spark://"):
         reach(_master(options), 7077, "the Spark master")
-    # Redirect the output of the JVM: it prints a warning before any setting can suppress this. If the JVM
+    # Redirect the output of the JVM: the JVM prints a warning before any setting can suppress it. If the JVM
     # cannot start, only its output has the reason.
     with (
         tempfile.TemporaryDirectory(prefix="strandline-spark-") as folder,
@@ -203,7 +203,7 @@ def _launch(options: Mapping[str, str], properties: Path, said: IO[bytes] | None
 
 
 def _of_jvm(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of a session's JVM. A local Spark Connect server runs as a plugin of the JVM."""
+    """Return the options of a session's JVM, with the plugin for a local Spark Connect server if needed."""
     own = {key: value for key, value in options.items() if key not in ("spark.remote", "spark.api.mode")}
     if options.get("spark.api.mode") == "connect":
         own.setdefault("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
@@ -317,10 +317,10 @@ class _Lent:
 
     @property
     def value(self) -> str | None:
-        """The value to set: the largest of the needed numbers, or the previous value if none is needed.
+        """The value to set: the largest number that a thread needs.
 
-        The largest, because adaptive execution can only join partitions. If the values are no numbers, all
-        threads need the same value.
+        It is the previous value if no thread needs a value. The largest number is used, because adaptive
+        execution can only join partitions. If the values are not numbers, all threads need the same value.
         """
         if not self.needed:
             return self.before

@@ -7,10 +7,13 @@
 3. The job returns one row per task with the segments that the task wrote. This process compares them with the
    files that it finds, and deletes the files of task attempts that Spark repeated or abandoned.
 
-Measured on a busy machine with a million rows of five columns on two cores, in processor time relative to a
-sorted Parquet write by Spark (warm, third run and later): a load of a table alone takes 1.0 to 1.4, with two
-indexes 1.1 to 1.2 of the three sorted writes. Spark's own writer, with the hashes as expressions and a second
-pass that describes the files, took 1.5 to 1.7 for a table alone.
+Measured processor time, relative to sorted Parquet writes by Spark of the same data (a million rows of five
+columns, two cores of a busy machine, third run and later):
+
+- Load of a table without indexes: 1.0 to 1.4 times one sorted write.
+- Load of a table with two indexes: 1.1 to 1.2 times three sorted writes.
+- Load of a table without indexes by Spark's own writer, with the hashes as expressions and a second pass that
+  describes the files: 1.5 to 1.7 times one sorted write.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def collapse(
 ) -> tuple[Segment, ...]:
     """Merge the pending segments of several statements into new ones, with the last change of each key.
 
-    Their WAS columns are the hash of the key's row before the first change.
+    The WAS columns of the new segments have the hash of each key's row before the first change.
     """
     ordered = sorted(segments, key=lambda s: s.upto)
     with working(spark):
