@@ -102,10 +102,10 @@ def app_with(names: Iterable[str]) -> typer.Typer:
 
 
 def _commands_of_line(args: Sequence[str]) -> Sequence[str]:
-    """Return the names of the commands to import for a command line: those that occur in it.
+    """Return the names of the commands to import: those that occur in the command line.
 
     Importing all commands takes longer than running most of them. All names are returned if the command line
-    has none of them, or asks for help.
+    has no command, or asks for help.
     """
     named = [name for name in COMMANDS if name in args]
     before = args[: min(map(args.index, named), default=0)]

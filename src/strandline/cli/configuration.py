@@ -26,9 +26,9 @@ from strandline.settings import Settings
 
 FILE = "strandline.toml"
 PASSWORDS = ("catalog_password_file", "catalog_password_env", "catalog_password_command")
-"""Settings that name the place of the catalog's password.
+"""Settings that say where the catalog's password comes from.
 
-The strongest source that sets one of them, or the catalog, overrides all of them from weaker sources.
+A source that sets one of these settings, or the catalog, overrides all of them from earlier sources.
 """
 PASSWORD = "STRANDLINE_CATALOG_PASSWORD"
 """Environment variable with the catalog's password."""
@@ -40,10 +40,13 @@ SECTIONS = {"settings": "settings", "spark": "spark", "storage": "storage_option
 The section ``settings`` fills all other fields.
 """
 COMMANDS = ("catalog_password_command", "repository_key_command")
-"""Settings that are run as programs. Never read from a file that other users can write."""
+"""Settings that are run as programs. They are never read from a file that other users can write."""
 _TYPES = {f.name: f.type for f in fields(Settings) if f.name not in ("spark", "storage_options")}
 _SPARK = {"spark.executorEnv.PYTHONSAFEPATH": "1"}
-"""Keeps Spark workers from importing modules of the current folder: commands run no user functions."""
+"""Keeps Spark workers from importing modules of the current folder.
+
+Commands run no user functions, so they need no such modules.
+"""
 _SECRET = ("secret", "password", "token", "key", "credential", "sas", "signature")
 
 
@@ -219,8 +222,8 @@ def dangers_of(project: ProjectFile) -> list[tuple[str, str]]:
 
 
 def _take(found: Configuration, values: Mapping[str, Any], source: str | None) -> None:
-    # A password must not be sent to another catalog. So a source that sets the catalog, or the place of its
-    # password, overrides the places of the password from weaker sources.
+    # A password must not be sent to another catalog. So a source that sets the catalog, or one of PASSWORDS,
+    # removes all of PASSWORDS that earlier sources have set.
     if any(name in values for name in ("catalog", *PASSWORDS)):
         found.values = {name: value for name, value in found.values.items() if name not in PASSWORDS}
     for name, value in values.items():

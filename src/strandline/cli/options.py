@@ -192,7 +192,7 @@ def help_text(function: Callable[..., Any]) -> str:
 def command(
     app: typer.Typer, name: str, panel: str | None = None, *, example: str, quiet: bool = False
 ) -> Callable[[F], F]:
-    """Make ``function(cli, ...)`` a command of ``app``, with the shared options beside its own.
+    """Make ``function(cli, ...)`` a command of ``app``, with the shared options in addition to its own.
 
     Args:
         example: a complete command line, shown at the end of ``--help``.

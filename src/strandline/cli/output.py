@@ -39,7 +39,7 @@ class Output:
     encoding: Literal["csv", "jsonl", "parquet"] | None = None
     """Format in which rows are written to stdout as one file. None: they are a table or JSON."""
     has_rows: bool = False
-    """With ``encoding``: whether the rows of a statement have been written."""
+    """Whether the rows of a statement have been written. Only used with ``encoding``."""
     expanded: bool = False
     """Show each row as a list of its columns."""
     answered: bool = False
@@ -95,7 +95,7 @@ class Output:
     def rows(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Stream rows as one JSON document; the result may be larger than memory."""
         coming = iter(rows)
-        # Read one row first: a query that fails at once then writes nothing.
+        # Read one row first, so that a query that fails at once writes nothing.
         first = [plain(row) for row in itertools.islice(coming, 1)]
         write = sys.stdout.write
         write(f'{{"columns": {json.dumps(columns, ensure_ascii=False)}, "rows": [')

@@ -94,7 +94,8 @@ def pace(operation: OperationInfo, said: Left | None = None) -> list[str]:
     """Return the speed and the remaining time of an operation, each as a text if it is known.
 
     Args:
-        said: the remaining time that was displayed before; keeps the new one from rising. None: it may rise.
+        said: the displayed remaining time, which never rises. None: the operation's own estimate is returned,
+            which may rise.
     """
     done, seconds = operation.progress.get("bytes", 0), time.time() - operation.created
     left = operation.seconds_left if said is None else said.smooth(operation.seconds_left)
@@ -114,9 +115,10 @@ def follow(
     """Wait until an operation has ended; return it, or raise the error that it ended with.
 
     Args:
-        began: whether this command started the operation. An error then means that the operation is undone.
-        stay: whether this process continues after the command. It then also carries on an operation that the
-            user leaves running.
+        began: whether this command started the operation. If so, and this function raises an error, the
+            operation is undone unless the error says otherwise.
+        stay: whether this process continues after the command. If so, it also carries out an operation that
+            the user leaves running.
     """
     if not began:
         db.operation(operation_id)  # Raises at once if the operation is unknown.
@@ -132,8 +134,8 @@ def follow(
 class _Waiting:
     """Waits for an operation in a separate thread.
 
-    If no process owns the operation, waiting for it includes carrying it out, and Ctrl-C must not interrupt
-    this work.
+    If no other process carries out the operation, this thread carries it out. Ctrl-C must not interrupt this
+    work.
     """
 
     def __init__(self, db: Database, operation_id: str, wait: Callable[..., OperationInfo]) -> None:
@@ -141,7 +143,7 @@ class _Waiting:
         self._wait_for = wait
         self._id = operation_id
         self.at = operation_id
-        """Id of the awaited operation: the given one, or the one that started when it ended."""
+        """Id of the awaited operation: the given one, or an operation that started when it ended."""
         self._found: OperationInfo | None = None
         self._failure: Exception | None = None
         # Not Thread.join: after Ctrl-C it reports a running thread as ended (bpo-45274).
@@ -232,8 +234,8 @@ def _bar() -> Iterator[Show]:
 def _ask(cli: Cli, db: Database, operation_id: str, stay: bool) -> None:
     """Ask what to do with an operation after Ctrl-C.
 
-    Returns if the command is to keep waiting, for the end of the operation or of its rollback. Raises
-    ``LeftAlone`` if the operation is left running or unfinished.
+    Returns if the command is to continue waiting: for the end of the operation, or of the rollback that the
+    user has chosen. Raises ``LeftAlone`` if the operation is left running or unfinished.
     """
     if not (sys.stdin.isatty() and sys.stderr.isatty()) or cli.output.as_json:
         cli.output.note(

@@ -60,7 +60,7 @@ class ProjectFile:
 
     Attributes:
         path: its real path.
-        owner_problem: why another user could have written it. None: no other user could.
+        owner_problem: why another user could have written the file. None: no other user could write it.
         trusted: the record of ``strandline trust`` for its path. None: there is no record.
     """
 

@@ -46,7 +46,7 @@ def rotate_key(
 
     The current key is read as configured by STRANDLINE_REPOSITORY_KEY_FILE, _ENV or _COMMAND. No data is
     rewritten. If the current key may have leaked, add --new-master. Otherwise an attacker with the current
-    key and a copy of the folder keys can read later backups, too."""
+    key and a copy of the repository's folder "keys" can read later backups, too."""
     from strandline.backups.repository.rotate_key import rotate_key as rotate
     from strandline.cli.statements import place
     from strandline.settings import Settings

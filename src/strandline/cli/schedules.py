@@ -222,7 +222,7 @@ def _tell_error(cli: Cli, error: StrandlineError) -> None:
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
-    """Return those arguments of a command that are settings and were given."""
+    """Return the settings among the arguments of a command, without those that are None."""
     others = ("cli", "name", "collection", "reset")
     return {name: value for name, value in values.items() if name not in others and value is not None}
 

@@ -199,7 +199,7 @@ def _tell_all(cli: Cli, found: list[dict[str, Any]]) -> None:
 
 
 def _restorable(b: dict[str, Any]) -> str:
-    """Return where a backup can be restored, as far as known."""
+    """Return where a backup can be restored: here and elsewhere, here only, or nowhere."""
     if b["restorable_elsewhere"]:
         return "here and elsewhere"
     return "here only" if b["restorable_here"] else "not possible"

@@ -35,8 +35,8 @@ def run_text(
     """Run all statements of ``text`` with ``params``.
 
     Args:
-        stay: whether the process continues afterwards. It then keeps an open transaction, and carries on an
-            operation that the user leaves running.
+        stay: whether the process continues after the statements. If so, it keeps an open transaction, and
+            carries out an operation that the user leaves running.
     """
     try:
         for group in groups(parse(text, params)):

@@ -37,7 +37,7 @@ class Left:
         self._least: float | None = None
 
     def smooth(self, guess: float | None) -> float | None:
-        """Return the remaining time to display for a new estimate, or None to display none."""
+        """Return the remaining time to display for a new estimate; None: display no time."""
         if guess is None:
             return None
         if self._least is not None and guess > 2 * self._least + 5:

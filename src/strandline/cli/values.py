@@ -128,7 +128,7 @@ def duration(seconds: float) -> str:
 
 
 def format_owner(owner: dict[str, Any], now: float) -> str:
-    """Return which process carries out an operation, and since when its heartbeat is missing."""
+    """Return a text about the process of an operation, and how long its heartbeat has been missing."""
     process = owner["process"] or "an unknown process"
     if owner["is_alive"]:
         return f"by {process}"

@@ -1,6 +1,6 @@
 """The parser of ``at``: a step, a time, or the name of a backup.
 
-SQL, Python, the command line and the options of Spark's reader share it.
+SQL, the Python API, the command line and the options of Spark's reader use the same parser.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TIME_HINT = "a time in ISO form: 2026-01-31T12:00:00Z."
 
 @dataclass(frozen=True)
 class At:
-    """A point in time. At most one field is set. If none is set, it means now, or the last backup."""
+    """A point in time. At most one field is set. If no field is set, the point is now, or the last backup."""
 
     step: int | None = None
     time: datetime | None = None

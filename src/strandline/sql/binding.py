@@ -1,8 +1,8 @@
 """Bound parameters: values for the markers ``?``, ``:name`` and ``$name`` in a text.
 
-A marker becomes a token with the value, of the same kind as a literal of that value. So the code that reads
-literals reads bound values too, and no value is ever inserted into the text of a statement. For Spark, each
-bound value is a named argument.
+Binding replaces each marker by a token with the value. This token has the same kind as a literal of the
+value, so the code that reads literals also reads bound values. No value is ever inserted into the text of a
+statement. Spark receives each bound value as a named argument.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _markers(tokens: Sequence[Token], *, dollars: bool) -> Iterator[_Marker]:
 
 
 def _is_path(tokens: Sequence[Token], place: int) -> bool:
-    """Return whether a colon directly follows a value, as in Spark's ``variant:field``."""
+    """Return whether the colon at ``place`` directly follows a value, as in Spark's ``variant:field``."""
     before = tokens[place - 1] if place else None
     return (
         before is not None
@@ -209,7 +209,7 @@ def _digits(number: Decimal) -> tuple[int, int]:
 
 
 def name_of(token: Token) -> str:
-    """Return the argument name of a bound token: it has the token's offset, so it is unique."""
+    """Return the argument name of a bound token. The name contains the token's offset, so it is unique."""
     return f"p{token.start}"
 
 

@@ -16,7 +16,7 @@ _OF_SPARK = frozenset(
     | {"current_timestamp", "current_timezone", "current_user", "grouping__id", "localtimestamp", "now"}
     | {"session_user", "user", "_metadata"}
 )
-"""Words that look like columns but have a meaning in Spark."""
+"""Words that look like columns but have another meaning in Spark."""
 
 
 def missing_column(query: Query, columns: Sequence[Sequence[str]]) -> str | None:

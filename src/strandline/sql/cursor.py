@@ -77,9 +77,12 @@ class TokenCursor:
         return display_token(token)
 
     def fault(self, message: str, hint: str | None = None, token: Token | None = None) -> SyntaxFault:
-        """Return a syntax error at ``token``.
+        """Return a syntax error.
 
-        If it is None, the error is at the next token, and the message says that this token was found.
+        Args:
+            message: what is wrong.
+            hint: the hint of the error. None: it shows the form of the statement.
+            token: the token with the error. None: it is the next token, and the message also names it.
         """
         if token is None:
             return fault(
@@ -202,7 +205,7 @@ class TokenCursor:
         """
         start, depth = self.at, 0
         if self.peek().kind in (NUMBER, STRING, BOUND) and self.peek(1).key in (*stops, ")"):
-            # The most frequent case in long lists of values.
+            # A single literal: the most frequent case in long lists of values.
             self.at += 1
             return Expression(self.source, (self.tokens[start],))
         while not self.done:

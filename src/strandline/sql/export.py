@@ -1,4 +1,4 @@
-"""Reads ``EXPORT``: rows of a table, a backup or a query into external files."""
+"""Reads EXPORT, which writes rows of a table, a backup or a query to external files."""
 
 from __future__ import annotations
 

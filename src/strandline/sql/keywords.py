@@ -21,7 +21,10 @@ NOT_COLUMNS = CLAUSES | _words(
     CURRENT_TIME CURRENT_TIMESTAMP CURRENT_USER DISTINCT ELSE END EXISTS EXTRACT FALSE IN INTERVAL IS
     LIKE LOCALTIMESTAMP MAP NOT NULL OR RLIKE SESSION_USER SOME STRUCT THEN TRUE USER VALUES WHEN"""
 )
-"""Words that are never, or not always, a column at the start of an expression, unless in backticks."""
+"""Words that can have another meaning than a column at the start of an expression.
+
+In backticks, they are columns.
+"""
 
 NOT_IN_SIMPLE_WHERE = _words(
     "CLUSTER DISTRIBUTE EXCEPT FETCH GROUP HAVING INTERSECT LATERAL MINUS OFFSET QUALIFY SELECT SORT UNION "

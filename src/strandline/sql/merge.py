@@ -25,7 +25,7 @@ _FORM = (
     "WHEN NOT MATCHED BY SOURCE [AND condition] THEN UPDATE SET column = value, ... | DELETE"
 )
 _UNNAMED = "__strandline_source"
-"""Alias of a source that the statement does not name."""
+"""Alias of a source if the statement gives none."""
 
 _When: TypeAlias = Literal["MATCHED", "NOT MATCHED", "NOT MATCHED BY SOURCE"]
 

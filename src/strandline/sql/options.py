@@ -40,9 +40,9 @@ class StatementOptions:
         return read_boolean(name, self._given[name]) if name in self._given else None
 
     def choice(self, name: str, choices: Sequence[C]) -> C:
-        """Return the choice that is given, regardless of case.
+        """Return the one of ``choices`` that the setting names, regardless of case.
 
-        If the setting is not given, return the first choice.
+        Return the first choice if the setting is not given.
         """
         value = self._given.get(name, choices[0])
         found = next((each for each in choices if each.lower() == str(value).lower()), None)

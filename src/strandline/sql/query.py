@@ -42,8 +42,8 @@ class Query:
         tables: its tables, in the order of the text. A table that is named twice is included twice. Names of
             common table expressions, table functions and ``files`` are not included.
         files: the sources that Spark reads itself, such as parquet.`/a/b` and tables of Spark's catalogs.
-        dotted: the error for the first table of a Spark catalog, raised if there is no Spark session that
-            could have it. None: there is no such table.
+        dotted: the error for the first table of a Spark catalog. It is raised if there is no Spark session:
+            only a session can have this catalog. None: the query has no such table.
     """
 
     text: str
@@ -62,7 +62,7 @@ class Query:
     tree: Callable[[], exp.Expr] | None = field(default=None, compare=False, repr=False)
     """Function that returns sqlglot's tree of the query.
 
-    The nodes know where they come from (``note_source``).
+    ``note_source`` has stored in its nodes where they are in the text.
     """
 
     def render(self, names: Sequence[str]) -> str:
@@ -158,7 +158,10 @@ def _check_commas(source: str, tokens: Sequence[Token]) -> None:
 
 
 def _arguments(tokens: Sequence[Token], tables: Sequence[TableRef]) -> dict[str, Any]:
-    """Return the values bound outside of table references. Spark does not see the references themselves."""
+    """Return the values that are bound outside of table references, as named arguments for Spark.
+
+    Spark's text has no table references, so it has none of their markers.
+    """
     if not any(token.is_bound for token in tokens):
         return {}
     return arguments(t for t in tokens if not any(ref.start <= t.start < ref.end for ref in tables))
@@ -238,9 +241,13 @@ def _tables(
 def _enter_with(
     with_: exp.Expr, hidden: frozenset[str], stack: list[tuple[exp.Expr, frozenset[str]]]
 ) -> frozenset[str]:
-    """Return the names that hide tables after a WITH; put its expressions on ``stack``.
+    """Add the expressions of a WITH to ``stack``; return the names that hide tables in the query after it.
 
-    An expression of the WITH can use the names of earlier ones, and its own name if the WITH is recursive.
+    Each expression is added with the names that hide tables inside it: those of the expressions before it,
+    and its own name if the WITH is recursive.
+
+    Args:
+        hidden: the names that hide tables around the WITH.
     """
     for cte in with_.expressions:
         inner = hidden | {cte.alias.lower()}

@@ -108,7 +108,7 @@ def read_reference(cursor: TokenCursor) -> TableRef:
 def _read_view(cursor: TokenCursor) -> str | None:
     """Read a VIEW clause; return the name of its index.
 
-    The name is empty for VIEW PRIMARY KEY. None: there is no VIEW clause.
+    The name is empty for VIEW PRIMARY KEY. Returns None if there is no VIEW clause.
     """
     following = cursor.peek(1)
     if not cursor.sees("VIEW") or not (
@@ -122,9 +122,9 @@ def _read_view(cursor: TokenCursor) -> str | None:
 
 
 def read_time(cursor: TokenCursor, ref: TableRef) -> TableRef | None:
-    """Read IN BACKUP, VERSION AS OF or TIMESTAMP AS OF; return ``ref`` with it.
+    """Read IN BACKUP, VERSION AS OF or TIMESTAMP AS OF; return a copy of ``ref`` with the clause.
 
-    None: there is no such clause.
+    Returns None if there is no such clause.
     """
     if cursor.accept("IN", "BACKUP"):
         collection = cursor.collection()
@@ -187,7 +187,11 @@ def read_moment(cursor: TokenCursor) -> datetime:
 def _behind_sample(cursor: TokenCursor, end: int) -> int:
     """Return the offset at which an alias can be inserted.
 
-    It is ``end``, or the end of a TABLESAMPLE clause: Spark expects an alias after this clause.
+    This is the end of the TABLESAMPLE clause at the cursor, because Spark expects an alias after this clause.
+    Without such a clause, it is ``end``.
+
+    Args:
+        end: the offset after the table reference.
     """
     at = cursor.at
     while at < len(cursor.tokens) and cursor.tokens[at].key in ("TABLESAMPLE", "REPEATABLE"):

@@ -1,6 +1,6 @@
 """Retention rules, as written in PRUNE or in a setting.
 
-They have a module of their own, because code that reads a collection needs no other part of the grammar.
+Their parser is a separate module, because code that reads a collection needs no other part of the grammar.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ _SUFFIXES = {"UL": "", "US": "", "UT": "", "U": "", "T": "Y"}
 
 
 def rewrites(tokens: Sequence[Token]) -> dict[int, str]:
-    """Return the replacements of tokens for Spark, by their place in ``tokens``."""
+    """Return the new texts of the tokens to replace for Spark, by the index of the token."""
     found: dict[int, str] = {}
     casts: list[bool] = []  # For each open parenthesis: whether it belongs to a cast.
     before = ""
@@ -78,10 +78,10 @@ def rewrites(tokens: Sequence[Token]) -> dict[int, str]:
 
 
 def _is_beyond_bigint(token: Token, before: str) -> bool:
-    """Return whether a number is exact and too large for any integer column.
+    """Return whether a number is exact and beyond the range of a bigint, so that it needs a plus sign.
 
     Spark evaluates ``a < 9223372036854775808`` to true without reading ``a``, even if ``a`` is NULL. It does
-    so only for a plain literal. A plus sign before the number prevents this.
+    this only if the number is a plain literal. A plus sign before the number prevents it.
     """
     found = value(token)
     return isinstance(found, int | Decimal) and found > 2**63 - (before != "-")
@@ -95,7 +95,7 @@ def _is_call_with_string(tokens: Sequence[Token], place: int) -> bool:
 def edits_of(tokens: Sequence[Token]) -> tuple[tuple[int, int, str], ...]:
     """Return the replacements of ``rewrites`` as pieces for ``splice``.
 
-    Their offsets are relative to the first token.
+    The offsets of the pieces count from the start of the first token.
     """
     base = tokens[0].start
     return tuple(

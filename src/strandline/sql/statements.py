@@ -2,8 +2,8 @@
 
 Paths are absolute and normalised (``/dir/t``). Names of columns, indexes, streams and collections are as
 written. Settings are pairs in the order of the text, with names in upper case. The executor decides which
-settings exist, and how often each may be given. Two statements are equal if they request the same, even at
-different places of a text.
+settings exist, and how often each may be given. Statements that request the same are equal, even if they are
+at different places of a text.
 """
 
 from __future__ import annotations

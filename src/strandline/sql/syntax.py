@@ -1,8 +1,8 @@
-"""Expressions, and the bridge to sqlglot, whose Spark grammar parses what this package does not.
+"""Expressions, and the interface to sqlglot, which parses queries and expressions with its Spark grammar.
 
-sqlglot is imported on first use: its import is slow, and plain writes of literals never need it. It receives
-the tokens of ``tokens.py``, but instead of each literal only the literal's number. So no literal is too long
-for it, and each literal keeps Spark's exact meaning.
+sqlglot is imported on first use: its import is slow, and writes of plain literals never need it. The text for
+sqlglot is built from the tokens of ``tokens.py``, with each literal replaced by the index of its token. So no
+literal is too long for sqlglot, and Strandline reads each literal exactly as Spark does.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class Expression:
     """A Spark SQL expression, as tokens of a text.
 
     Expressions with the same text and bound values are equal. ``ast`` is sqlglot's tree of the expression.
-    ``check`` parses every expression at once, except a single literal, which is parsed when its tree is
-    needed. So an object of this class is always well formed.
+    The readers of statements call ``check``, so that syntax errors are found at once. A single literal has no
+    syntax errors, so it is parsed only when ``ast`` is used.
     """
 
     source: str
@@ -156,7 +156,7 @@ def parse_tree(source: str, tokens: Sequence[Token]) -> Parsed:
 
 
 def _note_tokens(root: exp.Expr, tokens: Sequence[Token]) -> None:
-    """Store in each literal of a tree its source token."""
+    """Store the source token of each literal of a tree in the literal's node."""
     from sqlglot import exp
 
     for node in root.find_all(exp.Literal):
@@ -174,8 +174,11 @@ def token_of(node: exp.Expr) -> Token | None:
 def note_source(parsed: Parsed, tokens: Sequence[Token]) -> exp.Expr:
     """Store in the nodes of a tree where they come from; return the tree.
 
-    In its ``meta``, a literal gets its ``token``, a function its name as ``written``, and a table ``at``: the
-    offset of its name from the first token.
+    The ``meta`` dictionaries of the nodes get these entries:
+
+    - ``token`` of a literal: its source token
+    - ``written`` of a function: its name as written
+    - ``at`` of a table: the offset of its name from the start of the first token
     """
     from sqlglot import exp
 
@@ -193,7 +196,7 @@ def note_source(parsed: Parsed, tokens: Sequence[Token]) -> exp.Expr:
 
 
 class Parsed:
-    """A sqlglot tree, with a map from its positions to the source tokens."""
+    """A sqlglot tree, with a map from offsets in sqlglot's text to the source tokens."""
 
     def __init__(self, tree: exp.Expr, starts: list[int], places: list[int]) -> None:
         self.tree = tree
@@ -201,7 +204,7 @@ class Parsed:
         self._places = places
 
     def with_tree(self, tree: exp.Expr) -> Parsed:
-        """Return the same map for a part of the tree."""
+        """Return a Parsed of a part of the tree, with the same map from offsets to source tokens."""
         return Parsed(tree, self._starts, self._places)
 
     def token_at(self, offset: int) -> int:

@@ -38,9 +38,9 @@ __all__ = [
 
 WORD, NAME, STRING, HEX, NUMBER, PUNCT, END = "word", "name", "string", "hex", "number", "punct", "end"
 BOUND = "bound"
-"""The kind of tokens for bound values that no literal of one token can express.
+"""The kind of a token with a bound NULL, boolean, date or time.
 
-These values are NULL, booleans, dates and times.
+No token of the kind STRING, HEX or NUMBER can express these values.
 """
 
 MAX_DIGITS = 1000
@@ -292,9 +292,9 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def _string(text: str) -> str:
-    """Return the value of a string as Spark reads it by default.
+    """Return the value of a string literal, as Spark reads it by default.
 
-    It has backslash escapes, and a doubled quote means one quote.
+    Backslash escapes are replaced, and a doubled quote means one quote.
     """
     if text[-1] in "uU":
         text = text[:-1]

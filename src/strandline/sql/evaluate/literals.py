@@ -133,10 +133,10 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,38}")
 
 
 def _cast(found: Constant, type_: Type) -> Constant:
-    """Return the result of a cast if it is certainly the same in Spark, else raise NotConstant.
+    """Return the result of a cast; raise NotConstant if Spark's result might differ.
 
-    It is certain for casts that keep the value, and for casts of plain text. A cast of NULL is not certain:
-    its result has a type, and Spark refuses it where the type does not fit.
+    Casts that keep the value, and casts of plain text, give Spark's result. A cast of NULL might differ: its
+    result has a type, and Spark refuses it in places where this type does not fit.
     """
     if found is None:
         raise NotConstant

@@ -1,7 +1,7 @@
 """Compiles simple conditions to functions of whole columns.
 
-For each row, a mask gives the same result as ``predicate``. Arrow's kernels compute it. If the kernels might
-give another result for a condition, ``predicate`` evaluates the condition row by row.
+Masks are computed by Arrow's kernels. For each row, a mask gives the same result as ``predicate``. If the
+kernels might give a different result for a condition, ``predicate`` evaluates this condition row by row.
 """
 
 from __future__ import annotations

@@ -325,7 +325,7 @@ def both(left: Allowed, right: Allowed) -> Allowed:
 def _any(left: Allowed, right: Allowed) -> Allowed | None:
     """Return a constraint that allows the values of both sides.
 
-    It is None (no constraint) if it would be a range and one side allows NULL, because a range has no NULL.
+    The result is None (no constraint) if it would be a range and one side allows NULL: a range has no NULL.
     """
     if isinstance(left, frozenset) and isinstance(right, frozenset):
         return left | right

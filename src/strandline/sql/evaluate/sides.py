@@ -45,13 +45,13 @@ class Side:
 
 @dataclass(frozen=True)
 class Resolved:
-    """An expression whose columns are known.
+    """An expression in which the table of each known column has been found.
 
     Attributes:
         text: its text for Spark, with qualified columns and with named markers for bound values.
         params: the bound values by the names of their markers.
         here: the expression with marked names for columns (``Side.marked``), for evaluation in this process.
-            None: Spark has to evaluate it, because some of its words are no known columns.
+            None: Spark has to evaluate the expression, because some of its names are not known columns.
     """
 
     text: str
@@ -62,8 +62,8 @@ class Resolved:
 def resolve(expression: Expression, sides: Sequence[Side], absent: Sequence[Side] = ()) -> Resolved:
     """Find the table of each column in an expression.
 
-    Ambiguous columns, and missing columns with the alias of a table, are refused. Other unknown words are
-    left to Spark.
+    A column is refused if it is ambiguous, or if it is qualified with the alias of a table that does not have
+    it. Other unknown names are left to Spark.
 
     Args:
         sides: the tables whose columns may be used.

@@ -1,8 +1,8 @@
 """Recognises queries that need no Spark: filtered and ordered columns of one table, or its count.
 
-Queries are recognised by their tokens. In any case of doubt the result is None. A recognised query has
-exactly Spark's meaning if every column that it names is a column of the table. The caller checks this, and
-uses Spark if a name is no column: it may be a function such as current_date.
+Queries are recognised by their tokens. In any case of doubt the result is None. The caller must check that
+every name in a recognised query is a column of the table. If so, the query means exactly what it means in
+Spark. If not, the caller uses Spark: the name may be a function such as current_date.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class SimpleSelect:
         columns: pairs of a table's column (as written; Spark ignores case) and its name in the result. None:
             all columns (``*``). Empty for a count(*).
         count: the name of the result's column for a count(*). None: the query is not a count(*).
-        where: the condition. ``predicate``, which knows the types of columns, may still not support it.
+        where: the condition. None: all rows. The condition is not compiled yet: ``predicate`` may still
+            refuse it because of the types of its columns.
     """
 
     table: TableRef
@@ -55,7 +56,10 @@ class SimpleSelect:
 
 
 def recognise(source: str, tokens: Sequence[Token]) -> SimpleSelect | None:
-    """Return the simple query that ``tokens`` form, or None. Its positions are offsets in ``source``."""
+    """Return the simple query that ``tokens`` form; None if they form another query.
+
+    Positions in the result are offsets in ``source``.
+    """
     if not tokens or tokens[0].key != "SELECT":
         return None
     try:

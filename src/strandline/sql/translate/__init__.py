@@ -3,7 +3,7 @@
 ``translate`` is the only entry point. It walks sqlglot's tree. For each form, function and type that it
 supports, a rule says how DuckDB gets the same rows, types and column names as Spark in ANSI mode at UTC.
 Everything else is refused with a reason, and the query runs on Spark. ``tests/tables/test_engines_agree.py``
-compares both.
+compares the results of both engines.
 
 Names of the query are not used in DuckDB's text. Tables are ``t0``, ``t1`` and so on, in the order of the
 query's references. Columns of tables, subqueries and the result are ``c0``, ``c1`` and so on.

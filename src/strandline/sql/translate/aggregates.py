@@ -92,7 +92,7 @@ def _sum(value: Term, distinct: str, behind: str) -> tuple[str, str]:
 def _avg(value: Term, distinct: str, behind: str) -> tuple[str, str]:
     if not (is_integer(value.type) or is_float(value.type)):
         raise refuse(f"avg of a {value.type} runs on Spark only")
-    # Spark sums doubles here, even for integers.
+    # For avg, Spark converts integers to doubles before it adds them.
     total = f"sum({distinct}CAST({value.sql} AS DOUBLE)){behind}"
     return f"({total} / count({distinct}{value.sql}){behind})", "double"
 
@@ -137,7 +137,7 @@ _OVER_WINDOWS = ("Count", "Sum", "Min", "Max")
 
 
 def window(compiler: Expressions, node: exp.Expr) -> Term:
-    """Return the term of a function over a window; refuse a window with a frame of its own."""
+    """Return the term of a function over a window; refuse a window with an explicit frame."""
     only(node, "this", "partition_by", "order", "over")
     inner = node.this
     kind = type(inner).__name__
@@ -165,5 +165,5 @@ def window(compiler: Expressions, node: exp.Expr) -> Term:
 
 
 def _normal(term: Term) -> str:
-    """Return the text of a value to group by. It makes -0.0 equal to 0.0, so that both are one group."""
+    """Return the text of a value to group by. The text turns -0.0 into 0.0, so that both are in one group."""
     return f"({term.sql} + CAST(0 AS {duckdb_type(term.type)}))" if is_float(term.type) else term.sql

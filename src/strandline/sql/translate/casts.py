@@ -1,4 +1,4 @@
-"""CAST: the conversions that give the same value, or fail, in both engines."""
+"""CAST: the conversions that give the same value, or fail, in both Spark and DuckDB."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def cast(term: Term, to: exp.Expr) -> Term:
     type_ = _type_of(to)
     name = None if term.name is None else f"CAST({term.name} AS {type_.upper()})"
     if type_ in ("date", "timestamp") and isinstance(term.literal, str):
-        # sqlglot reads DATE '...' and CAST('...' AS DATE) alike, but their names differ.
+        # sqlglot makes the same tree for DATE '...' and CAST('...' AS DATE), but Spark names their columns
+        # differently. So the name is not known.
         found = parse_text(term.literal, type_)
         return Term(found.sql, found.type, None, literal=found.literal)
     sql = _sql(term, type_)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["LONGEST", "Expressions", "Rule", "Subqueries", "made", "name_of", "only"]
 
 LONGEST = 100_000
-"""Maximum length of an expression's text. Some operands are repeated in it, so it can grow fast."""
+"""Maximum length of an expression's text. Some rules repeat an operand, so nested texts can grow fast."""
 
 
 class Subqueries(Protocol):
@@ -80,16 +80,21 @@ def only(node: exp.Expr, *names: str) -> None:
 
 
 def name_of(form: str, *terms: Term) -> str | None:
-    """Return Spark's name of an expression, built from the names of its parts.
+    """Return Spark's name of an expression, or None if the name of one of its parts is not known.
 
-    None: the name of a part is not known.
+    Args:
+        form: a format string with one ``{}`` for the name of each part.
+        terms: the parts.
     """
     names = [term.name for term in terms]
     return None if any(name is None for name in names) else form.format(*names)
 
 
 def made(sql: str, type_: str, name: str | None, *parts: Term) -> Term:
-    """Return a term that is built from ``parts``. It uses an outer query if one of them does."""
+    """Return a term that is built from ``parts``.
+
+    Its ``is_outer`` is True if one of the parts uses a column of an outer query.
+    """
     return Term(sql, type_, name, is_outer=any(part.is_outer for part in parts))
 
 

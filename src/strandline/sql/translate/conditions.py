@@ -26,7 +26,7 @@ __all__ = ["RULES", "pair", "with_literal"]
 
 
 def with_literal(left: Term, right: Term) -> tuple[Term, Term]:
-    """Return both terms. A decimal literal becomes a floating point number if the other term is one."""
+    """Return both terms; convert a decimal literal to floating point if the other term is floating point."""
 
     def adapt(term: Term, other: Term) -> Term:
         if is_float(other.type) and decimal_of(term.type) and isinstance(term.literal, Decimal):

@@ -1,4 +1,4 @@
-"""SQL functions that give the same result in both engines. ``RULES`` has the rule of each function."""
+"""SQL functions that give the same result in Spark and DuckDB. ``RULES`` has the rule of each function."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ __all__ = ["RULES"]
 
 
 def _called(node: exp.Expr, *terms: Term) -> str | None:
-    """Return Spark's name of a function call: the name as written, in lower case, and its arguments."""
+    """Return Spark's name of a function call: its name as written, in lower case, and its arguments.
+
+    Returns None if the name as written, or the name of an argument, is not known.
+    """
     written = node.meta.get("written")
     if not written:
         return None
@@ -49,7 +52,8 @@ def _constant(compiler: Expressions, node: exp.Expr | None, least: int) -> tuple
 def _of_plain_text(name: str) -> Callable[[Expressions, exp.Expr], Term]:
     """Return the rule of ``upper`` or ``lower``.
 
-    The engines agree on ASCII only. A row with other text makes DuckDB's query fail; Spark then runs it.
+    The engines agree on ASCII only. A row with other text makes the query fail on DuckDB. The query then
+    runs on Spark.
     """
 
     def rule(compiler: Expressions, node: exp.Expr) -> Term:
@@ -95,7 +99,7 @@ def _trim(compiler: Expressions, node: exp.Expr) -> Term:
     if name is None:
         raise refuse("TRIM of this form runs on Spark only")
     shown = name_of(f"{name}({{}})", text)
-    # By default, DuckDB's trim removes every kind of space, Spark's only this one.
+    # By default, DuckDB's trim removes every kind of space character; Spark's removes only ' '.
     return Term(f"{name}({text.sql}, ' ')", "string", shown, is_outer=text.is_outer)
 
 

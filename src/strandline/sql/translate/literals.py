@@ -24,7 +24,11 @@ _FORMS = {False: "%Y-%m-%d %H:%M:%S", True: "%Y-%m-%d %H:%M:%S.%f"}
 
 
 def literal_term(token: Token, *, negative: bool = False) -> Term:
-    """Return the term of a literal or a bound value. ``negative``: a minus sign precedes it."""
+    """Return the term of a literal or a bound value.
+
+    Args:
+        negative: whether a minus sign precedes the literal.
+    """
     if token.is_bound and (token.bound is None or isinstance(token.bound, (bool, date))):
         return _other_term(token.bound)
     found = value(token)
@@ -109,7 +113,7 @@ def date_term(found: date) -> Term:
 
 
 def parse_text(text: str, type_: str) -> Term:
-    """Return the term of the date or time that a text literal has.
+    """Return the term of the date or time that a text literal represents.
 
     Only plain ISO forms are accepted. Other texts are refused, so that Spark decides about them.
     """

@@ -18,7 +18,7 @@ __all__ = ["limit_text", "order_text", "ordinal"]
 
 
 def order_text(order: exp.Expr, term: Callable[[exp.Expr], Term]) -> str:
-    """Return the ORDER BY clause. It always says whether NULL is first or last."""
+    """Return the ORDER BY clause. The clause always says whether NULL is first or last."""
     only(order, "expressions")
     parts = []
     for item in order.expressions:

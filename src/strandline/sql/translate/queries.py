@@ -31,10 +31,13 @@ class QueryCompiler:
 
     def __init__(self, refs: Mapping[int, tuple[int, TableRef, TableColumns]]) -> None:
         self.refs = refs
-        """Tables by the offset of their name in the text: index among the tables, reference, and columns."""
+        """Index, reference and columns of each table, by the offset of its name in the text.
+
+        The index is the table's place in ``Query.tables``.
+        """
         self.sources: dict[int, QuerySource] = {}
         self.ctes: list[str] = []
-        """The text of each common table expression, for the head of the statement."""
+        """The text of each common table expression, for the WITH clause of the statement."""
         self._count = 0
 
     def fresh(self) -> str:
@@ -88,7 +91,7 @@ class QueryCompiler:
     def _set_operation(self, node: exp.Expr, ctes: Ctes) -> Relation:
         only(
             node, "this", "expression", "distinct", "order", "limit", "offset", "with_", "with"
-        )  # BY NAME and other forms are not allowed
+        )  # BY NAME and other forms are refused.
         left, right = self.query(node.this, ctes, None), self.query(node.args["expression"], ctes, None)
         if len(left.columns) != len(right.columns):
             raise refuse("the queries have different numbers of columns")
@@ -127,7 +130,7 @@ class QueryCompiler:
     # --- subqueries inside expressions --------------------------------------------------------------------
 
     def scalar(self, node: exp.Expr, scope: Scope) -> Term:
-        """Return the term of a query with one value."""
+        """Return the term of a subquery that gives a single value."""
         found = self.query(node, scope.ctes, None)
         if len(found.columns) != 1:
             raise refuse("a subquery of several columns runs on Spark only")

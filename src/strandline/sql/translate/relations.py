@@ -61,7 +61,10 @@ def from_of(node: exp.Expr) -> exp.Expr | None:
 def compile_from(
     compiler: FromCompiler, node: exp.Expr, ctes: Ctes, outer: Scope | None
 ) -> tuple[str, Scope, list[QuerySource]]:
-    """Return the text of FROM, the scope of its columns, and the tables whose rows WHERE restricts."""
+    """Return the text of FROM, the scope of its columns, and the tables that WHERE can restrict.
+
+    WHERE can restrict a table if rows that do not meet a condition can be left out before the joins.
+    """
     from_ = from_of(node)
     if from_ is None:
         return "", Scope((), outer, ctes=ctes), []
@@ -100,7 +103,7 @@ def compile_from(
 
 
 def _restricted(left: list[QuerySource], right: list[QuerySource], side: str, kind: str) -> list[QuerySource]:
-    """Return the tables whose rows a condition of WHERE can restrict before the join."""
+    """Return the tables of both sides of a join that a condition of WHERE can restrict before the join."""
     if kind in ("SEMI", "ANTI") or side == "LEFT":
         return left
     if side == "RIGHT":
@@ -115,7 +118,12 @@ def _using(
     right: Sequence[ScopeColumn],
     star: list[ScopeColumn] | None,
 ) -> tuple[str, list[ScopeColumn], list[ScopeColumn]]:
-    """Return the condition of USING, the columns of the right side, and the columns of ``*``."""
+    """Return the condition of USING, the columns of the right side, and the columns of ``*``.
+
+    Args:
+        words: the kind of the join, such as ``LEFT JOIN``.
+        star: the columns of ``*`` on the left side. None: all columns of ``left`` that are not hidden.
+    """
     if words not in ("JOIN", "LEFT JOIN"):
         raise refuse(f"{words} with USING runs on Spark only")
     conditions, first, hidden = [], [], set()
@@ -143,7 +151,8 @@ def _item(
 ) -> tuple[str, list[ScopeColumn], list[QuerySource]]:
     """Compile a table or a subquery in FROM.
 
-    Returns its text, its columns, and a list with the table of the warehouse that it reads; empty for others.
+    Returns its text, its columns, and a list with the table of the warehouse. The list is empty for a
+    subquery and for a common table expression.
     """
     from sqlglot import exp
 

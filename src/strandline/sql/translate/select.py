@@ -78,7 +78,7 @@ class SelectCompiler:
         return None
 
     def rows(self) -> str:
-        """Return a query that has the rows before grouping, but none of their columns."""
+        """Return a query whose result is the constant 1 for each row before grouping."""
         from sqlglot import exp
 
         for item in self._node.expressions:

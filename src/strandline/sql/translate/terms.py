@@ -32,8 +32,8 @@ class Term:
         sql: its text for DuckDB.
         type: its type in Spark.
         name: the name that Spark gives to an unnamed column of this expression. None: it is not known.
-        declared: if the expression is a column of a table, the type of the column. Spark does not have all of
-            these types.
+        declared: the type of the table's column, if the expression is a column of a table. Spark does not
+            have all of these types. None: it is another expression.
         literal: the value of a literal.
         is_outer: whether the expression uses a column of an outer query.
     """
@@ -102,7 +102,8 @@ class ScopeColumn:
 
     Attributes:
         note: called when an expression uses the column.
-        is_hidden: whether only the qualified name finds the column, because USING merged it with another one.
+        is_hidden: whether the column is only found by its qualified name, because USING has merged it with
+            another column.
     """
 
     qualifier: str | None

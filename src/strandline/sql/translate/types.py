@@ -1,6 +1,6 @@
-"""Spark's types as text, such as ``decimal(10,2)``: their names in DuckDB, and the common type of two.
+"""Spark's types as text, such as ``decimal(10,2)``: their names in DuckDB, and common types.
 
-Only conversions in which both engines agree are known here. For others, ``NotTranslated`` is raised.
+Only conversions in which both engines agree are supported. For others, ``NotTranslated`` is raised.
 """
 
 from __future__ import annotations
