@@ -76,8 +76,9 @@ class BackupReader(Reader):
     def _chain(self, conn: Connection) -> Sequence[BackupRecord]:
         """Return the chain of the backup.
 
-        The caller finds the segments in the same transaction, so that they match the chain. The first call
-        fixes which backup is read: later calls use it even if a newer backup has been taken.
+        The caller must look up the segments in the same transaction; otherwise they may not match the chain.
+        The first call chooses the backup. Later calls return the chain of this backup, even if a newer backup
+        has been taken.
         """
         chain = find_chain(conn, require_collection(conn, self._collection), self._backup)
         self._backup = chain[-1].name

@@ -392,7 +392,8 @@ def attach(
     """Add segments to a table's chain from ``step`` on. The same segment may be in many chains.
 
     Args:
-        reaches: the step from which on the segments serve the table's states. None: ``step``.
+        reaches: the first step whose state is read with the segments. It is earlier than ``step`` if the
+            segments are a merge of older ones. None: ``step``.
     """
     attach_all(tx, {table_id: segment_ids}, step, reaches)
 

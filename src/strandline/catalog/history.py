@@ -161,7 +161,11 @@ def _open_claims(conn: Connection, ids: Iterable[int]) -> set[tuple[str, int]]:
 
 
 def _arrivals(conn: Connection, generations: Sequence[int]) -> dict[int, tuple[int, float]]:
-    """Return the number of caches that each generation has reached, and the delay of the last in seconds."""
+    """Return how many caches each publication has reached, and its longest delay in seconds.
+
+    Args:
+        generations: numbers of the publications. They are also the keys of the result.
+    """
     rows = conn.execute(
         select(_NOTICED.generation, func.count(), func.max(_NOTICED.seconds))
         .where(sqltables.among(_NOTICED.generation, "generations"))

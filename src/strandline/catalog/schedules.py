@@ -152,9 +152,9 @@ def find_run(conn: Connection, schedule_id: int, work: str, due: float) -> RunRo
 
 
 def put_run(tx: Writer, run: RunRow) -> None:
-    """Insert a run, or replace the run of the same due time.
+    """Insert a run, or replace the run with the same schedule, work and due time.
 
-    Earlier failed runs of the same schedule and work are not retried any more.
+    Also cancel the retries of earlier runs of the same schedule and work.
     """
     earlier = and_(_RUN.schedule_id == run.schedule_id, _RUN.work == run.work, _RUN.due < run.due)
     tx.conn.execute(

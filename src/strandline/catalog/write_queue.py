@@ -88,7 +88,7 @@ class WriteQueue:
             ticket.release()
 
     def _take_ticket(self) -> Ticket | None:
-        """Return a new ticket. None: the queue cannot be used here."""
+        """Return a new ticket. None: the platform is not Linux, or the file of the queue cannot be used."""
         if sys.platform != "linux":
             return None
         with contextlib.suppress(OSError):

@@ -46,7 +46,7 @@ class Markers(Protocol):
 
 
 class FileMarkers:
-    """Markers as empty files in the warehouse."""
+    """Markers of refused operations, each stored as an empty file in the warehouse."""
 
     def __init__(self, files: Files) -> None:
         self._files = files

@@ -383,7 +383,7 @@ class Kind(ABC, Generic[Q, B, G]):
         return self.handlers[part_kind]
 
     def first_rows(self, plans: Sequence[PartPlan]) -> list[NewPart]:
-        """Return the rows of new parts, in their first phases."""
+        """Return the catalog rows of new parts. Each part starts in the first phase of its handler."""
         first = {kind: self.handler(kind).phases[0] for kind in {plan.kind for plan in plans}}
         return [
             NewPart(
@@ -427,7 +427,7 @@ class Kind(ABC, Generic[Q, B, G]):
         return None
 
     def follower_failed(self, engine: Engine, operation: OperationRow, error: StrandlineError) -> None:
-        """Clean up after a failed follower. Must not raise."""
+        """Clean up after the failure of the operation that followed ``operation``. Must not raise."""
 
     def let_go(self, operation_id: str) -> None:
         """Release resources of this process after an operation has ended, successfully or not.

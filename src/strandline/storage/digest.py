@@ -343,7 +343,10 @@ def _select_rows(which: Bools) -> Rows:
 
 
 def _prepare_rows(rows: Rows) -> Rows:
-    """Return the rows that ``_change`` computes: all rows for a slice or a mask, else the selected rows."""
+    """Return the index of the rows that ``_change`` passes to its function.
+
+    For a slice or a mask ``_change`` passes all rows; for row numbers it passes only these rows.
+    """
     return _EVERY if isinstance(rows, slice) or rows.dtype == np.bool_ else rows
 
 

@@ -441,7 +441,10 @@ class LocalFiles:
 
     @property
     def _beneath(self) -> str:
-        """The folder below which links are refused. If links are followed: a path that no folder has."""
+        """The folder below which symbolic links are refused.
+
+        If links are followed, this is an invalid path, so that no file is below it.
+        """
         return "\0" if self.follows else self.root
 
     def remove(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Random reads of an object, and prefetching while an object is uploaded."""
+"""Random reads of an object, and prefetching of the chunks of an upload."""
 
 from __future__ import annotations
 

@@ -62,14 +62,17 @@ def examine_segment(files: Files, schema: TableSchema, segment: Segment) -> list
 
 
 def select_overlapping(segments: Sequence[Segment]) -> tuple[Segment, ...]:
-    """Return the segments because of which a state may have a key more than once.
+    """Return the segments that may give a state duplicate keys.
 
-    The rows inside each segment must be in order. ``split`` divides the segments into those before the
-    changing logs, the changing logs, and those after them. In the changing logs only the last change of a key
-    counts, so they cannot double a key by themselves. A key can be doubled in two ways: two segments outside
-    the changing logs overlap, or a segment after the changing logs overlaps one of the changing logs. The
-    changing logs decide which older rows still exist, so all of them are returned if any other segment is
-    returned.
+    The rows inside each segment must be in order. ``split`` divides the chain into three groups: segments
+    before the *changing logs*, the changing logs (which may change existing keys), and segments after them.
+
+    - The changing logs alone cause no duplicates: only the last change of each key counts.
+    - Two segments outside the changing logs may have the same key if their key ranges overlap.
+    - A segment after the changing logs may have a key of a changing log if their key ranges overlap.
+
+    If any segment is returned, all changing logs are returned too, because they decide which older rows
+    still exist.
     """
     before, changing, later = split(segments)
     found = _overlapping([*before, *later])

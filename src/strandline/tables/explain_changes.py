@@ -116,7 +116,7 @@ def _constants(view: TableView, columns: Sequence[str], values: st.Values) -> tu
 
 
 def _scan_matching(reader: Reader, statement: st.Update | st.Delete) -> Iterator[Step]:
-    """Yield the plan of an UPDATE or a DELETE, whose rows satisfy a condition."""
+    """Yield the plan of an UPDATE or a DELETE that selects its rows by a WHERE condition."""
     view, where = _writable(reader, statement.path), statement.where
     set_ = write.setters_of(view, statement) if isinstance(statement, st.Update) else None
     what = "delete" if set_ is None else "update"

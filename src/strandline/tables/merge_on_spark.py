@@ -114,7 +114,10 @@ def _value(number: int, i: int) -> str:
 def _check_once(
     tx: Transaction, plan: MergePlan, decided: DataFrame, repeated: Callable[[Key], PreconditionFailed]
 ) -> None:
-    """Raise an error if a row of the table occurs in several pairs."""
+    """Raise ``repeated(key)`` if several rows of the source match the same row of the table.
+
+    Only the rows that a WHEN MATCHED action applies to are checked.
+    """
     matched = [str(i) for i, action in enumerate(plan.actions) if action.when == "MATCHED"]
     if not matched or plan.may_repeat:
         return

@@ -185,7 +185,7 @@ class CollectionBackup(Kind[CollectionRequest, B, G]):
         members: Sequence[tuple[Path, TableInfo]],
         step: int,
     ) -> Path:
-        """Create and return the path of the backup. Its body is empty until the backup is finished."""
+        """Create and return the path of the backup. Its record is empty until the backup is finished."""
         sources = [i for _, info in members for i in (info.id, *(ref.impl_id for ref in info.indexes))]
         taken = paths.names_below(tx.conn, sources, STREAM_SUFFIX)
         dropped = collection.record(CollectionRecord).dropped

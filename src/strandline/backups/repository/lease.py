@@ -278,7 +278,10 @@ def _read(data: bytes) -> Claim | None:
 
 
 def _printable(claim: Claim) -> Claim | None:
-    """Return the claim. None: its texts are not printable, so Strandline has not written it."""
+    """Return the claim if all its text fields are printable, else None.
+
+    Strandline writes only printable text, so any other claim was not written by Strandline.
+    """
     texts = (claim.owner, claim.token, claim.host, claim.purpose)
     return claim if all(map(str.isprintable, texts)) else None
 

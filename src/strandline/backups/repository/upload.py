@@ -94,10 +94,10 @@ class SendProgress(Transfer):
 
 @dataclass(frozen=True, kw_only=True)
 class SendResult(Retained):
-    """Result of the operation.
+    """Result of an upload to a repository.
 
     Attributes:
-        backups: Backups that the repository did not have before.
+        backups: Names of the backups that the upload added to the repository.
     """
 
     repository: str

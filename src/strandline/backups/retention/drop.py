@@ -103,10 +103,13 @@ class Removal:
 
 
 def plan_removal(conn: Connection, request: DropRequest, now: float) -> Removal:
-    """Decide which backups to remove.
+    """Decide which backups to remove: the named backup, or those that retention does not keep.
 
-    PRECONDITION_FAILED if the collection is attached, if it has no retention rules and the request has none,
-    or if a pinned backup would be removed with a named one.
+    Raises PRECONDITION_FAILED in three cases:
+
+    - The collection is attached.
+    - The request names a backup, and this backup or one that builds on it is pinned.
+    - The request names no backup, and neither the request nor the collection has retention rules.
     """
     collection = require_collection(conn, request.collection)
     settings = collection.record(CollectionRecord).settings

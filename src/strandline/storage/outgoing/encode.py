@@ -58,7 +58,7 @@ class _Encoder(Protocol):
     """Encodes the rows of one file."""
 
     def encode(self, batch: pa.RecordBatch) -> Iterator[bytes]:
-        """Yield the bytes of the file that become complete with these rows."""
+        """Encode rows, and yield the bytes of the file that are ready to be written."""
         ...
 
     def finish(self) -> Iterator[bytes]:

@@ -105,19 +105,19 @@ def _digest(
     kept: Sequence[Segment],
     stale: Sequence[Segment],
 ) -> Digest | None:
-    """Return the digest of the new state; None if it is proved to be the same as that of the old state.
+    """Return the digest of the new state. None: the digest is the same as that of the old state.
 
-    The digest of the new segments is known. In addition, the smaller group of segments is read:
+    The digest of the new segments is known. Of the other segments, the smaller group is read:
 
-    - The rewritten segments: if their rows and changes add up to the new segments, the state's digest has not
-      changed. After a column was dropped they do not add up, because WAS columns of logs have the hashes of
-      rows with that column. Then the kept segments are read, too.
-    - The kept segments: their digest plus that of the new segments is the digest of the new state.
+    - ``stale``: if the digest of their rows and changes equals the digest of the new segments, the digest
+      of the state has not changed. If the digests differ, ``kept`` is read too. They differ after a column
+      was dropped: the WAS columns of logs have hashes of old rows, which include the dropped column.
+    - ``kept``: the result is the digest of these segments plus the digest of the new segments.
 
     Args:
         written: the new segments.
         kept: the segments that were not rewritten.
-        stale: the rewritten segments.
+        stale: the old segments that ``written`` replaces.
     """
     made = sum((w.delta for w in written), Digest())
     if not kept:

@@ -26,7 +26,10 @@ _THERE = "__strandline_there"
 
 
 def feed(spark: SparkSession, cache: SegmentCache, window: Feed) -> DataFrame:
-    """Return the records, in no particular order. They can be read as long as the window's files exist."""
+    """Return the changes in ``window`` as a DataFrame, in no particular order.
+
+    The DataFrame can be read as long as the files of the window's segments exist.
+    """
     head = [col(STEP).alias(window.step), col(OP).alias(window.op), *map(col, window.schema.key)]
     with working(spark):
         found = changes(spark, cache, window.schema, window.logs, after=window.after, upto=window.upto)

@@ -35,10 +35,10 @@ INDEXES_AT_ONCE = 3
 def load(
     cache: SegmentCache, target: Target, mode: Mode, incoming: DataFrame, size: int | None = None
 ) -> Outcome:
-    """Apply the rows of ``incoming`` to an empty table according to ``mode``, and to its indexes.
+    """Write the rows of ``incoming`` to an empty table and its indexes, according to ``mode``.
 
-    If a key occurs more than once, its last row in the order of the DataFrame counts. INSERT refuses
-    such rows. The files are written to folders with fresh names of ``target``. They are durable when this
+    If a key occurs more than once, INSERT raises an error; every other mode uses the last row of the key, in
+    the order of the DataFrame. ``target`` names the new folders of the files. The files are durable when this
     function returns, and deleted when it raises.
 
     Args:
