@@ -422,7 +422,7 @@ def test_help_reads_well() -> None:
     ).stdout
     assert "A backup collection: tables that are backed up together with their indexes, at one step." in text
     assert "-> 'list[BackupInfo]'" in text
-    assert "incremental: Take only what changed since the last backup." in text
+    assert "incremental: Back up only the changes since the last backup." in text
 
 
 def test_every_public_name_is_there() -> None:
