@@ -262,6 +262,13 @@ def test_alter_checks_the_result(db: Database) -> None:
     assert made.info().incremental == "5 * * * *"
 
 
+def test_an_alter_without_settings_leaves_out_nothing_that_was_due(db: Database, clock: ManualClock) -> None:
+    made = db.create_schedule("s", "c", full="0 * * * *")
+    go_to(clock, 1)
+    assert made.alter() == made.info()
+    assert len(scheduler(db).tick()) == 1
+
+
 def test_dropped_schedules_and_collections(db: Database, clock: ManualClock) -> None:
     made = db.create_schedule("s", "c", full="0 * * * *", retries=0)
     db.sql("DROP BACKUP COLLECTION c")

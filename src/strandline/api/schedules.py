@@ -117,8 +117,13 @@ class Schedule:
         given = {name.upper(): value for name, value in settings.items()}
         changed = [(name, value) for name, value in given.items() if value is not None]
         reset = tuple(name for name, value in given.items() if value is None)
-        actions = [*([st.SetSettings(tuple(changed))] if changed else [])]
-        self._run(st.AlterSchedule(self.name, (*actions, *([st.ResetSettings(reset)] if reset else []))))
+        actions: tuple[st.SetSettings | st.ResetSettings, ...] = ()
+        if changed:
+            actions += (st.SetSettings(tuple(changed)),)
+        if reset:
+            actions += (st.ResetSettings(reset),)
+        if actions:
+            self._run(st.AlterSchedule(self.name, actions))
         return self.info()
 
     def pause(self) -> None:

@@ -188,11 +188,14 @@ def run(
     stops, another one continues the runs that it has started."""
     with cli.database() as db:
         if once:
-            for each in db.run_due():
-                _tell(cli, each)
-                if each.operation_id is not None:
-                    db.wait(each.operation_id)
-            db.run_due()  # Records the results.
+            started = db.run_due()
+            try:
+                for each in started:
+                    _tell(cli, each)
+                    if each.operation_id is not None:
+                        db.wait(each.operation_id)
+            finally:
+                db.run_due()  # Records the results, also of a run that failed.
             return
         with _until_terminated() as stop:
             db.run_schedules(
