@@ -33,7 +33,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"schedules"}),
     frozenset({"api"}),
     frozenset({ROOT}),
-    frozenset({"demo", "dbapi", "duckdb", "notebook"}),
+    frozenset({"demo", "dbapi", "duckdb", "notebook", "server"}),
     frozenset({"cli"}),
     frozenset({"__main__"}),
 )
@@ -80,12 +80,14 @@ SLOW_OR_OPTIONAL = {
         "cryptography",
         "deltalake",
         "duckdb",
+        "fastapi",
+        "jinja2",
         "numpy",
         "obstore",
         "prometheus_client",
         "pyiceberg",
     ),
-    *("pyspark", "rich", "sqlglot", "tomli", "tomllib"),
+    *("pyspark", "rich", "sqlglot", "tomli", "tomllib", "uvicorn"),
 }
 """Libraries that take long to load, or need not be there: whoever comes to them loads them."""
 

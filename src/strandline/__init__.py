@@ -23,6 +23,7 @@ from strandline.version import VERSION
 
 if TYPE_CHECKING:
     from strandline.api import Database, Entry, connect
+    from strandline.api.access import NewToken, TokenInfo
     from strandline.api.backup_info import (
         BackupInfo,
         CollectionInfo,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from strandline.backups.verify.repair import DamagedObject
     from strandline.backups.verify.verification_history import BackupReport
     from strandline.backups.verify.verify import VerifyReport
+    from strandline.catalog.access import AuditEntry
     from strandline.catalog.commit_history import CommitEvent
     from strandline.catalog.history import VersionEvent
     from strandline.catalog.owners import Owner
@@ -73,6 +75,7 @@ __version__ = VERSION
 
 _HOMES = {
     "api": ("Database", "Entry", "connect"),
+    "api.access": ("NewToken", "TokenInfo"),
     "api.backup_info": (
         "BackupInfo",
         "CollectionInfo",
@@ -109,6 +112,7 @@ _HOMES = {
     "backups.retention.retention": ("Decision",),
     "backups.verify.verification_history": ("BackupReport",),
     "backups.verify.verify": ("VerifyReport",),
+    "catalog.access": ("AuditEntry",),
     "catalog.commit_history": ("CommitEvent",),
     "catalog.history": ("VersionEvent",),
     "catalog.owners": ("Owner",),
@@ -124,6 +128,7 @@ _HOMES = {
 __all__ = [
     "Attempt",
     "Attention",
+    "AuditEntry",
     "BackupInfo",
     "BackupReport",
     "BackupTable",
@@ -147,6 +152,7 @@ __all__ = [
     "LastBackup",
     "LastVerification",
     "Loaded",
+    "NewToken",
     "OpenBackup",
     "Operation",
     "OperationInfo",
@@ -172,6 +178,7 @@ __all__ = [
     "Suggestion",
     "Table",
     "Thresholds",
+    "TokenInfo",
     "VerifyReport",
     "VersionEvent",
     "__version__",

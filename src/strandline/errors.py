@@ -19,11 +19,14 @@ __all__ = [
     "InvalidArgument",
     "OperationNotFound",
     "PathNotFound",
+    "PermissionDenied",
     "PreconditionFailed",
     "SchemaMismatch",
     "StrandlineError",
     "SyntaxFault",
     "TimedOut",
+    "TooManyRequests",
+    "Unauthenticated",
     "Unavailable",
     "UnderOperation",
     "Unsupported",
@@ -212,6 +215,32 @@ class Unsupported(StrandlineError):
     code = "UNSUPPORTED"
     exit_code = 16
     default_hint = "See the limits in the reference for another way."
+
+
+class Unauthenticated(StrandlineError):
+    """A request to the service has no valid token or session."""
+
+    code = "UNAUTHENTICATED"
+    exit_code = 17
+    default_hint = "Send a token: Authorization: Bearer TOKEN. strandline token create makes one."
+
+
+class PermissionDenied(StrandlineError):
+    """The role or the paths of a token do not allow the request to the service."""
+
+    code = "PERMISSION_DENIED"
+    exit_code = 18
+    default_hint = "Use a token whose role and paths allow the request; strandline token list shows them."
+
+
+class TooManyRequests(StrandlineError):
+    """A token, or an address with failed logins, exceeds the rate limit of the service."""
+
+    code = "TOO_MANY_REQUESTS"
+    exit_code = 19
+    default_hint = "Wait for the number of seconds in the header Retry-After, then repeat the request."
+    seconds: int = 1
+    """Number of seconds until a request is accepted again."""
 
 
 class Internal(StrandlineError):

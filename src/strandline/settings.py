@@ -30,6 +30,7 @@ SHARED: Mapping[str, float] = {
     "grace_seconds": 60.0,
     "bin_seconds": 24 * 3600.0,
     "repository_grace_seconds": 24 * 3600.0,
+    "audit_seconds": 90 * 24 * 3600.0,
 }
 """Settings that all processes of a warehouse rely on, with their defaults.
 
@@ -209,6 +210,11 @@ class Settings:
     """Time for which a repository keeps files that no backup needs any more.
 
     Default: a day. Stored in the warehouse.
+    """
+    audit_seconds: float | None = None
+    """Time for which entries of the audit log are kept; then ``maintain()`` deletes them.
+
+    Default: 90 days. Stored in the warehouse.
     """
     repository_key_file: str | None = None
     """File with the key of an encrypted backup repository, in base64 or hex."""

@@ -289,6 +289,9 @@ def _make_older(url: str) -> None:
             "settings",
             "schedules",
             "schedule_runs",
+            "tokens",
+            "web_sessions",
+            "audit",
         ):
             conn.execute(text(f"DROP TABLE {table}"))
         for undone in (

@@ -34,6 +34,7 @@ from strandline.tables import describe
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from strandline.api.access import NewToken, TokenInfo
     from strandline.api.collection import Collection
     from strandline.api.create_table import Index
     from strandline.api.export import ExportFormat
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from strandline.api.stream import Stream
     from strandline.api.table import Table
     from strandline.backups.verify.verify import VerifyReport
+    from strandline.catalog.access import AuditEntry
     from strandline.catalog.history import VersionEvent
     from strandline.sql.binding import Params
     from strandline.sql.retention_rules import Keep
@@ -714,6 +716,65 @@ class Database:
             from strandline.api.status import look, read_thresholds
 
             return look(self._runtime, read_thresholds(thresholds))
+
+    # --- the service ---------------------------------------------------------------------------------------
+
+    def create_token(
+        self,
+        name: str,
+        *,
+        role: str = "read",
+        paths: Sequence[str] | None = None,
+        expires: float | None = None,
+    ) -> NewToken:
+        """Create a token for ``strandline serve``; its secret is in ``token`` of the result, and only there.
+
+        Args:
+            name: what the token is for, for lists and the audit log.
+            role: ``read``, ``operate`` (also backups, restores and other operations) or ``admin``.
+            paths: path prefixes that the token may use. None: all paths.
+            expires: number of seconds until the token ends. None: it does not expire.
+        """
+        with self._guard():
+            from strandline.api.access import create_token
+
+            return create_token(self, name, role=role, paths=paths, expires=expires)
+
+    def tokens(self) -> list[TokenInfo]:
+        """Return all tokens of the service, oldest first, without their secrets."""
+        with self._guard():
+            from strandline.api.access import list_tokens
+
+            return list_tokens(self)
+
+    def revoke_token(self, token_id: str) -> TokenInfo:
+        """Revoke a token, and end its browser sessions; return the revoked token."""
+        with self._guard():
+            from strandline.api.access import revoke_token
+
+            return revoke_token(self, token_id)
+
+    def audit(
+        self,
+        *,
+        since: datetime | float | None = None,
+        before: int | None = None,
+        principal: str | None = None,
+        limit: int = 100,
+    ) -> list[AuditEntry]:
+        """Return entries of the audit log, latest first: changes through the service, and of tokens.
+
+        Args:
+            since: only entries from this time on: a datetime (in UTC unless it has a zone), or seconds since
+                the epoch.
+            before: only entries with a smaller id, to continue a list.
+            principal: only entries of the token with this name.
+            limit: maximum number of entries, up to 1000.
+        """
+        with self._guard():
+            from strandline.api.access import list_audit
+
+            return list_audit(self, since=since, before=before, principal=principal, limit=limit)
 
     # --- checks and maintenance ----------------------------------------------------------------------------
 

@@ -283,6 +283,50 @@ schedule_runs = Table(
     Index("schedule_runs_by_state", "state"),
 )
 
+# Access tokens of the service. ``id`` is the public part of the token, ``hash`` the SHA-256 of its secret
+# part. ``paths``: JSON list of path prefixes; NULL: all paths.
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("paths", Text, nullable=True),
+    Column("hash", Text, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("expires", Float, nullable=True),
+    Column("revoked", Float, nullable=True),
+)
+
+# Browser sessions of the service. ``hash`` is the SHA-256 of the cookie. (``sessions`` are processes.)
+web_sessions = Table(
+    "web_sessions",
+    metadata,
+    Column("hash", Text, primary_key=True),
+    Column("token_id", Text, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("expires", Float, nullable=False),
+)
+
+# Changes of state through the service, and changes of tokens. ``result`` is ``ok`` or the code of an error;
+# NULL: the change has begun, and its result is not recorded.
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", Id, primary_key=True, autoincrement=True),
+    Column("time", Float, nullable=False),
+    Column("token_id", Text, nullable=True),
+    Column("principal", Text, nullable=False),
+    Column("remote", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("details", Text, nullable=False),
+    Column("result", Text, nullable=True),
+    Column("operation_id", Text, nullable=True),
+    Index("audit_by_time", "time"),
+    sqlite_autoincrement=True,
+)
+
 # The columns after ``body`` are for display. ``began`` and ``process`` describe the present attempt, or the
 # last one, which took ``seconds``.
 parts = Table(

@@ -40,6 +40,7 @@ class WarehouseSettings:
     grace_seconds: float
     bin_seconds: float
     repository_grace_seconds: float
+    audit_seconds: float
 
 
 def settings_at(conn: Connection, now: float) -> WarehouseSettings:

@@ -203,7 +203,12 @@ def collect_garbage(runtime: Runtime, report: Report | None = None) -> Report:
 
 def _forget_old(runtime: Runtime) -> None:
     """Delete old operations, runs and descriptions, one batch per transaction."""
-    for forget in (expiry.forget_operations, expiry.forget_runs, expiry.forget_descriptions):
+    for forget in (
+        expiry.forget_operations,
+        expiry.forget_runs,
+        expiry.forget_audit,
+        expiry.forget_descriptions,
+    ):
         is_more = True
         while is_more:
             with runtime.catalog.write() as tx:

@@ -28,12 +28,16 @@ class VerifyOperationRequest(Record):
     Attributes:
         newest: Verify only the last backup and the backups that it builds on.
         sample: Percentage of the objects to check. None: check the objects that were not verified before.
+        at: Verify only this backup and the backups that it builds on.
+        again: Also check objects that were verified before.
     """
 
     collection: str
     level: Level
     newest: bool = False
     sample: int | None = later()
+    at: str | None = later()
+    again: bool = later(False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +95,7 @@ class VerificationPart(Handler[VerifyRun, VerifyWork]):
             at=part.body.at,
             level=run.request.level,
             sample=run.request.sample,
-            again=False,
+            again=run.request.again,
         )
         return verify_backups(self._runtime, request, self._try_restore)
 
@@ -130,7 +134,7 @@ class VerifyBackups(Kind[VerifyOperationRequest, Body, Nothing]):
                 f"the collection {path.name!r} has no backup to verify",
                 f"Take one: BACKUP {word(path.name)}.",
             )
-        at = heads[-1][1].name if run.request.newest else None
+        at = heads[-1][1].name if run.request.newest else run.request.at
         return Plan([PartPlan("verify", VerifyWork(at=at), path=path.path)], Body(), Nothing())
 
     def finish(self, tx: Writer, run: VerifyRun) -> VerifyOperationResult:

@@ -1,0 +1,14 @@
+"""The routes of the HTTP API."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from strandline.server.routes import health
+from strandline.server.verbs import verb_router
+
+
+def add_routes(app: FastAPI) -> None:
+    """Add all routes of the API."""
+    app.include_router(health.router)
+    app.include_router(verb_router())
