@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from strandline.api.load import Loaded
     from strandline.api.open_backup import BackupTable, OpenBackup
     from strandline.api.progress import Operation, OperationInfo
+    from strandline.api.remote import RemoteCollection, RemoteDatabase, RemoteResult, RemoteSchedule
     from strandline.api.result import Result
     from strandline.api.scan import Scan
     from strandline.api.schedules import Schedule, ScheduleInfo, ScheduleRun
@@ -89,6 +90,7 @@ _HOMES = {
     "api.load": ("Loaded",),
     "api.open_backup": ("BackupTable", "OpenBackup"),
     "api.progress": ("Operation", "OperationInfo"),
+    "api.remote": ("RemoteCollection", "RemoteDatabase", "RemoteResult", "RemoteSchedule"),
     "api.result": ("Result",),
     "api.scan": ("Scan",),
     "api.schedules": ("Schedule", "ScheduleInfo", "ScheduleRun"),
@@ -161,6 +163,10 @@ __all__ = [
     "PlanStep",
     "PlannedTable",
     "Problem",
+    "RemoteCollection",
+    "RemoteDatabase",
+    "RemoteResult",
+    "RemoteSchedule",
     "Report",
     "RestorePlan",
     "RestoreResult",

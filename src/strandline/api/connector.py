@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote
 
 from strandline.api.database import Database
@@ -44,12 +44,14 @@ def connect(
     files: Files | None = None,
     create: bool = True,
     adopt: bool = False,
+    token: str | None = None,
 ) -> Database:
     """Open a warehouse; with ``create``, create it if the folder is missing or empty.
 
     Args:
         warehouse: a folder, or a URL such as ``s3://bucket/folder``. A folder with other files, or inside a
-            backup repository, is refused.
+            backup repository, is refused. With ``token``: the URL of a service (``strandline serve``), such
+            as ``https://host:8080``.
         catalog: a URL such as ``postgresql+psycopg://user@host/database`` (default: a SQLite file in the
             folder). A catalog belongs to one folder and refuses another one, except with ``adopt``.
         spark: your Spark session (default: the first statement that needs Spark starts one).
@@ -58,7 +60,13 @@ def connect(
         files: access to the files (default: chosen by the kind of location).
         create: create the warehouse if the folder is missing or empty.
         adopt: accept this folder for the catalog of another folder, whose files were moved to this one.
+        token: a token of the service. The result is then a ``RemoteDatabase``.
     """
+    if token is not None or (isinstance(warehouse, str) and warehouse.startswith(("http://", "https://"))):
+        from strandline.api.remote import RemoteDatabase
+
+        # It has the methods of a database that a service offers.
+        return cast(Database, RemoteDatabase(str(warehouse), token))
     if settings is not None and not isinstance(settings, Settings):
         raise InvalidArgument(
             f"settings must be Settings, not {type(settings).__name__}", "Pass strandline.Settings(...)."

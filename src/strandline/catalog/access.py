@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
 
 from strandline.catalog import sqltables
 from strandline.catalog.transactions import Writer
@@ -52,7 +52,7 @@ class TokenRow:
         return self.revoked is None and (self.expires is None or now < self.expires)
 
 
-def _token_of(row: NamedTuple) -> TokenRow:
+def _token_of(row: Row[Any]) -> TokenRow:
     values = row._asdict()
     paths = values["paths"]
     return TokenRow(**{**values, "paths": None if paths is None else tuple(json.loads(paths))})

@@ -25,6 +25,8 @@ def _root(
     show_version: options.Version = False,
     warehouse: options.Warehouse = None,
     catalog: options.Catalog = None,
+    server: options.Server = None,
+    token_file: options.TokenFile = None,
     profile: options.Profile = None,
     assigned: options.Assigned = None,
     as_json: options.Json = False,
@@ -36,6 +38,8 @@ def _root(
         context.obj,
         warehouse=warehouse,
         catalog=catalog,
+        server=server,
+        token_file=token_file,
         profile=profile,
         assigned=assigned,
         as_json=as_json,
@@ -77,6 +81,9 @@ COMMANDS = (
     "check",
     "maintain",
     "metrics",
+    "serve",
+    "token",
+    "audit",
     "trust",
 )
 """All commands, in the order of ``--help``. The panels are shown in the order of their first commands."""

@@ -44,6 +44,11 @@ def run_removal(cli: Cli, statement: DropBackup | Prune) -> None:
     from strandline.api.execute import run_statement
     from strandline.cli.operations import tell_operation
 
+    if cli.service is not None:
+        from strandline.cli.remote import remove_at_service
+
+        remove_at_service(cli, statement)
+        return
     with cli.database() as db:
         result = run_statement(db, statement)
         done = None if result.operation_id is None else db.operation(result.operation_id)

@@ -85,6 +85,25 @@ Catalog = Annotated[
         rich_help_panel=EVERY_COMMAND,
     ),
 ]
+Server = Annotated[
+    str | None,
+    typer.Option(
+        "--server",
+        metavar="URL",
+        help="A service (strandline serve) to send the command to, such as https://host:8080 (default: "
+        "STRANDLINE_SERVER). Its token is in --token-file or STRANDLINE_TOKEN.",
+        rich_help_panel=EVERY_COMMAND,
+    ),
+]
+TokenFile = Annotated[
+    str | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="With --server: a file with the token (default: STRANDLINE_TOKEN_FILE).",
+        rich_help_panel=EVERY_COMMAND,
+    ),
+]
 Profile = Annotated[
     str | None,
     typer.Option(
@@ -138,6 +157,8 @@ LogFormat = Annotated[
 _SHARED: dict[str, tuple[Any, Any]] = {
     "warehouse": (Warehouse, None),
     "catalog": (Catalog, None),
+    "server": (Server, None),
+    "token_file": (TokenFile, None),
     "profile": (Profile, None),
     "assigned": (Assigned, None),
     "as_json": (Json, False),
@@ -255,6 +276,8 @@ def apply(
     *,
     warehouse: str | None,
     catalog: str | None,
+    server: str | None,
+    token_file: str | None,
     profile: str | None,
     assigned: list[str] | None,
     as_json: bool,
@@ -265,6 +288,8 @@ def apply(
     """Store shared options in ``cli``. Options after the command override those before it."""
     cli.warehouse = warehouse or cli.warehouse
     cli.catalog = catalog or cli.catalog
+    cli.server = server or cli.server
+    cli.token_file = token_file or cli.token_file
     cli.profile = profile or cli.profile
     cli.assigned += assigned or []
     cli.debug = cli.debug or debug

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from strandline.cli.failures import document, fault_of
 from strandline.cli.logs import json_line
-from strandline.cli.values import format_value, plain
+from strandline.cli.values import format_value
 from strandline.errors import InvalidArgument, StrandlineError
+from strandline.json_values import plain
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -238,6 +238,8 @@ def _ask(cli: Cli, db: Database, operation_id: str, stay: bool) -> None:
     user has chosen. Raises ``LeftAlone`` if the operation is left running or unfinished.
     """
     if not (sys.stdin.isatty() and sys.stderr.isatty()) or cli.output.as_json:
+        if cli.service is not None:
+            leave_running(cli, operation_id)
         cli.output.note(
             f"interrupted; operation {operation_id} stays unfinished.\n"
             f"Go on with: strandline operations wait {operation_id}\n"
@@ -257,7 +259,7 @@ def _ask(cli: Cli, db: Database, operation_id: str, stay: bool) -> None:
         except PreconditionFailed:
             cli.output.note("It has ended in the meantime.")
         return
-    if not stay:
+    if not stay and cli.service is None:
         # Closing the session releases the operation, so that the background process can take it over.
         db._operations.let_go()
         db.close()

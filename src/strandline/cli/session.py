@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from strandline.cancellation import Interrupted
 from strandline.cli.logs import Level, LogForm
 from strandline.cli.output import Output
-from strandline.errors import Unavailable
+from strandline.errors import InvalidArgument, Unavailable
 from strandline.names import MARKER
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ class Cli:
 
     warehouse: str | None = None
     catalog: str | None = None
+    server: str | None = None
+    """URL of a service to send the command to, from the command line."""
+    token_file: str | None = None
     profile: str | None = None
     assigned: list[str] = field(default_factory=list)
     debug: bool = False
@@ -62,6 +66,29 @@ class Cli:
         }
         return load(self.profile, given, self.assigned)
 
+    @property
+    def service(self) -> str | None:
+        """The URL of the service to send the command to. None: this process opens the warehouse itself."""
+        if self.server and (self.warehouse or self.catalog):
+            raise InvalidArgument(
+                "--server and a warehouse are given", "Give --server URL, or -w FOLDER and --catalog URL."
+            )
+        if self.server or self.warehouse:
+            return self.server
+        return os.environ.get("STRANDLINE_SERVER") or None
+
+    def token(self) -> str | None:
+        """Return the token for the service."""
+        file = self.token_file or os.environ.get("STRANDLINE_TOKEN_FILE")
+        if not file:
+            return os.environ.get("STRANDLINE_TOKEN")
+        try:
+            return Path(file).read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise Unavailable(
+                f"the file {file} cannot be read: {error}", "Check its name and its rights."
+            ) from None
+
     def folder(self) -> str:
         """Return the configured warehouse, or the current folder if it is a warehouse."""
         self.configuration.check()
@@ -81,7 +108,13 @@ class Cli:
 
     @contextmanager
     def database(self, *, create: bool = False, adopt: bool = False) -> Iterator[Database]:
-        """Open the warehouse for one command."""
+        """Open the warehouse for one command, or the service at ``service``."""
+        if (url := self.service) is not None:
+            from strandline.api.remote import RemoteDatabase
+
+            # It has the methods of the database that a service offers, and refuses the others.
+            yield cast("Database", RemoteDatabase(url, self.token()))
+            return
         folder, url, settings = self.folder(), self.catalog_url(), self.configuration.settings()
         from strandline.api import connect
 

@@ -68,6 +68,11 @@ def sql(
     params = _params(param or [])
     if params is not None and text is None:
         raise InvalidArgument("parameters need a statement or a file", "Add one of them.")
+    if cli.service is not None:
+        from strandline.cli.remote import select_at_service
+
+        select_at_service(cli, text, params)
+        return
     with cli.database() as db:
         if text is None:
             from strandline.cli.shell import Shell

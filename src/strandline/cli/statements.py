@@ -157,6 +157,11 @@ def run_operation(cli: Cli, db: Database, statement: Operating, *, stay: bool = 
 
 def start_operation(cli: Cli, statement: Operating) -> None:
     """Run a command that starts an operation. With ``nowait``, a background process continues it."""
+    if cli.service is not None:
+        from strandline.cli.remote import run_at_service
+
+        run_at_service(cli, statement, nowait=statement.nowait)
+        return
     if not statement.nowait:
         with cli.database() as db:
             run_operation(cli, db, statement)

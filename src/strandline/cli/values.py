@@ -2,46 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import dataclasses
 import json
-import math
 import re
 import time
-from datetime import date, datetime, timezone
-from decimal import Decimal
+from datetime import datetime, timezone
 from typing import Any
 
 from strandline.errors import InvalidArgument
-
-
-def plain(value: Any) -> Any:
-    """Convert a value to one that JSON can express.
-
-    Whole numbers stay numbers of any size. Decimals with a fraction, dates and times become text, so that
-    nothing is rounded. Times are in UTC. Bytes become base64.
-    """
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, Decimal):
-        return int(value) if value.is_finite() and value.as_tuple().exponent == 0 else str(value)
-    if isinstance(value, bytes | bytearray):
-        return base64.b64encode(value).decode()
-    if isinstance(value, datetime):
-        return _utc(value, "T")
-    if isinstance(value, date):
-        return value.isoformat()
-    if hasattr(value, "asDict"):
-        return plain(value.asDict())
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return plain({field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
-    return str(value)
+from strandline.json_values import plain, utc
 
 
 def format_value(value: Any) -> str:
@@ -53,7 +21,7 @@ def format_value(value: Any) -> str:
     if isinstance(value, bytes | bytearray):
         return f"x'{value.hex()}'"
     if isinstance(value, datetime):
-        return _utc(value, " ")
+        return utc(value, " ")
     if isinstance(value, dict | list | tuple | set) or hasattr(value, "asDict"):
         return json.dumps(plain(value), ensure_ascii=False)
     text = str(value)
@@ -62,13 +30,6 @@ def format_value(value: Any) -> str:
 
 def _escape(character: str) -> str:
     return repr(character)[1:-1]
-
-
-def _utc(moment: datetime, between: str) -> str:
-    """Return a time in UTC; a time without a zone is returned as it is."""
-    if moment.tzinfo is None:
-        return moment.isoformat(between)
-    return moment.astimezone(timezone.utc).replace(tzinfo=None).isoformat(between) + "Z"
 
 
 def size(number: int | float) -> str:

@@ -63,6 +63,11 @@ def verify(
 
     By default, only what is new since the last verification is checked. Exit code 11 if problems are
     found."""
+    if cli.service is not None:
+        from strandline.cli.remote import verify_at_service
+
+        verify_at_service(cli, collection, at=at, level=level, sample=sample, again=again)
+        return
     with cli.database() as db:
         report = db.verify(collection, at=at, level=level, sample=sample, again=again, repair=repair)
     tell_report(cli, collection, report)

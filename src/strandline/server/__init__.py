@@ -15,8 +15,8 @@ UNAUTHENTICATED. ``principal.require("operate")`` checks the role, ``principal.r
         return templates.TemplateResponse(request, "collection.html", {"backups": backups})
 
 ``verbs.call`` runs a method of the Python API by its name (``api.verbs.VERBS``). It checks the role and the
-paths of the client, writes changes to the audit log, and runs the method in a thread. So a page cannot show or
-change more than the API. A method that starts an operation returns its ``OperationInfo`` at once.
+paths of the client, writes changes to the audit log, and runs the method in a thread. So a page cannot show
+or change more than the API. A method that starts an operation returns its ``OperationInfo`` at once.
 
 **Forms.** A form has a hidden field ``csrf_token`` with ``sessions.csrf_token(principal.cookie)``;
 ``current_principal`` refuses a form without it. ``sessions.read_form`` returns the fields. The login page
@@ -44,6 +44,7 @@ except ImportError as missing:
     ) from None
 
 from strandline.server.app import create_app
+from strandline.server.run import run
 from strandline.server.settings import ServerSettings
 
-__all__ = ["ServerSettings", "create_app"]
+__all__ = ["ServerSettings", "create_app", "run"]

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from strandline.api import Database
 from strandline.server.console import add_console
 from strandline.server.errors import add_error_handlers
+from strandline.server.housekeeping import Caretaker
 from strandline.server.limits import LimitBodies
 from strandline.server.middleware import Surround
 from strandline.server.routes import add_routes
@@ -34,11 +35,13 @@ def create_app(target: Database | Callable[[], Database], settings: ServerSettin
         is_ours = not isinstance(target, Database)
         database = target if isinstance(target, Database) else await to_thread.run_sync(target)
         service.open(database)
+        caretaker = Caretaker(service, database)
+        caretaker.start()
         try:
             yield
         finally:
-            service.stop.set()
             service.close()
+            await to_thread.run_sync(caretaker.stop)
             if is_ours:
                 await to_thread.run_sync(database.close)
 

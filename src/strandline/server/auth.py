@@ -16,11 +16,13 @@ from starlette.requests import Request
 
 from strandline.api import access as tokens
 from strandline.api.access import ROLES, Role, token_info
+from strandline.catalog import access
 from strandline.errors import PermissionDenied, Unauthenticated
 from strandline.server import sessions
 from strandline.server.service import service_of
 
 if TYPE_CHECKING:
+    from strandline.api import Database
     from strandline.catalog.access import TokenRow
 
 log = logging.getLogger("strandline")
@@ -112,6 +114,15 @@ CurrentPrincipal: TypeAlias = Annotated[Principal, Depends(current_principal)]
 def principal_of(row: TokenRow, remote: str, cookie: str | None = None) -> Principal:
     info = token_info(row)
     return Principal(info.name, info.role, info.paths, token_id=info.id, remote=remote, cookie=cookie)
+
+
+def is_still_valid(db: Database, principal: Principal) -> bool:
+    """Return whether the token of a client is still valid, and its session still open."""
+    if principal.cookie is not None:
+        return sessions.find_session(db, principal.cookie) is not None
+    with db._guard(), db._runtime.catalog.read() as conn:
+        row = access.find_token(conn, principal.token_id)
+    return row is not None and row.is_valid(db._runtime.clock.now())
 
 
 def note_failed_login(request: Request) -> None:

@@ -1,7 +1,7 @@
 """Models of requests and responses, made from the types of the Python API.
 
 A method's parameters become the model of its request, and its docstring the descriptions. Dataclasses and
-named tuples become models of responses. ``plain`` turns a result into what such a model describes.
+named tuples become models of responses; ``json_values.plain`` turns a result into what the model describes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import os
 import re
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, create_model
 
 from strandline.api.verbs import Verb, type_hints
 from strandline.sql.retention_rules import Keep
@@ -53,7 +53,15 @@ def request_model(verb: Verb) -> type[BaseModel] | None:
         required = parameter.default is inspect.Parameter.empty
         default = ... if required else parameter.default
         info = Field(default, description=described.get(name))
-        fields[name] = (accepted(parameter.annotation), info)
+        kind = accepted(parameter.annotation)
+        if (
+            verb.method == "GET"
+            and default not in (None, ...)
+            and type(None) in get_args(parameter.annotation)
+        ):
+            # A query has no other way to say None where that is not the default.
+            kind = Annotated[kind, BeforeValidator(lambda value: None if value == "null" else value)]
+        fields[name] = (kind, info)
     if not fields:
         return None
     title = verb.name.replace(".", " ").replace("_", " ").title().replace(" ", "")
@@ -97,8 +105,6 @@ def response_model(kind: Any) -> Any:
     origin, of = get_origin(kind), get_args(kind)
     if origin in _UNIONS:
         return Union[tuple(response_model(each) for each in of)]  # noqa: UP007
-    if kind is Keep:
-        return str
     if origin in (list, tuple, collections.abc.Sequence):
         if origin is tuple and not (len(of) == 2 and of[1] is Ellipsis):
             return list[Any]
@@ -123,23 +129,6 @@ def field_names(kind: Any) -> Sequence[str]:
     if dataclasses.is_dataclass(kind):
         return [each.name for each in dataclasses.fields(kind)]
     return typing.cast(Sequence[str], kind._fields)
-
-
-def plain(value: Any) -> Any:
-    """Turn a result into values for JSON."""
-    if isinstance(value, str | int | float | bool | None):
-        return value
-    if isinstance(value, Keep):
-        return str(value)
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if dataclasses.is_dataclass(value) or hasattr(value, "_fields"):
-        return {name: plain(getattr(value, name)) for name in field_names(type(value))}
-    if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, Sequence | set | frozenset) and not isinstance(value, bytes):
-        return [plain(each) for each in value]
-    return str(value)
 
 
 def describe_parameters(function: Any) -> dict[str, str]:

@@ -12,6 +12,7 @@ from starlette.requests import Request
 
 from strandline.cancellation import Interrupted, Work, doing
 from strandline.errors import TimedOut, Unavailable
+from strandline.server.feed import Feed
 from strandline.server.limits import RateLimit
 from strandline.server.metrics import HttpMetrics
 from strandline.server.settings import ServerSettings
@@ -35,6 +36,7 @@ class Service:
         self.failed_logins = RateLimit(
             settings.failed_logins_per_minute / 60, settings.failed_logins_per_minute
         )
+        self.feed = Feed(self)
         self.is_draining = False
         self.stop = threading.Event()
         """Set when the process shuts down: background threads and event streams end."""
@@ -53,8 +55,15 @@ class Service:
             raise Unavailable("the service is starting or stopping", "Try again in a moment.")
         return self._database
 
+    def drain(self) -> None:
+        """Tell load balancers and clients to go elsewhere; end event streams. Other requests are answered."""
+        self.is_draining = True
+        self.feed.close()
+
     def close(self) -> None:
         """Serve no more requests."""
+        self.drain()
+        self.stop.set()
         self._database = None
 
     async def run_quick(self, read: Callable[[], T]) -> T:

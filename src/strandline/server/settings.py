@@ -38,7 +38,7 @@ class ServerSettings:
     """Maximum time for a query. A request may ask for less."""
     sql_rows: int = 10_000
     """Maximum number of rows of a query's JSON result. A request may ask for less."""
-    sql_bytes: int = 64 * 1024 * 1024
+    sql_bytes: int = 16 * 1024 * 1024
     """Maximum size of the result of a query."""
     requests_per_second: float = 200.0
     """Maximum mean rate of requests per token; 0: no limit."""

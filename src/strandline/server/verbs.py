@@ -18,9 +18,10 @@ from strandline.api.progress import Operation
 from strandline.api.verbs import BY_NAME, VERBS, Verb
 from strandline.catalog import access
 from strandline.errors import StrandlineError, mask_urls
+from strandline.json_values import plain
 from strandline.server.auth import CurrentPrincipal, Principal
 from strandline.server.errors import ALL
-from strandline.server.models import Text, plain, request_model, response_model, summary_of
+from strandline.server.models import Text, request_model, response_model, summary_of
 from strandline.server.scopes import authorize, narrow
 from strandline.server.service import database_of, service_of
 

@@ -258,8 +258,21 @@ def maintain(runtime: Runtime, path: str | None = None) -> Report:
     It may run at the same time as any other work, including other calls of ``maintain``.
     """
     report = Report()
+    failed = maintain_tables(runtime, list_tables(runtime, path or "/"), report)
+    with phase("collecting garbage"):
+        collect_garbage(runtime, report)
+    if failed is not None:
+        raise failed
+    return report
+
+
+def maintain_tables(runtime: Runtime, tables_: Sequence[str], report: Report) -> StrandlineError | None:
+    """Merge and compact tables, and update their asynchronous indexes; add the work to ``report``.
+
+    Return the first error, if any. It does not keep the other tables from being maintained.
+    """
     failed: StrandlineError | None = None
-    for table in _watch(_tables(runtime, path or "/")):
+    for table in _watch(tables_):
         try:
             with StatementAttempts(runtime).once(runtime.moments.mark()):
                 _maintain_table(runtime, table, report)
@@ -267,12 +280,8 @@ def maintain(runtime: Runtime, path: str | None = None) -> Report:
             continue  # Another process works on it, or has dropped it.
         except StrandlineError as error:
             log.warning("maintenance of %s failed: %s", table, error.message)
-            failed = failed or error  # Raised after the other tables were maintained.
-    with phase("collecting garbage"):
-        collect_garbage(runtime, report)
-    if failed is not None:
-        raise failed
-    return report
+            failed = failed or error
+    return failed
 
 
 def _watch(tables_: Sequence[str]) -> Iterator[str]:
@@ -296,7 +305,8 @@ def _maintain_table(runtime: Runtime, path: str, report: Report) -> None:
             report.compacted.append(target.info.path)
 
 
-def _tables(runtime: Runtime, path: str) -> list[str]:
+def list_tables(runtime: Runtime, path: str = "/") -> list[str]:
+    """Return the tables at and below a path that can be maintained now."""
     with runtime.catalog.read() as conn:
         root = paths.require(conn, path)
         return [table.path for table in paths.user_tables(conn, root) if table.state == paths.READY]
