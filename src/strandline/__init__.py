@@ -37,7 +37,13 @@ if TYPE_CHECKING:
     from strandline.api.load import Loaded
     from strandline.api.open_backup import BackupTable, OpenBackup
     from strandline.api.progress import Operation, OperationInfo
-    from strandline.api.remote import RemoteCollection, RemoteDatabase, RemoteResult, RemoteSchedule
+    from strandline.api.remote import (
+        RemoteCollection,
+        RemoteDatabase,
+        RemoteResult,
+        RemoteSchedule,
+        RemoteTable,
+    )
     from strandline.api.result import Result
     from strandline.api.scan import Scan
     from strandline.api.schedules import Schedule, ScheduleInfo, ScheduleRun
@@ -90,7 +96,7 @@ _HOMES = {
     "api.load": ("Loaded",),
     "api.open_backup": ("BackupTable", "OpenBackup"),
     "api.progress": ("Operation", "OperationInfo"),
-    "api.remote": ("RemoteCollection", "RemoteDatabase", "RemoteResult", "RemoteSchedule"),
+    "api.remote": ("RemoteCollection", "RemoteDatabase", "RemoteResult", "RemoteSchedule", "RemoteTable"),
     "api.result": ("Result",),
     "api.scan": ("Scan",),
     "api.schedules": ("Schedule", "ScheduleInfo", "ScheduleRun"),
@@ -167,6 +173,7 @@ __all__ = [
     "RemoteDatabase",
     "RemoteResult",
     "RemoteSchedule",
+    "RemoteTable",
     "Report",
     "RestorePlan",
     "RestoreResult",

@@ -15,7 +15,7 @@ import re
 import ssl
 import time
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, is_dataclass
 from datetime import datetime
@@ -168,6 +168,16 @@ class Client:
             content, _ = self.send(verb.method, path, arguments or None, repeatable=verb.role == "read")
         return self.read(verb.returns, json.loads(content))
 
+    def rows(self, path: str, wanted: Mapping[str, Any]) -> RemoteResult:
+        """Request rows as an Arrow stream."""
+        import pyarrow as pa
+
+        body = {name: value for name, value in wanted.items() if value is not None}
+        content, headers = self.send("POST", path, body, repeatable=True, accept=ARROW)
+        with pa.ipc.open_stream(content) as reader:
+            table = reader.read_all()
+        return RemoteResult(table=table, truncated=headers.get("strandline-truncated") == "true")
+
     def read(self, kind: Any, value: Any) -> Any:
         """Turn JSON into a value of a type of the Python API."""
         found = structure(kind, value)
@@ -280,6 +290,35 @@ class RemoteSchedule(_Handle):
         self.name = name
 
 
+class RemoteTable(_Handle):
+    """A table at a service."""
+
+    def __init__(self, client: Client, path: str) -> None:
+        super().__init__(client, "Table", {"path": path})
+        self.path = path
+
+    def get(self, *key: Any) -> dict[str, Any] | None:
+        """Return the row with this key. None: no row has it. Decimals, times and bytes are texts."""
+        content, _ = self._client.send(
+            "POST", "/v1/tables/row", {"path": self.path, "key": key}, repeatable=True
+        )
+        found: dict[str, Any] | None = json.loads(content)["row"]
+        return found
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        *,
+        at: int | datetime | str | None = None,
+        view: str | None = None,
+        params: Any = None,
+    ) -> RemoteResult:
+        """Return columns and rows of the table; the arguments are those of ``Table.scan``."""
+        given = {"columns": columns, "where": where, "at": at, "view": view, "params": params}
+        return self._client.rows("/v1/tables/rows", {"path": self.path, **given})
+
+
 class RemoteDatabase(_Handle):
     """A warehouse behind ``strandline serve``. Thread-safe."""
 
@@ -319,9 +358,30 @@ class RemoteDatabase(_Handle):
         found = self._client.call(BY_NAME["Database.collections"])
         return [self.collection(info.name) for info in found]
 
+    def create_collection(
+        self, name: str, tables: Sequence[str] | None = None, **given: Any
+    ) -> RemoteCollection:
+        """Create a backup collection; the arguments are those of ``Database.create_collection``."""
+        verb = BY_NAME["Database.create_collection"]
+        return self.collection(self._client.call(verb, name=name, tables=tables, **given).name)
+
+    def attach(self, url: str, name: str | None = None, **given: Any) -> RemoteCollection:
+        """Attach a repository; the arguments are those of ``Database.attach``."""
+        verb = BY_NAME["Database.attach"]
+        return self.collection(self._client.call(verb, url=url, name=name, **given).name)
+
     def schedule(self, name: str) -> RemoteSchedule:
         """Return a schedule by its name."""
         return RemoteSchedule(self._client, name)
+
+    def create_schedule(self, name: str, collection: str, **given: Any) -> RemoteSchedule:
+        """Create a schedule; the arguments are those of ``Database.create_schedule``."""
+        verb = BY_NAME["Database.create_schedule"]
+        return self.schedule(self._client.call(verb, name=name, collection=collection, **given).name)
+
+    def table(self, path: str) -> RemoteTable:
+        """Return a table by its path, to read its rows."""
+        return RemoteTable(self._client, path)
 
     def verify(self, collection: str, **given: Any) -> OperationInfo:
         """Verify the backups of a collection."""
@@ -335,13 +395,7 @@ class RemoteDatabase(_Handle):
 
     def sql(self, text: str, params: Params = None) -> RemoteResult:
         """Run one SELECT at the service."""
-        import pyarrow as pa
-
-        body = {"sql": text} if params is None else {"sql": text, "params": params}
-        content, headers = self._client.send("POST", "/v1/sql", body, repeatable=True, accept=ARROW)
-        with pa.ipc.open_stream(content) as reader:
-            table = reader.read_all()
-        return RemoteResult(table=table, truncated=headers.get("strandline-truncated") == "true")
+        return self._client.rows("/v1/sql", {"sql": text, "params": params})
 
     def metrics(self) -> str:
         """Return the metrics of the warehouse and of the service process."""

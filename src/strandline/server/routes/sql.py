@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from strandline import names
 from strandline.api.execute import run_statement
-from strandline.errors import PathNotFound, Unsupported
+from strandline.errors import Unsupported
 from strandline.json_values import plain
 from strandline.server.auth import CurrentPrincipal
 from strandline.server.errors import ALL
@@ -77,6 +77,12 @@ class RowRequest(BaseModel):
     key: list[Value] = Field(description="The values of the primary key, in order.")
 
 
+class RowResponse(BaseModel):
+    """A row. None: the table has no row with the key."""
+
+    row: dict[str, Any] | None
+
+
 class ResultColumn(BaseModel):
     """A column of a result, with its Arrow type."""
 
@@ -125,8 +131,8 @@ async def rows(request: Request, wanted: RowsRequest, principal: CurrentPrincipa
     return await _read(request, wanted, run)
 
 
-@router.post("/tables/row", operation_id="Table.get", responses=ALL)
-async def row(request: Request, wanted: RowRequest, principal: CurrentPrincipal) -> dict[str, Any]:
+@router.post("/tables/row", operation_id="Table.get", response_model=RowResponse, responses=ALL)
+async def row(request: Request, wanted: RowRequest, principal: CurrentPrincipal) -> Response:
     """Read the row with a key. Role: read."""
     service, db = service_of(request), database_of(request)
 
@@ -135,9 +141,7 @@ async def row(request: Request, wanted: RowRequest, principal: CurrentPrincipal)
         return db.table(wanted.path).get(*wanted.key)
 
     found = await service.run(run, service.settings.sql_seconds)
-    if found is None:
-        raise PathNotFound(f"the table {wanted.path} has no row with this key", "Read rows with a condition.")
-    return plain(found)  # type: ignore[no-any-return]
+    return JSONResponse({"row": plain(found)})
 
 
 async def _read(request: Request, wanted: ReadRequest, run: Callable[[Limits], Rows]) -> Response:
