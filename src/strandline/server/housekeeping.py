@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from strandline.cancellation import Interrupted, Work, doing
 from strandline.errors import StrandlineError
-from strandline.metrics import event
 from strandline.tables import housekeeping
 
 if TYPE_CHECKING:
@@ -66,7 +65,6 @@ class Caretaker:
     def _run_schedules(self) -> None:
         self._db.run_schedules(
             self._service.stop,
-            on_run=lambda run: event("scheduled run", schedule=run.schedule, task=run.task),
             on_error=lambda error: log.warning("a scheduled run could not be started: %s", error.message),
         )
 

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections.abc import Callable
@@ -32,6 +33,8 @@ log = logging.getLogger("strandline")
 MAX_HEADER_BYTES = 32 * 1024
 CONNECTIONS = 2000
 """Maximum number of connections; beyond it, requests get 503."""
+FIRST_SECONDS = 1.0
+"""At the end of the process: maximum time for a client that has connected to send its request."""
 BACKLOG = 1024
 """Maximum number of connections that wait to be accepted."""
 
@@ -65,6 +68,14 @@ class Protocol(H11Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+    def shutdown(self) -> None:
+        """Close the connection after its request. A client that has just connected may still send one."""
+        if self.cycle is None:
+            self._stop_watching()
+            self._deadline = self.loop.call_later(FIRST_SECONDS, self._give_up)
+        else:
+            super().shutdown()
 
     def _give_up(self) -> None:
         self._deadline = None
@@ -100,10 +111,33 @@ class Server(uvicorn.Server):
         self._loop.call_later(self._service.settings.drain_seconds, lambda: exit_(sig, frame))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for sock in sockets or ():
+            await self._accept_rest(sock)
         interrupt = self._loop.call_later(self._service.settings.shutdown_seconds, self._interrupt)
         await super().shutdown(sockets)
         interrupt.cancel()
         self._captured_signals.clear()  # Uvicorn would raise the signal again, which kills the process.
+
+    async def _accept_rest(self, sock: socket.socket) -> None:
+        """Accept the connections that wait. They would be reset when the socket is closed."""
+        self._loop.remove_reader(sock)
+        connecting = set()
+        with contextlib.suppress(OSError):  # None is left.
+            while True:
+                connection, _ = sock.accept()
+                connection.setblocking(False)
+                connected = self._loop.connect_accepted_socket(
+                    self._make_protocol, connection, ssl=self.config.ssl
+                )
+                connecting.add(asyncio.ensure_future(connected))
+        if connecting:
+            await asyncio.wait(connecting, timeout=FIRST_SECONDS)
+
+    def _make_protocol(self) -> asyncio.Protocol:
+        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return made
 
     def _interrupt(self) -> None:
         log.warning("requests that still run are interrupted")
@@ -151,6 +185,7 @@ def make_server(
     config = uvicorn.Config(
         app,
         http=protocol,
+        loop="asyncio",  # ``_accept_rest`` knows this one.
         ws="none",
         lifespan="on",
         backlog=BACKLOG,
