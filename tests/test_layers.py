@@ -128,6 +128,8 @@ PROCESS_WIDE = {
     "gc_pause.py _was_on": "the same",
     "records.py _FORMS": "values that know their form say so when their module is loaded",
     "records.py _converter": "made of the classes alone",
+    "server/models.py request_model": "of a method alone",
+    "server/models.py response_model": "of a type alone",
     "storage/objects.py _user": "a fork copies the whole process",
     "storage/buffers.py _spare": "memory, with nothing in it, of at most 16 pieces",
     "storage/spark/jobs.py _tags": "a note on a Work, which ends with it",

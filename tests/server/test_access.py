@@ -63,7 +63,9 @@ def test_without_a_token_nothing_answers_but_health(service: Running) -> None:
 )
 def test_a_wrong_token_is_refused(service: Running, header: str) -> None:
     with service.client(None) as client:
-        assert client.get("/v1/step", headers={"Authorization": header.encode("latin-1")}).status_code == 401
+        assert (
+            client.get("/v1/step", headers=[(b"Authorization", header.encode("latin-1"))]).status_code == 401
+        )
 
 
 def test_a_token_with_the_secret_of_another_is_refused(service: Running) -> None:

@@ -14,6 +14,7 @@ import strandline.duckdb
 from strandline import (
     Attempt,
     Attention,
+    AuditEntry,
     BackupInfo,
     BackupReport,
     BackupTable,
@@ -37,6 +38,7 @@ from strandline import (
     LastBackup,
     LastVerification,
     Loaded,
+    NewToken,
     OpenBackup,
     Operation,
     OperationInfo,
@@ -45,6 +47,11 @@ from strandline import (
     PlannedTable,
     PlanStep,
     Problem,
+    RemoteCollection,
+    RemoteDatabase,
+    RemoteResult,
+    RemoteSchedule,
+    RemoteTable,
     Report,
     RestorePlan,
     RestoreResult,
@@ -62,6 +69,7 @@ from strandline import (
     Suggestion,
     Table,
     Thresholds,
+    TokenInfo,
     VerifyReport,
     VersionEvent,
     errors,
@@ -287,6 +295,27 @@ def schedule_backups(db: Database) -> None:
     made.drop()
 
 
+def keep_tokens(db: Database) -> None:
+    made = db.create_token("robot", role="operate", paths=["/sales"], expires=3600)
+    assert_type(made, NewToken)
+    assert made.token.startswith("sl_")
+    listed: list[TokenInfo] = db.tokens()
+    assert [token.id for token in listed] == [made.id]
+    assert_type(db.revoke_token(made.id), TokenInfo)
+    entries: list[AuditEntry] = db.audit(limit=10)
+    assert [entry.result for entry in entries] == ["ok", "ok"]
+    try:
+        remote = RemoteDatabase("http://127.0.0.1:1", made.token)
+        collection: RemoteCollection = remote.collection("nightly")
+        schedule: RemoteSchedule = remote.schedule("nights")
+        table: RemoteTable = remote.table("/orders")
+        assert (collection.name, schedule.name, table.path) == ("nightly", "nights", "/orders")
+        found: RemoteResult = remote.sql("SELECT 1")
+        assert not found.truncated
+    except errors.Unavailable as error:
+        assert error.code == "UNAVAILABLE"
+
+
 def use_spark(db: Database, folder: str) -> None:
     strandline.register(db.spark, folder)
     assert db.table("orders").df().count() == db.sql("SELECT * FROM orders").df.count()
@@ -305,4 +334,5 @@ def main(folder: str) -> None:
         restore(db, c)
         keep_backups(db, c, os.path.dirname(folder))
         schedule_backups(db)
+        keep_tokens(db)
     db.close()
