@@ -369,6 +369,7 @@ def test_a_planted_cookie_is_worthless(service: Running) -> None:
     with service.client(None, cookies={sessions.COOKIE: planted}) as client:
         assert client.get("/v1/ls").status_code == 401
     made = [sessions.create_session(service.db, service.tokens["read"], 3600) for _ in range(2)]
+    assert [entry.action for entry in service.db.audit(limit=2)] == ["login", "login"]
     cookies = {found[1] for found in made if found is not None}
     assert len(cookies) == 2 and planted not in cookies
     assert sessions.create_session(service.db, "sl_x_y", 3600) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from strandline.api.result import QueryResult, Result, SparkResult, StreamedResult
@@ -12,12 +13,19 @@ from strandline.tables.check import check
 
 if TYPE_CHECKING:
     from strandline.api.database import Database
+    from strandline.tables.snapshot import Reader
 
 
-def select(db: Database, statement: st.Select) -> Result:
-    found = db._transactions.read(
-        lambda reader: read.select(reader, statement.query), read.tables_of_query(statement.query)
-    )
+def select(
+    db: Database, statement: st.Select, check: Callable[[Reader], None] = lambda reader: None
+) -> Result:
+    """Run a query. ``check`` is called with the snapshot before it is read, and may refuse the query."""
+
+    def run(reader: Reader) -> read.Selected:
+        check(reader)
+        return read.select(reader, statement.query)
+
+    found = db._transactions.read(run, read.tables_of_query(statement.query))
     if found.rows is not None:
         return Result(found.columns, found.rows, types=found.types, _frame=found.frame, _guard=db._guard)
     if found.scan is not None:

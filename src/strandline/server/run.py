@@ -168,8 +168,17 @@ def run(
 def listen(settings: ServerSettings) -> socket.socket:
     """Return a socket that is bound to the address of the service."""
     try:
-        family = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)[0]
+        # With the protocol: asyncio sends small packets at once only where it knows that it is TCP.
+        sock = socket.socket(found[0], socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(found[4])
+            sock.listen(BACKLOG)
+        except OSError:
+            sock.close()
+            raise
+        return sock
     except OSError as error:
         raise Unavailable(
             f"the service cannot listen on {settings.host}:{settings.port}: {error.strerror or error}",

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from strandline.api.conversions import Tabular
+from strandline.api.select import select
 from strandline.errors import PermissionDenied, Unsupported
 from strandline.json_values import plain
 from strandline.server.auth import Principal
@@ -28,10 +29,12 @@ from strandline.sql import statements as st
 from strandline.sql.parser import parse
 from strandline.sql.tokens import NAME, WORD, Token, tokenize
 from strandline.sql.translate import Refused, translate
+from strandline.tables.read import tables_of_query
 from strandline.tables.snapshot import resolve
 
 if TYPE_CHECKING:
     from strandline.api import Database
+    from strandline.api.result import Result
     from strandline.sql.query import Query
     from strandline.tables.snapshot import Reader
 
@@ -77,8 +80,25 @@ class Rows:
         return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
+def run_query(db: Database, principal: Principal, text: str, params: Any) -> Result:
+    """Run a query; raise an error unless the client may run it."""
+    statement = _parse(db, principal, text, params)
+    with db._guard():
+        return select(db, statement, lambda reader: _require_known(reader, statement.query))
+
+
 def check_query(db: Database, principal: Principal, text: str, params: Any) -> st.Select:
-    """Parse a query; raise an error unless the client may run it."""
+    """Parse a query without running it; raise an error unless the client may run it."""
+    statement = _parse(db, principal, text, params)
+    with db._guard():
+        db._transactions.read(
+            lambda reader: _require_known(reader, statement.query), tables_of_query(statement.query)
+        )
+    return statement
+
+
+def _parse(db: Database, principal: Principal, text: str, params: Any) -> st.Select:
+    """Parse one SELECT; raise an error unless the client may use its tables."""
     statements = parse(text, params)
     if len(statements) != 1 or not isinstance(statements[0], st.Select):
         raise PermissionDenied(
@@ -95,7 +115,6 @@ def check_query(db: Database, principal: Principal, text: str, params: Any) -> s
     for ref in query.tables:
         if ref.backup is not None:
             require_collection(db, principal, ref.backup[0])
-    _require_known(db, query)
     return statements[0]
 
 
@@ -115,20 +134,14 @@ def _is_call(token: Token, following: Token) -> bool:
     return following.key == "(" and (token.kind == NAME or (token.kind == WORD and token.key not in NO_CALLS))
 
 
-def _require_known(db: Database, query: Query) -> None:
+def _require_known(reader: Reader, query: Query) -> None:
     """Raise UNSUPPORTED unless all parts of a query are known."""
-
-    def run(reader: Reader) -> str | None:
-        found = [resolve(reader, ref)[1] for ref in query.tables]
-        columns = [[(c.name, c.type) for c in view.info.schema.columns] for view in found]
-        translated = translate(query, columns)
-        return translated.reason if isinstance(translated, Refused) else None
-
-    with db._guard():
-        reason = db._transactions.read(run)
-    if reason is not None:
+    views = [resolve(reader, ref)[1] for ref in query.tables]
+    translated = translate(query, [[(c.name, c.type) for c in view.info.schema.columns] for view in views])
+    if isinstance(translated, Refused):
         raise Unsupported(
-            f"the service does not run this query: {reason}", "Run it with the Python API, on Spark."
+            f"the service does not run this query: {translated.reason}",
+            "Run it with the Python API, on Spark.",
         )
 
 

@@ -34,8 +34,12 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
 
 
-def create_session(db: Database, token: str, seconds: float) -> tuple[TokenRow, str] | None:
-    """Log in with a token; return it and a new cookie. None: the token is not valid."""
+def create_session(db: Database, token: str, seconds: float, remote: str = "") -> tuple[TokenRow, str] | None:
+    """Log in with a token; return it and a new cookie. None: the token is not valid.
+
+    Args:
+        remote: address of the client, for the audit log.
+    """
     with db._guard():
         row = tokens.authenticate(db._runtime, token)
         if row is None:
@@ -44,6 +48,15 @@ def create_session(db: Database, token: str, seconds: float) -> tuple[TokenRow, 
         with db._runtime.catalog.write() as tx:
             expires = tx.now + seconds if row.expires is None else min(row.expires, tx.now + seconds)
             access.add_web_session(tx, _hash(cookie), row.id, expires)
+            access.add_audit(
+                tx,
+                principal=row.name,
+                token_id=row.id,
+                remote=remote,
+                action="login",
+                target=row.id,
+                result="ok",
+            )
     return row, cookie
 
 

@@ -10,13 +10,12 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from strandline import names
-from strandline.api.execute import run_statement
 from strandline.errors import Unsupported
 from strandline.json_values import plain
 from strandline.server.auth import CurrentPrincipal
 from strandline.server.errors import ALL
 from strandline.server.models import Text, Whole
-from strandline.server.select import Limits, Rows, calls_function, check_query, read_rows, refuse_variables
+from strandline.server.select import Limits, Rows, calls_function, read_rows, refuse_variables, run_query
 from strandline.server.service import database_of, service_of
 
 if TYPE_CHECKING:
@@ -107,8 +106,7 @@ async def sql(request: Request, wanted: SqlRequest, principal: CurrentPrincipal)
     db = database_of(request)
 
     def run(limits: Limits) -> Rows:
-        statement = check_query(db, principal, wanted.sql, wanted.params)
-        return read_rows(run_statement(db, statement), limits)
+        return read_rows(run_query(db, principal, wanted.sql, wanted.params), limits)
 
     return await _read(request, wanted, run)
 
