@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -98,13 +97,13 @@ def test_a_result_survives_its_way(service: Running) -> None:
 
 
 @pytest.fixture
-def at_service(service: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+def at_service(service: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Running:
     monkeypatch.chdir(tmp_path)
     for name in ("STRANDLINE_WAREHOUSE", "STRANDLINE_CATALOG", "STRANDLINE_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("STRANDLINE_SERVER", service.url)
     monkeypatch.setenv("STRANDLINE_TOKEN", service.tokens["admin"])
-    yield service
+    return service
 
 
 def run(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, str]:
