@@ -130,6 +130,7 @@ def test_a_token_of_some_paths_sees_nothing_else(service: Running) -> None:
         assert {e["path"] for e in client.get("/v1/ls", params={"depth": "null"}).json()} >= {"/sales/orders"}
         assert not any("hr" in e["path"] for e in client.get("/v1/ls", params={"depth": "null"}).json())
         assert [e["path"] for e in client.get("/v1/overview").json()] == ["/sales"]
+        assert client.get("/v1/busy").json() == {}
         assert [c["name"] for c in client.get("/v1/collections").json()] == ["nightly"]
         for path in ("/hr", "/hr/salaries", "/sales/../hr/salaries", "/salesx", "/.backups/collections"):
             answer = client.get("/v1/describe", params={"path": path})

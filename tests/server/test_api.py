@@ -56,6 +56,8 @@ def test_the_document_describes_every_route_and_every_status(service: Running) -
         assert operation["summary"], verb
         assert {"400", "401", "403", "404", "409", "413", "429", "503"} <= operation["responses"].keys()
         assert ("202" in operation["responses"]) == verb.starts
+    assert document["security"] == [{"token": []}, {"session": []}]
+    assert document["paths"]["/healthz"]["get"]["security"] == []
     restore = document["components"]["schemas"]["CollectionRestoreRequest"]["properties"]
     assert restore["replace"]["description"].startswith("Replace existing tables")
     assert "tables" in restore and "wait" not in restore

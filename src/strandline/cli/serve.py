@@ -54,7 +54,7 @@ def serve(
         typer.Option(
             "--limit",
             metavar="NAME=NUMBER",
-            help="A limit such as sql_seconds=30 (see the page). Repeatable.",
+            help="A setting of the service such as sql_seconds=30. Repeatable.",
         ),
     ] = None,
 ) -> None:

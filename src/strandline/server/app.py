@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from anyio import to_thread
 from fastapi import FastAPI
@@ -16,8 +17,24 @@ from strandline.server.limits import LimitBodies
 from strandline.server.middleware import Surround
 from strandline.server.routes import add_routes
 from strandline.server.service import Service
+from strandline.server.sessions import COOKIE
 from strandline.server.settings import ServerSettings
 from strandline.version import VERSION
+
+OPEN = ("/healthz", "/readyz")
+"""Routes that need no token."""
+
+
+def describe_access(document: dict[str, Any]) -> dict[str, Any]:
+    """Add to an OpenAPI document how requests are authenticated."""
+    document["components"]["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer"},
+        "session": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+    }
+    document["security"] = [{"token": []}, {"session": []}]
+    for path in OPEN:
+        document["paths"][path]["get"]["security"] = []
+    return document
 
 
 def create_app(target: Database | Callable[[], Database], settings: ServerSettings | None = None) -> FastAPI:
@@ -55,6 +72,7 @@ def create_app(target: Database | Callable[[], Database], settings: ServerSettin
         redoc_url=None,
     )
     app.state.service = service
+    app.openapi = lambda: describe_access(FastAPI.openapi(app))  # type: ignore[method-assign]
     add_error_handlers(app)
     add_routes(app)
     add_console(app)

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from strandline.api.progress import OperationInfo
-from strandline.errors import OperationNotFound, StrandlineError
+from strandline.errors import OperationNotFound, StrandlineError, TooManyRequests
 from strandline.json_values import plain
 
 if TYPE_CHECKING:
@@ -48,6 +48,11 @@ class Feed:
         self._seen: dict[str, tuple[bool, str]] = {}
         self._since = 0.0
         self.is_closed = False
+
+    def require_room(self) -> None:
+        """Raise TOO_MANY_REQUESTS if there are too many streams already."""
+        if len(self._subscriptions) >= self._service.settings.event_streams:
+            raise TooManyRequests("the service has too many event streams open")
 
     def close(self) -> None:
         """End all streams."""

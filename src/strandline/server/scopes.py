@@ -24,12 +24,13 @@ def authorize(db: Database, principal: Principal, verb: Verb, arguments: Mapping
         _CHECKS[verb.scope](db, principal, arguments)
 
 
-def narrow(db: Database, principal: Principal, verb: Verb, result: Any) -> Any:
+def narrow(db: Database, principal: Principal, verb: Verb, arguments: Mapping[str, Any], result: Any) -> Any:
     """Return the entries of a list that the client may see; any other result as it is."""
     if principal.prefixes is None or verb.scope != "list":
         return result
-    if isinstance(result, dict):  # ``busy``: names below a path, which ``_list`` has checked
-        return result
+    if isinstance(result, dict):  # names directly below a path
+        above = names.normalize(arguments.get("path") or "/").rstrip("/")
+        return {name: found for name, found in result.items() if principal.may_see(f"{above}/{name}")}
     return [each for each in result if _may_see(db, principal, each)]
 
 

@@ -42,6 +42,8 @@ class ServerSettings:
     """Maximum size of the result of a query."""
     requests_per_second: float = 200.0
     """Maximum mean rate of requests per token; 0: no limit."""
+    event_streams: int = 500
+    """Maximum number of open streams of operation events."""
     failed_logins_per_minute: int = 10
     """Maximum number of requests with a wrong token per minute and address."""
     web_session_seconds: float = 12 * 3600.0

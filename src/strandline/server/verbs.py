@@ -52,7 +52,7 @@ def run_verb(db: Database, principal: Principal, verb: Verb, arguments: Mapping[
     """Run a verb in this thread, as ``call`` does."""
     if not verb.changes:
         authorize(db, principal, verb, arguments)
-        return narrow(db, principal, verb, _invoke(db, verb, arguments))
+        return narrow(db, principal, verb, arguments, _invoke(db, verb, arguments))
     with audited(db, principal, verb.name, arguments) as note:
         authorize(db, principal, verb, arguments)
         result = _invoke(db, verb, arguments)

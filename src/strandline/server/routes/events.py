@@ -56,6 +56,7 @@ async def events(
 
 def _stream(request: Request, principal: Principal, info: OperationInfo | None) -> EventStream:
     service, db = service_of(request), database_of(request)
+    service.feed.require_room()
 
     async def is_wanted(found: OperationInfo) -> bool:
         if principal.prefixes is None:
