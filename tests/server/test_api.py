@@ -200,6 +200,13 @@ def test_load_and_export_are_for_admins(service: Running, tmp_path: Path) -> Non
         assert refused.status_code == 403
 
 
+def test_a_body_without_required_fields_may_be_left_out(service: Running) -> None:
+    with service.client("operate") as client:
+        assert (
+            finished(client, client.post("/v1/collections/nightly/backups").json()["id"])["state"] == "done"
+        )
+
+
 def test_a_wrong_argument_is_named(service: Running) -> None:
     with service.client("operate") as client:
         said = client.post("/v1/collections/nightly/backups", json={"incrementl": True}).json()["error"]

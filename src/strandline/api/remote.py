@@ -253,8 +253,9 @@ class _Handle:
         if verb is None or name.startswith("__"):
             if name.startswith("__"):
                 raise AttributeError(name)
+            what = "this command" if name.startswith("_") else f"{self._kind}.{name}"
             raise Unsupported(
-                f"{self._kind}.{name} is not available over the service",
+                f"{what} is not available over the service",
                 "Run it on a machine that can open the warehouse itself.",
             )
 

@@ -41,6 +41,11 @@ def check(
     """Recompute the digests of tables and indexes, and compare them with the recorded ones.
 
     Exit code 11 if they differ."""
+    if collection is not None and cli.service is not None:
+        from strandline.cli.remote import verify_at_service
+
+        verify_at_service(cli, collection)
+        return
     with cli.database() as db:
         if collection is not None:
             problems = [dataclasses.asdict(problem) for problem in db.verify(collection)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -108,15 +107,13 @@ def _target(arguments: Mapping[str, Any]) -> str:
 
 def _invoke(db: Database, verb: Verb, arguments: Mapping[str, Any]) -> Any:
     given = dict(arguments) | dict(verb.fixed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if verb.calls is not None or verb.handle == "database":
-            result = verb.function(db, **given)
-        else:
-            handle = getattr(db, verb.handle)(given.pop("path" if verb.handle == "table" else verb.handle))
-            if verb.starts:
-                given["wait"] = False
-            result = verb.function(handle, **given)
+    if verb.calls is not None or verb.handle == "database":
+        result = verb.function(db, **given)
+    else:
+        handle = getattr(db, verb.handle)(given.pop("path" if verb.handle == "table" else verb.handle))
+        if verb.starts:
+            given["wait"] = False
+        result = verb.function(handle, **given)
     if verb.starts:
         return db.operation(result.id if isinstance(result, Operation) else cast(str, result))
     if verb.result is not None:
@@ -170,6 +167,11 @@ def _endpoint(verb: Verb) -> Callable[..., Any]:
     model = request_model(verb)
     if model is not None:
         place = Query() if verb.method in ("GET", "DELETE") else Body()
-        parameters.append(parameter("model", Annotated[model, place]))
+        found = parameter("model", Annotated[model, place])
+        if verb.method not in ("GET", "DELETE") and not any(
+            each.is_required() for each in model.model_fields.values()
+        ):
+            found = found.replace(annotation=Annotated[model | None, place], default=None)
+        parameters.append(found)
     endpoint.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return endpoint
