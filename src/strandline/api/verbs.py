@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from typing import Any, Literal, TypeAlias, get_type_hints
@@ -51,7 +51,6 @@ class Verb:
             handle (``collection``, ``schedule``). All others come from the query or the body.
         starts: the call starts an operation, which is the response.
         calls: the function that is called, if it is not the method itself: a module and a name.
-        fixed: arguments that clients do not give.
         result: the type of the response if it is not that of the method: a module and a name.
     """
 
@@ -62,7 +61,6 @@ class Verb:
     scope: Scope = "all"
     starts: bool = False
     calls: str | None = None
-    fixed: Mapping[str, Any] = field(default_factory=dict)
     result: str | None = None
 
     @property
@@ -87,7 +85,7 @@ class Verb:
         found = {
             each.name: each.replace(annotation=known.get(each.name, Any))
             for each in given
-            if each.name not in _NEVER and each.name not in self.fixed
+            if each.name not in _NEVER
         }
         if self.name.startswith(("Collection.", "Schedule.")) and self.calls is None:
             handle = inspect.Parameter(self.handle, inspect.Parameter.KEYWORD_ONLY, annotation=str)
@@ -141,209 +139,134 @@ def type_hints(of: Any) -> dict[str, Any]:
 
 _C, _S, _O = "/collections/{collection}", "/schedules/{schedule}", "/operations/{operation_id}"
 _INFO = "api.backup_info:CollectionInfo"
-_BACKGROUND = "api.background"
+
+
+def _verb(name: str, method: str, path: str, role: Role = "read", scope: Scope = "all", **more: Any) -> Verb:
+    return Verb(name=name, method=method, path=path, role=role, scope=scope, **more)
+
 
 VERBS: tuple[Verb, ...] = (
     # --- looking around
-    Verb(name="Database.ls", method="GET", path="/ls", scope="list"),
-    Verb(name="Database.overview", method="GET", path="/overview", scope="list"),
-    Verb(name="Database.busy", method="GET", path="/busy", scope="list"),
-    Verb(name="Database.describe", method="GET", path="/describe", scope="path"),
-    Verb(name="Database.versions", method="GET", path="/versions", scope="path"),
-    Verb(name="Database.status", method="GET", path="/status"),
-    Verb(name="Database.step", method="GET", path="/step", scope="any", calls="api.service_calls:step"),
+    _verb("Database.ls", "GET", "/ls", "read", "list"),
+    _verb("Database.overview", "GET", "/overview", "read", "list"),
+    _verb("Database.busy", "GET", "/busy", "read", "list"),
+    _verb("Database.describe", "GET", "/describe", "read", "path"),
+    _verb("Database.versions", "GET", "/versions", "read", "path"),
+    _verb("Database.status", "GET", "/status"),
+    _verb("Database.step", "GET", "/step", "read", "any", calls="api.service_calls:step"),
     # --- tables
-    Verb(name="Table.describe", method="GET", path="/tables/describe", scope="path"),
-    Verb(name="Table.history", method="GET", path="/tables/history", scope="path"),
-    Verb(name="Database.check", method="POST", path="/tables/check", role="operate", scope="path"),
-    Verb(name="Database.compact", method="POST", path="/tables/compact", role="operate", scope="path"),
-    Verb(name="Database.load", method="POST", path="/tables/load", role="admin"),
-    Verb(name="Database.export", method="POST", path="/tables/export", role="admin"),
+    _verb("Table.describe", "GET", "/tables/describe", "read", "path"),
+    _verb("Table.history", "GET", "/tables/history", "read", "path"),
+    _verb("Database.check", "POST", "/tables/check", "operate", "path"),
+    _verb("Database.compact", "POST", "/tables/compact", "operate", "path"),
+    _verb("Database.load", "POST", "/tables/load", "admin"),
+    _verb("Database.export", "POST", "/tables/export", "admin"),
     # --- collections and backups
-    Verb(
-        name="Database.collections", method="GET", path="/collections", scope="list", result=f"list[{_INFO}]"
-    ),
-    Verb(name="Database.create_collection", method="POST", path="/collections", role="admin", result=_INFO),
-    Verb(name="Database.attach", method="POST", path="/attach", role="admin", result=_INFO),
-    Verb(name="Collection.info", method="GET", path=_C, scope="collection"),
-    Verb(
-        name="Collection.drop",
-        method="DELETE",
-        path=_C,
-        role="admin",
+    _verb("Database.collections", "GET", "/collections", "read", "list", result=f"list[{_INFO}]"),
+    _verb("Database.create_collection", "POST", "/collections", "admin", result=_INFO),
+    _verb("Database.attach", "POST", "/attach", "admin", result=_INFO),
+    _verb("Collection.info", "GET", _C, "read", "collection"),
+    _verb("Collection.drop", "DELETE", _C, "admin", starts=True, calls="api.background:drop"),
+    _verb("Collection.backups", "GET", f"{_C}/backups", "read", "collection"),
+    _verb("Collection.backup_info", "GET", f"{_C}/backups/{{name}}", "read", "collection"),
+    _verb("Collection.backup", "POST", f"{_C}/backups", "operate", "collection", starts=True),
+    _verb(
+        "Collection.drop_backup",
+        "DELETE",
+        f"{_C}/backups/{{name}}",
+        "operate",
+        "collection",
         starts=True,
-        calls=f"{_BACKGROUND}:drop",
+        calls="api.background:drop_backup",
     ),
-    Verb(name="Collection.backups", method="GET", path=f"{_C}/backups", scope="collection"),
-    Verb(name="Collection.backup_info", method="GET", path=f"{_C}/backups/{{name}}", scope="collection"),
-    Verb(
-        name="Collection.backup",
-        method="POST",
-        path=f"{_C}/backups",
-        role="operate",
-        scope="collection",
+    _verb("Collection.pin", "PUT", f"{_C}/backups/{{name}}/pin", "operate", "collection"),
+    _verb("Collection.unpin", "DELETE", f"{_C}/backups/{{name}}/pin", "operate", "collection"),
+    _verb("Collection.plan_restore", "POST", f"{_C}/plan_restore", "read", "restore"),
+    _verb("Collection.restore", "POST", f"{_C}/restore", "operate", "restore", starts=True),
+    _verb(
+        "Collection.verify",
+        "POST",
+        f"{_C}/verify",
+        "operate",
+        "collection",
         starts=True,
+        calls="api.background:verify",
     ),
-    Verb(
-        name="Collection.drop_backup",
-        method="DELETE",
-        path=f"{_C}/backups/{{name}}",
-        role="operate",
-        scope="collection",
+    _verb("Database.verified", "GET", f"{_C}/verified", "read", "collection"),
+    _verb(
+        "Collection.drill",
+        "POST",
+        f"{_C}/drill",
+        "operate",
+        "collection",
         starts=True,
-        calls=f"{_BACKGROUND}:drop_backup",
+        calls="api.background:drill",
     ),
-    Verb(
-        name="Collection.pin",
-        method="PUT",
-        path=f"{_C}/backups/{{name}}/pin",
-        role="operate",
-        scope="collection",
-    ),
-    Verb(
-        name="Collection.unpin",
-        method="DELETE",
-        path=f"{_C}/backups/{{name}}/pin",
-        role="operate",
-        scope="collection",
-    ),
-    Verb(name="Collection.plan_restore", method="POST", path=f"{_C}/plan_restore", scope="restore"),
-    Verb(
-        name="Collection.restore",
-        method="POST",
-        path=f"{_C}/restore",
-        role="operate",
-        scope="restore",
-        starts=True,
-    ),
-    Verb(
-        name="Collection.verify",
-        method="POST",
-        path=f"{_C}/verify",
-        role="operate",
-        scope="collection",
-        starts=True,
-        calls=f"{_BACKGROUND}:verify",
-    ),
-    Verb(name="Database.verified", method="GET", path=f"{_C}/verified", scope="collection"),
-    Verb(
-        name="Collection.drill",
-        method="POST",
-        path=f"{_C}/drill",
-        role="operate",
-        scope="collection",
-        starts=True,
-        calls=f"{_BACKGROUND}:drill",
-    ),
-    Verb(
-        name="Collection.repair",
-        method="POST",
-        path=f"{_C}/repair",
-        role="admin",
-        starts=True,
-        calls=f"{_BACKGROUND}:repair",
-    ),
-    Verb(
-        name="Collection.preview_prune",
-        method="GET",
-        path=f"{_C}/prune",
-        scope="collection",
+    _verb("Collection.repair", "POST", f"{_C}/repair", "admin", starts=True, calls="api.background:repair"),
+    _verb(
+        "Collection.preview_prune",
+        "GET",
+        f"{_C}/prune",
+        "read",
+        "collection",
         calls="api.service_calls:preview_prune",
     ),
-    Verb(
-        name="Collection.prune",
-        method="POST",
-        path=f"{_C}/prune",
-        role="operate",
-        scope="collection",
+    _verb(
+        "Collection.prune",
+        "POST",
+        f"{_C}/prune",
+        "operate",
+        "collection",
         starts=True,
-        calls=f"{_BACKGROUND}:prune",
+        calls="api.background:prune",
     ),
-    Verb(
-        name="Collection.compact",
-        method="POST",
-        path=f"{_C}/compact",
-        role="operate",
-        scope="collection",
-        starts=True,
+    _verb("Collection.compact", "POST", f"{_C}/compact", "operate", "collection", starts=True),
+    _verb(
+        "Collection.merge_increments", "POST", f"{_C}/merge_increments", "operate", "collection", starts=True
     ),
-    Verb(
-        name="Collection.merge_increments",
-        method="POST",
-        path=f"{_C}/merge_increments",
-        role="operate",
-        scope="collection",
-        starts=True,
-    ),
-    Verb(name="Collection.copy_to", method="POST", path=f"{_C}/copy_to", role="admin", starts=True),
+    _verb("Collection.copy_to", "POST", f"{_C}/copy_to", "admin", starts=True),
     # --- schedules
-    Verb(name="Database.schedules", method="GET", path="/schedules", scope="list"),
-    Verb(
-        name="Database.create_schedule",
-        method="POST",
-        path="/schedules",
-        role="operate",
-        scope="collection",
+    _verb("Database.schedules", "GET", "/schedules", "read", "list"),
+    _verb(
+        "Database.create_schedule",
+        "POST",
+        "/schedules",
+        "operate",
+        "collection",
         result="api.schedules:ScheduleInfo",
     ),
-    Verb(name="Schedule.info", method="GET", path=_S, scope="schedule"),
-    Verb(
-        name="Schedule.alter",
-        method="PATCH",
-        path=_S,
-        role="operate",
-        scope="schedule",
-        calls="api.service_calls:alter_schedule",
-    ),
-    Verb(name="Schedule.drop", method="DELETE", path=_S, role="operate", scope="schedule"),
-    Verb(name="Schedule.pause", method="POST", path=f"{_S}/pause", role="operate", scope="schedule"),
-    Verb(name="Schedule.resume", method="POST", path=f"{_S}/resume", role="operate", scope="schedule"),
-    Verb(name="Schedule.runs", method="GET", path=f"{_S}/runs", scope="schedule"),
-    Verb(name="Database.run_due", method="POST", path="/run_due", role="operate"),
+    _verb("Schedule.info", "GET", _S, "read", "schedule"),
+    _verb("Schedule.alter", "PATCH", _S, "operate", "schedule", calls="api.service_calls:alter_schedule"),
+    _verb("Schedule.drop", "DELETE", _S, "operate", "schedule"),
+    _verb("Schedule.pause", "POST", f"{_S}/pause", "operate", "schedule"),
+    _verb("Schedule.resume", "POST", f"{_S}/resume", "operate", "schedule"),
+    _verb("Schedule.runs", "GET", f"{_S}/runs", "read", "schedule"),
+    _verb("Database.run_due", "POST", "/run_due", "operate"),
     # --- operations
-    Verb(name="Database.operations", method="GET", path="/operations", scope="list"),
-    Verb(name="Database.resume", method="POST", path="/operations/resume", role="operate"),
-    Verb(
-        name="Database.forget_failed",
-        method="POST",
-        path="/operations/forget_failed",
-        role="operate",
+    _verb("Database.operations", "GET", "/operations", "read", "list"),
+    _verb("Database.resume", "POST", "/operations/resume", "operate"),
+    _verb(
+        "Database.forget_failed",
+        "POST",
+        "/operations/forget_failed",
+        "operate",
         calls="api.service_calls:forget_failed",
     ),
-    Verb(name="Database.operation", method="GET", path=_O, scope="operation"),
-    Verb(name="Database.cancel", method="POST", path=f"{_O}/cancel", role="operate", scope="operation"),
-    Verb(
-        name="Database.forget",
-        method="DELETE",
-        path=_O,
-        role="operate",
-        scope="operation",
-        calls="api.service_calls:forget",
-    ),
-    Verb(
-        name="Database.shards",
-        method="GET",
-        path=f"{_O}/shards",
-        scope="operation",
-        calls="api.service_calls:shards",
-    ),
-    Verb(
-        name="Database.stages",
-        method="GET",
-        path=f"{_O}/stages",
-        scope="operation",
-        calls="api.service_calls:stages",
-    ),
+    _verb("Database.operation", "GET", _O, "read", "operation"),
+    _verb("Database.cancel", "POST", f"{_O}/cancel", "operate", "operation"),
+    _verb("Database.forget", "DELETE", _O, "operate", "operation", calls="api.service_calls:forget"),
+    _verb("Database.shards", "GET", f"{_O}/shards", "read", "operation", calls="api.service_calls:shards"),
+    _verb("Database.stages", "GET", f"{_O}/stages", "read", "operation", calls="api.service_calls:stages"),
     # --- care
-    Verb(name="Database.maintain", method="POST", path="/maintain", role="operate"),
-    Verb(name="Database.collect", method="POST", path="/collect", role="operate"),
-    Verb(name="Database.pins", method="GET", path="/pins"),
-    Verb(name="Database.pin", method="POST", path="/pins", role="operate"),
-    Verb(name="Database.unpin", method="DELETE", path="/pins/{name}", role="operate"),
+    _verb("Database.maintain", "POST", "/maintain", "operate"),
+    _verb("Database.collect", "POST", "/collect", "operate"),
+    _verb("Database.pins", "GET", "/pins"),
+    _verb("Database.pin", "POST", "/pins", "operate"),
+    _verb("Database.unpin", "DELETE", "/pins/{name}", "operate"),
     # --- access
-    Verb(name="Database.tokens", method="GET", path="/tokens", role="admin"),
-    Verb(name="Database.create_token", method="POST", path="/tokens", role="admin"),
-    Verb(name="Database.revoke_token", method="DELETE", path="/tokens/{token_id}", role="admin"),
-    Verb(name="Database.audit", method="GET", path="/audit", role="admin"),
+    _verb("Database.tokens", "GET", "/tokens", "admin"),
+    _verb("Database.create_token", "POST", "/tokens", "admin"),
+    _verb("Database.revoke_token", "DELETE", "/tokens/{token_id}", "admin"),
+    _verb("Database.audit", "GET", "/audit", "admin"),
 )
 BY_NAME: Mapping[str, Verb] = {verb.name: verb for verb in VERBS}

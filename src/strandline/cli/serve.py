@@ -60,8 +60,8 @@ def serve(
 ) -> None:
     """Serve a warehouse over HTTP until SIGTERM or Ctrl-C.
 
-    Each request needs a token: strandline token create. If there is none yet and this is a terminal, an admin
-    token is created and shown once."""
+    Each request needs a token: strandline token create. The first start on a terminal creates an admin token
+    and shows it once."""
     if cli.service is not None:
         raise Unsupported("a service cannot serve another service", "Name the warehouse with -w FOLDER.")
     from strandline.server import ServerSettings, run

@@ -1,4 +1,4 @@
-"""What the service does without being asked: schedules, operations of dead processes, housekeeping.
+"""The background work of the service: schedules, operations of dead processes, housekeeping.
 
 - Runs of schedules are started when they are due (``Database.run_schedules``).
 - Operations of dead processes are continued (the recovery thread of ``Database``).

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 NO_CALLS = frozenset(
     {"IN", "AND", "OR", "NOT", "WHERE", "BETWEEN", "LIKE", "FROM", "SELECT", "ON", "BY", "AS"}
 )
-"""Words that may stand before a parenthesis without calling a function."""
+"""Words that do not call a function if a parenthesis follows."""
 BATCH_ROWS = 1000
 
 
@@ -125,7 +125,7 @@ def refuse_variables(text: str) -> None:
 
 
 def calls_function(text: str) -> bool:
-    """Return whether a text may call a function: a name stands before a parenthesis."""
+    """Return whether a text may call a function: a name is followed by a parenthesis."""
     tokens = tokenize(text)
     return any(_is_call(token, following) for token, following in pairwise(tokens))
 

@@ -1,4 +1,4 @@
-"""What a service process holds: its database, settings, limits, metrics and the feed of operations."""
+"""The state of a service process: database, settings, limits, metrics and the feed of operations."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Service:
     async def run(self, call: Callable[[], T], seconds: float | None = None) -> T:
         """Run a call of the Python API in a thread; interrupt it after ``seconds``.
 
-        If the client disconnects, the call goes on to its end: it may be about to commit.
+        If the client disconnects, the call continues to its end: it may be about to commit.
         """
         limit = self.settings.request_seconds if seconds is None else seconds
         work = Work()

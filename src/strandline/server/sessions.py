@@ -1,7 +1,7 @@
 """Browser sessions: a cookie in place of a token, and the protection of forms.
 
 A session belongs to a token and ends with it. The cookie is random; the catalog stores its SHA-256. A login
-always gets a new cookie, so a cookie that somebody planted before the login is worthless.
+always gets a new cookie, so a cookie that an attacker has set before the login is useless.
 
 A request with a cookie that changes something must prove that a page of ours sent it: it repeats the CSRF
 token of the session, in the header ``X-CSRF-Token`` or the form field ``csrf_token``. The CSRF token derives

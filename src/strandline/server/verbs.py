@@ -106,7 +106,7 @@ def _target(arguments: Mapping[str, Any]) -> str:
 
 
 def _invoke(db: Database, verb: Verb, arguments: Mapping[str, Any]) -> Any:
-    given = dict(arguments) | dict(verb.fixed)
+    given = dict(arguments)
     if verb.calls is not None or verb.handle == "database":
         result = verb.function(db, **given)
     else:
