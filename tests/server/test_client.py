@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import ssl
 import sys
+from datetime import datetime, timedelta, timezone
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +15,20 @@ import pytest
 pytest.importorskip("fastapi", reason="needs fastapi: pip install 'strandline[server]'")
 pytest.importorskip("httpx", reason="needs httpx")
 
+import httpx
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
 import strandline
 from strandline import errors
 from strandline.api.backup_info import BackupInfo
 from strandline.api.remote import structure
 from strandline.cli import main
 from strandline.json_values import plain
-from tests.server.services import Running
+from strandline.server import ServerSettings
+from tests.server.services import SETTINGS, Running, serving
 
 
 def test_a_service_is_used_like_a_database(service: Running) -> None:
@@ -175,6 +185,47 @@ def test_other_commands_are_refused(
 def test_a_token_file_is_read(at_service: Running, capsys: pytest.CaptureFixture[str]) -> None:
     Path("token").write_text(at_service.tokens["sales"] + "\n")
     assert run(capsys, "ls", "--token-file", "token")[1].split()[-2:] == ["sales", "directory"]
+
+
+def certificate(folder: Path) -> tuple[str, str]:
+    """A certificate of 127.0.0.1 that signs itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(timezone.utc)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / "key.pem").write_bytes(secret)
+    return str(folder / "cert.pem"), str(folder / "key.pem")
+
+
+def test_a_service_with_tls_is_used_if_its_certificate_is_trusted(
+    shop: tuple[Path, dict[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, tokens = shop
+    cert, key = certificate(tmp_path)
+    settings = ServerSettings(port=0, tls_cert=cert, tls_key=key, maintain_seconds=0, drain_seconds=0)
+    with strandline.connect(folder, settings=SETTINGS, adopt=True) as db, serving(db, settings) as running:
+        url = f"https://127.0.0.1:{running.port}"
+        remote = strandline.RemoteDatabase(url, tokens["read"])
+        with pytest.raises(errors.Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
+            remote.ls()
+        monkeypatch.setenv("SSL_CERT_FILE", cert)
+        assert [entry.name for entry in remote.ls("/sales")] == ["customers", "orders"]
+        with httpx.Client(base_url=url, verify=ssl.create_default_context(cafile=cert)) as client:
+            assert "max-age" in client.get("/healthz").headers["strict-transport-security"]
 
 
 def test_without_the_extra_the_command_says_what_to_install(
