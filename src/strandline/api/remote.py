@@ -248,11 +248,16 @@ class _Handle:
     def __init__(self, client: Client, kind: str, bound: Mapping[str, str]) -> None:
         self._client, self._kind, self._bound = client, kind, bound
 
+    def __dir__(self) -> list[str]:
+        """Return the methods that the service offers, for completion."""
+        offered = {verb.rpartition(".")[2] for verb in BY_NAME if verb.startswith(f"{self._kind}.")}
+        return sorted({*super().__dir__(), *offered})
+
     def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("__") or name in ("_client", "_kind", "_bound"):  # A copy has none of these yet.
+            raise AttributeError(name)
         verb = BY_NAME.get(f"{self._kind}.{name}")
-        if verb is None or name.startswith("__"):
-            if name.startswith("__"):
-                raise AttributeError(name)
+        if verb is None:
             what = "this command" if name.startswith("_") else f"{self._kind}.{name}"
             raise Unsupported(
                 f"{what} is not available over the service",
