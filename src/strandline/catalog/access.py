@@ -77,10 +77,10 @@ def revoke_token(tx: Writer, token_id: str) -> TokenRow:
     """Revoke a token and end its browser sessions; return the revoked token."""
     found = find_token(tx.conn, token_id)
     if found is None:
-        raise PathNotFound(f"there is no token {token_id!r}", "strandline token list shows the tokens.")
+        raise PathNotFound(f"there is no token {token_id!r}", "List the tokens: strandline token list.")
     if found.revoked is not None:
         raise PreconditionFailed(
-            f"the token {token_id!r} is revoked already", "strandline token list shows the tokens."
+            f"the token {token_id!r} is revoked already", "List the tokens: strandline token list."
         )
     tx.conn.execute(update(sqltables.tokens).where(_TOKEN.id == token_id).values(revoked=tx.now))
     tx.conn.execute(delete(sqltables.web_sessions).where(_WEB.token_id == token_id))

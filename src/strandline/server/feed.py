@@ -38,7 +38,7 @@ class Subscription:
         self.news.set()
 
 
-class Feed:
+class OperationFeed:
     """Reads the progress of operations for all event streams. Used by the event loop only."""
 
     def __init__(self, service: Service) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -46,11 +46,15 @@ BATCH_ROWS = 1000
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Limits of a result."""
+class ResultLimits:
+    """ResultLimits of a result."""
 
     rows: int
     bytes: int
+
+
+Limits: TypeAlias = ResultLimits
+"""Shorter name for the pages of the console."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +149,7 @@ def _require_known(reader: Reader, query: Query) -> None:
         )
 
 
-def read_rows(found: Tabular, limits: Limits) -> Rows:
+def read_rows(found: Tabular, limits: ResultLimits) -> Rows:
     """Read the rows of a result up to the limits."""
     reader = found.to_reader(BATCH_ROWS)
     batches: list[pa.RecordBatch] = []

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from strandline.cancellation import Interrupted, Work, doing
 from strandline.errors import TimedOut, Unavailable
-from strandline.server.feed import Feed
+from strandline.server.feed import OperationFeed
 from strandline.server.limits import RateLimit
 from strandline.server.metrics import HttpMetrics
 from strandline.server.settings import ServerSettings
@@ -36,7 +36,7 @@ class Service:
         self.failed_logins = RateLimit(
             settings.failed_logins_per_minute / 60, settings.failed_logins_per_minute
         )
-        self.feed = Feed(self)
+        self.feed = OperationFeed(self)
         self.is_draining = False
         self.stop = threading.Event()
         """Set when the process shuts down: background threads and event streams end."""

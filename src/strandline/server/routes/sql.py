@@ -15,7 +15,14 @@ from strandline.json_values import plain
 from strandline.server.auth import CurrentPrincipal
 from strandline.server.errors import ALL
 from strandline.server.models import Text, Whole
-from strandline.server.select import Limits, Rows, calls_function, read_rows, refuse_variables, run_query
+from strandline.server.select import (
+    ResultLimits,
+    Rows,
+    calls_function,
+    read_rows,
+    refuse_variables,
+    run_query,
+)
 from strandline.server.service import database_of, service_of
 
 if TYPE_CHECKING:
@@ -105,7 +112,7 @@ async def sql(request: Request, wanted: SqlRequest, principal: CurrentPrincipal)
     """
     db = database_of(request)
 
-    def run(limits: Limits) -> Rows:
+    def run(limits: ResultLimits) -> Rows:
         return read_rows(run_query(db, principal, wanted.sql, wanted.params), limits)
 
     return await _read(request, wanted, run)
@@ -116,7 +123,7 @@ async def rows(request: Request, wanted: RowsRequest, principal: CurrentPrincipa
     """Read columns and rows of one table, in no particular order. Role: read."""
     db = database_of(request)
 
-    def run(limits: Limits) -> Rows:
+    def run(limits: ResultLimits) -> Rows:
         principal.require_paths([names.normalize(wanted.path)])
         refuse_variables(wanted.where or "")
         if wanted.where is not None and calls_function(wanted.where):
@@ -142,10 +149,10 @@ async def row(request: Request, wanted: RowRequest, principal: CurrentPrincipal)
     return JSONResponse({"row": plain(found)})
 
 
-async def _read(request: Request, wanted: ReadRequest, run: Callable[[Limits], Rows]) -> Response:
+async def _read(request: Request, wanted: ReadRequest, run: Callable[[ResultLimits], Rows]) -> Response:
     service = service_of(request)
     settings = service.settings
-    limits = Limits(min(wanted.max_rows or settings.sql_rows, settings.sql_rows), settings.sql_bytes)
+    limits = ResultLimits(min(wanted.max_rows or settings.sql_rows, settings.sql_rows), settings.sql_bytes)
     seconds = min(wanted.seconds or settings.sql_seconds, settings.sql_seconds)
     if ARROW_TYPE not in request.headers.get("accept", ""):
         return JSONResponse(await service.run(lambda: run(limits).to_json(), seconds))
