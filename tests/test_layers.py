@@ -112,7 +112,6 @@ LATE = {
     "storage/spark/batches.py": "the function is sent to executors",
     "storage/store.py": "the door to Spark",
     "tables/process_query.py": "what only queries need that Arrow does not answer",
-    "server/models.py": "the thresholds of a status",
     "types/": "names of types are told without Arrow; a function that is sent to executors",
 }
 """Where modules of ours are imported inside functions, and why. Elsewhere imports are at the top."""

@@ -222,7 +222,7 @@ class Unauthenticated(StrandlineError):
 
     code = "UNAUTHENTICATED"
     exit_code = 17
-    default_hint = "Send a token: Authorization: Bearer TOKEN. strandline token create makes one."
+    default_hint = "Send a token (Authorization: Bearer TOKEN); strandline token create creates one."
 
 
 class PermissionDenied(StrandlineError):

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, create_model
 
+from strandline.api.status import Thresholds
 from strandline.api.verbs import Verb, type_hints
 from strandline.sql.retention_rules import Keep
 
@@ -69,8 +70,6 @@ def request_model(verb: Verb) -> type[BaseModel] | None:
 
 
 def _threshold_fields() -> dict[str, Any]:
-    from strandline.api.status import Thresholds
-
     return {
         each.name: (Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)] | None, None)
         for each in dataclasses.fields(Thresholds)
