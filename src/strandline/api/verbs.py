@@ -10,6 +10,7 @@ is for processes that read the files of the warehouse), change streams, and ``tr
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -123,20 +124,29 @@ def resolve(place: str) -> Any:
 def type_hints(of: Any) -> dict[str, Any]:
     """Return the types of a function's parameters and result, or of a class's fields.
 
-    Names that a module imports for type checkers only are looked up among the public names.
+    Names that their module imports for type checkers only are looked up in ``_TYPES``.
     """
-    import strandline
-    from strandline.api.export import ExportFormat
-    from strandline.api.load import LoadMode
-    from strandline.sql.retention_rules import Keep
-    from strandline.storage.external.source import Format
-
-    known: dict[str, Any] = {name: getattr(strandline, name) for name in strandline.__all__ if name[0] != "_"}
-    known |= {"LoadMode": LoadMode, "ExportFormat": ExportFormat, "Format": Format, "Keep": Keep}
-    known |= dict.fromkeys(("Params", "SparkSession", "DataFrame", "Connection"), Any)
-    return get_type_hints(of, localns=known)
+    known: dict[str, Any] = dict.fromkeys(("Params", "SparkSession", "DataFrame", "Connection"), Any)
+    for module in _TYPES:
+        known |= vars(import_module(f"strandline.{module}"))
+    return get_type_hints(of, known | vars(sys.modules[of.__module__]))
 
 
+_TYPES = (
+    *("api.access", "api.backup_info", "api.collection", "api.create_table", "api.export", "api.load"),
+    *("api.database", "api.progress", "api.schedules", "api.status", "api.table", "api.open_backup"),
+    *(
+        "backups.verify.verify",
+        "catalog.owners",
+        "backups.collection_ddl",
+        "backups.restore.restore",
+        "backups.retention.retention",
+    ),
+    *("catalog.access", "catalog.commit_history", "catalog.history", "catalog.part_progress"),
+    *("sql.retention_rules", "storage.external.source", "storage.outgoing", "tables.check"),
+    "tables.housekeeping",
+)
+"""Modules with types that signatures of the Python API name."""
 _C, _S, _O = "/collections/{collection}", "/schedules/{schedule}", "/operations/{operation_id}"
 _INFO = "api.backup_info:CollectionInfo"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from fastapi import Depends
@@ -43,6 +43,7 @@ class Principal:
     name: str
     role: Role
     prefixes: tuple[str, ...] | None
+    _: KW_ONLY
     token_id: str = ""
     remote: str = ""
     cookie: str | None = None
