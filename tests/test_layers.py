@@ -30,7 +30,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"runtime"}),
     frozenset({"operations", "tables"}),
     frozenset({"backups"}),
-    frozenset({"schedules"}),
+    frozenset({"schedules", "alarms"}),
     frozenset({"api"}),
     frozenset({ROOT}),
     frozenset({"demo", "dbapi", "duckdb", "notebook", "server"}),

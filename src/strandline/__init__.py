@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from strandline.api.stream import Batch, Stream
     from strandline.api.table import Table
     from strandline.backups.collection_ddl import DroppedCollection
+    from strandline.backups.health import Protection
     from strandline.backups.restore.restore import RestoreResult
     from strandline.backups.retention.retention import Decision
     from strandline.backups.verify.repair import DamagedObject
@@ -115,6 +116,7 @@ _HOMES = {
     "api.stream": ("Batch", "Stream"),
     "api.table": ("Table",),
     "backups.collection_ddl": ("DroppedCollection",),
+    "backups.health": ("Protection",),
     "backups.verify.repair": ("DamagedObject",),
     "backups.restore.restore": ("RestoreResult",),
     "backups.retention.retention": ("Decision",),
@@ -169,6 +171,7 @@ __all__ = [
     "PlanStep",
     "PlannedTable",
     "Problem",
+    "Protection",
     "RemoteCollection",
     "RemoteDatabase",
     "RemoteResult",

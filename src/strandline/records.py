@@ -255,7 +255,7 @@ def _reader(kind: Any, converter: Converter) -> Callable[[Any, Any], Any]:
     return read
 
 
-_MOST_LATER = 6
+_MOST_LATER = 8
 """Maximum number of optional fields for which all combinations of missing fields are listed."""
 
 

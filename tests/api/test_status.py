@@ -126,7 +126,11 @@ def test_what_is_not_in_the_repository_is_not_restorable_from_it(
         (found,) = db.status().collections
         assert (found.restorable_until, found.restorable_here_until) == (sent, times[-1])
         assert (found.unsent, found.unsent_since) == (night + 1, times[0])
-    old, unsent = db.status().attention
+    old, gone, unsent = db.status().attention
+    assert (gone.kind, gone.message.split(": ")[0]) == (
+        "repository_away",
+        f"its repository {place} is away",
+    )
     assert (old.level, old.message) == (
         "critical",
         "its last backup that can be restored after losing this machine is 3 days old",

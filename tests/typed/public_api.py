@@ -47,6 +47,7 @@ from strandline import (
     PlannedTable,
     PlanStep,
     Problem,
+    Protection,
     RemoteCollection,
     RemoteDatabase,
     RemoteResult,
@@ -175,6 +176,8 @@ def look_around(db: Database, folder: str) -> None:
     last: LastBackup | None = collections[0].last_full if collections else None
     verified: LastVerification | None = collections[0].verified if collections else None
     assert (last, verified) == (None, None)
+    protections: list[Protection] = [collection.protection for collection in collections]
+    assert all(protection.is_met is None for protection in protections)
     assert Thresholds()
 
 
@@ -201,6 +204,8 @@ def back_up(db: Database) -> Collection:
         minimum=2,
         max_chain=10,
         compact_chain=False,
+        rpo="26h",
+        proved_within="7d",
         check=True,
     )
     assert_type(c, Collection)

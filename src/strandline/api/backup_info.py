@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from strandline.api.result import moment
 from strandline.backups.collection import BackupKind, BackupResult, CollectionRecord
+from strandline.backups.health import Protection, Standing, protection_of
 from strandline.backups.record import BackupRecord
 from strandline.backups.restore.restore_plan import RestoreRequest, plan_restore
 from strandline.sql.retention_rules import Keep, parse_keep
 
 if TYPE_CHECKING:
-    from strandline.catalog.paths import Path
     from strandline.runtime import Runtime
 
 __all__ = [
@@ -77,6 +77,8 @@ class CollectionInfo:
         minimum: Number of newest full backups that no rule removes.
         max_chain: Maximum number of backups in a chain; None: no limit.
         compact_chain: True if a chain of ``max_chain`` backups is compacted. False: a full backup follows it.
+        protection: Up to when the collection can be restored, how that was proved, and its objectives. It is
+            not tried whether the repository can be reached (``away`` is None); ``db.status()`` tries it.
         attached: True if the repository belongs to another warehouse or collection, and is only read.
         state: ``ready``, or what an operation is doing with the collection.
         backups: Number of finished backups.
@@ -92,6 +94,7 @@ class CollectionInfo:
     minimum: int
     max_chain: int | None
     compact_chain: bool
+    protection: Protection
     attached: bool
     state: str
     backups: int
@@ -187,8 +190,9 @@ def backup_info(record: BackupRecord, result: BackupResult | None = None) -> Bac
     )
 
 
-def collection_info(path: Path, backups: int) -> CollectionInfo:
-    """Describe a collection that has this number of ``backups``."""
+def collection_info(standing: Standing, now: float) -> CollectionInfo:
+    """Describe a collection in this state."""
+    path = standing.collection
     collection = path.record(CollectionRecord)
     settings = collection.settings
     return CollectionInfo(
@@ -202,9 +206,10 @@ def collection_info(path: Path, backups: int) -> CollectionInfo:
         minimum=settings.minimum,
         max_chain=settings.max_chain,
         compact_chain=settings.compact_chain,
+        protection=protection_of(standing, now),
         attached=collection.attached,
         state=path.state,
-        backups=backups,
+        backups=len(standing.backups),
     )
 
 

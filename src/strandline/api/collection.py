@@ -24,6 +24,7 @@ from strandline.api.open_backup import OpenBackup
 from strandline.api.progress import Operation
 from strandline.backups.chain import backup_at
 from strandline.backups.collection import BackupResult
+from strandline.backups.health import standings
 from strandline.backups.record import BackupRecord, backup_records, require_backup, require_collection
 from strandline.backups.restore.restore_request import restore_request
 from strandline.catalog import operations, paths
@@ -77,10 +78,10 @@ class Collection:
         return f"<Collection {self.name}>"
 
     def info(self) -> CollectionInfo:
-        """Return the definition of the collection."""
+        """Return the definition of the collection, and up to when it can be restored."""
         with self._database._guard(), self._database._runtime.catalog.read() as conn:
-            path = require_collection(conn, self.name)
-            return collection_info(path, len(paths.backups(conn, path, most=0)))
+            (standing,) = standings(conn, [require_collection(conn, self.name)])
+            return collection_info(standing, self._database._runtime.clock.now())
 
     # --- backups -------------------------------------------------------------------------------------------
 

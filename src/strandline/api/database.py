@@ -362,6 +362,8 @@ class Database:
         minimum: int | None = None,
         max_chain: int | None = None,
         compact_chain: bool = False,
+        rpo: str | None = None,
+        proved_within: str | None = None,
         check: bool = True,
     ) -> Collection:
         """Create a backup collection of ``tables`` (None: every table of the warehouse).
@@ -378,6 +380,9 @@ class Database:
             minimum: Number of newest full backups that no rule removes.
             max_chain: Maximum number of backups in a chain.
             compact_chain: Compact a chain of ``max_chain`` backups. False: take a full backup after it.
+            rpo: Objective: the newest backup that can be restored is not older than this, such as ``26h``.
+            proved_within: Objective: a verification of its chain has succeeded within this time, such as
+                ``7d``.
             check: Refuse a ``storage`` that this process cannot write to.
         """
         from strandline.api.collection import create_collection
@@ -394,6 +399,8 @@ class Database:
             MINIMUM=minimum,
             MAX_CHAIN=max_chain,
             COMPACT_CHAIN=compact_chain,
+            RPO=rpo,
+            PROVED_WITHIN=proved_within,
             CHECK=check,
         )
 

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 from sqlalchemy import Connection
 
 from strandline.backups.collection import CLUSTER
-from strandline.backups.health import Standing, find_unprotected, standings
+from strandline.backups.health import Standing, find_unprotected, protection_of, standings
 from strandline.catalog import metrics_buffer, monitoring
 from strandline.catalog.metrics_buffer import Count
 from strandline.runtime import Runtime
@@ -46,6 +46,28 @@ CHAIN = Gauge(
     "strandline_backup_chain_length",
     "Number of backups that a restore of the last backup needs, including itself and the full backup.",
     ("collection",),
+)
+RESTORABLE_UNTIL = Gauge(
+    "strandline_restorable_until_timestamp_seconds",
+    "Up to when the collection can be restored from its storage: the time of the newest backup whose chain "
+    "is complete there and not known to be damaged.",
+    ("collection",),
+)
+PROVED = Gauge(
+    "strandline_proved_timestamp_seconds",
+    "Time of the newest successful verification of a backup in the chain of the newest backup that can be "
+    "restored, by level.",
+    ("collection", "level"),
+)
+OBJECTIVE = Gauge(
+    "strandline_objective_seconds",
+    "Objective of the collection: rpo or proved_within.",
+    ("collection", "objective"),
+)
+OBJECTIVE_MISSED = Gauge(
+    "strandline_objective_missed",
+    "1 if the collection misses its objective, else 0.",
+    ("collection", "objective"),
 )
 RESTORABLE = Gauge(
     "strandline_backup_restorable_until_timestamp_seconds",
@@ -110,6 +132,10 @@ GAUGES = (
     LAST,
     BYTES,
     CHAIN,
+    RESTORABLE_UNTIL,
+    PROVED,
+    OBJECTIVE,
+    OBJECTIVE_MISSED,
     RESTORABLE,
     RESTORABLE_HERE,
     UNSENT,
@@ -129,7 +155,7 @@ Sample = tuple[Gauge, tuple[str, ...], float]
 
 def render(runtime: Runtime) -> str:
     """Return all metrics as text, from one snapshot of the catalog."""
-    untold = runtime.catalog.ledger
+    untold, now = runtime.catalog.ledger, runtime.clock.now()
     with untold.lock, runtime.catalog.read() as conn:
         counts = metrics_buffer.counts(conn)
         for count, more in untold.untold().items():
@@ -142,8 +168,9 @@ def render(runtime: Runtime) -> str:
         samples = [
             *_operations(conn),
             *_backups(conn, found, held),
+            *(s for standing in found for s in _protection(standing, now)),
             (UNPROTECTED, (), len(left_out.tables)),
-            *_streams(conn, held, runtime.clock.now()),
+            *_streams(conn, held, now),
         ]
     registry = CollectorRegistry()
     registry.register(_Collected([*_yield_counters(runtime, counts), *_families(samples)]))
@@ -218,6 +245,18 @@ def _collection(conn: Connection, standing: Standing) -> Iterator[Sample]:
         yield VERIFIED, (*of, level), time
     for level, count in standing.broken.items():
         yield BROKEN, (*of, level), count
+
+
+def _protection(standing: Standing, now: float) -> Iterator[Sample]:
+    name, found = standing.collection.name, protection_of(standing, now)
+    if found.restorable_until is not None:
+        yield RESTORABLE_UNTIL, (name,), found.restorable_until
+    for level, time in found.proofs.items():
+        yield PROVED, (name, level), time
+    for objective, seconds in (("rpo", found.rpo), ("proved_within", found.proved_within)):
+        if seconds is not None:
+            yield OBJECTIVE, (name, objective), seconds
+            yield OBJECTIVE_MISSED, (name, objective), float(objective in found.missed)
 
 
 def _streams(conn: Connection, held: Mapping[int, int], now: float) -> Iterator[Sample]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from strandline.api.result import Result, moment
 from strandline.backups.collection import CollectionRecord
-from strandline.backups.record import BackupRecord, collections, require_collection
+from strandline.backups.health import protection_of, standings
+from strandline.backups.record import BackupRecord, require_collection
 from strandline.catalog import paths, recycle_bin
 from strandline.catalog.paths import Path
 from strandline.catalog.tables import TableInfo
@@ -154,16 +155,19 @@ def _create_statement(row: Path) -> str:
 def backup_collections(db: Database, statement: st.ShowBackupCollections) -> Result:
     rows = []
     with db._runtime.catalog.read() as conn:
-        for path in collections(conn):
-            collection = path.record(CollectionRecord)
+        for standing in standings(conn):
+            path, collection = standing.collection, standing.collection.record(CollectionRecord)
             members = "DATABASE" if collection.tables is None else ", ".join(collection.tables)
-            given, count = collection.settings, len(paths.backups(conn, path))
+            given, found = collection.settings, protection_of(standing, db._runtime.clock.now())
+            kinds = (given.incremental, given.omit_indexes, len(standing.backups), path.state)
             where = (given.storage, given.encryption, given.retention)
-            rows.append(
-                (path.name, members, given.incremental, given.omit_indexes, count, path.state, *where)
-            )
+            proved = (moment(found.restorable_until), found.proved_level, moment(found.proved_at))
+            missed = "; ".join(found.missed.values()) or None
+            goals = (given.rpo, given.proved_within, found.is_met, missed)
+            rows.append((path.name, members, *kinds, *where, *proved, *goals))
     columns = ("name", "tables", "incremental", "omit_indexes", "backups", "state")
-    return Result((*columns, "storage", "encryption", "retention"), rows)
+    more = ("storage", "encryption", "retention", "restorable_until", "proved_level", "proved_at")
+    return Result((*columns, *more, "rpo", "proved_within", "objectives_met", "missed"), rows)
 
 
 def create_backup_collection(db: Database, statement: st.ShowCreateBackupCollection) -> Result:

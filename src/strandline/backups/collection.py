@@ -15,6 +15,7 @@ from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound
 from strandline.names import did_you_mean
 from strandline.records import Record, later, stored_as
 from strandline.settings import Limits
+from strandline.sql.durations import normal_period, parse_period
 from strandline.sql.options import read_boolean
 from strandline.sql.retention_rules import parse_keep
 from strandline.storage.bucket import SCHEMES, bucket_of, is_url
@@ -26,6 +27,7 @@ CLUSTER = "cluster"
 STORAGE, INCREMENTAL, OMIT = "STORAGE", "INCREMENTAL_BACKUP_ENABLED", "OMIT_INDEXES"
 RETENTION, MINIMUM = "RETENTION", "MINIMUM"
 MAX_CHAIN, COMPACT_CHAIN = "MAX_CHAIN", "COMPACT_CHAIN"
+RPO, PROVED_WITHIN = "RPO", "PROVED_WITHIN"
 ENCRYPTION, REPOSITORY = "ENCRYPTION", "REPOSITORY"
 CHECK = "CHECK"
 """Option of CREATE and ALTER BACKUP COLLECTION: check the location first. The option is not stored."""
@@ -139,6 +141,10 @@ class CollectionSettings:
         minimum: Number of newest full backups that are always kept, with all backups that build on them.
         max_chain: Maximum number of backups in a chain, including the full one. None: no limit.
         compact_chain: Compact a chain automatically when it reaches ``max_chain``.
+        rpo: Maximum age of the newest backup that can be restored from the storage, such as ``26h``. None: no
+            objective.
+        proved_within: Maximum age of the newest successful verification of its chain, such as ``7d``. None:
+            no objective.
     """
 
     storage: str = stored_as(default=CLUSTER, name=STORAGE)
@@ -149,6 +155,16 @@ class CollectionSettings:
     minimum: int = stored_as(default=1, name=MINIMUM, later=True)
     max_chain: int | None = stored_as(default=None, name=MAX_CHAIN, later=True)
     compact_chain: bool = stored_as(default=False, name=COMPACT_CHAIN, later=True)
+    rpo: str | None = stored_as(default=None, name=RPO, later=True)
+    proved_within: str | None = stored_as(default=None, name=PROVED_WITHIN, later=True)
+
+    @property
+    def rpo_seconds(self) -> float | None:
+        return None if self.rpo is None else parse_period(self.rpo)
+
+    @property
+    def proved_within_seconds(self) -> float | None:
+        return None if self.proved_within is None else parse_period(self.proved_within)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,6 +330,13 @@ def _number(name: str, value: Any) -> int:
     return int(text)
 
 
+def _period(name: str, value: Any) -> str:
+    period = normal_period(str(value))
+    if parse_period(period) < 1:
+        raise InvalidArgument(f"{name} cannot be {value!r}", f"Give at least a second: {name} = '26h'.")
+    return period
+
+
 _SETTINGS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
     STORAGE: ("storage", _storage),
     INCREMENTAL: ("incremental", read_boolean),
@@ -323,6 +346,8 @@ _SETTINGS: Mapping[str, tuple[str, Callable[[str, Any], Any]]] = {
     MINIMUM: ("minimum", _number),
     MAX_CHAIN: ("max_chain", _number),
     COMPACT_CHAIN: ("compact_chain", read_boolean),
+    RPO: ("rpo", _period),
+    PROVED_WITHIN: ("proved_within", _period),
 }
 """Field of each setting, and the function that parses its value."""
 

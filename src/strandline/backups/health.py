@@ -9,22 +9,27 @@ collection's repository has this backup and all backups that it builds on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import chain
+from typing import Literal, TypeAlias
 
 from sqlalchemy import Connection
 
 from strandline import names
 from strandline.backups.collection import CLUSTER, CollectionRecord
-from strandline.backups.record import BackupHead, backup_heads, collections
+from strandline.backups.record import BackupHead, backup_heads_of, collections
 from strandline.backups.verify import verification_history
-from strandline.backups.verify.damage import find_damaged
+from strandline.backups.verify.damage import find_damaged_of
 from strandline.backups.verify.verification_history import LEVELS, BackupReport, Level
 from strandline.catalog import paths
 from strandline.catalog.operations import CREATED_STATES
 from strandline.catalog.paths import READY, Path
+from strandline.sql.durations import hours
+
+Reports: TypeAlias = Mapping[int, Sequence[tuple[float, BackupReport]]]
+"""Times and reports of verifications, by the id of the backup's path."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +45,7 @@ class Standing:
         verified: Time of the last verification at each level.
         broken: Number of backups that are known to be damaged, by the level of the verification that found
             the damage. Damage that a restore or a copy found counts at the level "checksums".
+        reports: The verification reports of the backups, and perhaps of backups of other collections.
     """
 
     collection: Path
@@ -49,6 +55,7 @@ class Standing:
     elsewhere: frozenset[str]
     verified: Mapping[Level, float]
     broken: Mapping[Level, int]
+    reports: Reports
 
     @property
     def last(self) -> tuple[Path, BackupHead] | None:
@@ -67,6 +74,27 @@ class Standing:
     @property
     def storage(self) -> str:
         return self.collection.record(CollectionRecord).settings.storage
+
+    @property
+    def kept(self) -> BackupHead | None:
+        """The last backup that can be restored from the storage of the collection."""
+        return self.restorable if self.storage == CLUSTER else self.restorable_elsewhere
+
+    @property
+    def proofs(self) -> dict[Level, float]:
+        """The time of the newest successful verification of a backup in the chain of ``kept``, by level.
+
+        A verification counts if it was complete: all objects that a restore needs were verified at its level
+        at that time or earlier, and none is known to be damaged. At the level "restore", it is the time of
+        the trial restore.
+        """
+        found: dict[Level, float] = {}
+        for path, _ in _find_chain(self.backups, None if self.kept is None else self.kept.name):
+            for time, report in self.reports.get(path.id, ()):
+                if report.restorable and report.verified_at is not None:
+                    proved = report.verified_at if report.level == "restore" else time
+                    found[report.level] = max(proved, found.get(report.level, proved))
+        return found
 
     @property
     def unsent(self) -> list[BackupHead]:
@@ -97,38 +125,132 @@ class Standing:
         return next((head for _, head in reversed(self.backups) if head.kind == kind), None)
 
 
-def standings(conn: Connection) -> Iterator[Standing]:
-    """Yield the state of each collection, sorted by name."""
-    for collection in collections(conn):
-        yield _read_standing(conn, collection)
+@dataclass(frozen=True, kw_only=True)
+class Protection:
+    """Up to when a collection can be restored, how that was proved, and whether its objectives are met.
+
+    Times are in seconds since the epoch, periods in seconds.
+
+    Attributes:
+        restorable_until: Time of the newest backup that can be restored from the storage of the collection:
+            its chain is complete there and not known to be damaged. None: no backup can be restored.
+        age: Age of that backup. None: no backup can be restored.
+        proved_level: Level of the newest successful verification of a backup in its chain. None: its chain
+            was never verified.
+        proved_at: Time of that verification.
+        proofs: Time of the newest successful verification of a backup in its chain, by level.
+        rpo: The objective for ``age``. None: no objective.
+        proved_within: The objective for the time since ``proved_at``. None: no objective.
+        missed: For each missed objective, ``rpo`` or ``proved_within``, the reason. Empty: none is missed.
+        away: Why the repository cannot be reached at the moment; the other values are the last known ones.
+            None: it can be reached, or the backups are in the warehouse.
+    """
+
+    restorable_until: float | None
+    age: float | None
+    proved_level: Level | None
+    proved_at: float | None
+    proofs: Mapping[Level, float]
+    rpo: float | None
+    proved_within: float | None
+    missed: Mapping[Literal["rpo", "proved_within"], str]
+    away: str | None
+
+    @property
+    def is_met(self) -> bool | None:
+        """Whether all objectives of the collection are met. None: it has none."""
+        return None if self.rpo is None and self.proved_within is None else not self.missed
 
 
-def _read_standing(conn: Connection, collection: Path) -> Standing:
-    heads = tuple(backup_heads(conn, collection))
-    reports = verification_history.reports(conn, [path.id for path, _ in heads]) if heads else {}
-    damaged = find_damaged(conn, collection) if heads else {}
+def protection_of(standing: Standing, now: float, away: str | None = None) -> Protection:
+    """Compute how well a collection is protected.
+
+    The objectives of an attached collection are left out, because another warehouse takes its backups.
+
+    Args:
+        away: Why its repository cannot be reached. None: it can be reached, or it was not tried.
+    """
+    record = standing.collection.record(CollectionRecord)
+    kept, proofs = standing.kept, standing.proofs
+    level = max(proofs, key=lambda each: (proofs[each], LEVELS.index(each)), default=None)
+    age = None if kept is None else max(0.0, now - kept.time)
+    rpo, within = record.settings.rpo_seconds, record.settings.proved_within_seconds
+    if record.attached:
+        rpo = within = None
+    missed: dict[Literal["rpo", "proved_within"], str] = {}
+    if rpo is not None and (age is None or age > rpo):
+        missed["rpo"] = (
+            f"no backup can be restored, and RPO is {record.settings.rpo}"
+            if age is None
+            else f"the newest backup that can be restored is {hours(age)} old, and RPO is "
+            f"{record.settings.rpo}"
+        )
+    if within is not None and (level is None or now - proofs[level] > within):
+        missed["proved_within"] = (
+            "the newest backup that can be restored was never verified successfully"
+            if level is None
+            else f"the last successful verification, at level {level}, was {hours(now - proofs[level])} ago"
+        ) + f", and PROVED_WITHIN is {record.settings.proved_within}"
+    return Protection(
+        restorable_until=None if kept is None else kept.time,
+        age=age,
+        proved_level=level,
+        proved_at=None if level is None else proofs[level],
+        proofs=proofs,
+        rpo=rpo,
+        proved_within=within,
+        missed=missed,
+        away=away,
+    )
+
+
+def standings(conn: Connection, of: Sequence[Path] | None = None) -> Iterator[Standing]:
+    """Yield the state of each collection, sorted by name.
+
+    The number of queries does not depend on the number of collections and backups, unless damage is known.
+
+    Args:
+        of: The collections. None: all collections.
+    """
+    found = collections(conn) if of is None else of
+    heads = backup_heads_of(conn, found)
+    reports = verification_history.reports(conn, [path.id for listed in heads.values() for path, _ in listed])
+    damaged = find_damaged_of(conn, found)
+    for collection in found:
+        yield _standing(conn, collection, heads[collection.id], reports, damaged[collection.id])
+
+
+def _standing(
+    conn: Connection,
+    collection: Path,
+    backups: Sequence[tuple[Path, BackupHead]],
+    reports: Reports,
+    damaged: Mapping[str, str],
+) -> Standing:
+    complete = _find_complete((head.name, head.parent) for _, head in backups)
     here = {
         head.name
-        for path, head in heads
-        if head.name not in damaged and _is_restorable(reports.get(path.id, ()))
+        for path, head in backups
+        if head.name in complete and head.name not in damaged and _is_restorable(reports.get(path.id, ()))
     }
     storage = collection.record(CollectionRecord).settings.storage
-    sent = find_sent_chains(((head.name, head.parent, head.stored) for _, head in heads), storage)
+    sent = find_sent_chains(((head.name, head.parent, head.stored) for _, head in backups), storage)
     times: dict[Level, float] = {}
     broken: dict[Level, set[str]] = {}
-    for time, report in chain.from_iterable(reports.values()):
+    for time, report in chain.from_iterable(reports.get(path.id, ()) for path, _ in backups):
         times[report.level] = max(time, times.get(report.level, time))
         broken.setdefault(report.level, set()).update(() if report.restorable else (report.backup,))
     if damaged:
         broken.setdefault(verification_history.last_damage(conn, collection.id)[1], set()).update(damaged)
     return Standing(
         collection=collection,
-        backups=heads,
-        chain_length=_chain_length([head for _, head in heads]),
+        backups=tuple(backups),
+        chain_length=len(_find_chain(backups, backups[-1][1].name if backups else None)),
         here=frozenset(here),
         elsewhere=frozenset(here & sent),
         verified=times,
         broken={level: len(found) for level, found in broken.items()},
+        reports=reports,
     )
 
 
@@ -194,14 +316,20 @@ def find_unprotected(conn: Connection, found: Iterable[Path], scratch: str | Non
     )
 
 
-def _chain_length(heads: list[BackupHead]) -> int:
-    by_name = {head.name: head for head in heads}
-    length, at = 0, heads[-1] if heads else None
-    while at is not None:
-        # In a damaged chain, count only up to the break.
-        earlier = at.parent if at.parent is not None and at.parent < at.name else ""
-        length, at = length + 1, by_name.get(earlier)
-    return length
+def _find_chain(
+    backups: Sequence[tuple[Path, BackupHead]], name: str | None
+) -> list[tuple[Path, BackupHead]]:
+    """Return a backup and the backups that it builds on, the backup first.
+
+    The chain of a damaged catalog ends before the first missing backup.
+    """
+    by_name = {head.name: (path, head) for path, head in backups}
+    found: list[tuple[Path, BackupHead]] = []
+    while name is not None and name in by_name:
+        found.append(by_name[name])
+        parent = by_name[name][1].parent
+        name = parent if parent is not None and parent < name else None
+    return found
 
 
 def _is_restorable(reports: Iterable[tuple[float, BackupReport]]) -> bool:
@@ -233,8 +361,18 @@ def find_sent_chains(backups: Iterable[tuple[str, str | None, str | None]], stor
         backups: Name, parent and repository of each backup, parents first.
         storage: Location of the repository. 'cluster': the result is empty.
     """
-    sent: set[str] = set()
-    for name, parent, stored in backups:
-        if storage != CLUSTER and stored == storage and (parent is None or parent in sent):
-            sent.add(name)
-    return sent
+    there = ((name, parent) for name, parent, stored in backups if stored == storage)
+    return set() if storage == CLUSTER else _find_complete(there)
+
+
+def _find_complete(backups: Iterable[tuple[str, str | None]]) -> set[str]:
+    """Return the names of the backups of which all ancestors are among the given ones.
+
+    Args:
+        backups: Name and parent of each backup, parents first.
+    """
+    found: set[str] = set()
+    for name, parent in backups:
+        if parent is None or parent in found:
+            found.add(name)
+    return found

@@ -328,7 +328,21 @@ def backup_heads(conn: Connection, collection: Path) -> list[tuple[Path, BackupH
     A backup can have very many tables. A record stores them after the fields of ``BackupHead``, so only the
     beginning of each record is read.
     """
-    return [(path, _head(conn, path)) for path in paths.backups(conn, collection, most=HEAD)]
+    return backup_heads_of(conn, [collection])[collection.id]
+
+
+def backup_heads_of(
+    conn: Connection, collections: Sequence[Path]
+) -> dict[int, list[tuple[Path, BackupHead]]]:
+    """Return the finished backups of several collections, as ``backup_heads``, by id of the collection."""
+    found = paths.backups_of(conn, collections, most=HEAD)
+    heads = {path.id: _head(path) for listed in found.values() for path in listed}
+    unread = paths.by_ids(conn, [path_id for path_id, head in heads.items() if head is None])
+    whole = {path.id: path.record(BackupRecord) for path in unread}
+    return {
+        collection_id: [(path, heads[path.id] or whole[path.id]) for path in listed]
+        for collection_id, listed in found.items()
+    }
 
 
 def ancestors(conn: Connection, collection: Path, backup: BackupHead) -> list[str]:
@@ -342,14 +356,15 @@ def ancestors(conn: Connection, collection: Path, backup: BackupHead) -> list[st
     return found
 
 
-def _head(conn: Connection, path: Path) -> BackupHead:
+def _head(path: Path) -> BackupHead | None:
+    """Return the head of a backup from the beginning of its record. None: read the whole record."""
     first, found, _ = path.body.partition(', "tables": ')
     if found:
         try:
             return path._replace(body=first + "}").record(BackupHead)
         except Corrupted:
-            pass  # Read the whole record below, which reports the damage.
-    return paths.require_id(conn, path.id).record(BackupRecord)
+            pass  # The whole record reports the damage.
+    return None
 
 
 def backup_records(conn: Connection, collection: Path) -> list[BackupRecord]:

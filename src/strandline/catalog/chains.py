@@ -433,11 +433,21 @@ def segments_of_backups(
 
     Tables without segments are left out.
     """
+    return segments_at(conn, dict.fromkeys(table_ids, step))
+
+
+def segments_at(conn: Connection, steps: Mapping[int, int]) -> dict[int, tuple[Segment, ...]]:
+    """Return the segments of tables, each at its own step, in the order of the chain, by table id.
+
+    Tables without segments are left out.
+    """
     at, found = sqltables.chains.c, defaultdict[int, list[int]](list)
-    for chunk in chunks(table_ids):
-        rows = select(at.table_id, at.segment_id).where(at.table_id.in_(chunk), is_part_at(step))
-        for table_id, segment_id in conn.execute(rows):
-            found[table_id].append(segment_id)
+    rows = select(at.table_id, at.segment_id, at.reaches, at.removed)
+    for chunk in chunks(steps):
+        for row in conn.execute(rows.where(at.table_id.in_(chunk), at.superseded.is_(False))):
+            step = steps[row.table_id]
+            if row.reaches <= step and (row.removed is None or row.removed > step):
+                found[row.table_id].append(row.segment_id)
     known = {s.id: s for s in segments(conn, {i for ids in found.values() for i in ids})}
     return {table_id: _in_order(known[i] for i in ids) for table_id, ids in found.items()}
 

@@ -50,6 +50,7 @@ class Failed:
         collection: the backup collection in its request. None: the request names no collection.
         elsewhere: the URL of the repository in its request, for example to copy a backup to. None: the
             request has no URL.
+        level: the level of a verification. None: the request has no level.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Failed:
     error: str | None
     collection: str | None
     elsewhere: str | None
+    level: str | None
 
 
 REPEATED = ("backup", "incremental backup", "send backup", "compact backups", "merge increments")
@@ -138,6 +140,7 @@ def failed_operations(conn: Connection) -> list[Failed]:
             at.error,
             collection,
             sqltables.text_in(at.request, "url").label("elsewhere"),
+            sqltables.text_in(at.request, "level").label("level"),
         )
         .where(at.state == "failed", ~repeated, ~replaced)
         .order_by(at.number)

@@ -249,12 +249,29 @@ def backups(conn: Connection, collection: Path, *, last: bool = False, most: int
         most: maximum number of characters to read of each body. None: read whole bodies.
     """
     at = sqltables.paths.c
-    body = at.body if most is None else func.substr(at.body, 1, most).label("body")
-    found = select(*(body if column is at.body else column for column in at)).where(
-        at.parent_id == collection.id, at.type == "backup", at.state != "creating"
-    )
+    found = _finished_backups(most).where(at.parent_id == collection.id)
     rows = conn.execute(found.order_by(at.name.desc()).limit(1) if last else found)
     return [of_row(row, f"{collection.path}/{row.name}") for row in sorted(rows, key=lambda row: row.name)]
+
+
+def backups_of(
+    conn: Connection, collections: Sequence[Path], *, most: int | None = None
+) -> dict[int, list[Path]]:
+    """Return what ``backups`` returns for each of several collections, by the id of the collection."""
+    found: dict[int, list[Path]] = {collection.id: [] for collection in collections}
+    named = {collection.id: collection.path for collection in collections}
+    is_below = sqltables.among(sqltables.paths.c.parent_id, "parents")
+    rows = conn.execute(_finished_backups(most).where(is_below), {"parents": list(found)}) if found else ()
+    for row in sorted(rows, key=lambda row: row.name):
+        found[row.parent_id].append(of_row(row, f"{named[row.parent_id]}/{row.name}"))
+    return found
+
+
+def _finished_backups(most: int | None) -> Select[Any]:
+    at = sqltables.paths.c
+    body = at.body if most is None else func.substr(at.body, 1, most).label("body")
+    columns = (body if column is at.body else column for column in at)
+    return select(*columns).where(at.type == "backup", at.state != "creating")
 
 
 def entries(conn: Connection, root: Path, depth: int | None) -> list[tuple[str, str]]:

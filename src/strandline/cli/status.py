@@ -9,8 +9,9 @@ import typer
 from strandline.cli.options import LOOK_AROUND, command
 from strandline.cli.output import Output
 from strandline.cli.session import Cli
-from strandline.cli.values import moment, seconds_of
+from strandline.cli.values import moment
 from strandline.names import count
+from strandline.sql.durations import hours, parse_period
 
 if TYPE_CHECKING:
     from strandline.api.status import CollectionStatus, LastBackup, Status
@@ -57,7 +58,9 @@ def status(
 ) -> int:
     """Show up to when each backup collection can be restored, and what needs attention.
 
-    "Elsewhere" means even if this machine is lost; "here" means with its warehouse. Exit code 0: no problem,
+    The first lines say up to when each collection can be restored from its storage, at which level that was
+    proved, and whether its objectives are met. "Elsewhere" means even if this machine is lost; "here" means
+    with its warehouse. Exit code 0: no problem,
     1: warning, 2: critical. Starts no JVM."""
     times = {
         "backup_warning": backup_warning,
@@ -66,7 +69,7 @@ def status(
         "operation_warning": operation_warning,
         "stream_warning": stream_warning,
     }
-    thresholds = {name: seconds_of(text) for name, text in times.items() if text is not None}
+    thresholds = {name: parse_period(text) for name, text in times.items() if text is not None}
     if chain_warning is not None:
         thresholds["chain_warning"] = float(chain_warning)
     with cli.database() as db:
@@ -80,6 +83,8 @@ def status(
 def _tell(output: Output, status: Status) -> None:
     from strandline.cli.failures import hint_for_shell
 
+    for collection in status.collections:
+        output.line(_protection(collection))
     if status.collections:
         columns = (
             "collection",
@@ -109,6 +114,24 @@ def _tell(output: Output, status: Status) -> None:
         output.line("all is fine")
 
 
+def _protection(collection: CollectionStatus) -> str:
+    """Return the line about a collection: restorable until when, proved when, and its objectives."""
+    found = collection.protection
+    until, proved = moment(found.restorable_until), moment(found.proved_at)
+    said = [
+        "no backup can be restored"
+        if found.age is None
+        else f"restorable until {until} ({hours(found.age)} ago)",
+        "not proved yet" if proved is None else f"proved at level {found.proved_level} on {proved}",
+    ]
+    for name, seconds in (("rpo", found.rpo), ("proved_within", found.proved_within)):
+        if seconds is not None:
+            said.append(f"{name.upper()} {'missed' if name in found.missed else 'met'}")
+    if found.away is not None:
+        said.append("the repository is away: these are the last known values")
+    return f"{collection.name}: {', '.join(said)}"
+
+
 def _row(collection: CollectionStatus) -> tuple[str, ...]:
     verified = collection.verified
     return (
@@ -118,15 +141,9 @@ def _row(collection: CollectionStatus) -> tuple[str, ...]:
         _ago(collection.last_full),
         _ago(collection.last_increment),
         str(collection.chain_length),
-        "never" if verified is None else f"{_words(verified.age)} ago ({verified.level})",
+        "never" if verified is None else f"{hours(verified.age)} ago ({verified.level})",
     )
 
 
 def _ago(backup: LastBackup | None) -> str:
-    return "none" if backup is None else f"{_words(backup.age)} ago"
-
-
-def _words(seconds: float) -> str:
-    from strandline.api.status import hours
-
-    return hours(seconds)
+    return "none" if backup is None else f"{hours(backup.age)} ago"

@@ -10,6 +10,7 @@ from typing import Any
 
 from strandline.errors import InvalidArgument
 from strandline.json_values import plain, utc
+from strandline.sql.durations import parse_period
 
 
 def format_value(value: Any) -> str:
@@ -52,19 +53,6 @@ def bytes_of(text: str) -> int:
     return round(float(found[1]) * 1000.0**power)
 
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-
-
-def seconds_of(text: str) -> float:
-    """Parse a period such as ``26h``; return seconds."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([smhdw])\s*", text, re.IGNORECASE)
-    if found is None:
-        raise InvalidArgument(
-            f"{text!r} is not a time", "Write a number and a unit, such as 90m, 26h, 8d or 2w."
-        )
-    return float(found[1]) * _UNITS[found[2].lower()]
-
-
 def since_of(text: str) -> float:
     """Parse a point in time; return seconds since the epoch.
 
@@ -73,7 +61,7 @@ def since_of(text: str) -> float:
     try:
         found = datetime.fromisoformat(text.strip().replace("Z", "+00:00"))
     except ValueError:
-        return time.time() - seconds_of(text)
+        return time.time() - parse_period(text)
     return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
 
 

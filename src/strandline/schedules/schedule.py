@@ -25,6 +25,10 @@ WORKS: Mapping[Work, tuple[Task, ...]] = {
 """The tasks of each kind of work. If several of them are due at the same time, only the first one runs."""
 
 
+WORK_OF: Mapping[str, Work] = {task: work for work, tasks in WORKS.items() for task in tasks}
+"""The kind of work of each task."""
+
+
 class Due(NamedTuple):
     """A task and the time when it is due."""
 

@@ -15,7 +15,14 @@ from itertools import pairwise
 from math import isfinite
 
 from strandline import names
-from strandline.backups.collection import MINIMUM, RETENTION, CollectionSettings, check_value
+from strandline.backups.collection import (
+    MINIMUM,
+    PROVED_WITHIN,
+    RETENTION,
+    RPO,
+    CollectionSettings,
+    check_value,
+)
 from strandline.backups.record import (
     BackupRecord,
     IndexRecord,
@@ -91,11 +98,16 @@ def _check_collection(manifest: Manifest) -> None:
 
 
 def _check_settings(settings: CollectionSettings) -> None:
-    check_value(MINIMUM, settings.minimum)
-    if settings.retention is not None:
-        check_value(RETENTION, settings.retention)
-    if settings.max_chain is not None:
-        check_value(MINIMUM, settings.max_chain)
+    given = {
+        MINIMUM: (settings.minimum, settings.max_chain),
+        RETENTION: (settings.retention,),
+        RPO: (settings.rpo,),
+        PROVED_WITHIN: (settings.proved_within,),
+    }
+    for name, values in given.items():
+        for value in values:
+            if value is not None:
+                check_value(name, value)
 
 
 def _check_backup(backup: BackupRecord) -> None:

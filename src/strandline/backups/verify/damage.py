@@ -7,13 +7,14 @@ never verified.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from math import inf
 from typing import Any
 
 from sqlalchemy import Connection
 
-from strandline.backups.record import backup_records, require_collection
+from strandline.backups.record import BackupRecord, require_collection
 from strandline.backups.verify.verification_history import (
     BackupReport,
     key_of,
@@ -64,23 +65,33 @@ def _never_verified(
 
 
 def find_damaged(conn: Connection, collection: Path) -> dict[str, str]:
-    """Return the backups of a collection that need a damaged object, with the reason.
+    """Return the backups of a collection that need a damaged object, with the reason."""
+    return find_damaged_of(conn, [collection])[collection.id]
+
+
+def find_damaged_of(conn: Connection, collections: Sequence[Path]) -> dict[int, dict[str, str]]:
+    """Return what ``find_damaged`` returns for each of several collections, by id of the collection.
 
     If no object is known to be damaged, the records of the backups are not read.
     """
     damaged = list_damaged_objects(conn)
     if not damaged:
-        return {}
-    records = backup_records(conn, collection)
+        return {collection.id: {} for collection in collections}
+    found = paths.backups_of(conn, collections)
+    records = {id_: [path.record(BackupRecord) for path in listed] for id_, listed in found.items()}
+    owners = {s.target_id: record for listed in records.values() for record in listed for s in record.slices}
     health: dict[int, SliceHealth] = {}
-    for record in records:
-        targets = [slice_.target_id for slice_ in record.slices]
-        for target_id, segments in chains.segments_of_backups(conn, targets, record.step).items():
-            bad = next((s for s in segments if key_of(s) in damaged), None)
-            if bad is not None:
-                name = f"segment {bad.id}" if bad.file is None else f"file {object_of(bad.file)}"
-                health[target_id] = SliceHealth(inf, f"the {name} is damaged (of {record.name})")
-    if not health:
+    held = chains.segments_at(conn, {target_id: record.step for target_id, record in owners.items()})
+    for target_id, segments in held.items():
+        bad = next((s for s in segments if key_of(s) in damaged), None)
+        if bad is not None:
+            name = f"segment {bad.id}" if bad.file is None else f"file {object_of(bad.file)}"
+            health[target_id] = SliceHealth(inf, f"the {name} is damaged (of {owners[target_id].name})")
+    return {id_: _damaged_among(listed, health) for id_, listed in records.items()}
+
+
+def _damaged_among(records: Sequence[BackupRecord], health: Mapping[int, SliceHealth]) -> dict[str, str]:
+    if not any(slice_.target_id in health for record in records for slice_ in record.slices):
         return {}
     verdicts = judge(records, health, {})
     return {name: v.because for name, v in verdicts.items() if v.because is not None}
