@@ -22,6 +22,7 @@ from strandline.settings import Settings
 from strandline.version import VERSION
 
 if TYPE_CHECKING:
+    from strandline.alarms.board import AlarmDelivery
     from strandline.api import Database, Entry, connect
     from strandline.api.access import NewToken, TokenInfo
     from strandline.api.backup_info import (
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from strandline.backups.verify.verification_history import BackupReport
     from strandline.backups.verify.verify import VerifyReport
     from strandline.catalog.access import AuditEntry
+    from strandline.catalog.alarms import Alarm
     from strandline.catalog.commit_history import CommitEvent
     from strandline.catalog.history import VersionEvent
     from strandline.catalog.owners import Owner
@@ -82,6 +84,7 @@ if TYPE_CHECKING:
 __version__ = VERSION
 
 _HOMES = {
+    "alarms.board": ("AlarmDelivery",),
     "api": ("Database", "Entry", "connect"),
     "api.access": ("NewToken", "TokenInfo"),
     "api.backup_info": (
@@ -123,6 +126,7 @@ _HOMES = {
     "backups.verify.verification_history": ("BackupReport",),
     "backups.verify.verify": ("VerifyReport",),
     "catalog.access": ("AuditEntry",),
+    "catalog.alarms": ("Alarm",),
     "catalog.commit_history": ("CommitEvent",),
     "catalog.history": ("VersionEvent",),
     "catalog.owners": ("Owner",),
@@ -136,6 +140,8 @@ _HOMES = {
 """The modules that define the public names. Each is imported when one of its names is first used."""
 
 __all__ = [
+    "Alarm",
+    "AlarmDelivery",
     "Attempt",
     "Attention",
     "AuditEntry",

@@ -187,6 +187,14 @@ class Settings:
     storage_timeout_seconds: float = 60.0
     """Time limit for one request to an object store."""
 
+    channels: dict[str, dict[str, str]] = field(default_factory=dict, repr=False)
+    """Channels on which alarms are sent, by name: webhooks, Slack-compatible receivers and mail.
+
+    Each has the settings of its type, such as ``{"ops": {"type": "slack", "url_env": "OPS_WEBHOOK"}}``.
+    """
+    alarm_repeat_seconds: float = 4 * 3600.0
+    """Interval at which an alarm is sent again until it is acknowledged or its condition ends; 0: never."""
+
     scratch_tables: str | None = None
     """Tables that need no backup: comma-separated patterns of paths, such as ``/scratch/*, /tmp_*``.
 
@@ -262,6 +270,9 @@ class Settings:
                         f"the setting {name} is not a dict of texts", f"Pass {{'{_TEXTS[name]}': 'value'}}."
                     )
                 continue
+            if name == "channels":
+                _check_channels(value)
+                continue
             if name == "engine":
                 if value not in ENGINES:
                     raise InvalidArgument(
@@ -277,6 +288,18 @@ class Settings:
             if name in SHARED and value is None:
                 continue
             check_number(name, value, whole=setting.type == "int")
+
+
+def _check_channels(value: object) -> None:
+    groups = value.values() if isinstance(value, dict) else (None,)
+    if not all(
+        isinstance(group, dict) and all(isinstance(text, str) for pair in group.items() for text in pair)
+        for group in groups
+    ):
+        raise InvalidArgument(
+            "the setting channels is not a dict of dicts of texts",
+            "Pass {'ops': {'type': 'webhook', 'url_env': 'OPS_WEBHOOK'}}.",
+        )
 
 
 def check_number(name: str, value: object, *, whole: bool = False) -> None:

@@ -292,6 +292,10 @@ def _make_older(url: str) -> None:
             "tokens",
             "web_sessions",
             "audit",
+            "alarms",
+            "alarm_sends",
+            "alarm_channels",
+            "alarm_watch",
         ):
             conn.execute(text(f"DROP TABLE {table}"))
         for undone in (

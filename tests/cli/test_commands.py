@@ -349,7 +349,7 @@ def test_verify_says_which_backups_can_be_restored(shop: Run, tmp_path: Path) ->
 
 
 COMMANDS = (
-    "init demo version help sql load export ls tree describe history status config backup restore show-backup copy-backup attach verify repair "
+    "init demo version help sql load export ls tree describe history status alarms config backup restore show-backup copy-backup attach verify repair "
     "compact-backups drop-backup bin undrop prune schedules rotate-key operations check maintain metrics serve token audit "
     "trust"
 )

@@ -12,6 +12,8 @@ from typing_extensions import assert_type
 import strandline
 import strandline.duckdb
 from strandline import (
+    Alarm,
+    AlarmDelivery,
     Attempt,
     Attention,
     AuditEntry,
@@ -321,6 +323,20 @@ def keep_tokens(db: Database) -> None:
         assert error.code == "UNAVAILABLE"
 
 
+def send_alarms(db: Database) -> None:
+    assert_type(db.check_alarms(backup_warning=3600), list[AlarmDelivery])
+    assert_type(db.alarms(cleared=True), list[Alarm])
+    for alarm in db.alarms():
+        assert_type(db.acknowledge_alarm(alarm.kind, alarm.subject, by="ada"), Alarm)
+    stop = threading.Event()
+    stop.set()
+    db.run_alarms(stop, on_sent=lambda sent: None, on_error=lambda error: None, chain_warning=40)
+    try:
+        db.test_alarm_channel("ops")
+    except strandline.errors.StrandlineError as error:
+        assert error.code == "INVALID_ARGUMENT"
+
+
 def use_spark(db: Database, folder: str) -> None:
     strandline.register(db.spark, folder)
     assert db.table("orders").df().count() == db.sql("SELECT * FROM orders").df.count()
@@ -340,4 +356,5 @@ def main(folder: str) -> None:
         keep_backups(db, c, os.path.dirname(folder))
         schedule_backups(db)
         keep_tokens(db)
+        send_alarms(db)
     db.close()

@@ -31,6 +31,7 @@ ProblemKind: TypeAlias = Literal[
     "operation_failed",
     "operation_stuck",
     "stream_behind",
+    "channel_failed",
 ]
 """Kinds of problems, for programs. A kind and a subject identify an alarm."""
 
@@ -41,7 +42,7 @@ class Attention:
 
     Attributes:
         kind: The kind of the problem, such as ``rpo_missed``.
-        about: A collection, an operation, a stream, a schedule, or the word ``tables``.
+        about: A collection, an operation, a stream, a schedule, a channel, or the word ``tables``.
         subject: What an alarm for the problem is about. It differs from ``about`` for failed backups,
             verifications and drills: these are about an operation or a schedule, and the subject is the
             collection.

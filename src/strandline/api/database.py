@@ -34,6 +34,7 @@ from strandline.tables import describe
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from strandline.alarms.board import AlarmDelivery
     from strandline.api.access import NewToken, TokenInfo
     from strandline.api.collection import Collection
     from strandline.api.create_table import Index
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from strandline.api.table import Table
     from strandline.backups.verify.verify import VerifyReport
     from strandline.catalog.access import AuditEntry
+    from strandline.catalog.alarms import Alarm
     from strandline.catalog.history import VersionEvent
     from strandline.sql.binding import Params
     from strandline.sql.retention_rules import Keep
@@ -500,18 +502,94 @@ class Database:
         stop: threading.Event | None = None,
         on_run: Callable[[ScheduleRun], None] = lambda run: None,
         on_error: Callable[[StrandlineError], None] = lambda error: None,
+        *,
+        alarms: bool = True,
     ) -> None:
-        """Start scheduled tasks when they are due, until ``stop`` is set or the call is interrupted."""
+        """Start scheduled tasks when they are due, until ``stop`` is set or the call is interrupted.
+
+        Args:
+            alarms: Also raise and send alarms, on a thread of their own, as ``run_alarms`` does.
+        """
+        from strandline.api.alarms import alarms_beside, board_of
         from strandline.api.schedules import run_schedules, scheduler_of
 
         self._operations.note_change()
-        run_schedules(
-            self,
-            scheduler_of(self, self._operations.loaded),
-            stop or threading.Event(),
-            on_run=on_run,
-            on_error=on_error,
-        )
+        with self._guard():
+            board = board_of(self) if alarms else None
+        with contextlib.nullcontext() if board is None else alarms_beside(self, board, on_error):
+            run_schedules(
+                self,
+                scheduler_of(self, self._operations.loaded),
+                stop or threading.Event(),
+                on_run=on_run,
+                on_error=on_error,
+            )
+
+    def alarms(self, *, cleared: bool = False) -> list[Alarm]:
+        """Return the open alarms, latest first; with ``cleared`` also those whose condition has ended."""
+        with self._guard(), self._runtime.catalog.read() as conn:
+            from strandline.catalog.alarms import list_alarms
+
+            return list_alarms(conn, cleared=cleared)
+
+    def acknowledge_alarm(self, kind: str, subject: str, by: str | None = None) -> Alarm:
+        """Acknowledge an open alarm, so that it is not repeated; return it.
+
+        Args:
+            kind: Its kind, such as ``rpo_missed``.
+            subject: What it is about, such as the name of a collection.
+            by: Who acknowledges it. None: the user of this process.
+        """
+        with self._guard():
+            from strandline.api.alarms import acknowledge_alarm
+
+            return acknowledge_alarm(self, kind, subject, by)
+
+    def check_alarms(self, **thresholds: float) -> list[AlarmDelivery]:
+        """Raise and clear alarms now, and send what has to be sent; return the attempts.
+
+        If another process runs the alarms, only that process raises and clears them.
+
+        Args:
+            thresholds: As for ``status``.
+        """
+        with self._guard():
+            from strandline.api.alarms import board_of
+            from strandline.api.status import read_thresholds
+
+            board = board_of(self, read_thresholds(thresholds))
+            try:
+                return board.tick()
+            finally:
+                board.release()
+
+    def run_alarms(
+        self,
+        stop: threading.Event | None = None,
+        on_sent: Callable[[AlarmDelivery], None] = lambda sent: None,
+        on_error: Callable[[StrandlineError], None] = lambda error: None,
+        **thresholds: float,
+    ) -> None:
+        """Raise, clear and send alarms, until ``stop`` is set or the call is interrupted.
+
+        Several processes may run this at the same time: each message is sent by one of them.
+
+        Args:
+            thresholds: As for ``status``.
+        """
+        from strandline.api.alarms import board_of, run_alarms
+        from strandline.api.status import read_thresholds
+
+        with self._guard():
+            board = board_of(self, read_thresholds(thresholds))
+        run_alarms(self, board, stop or threading.Event(), on_sent=on_sent, on_error=on_error)
+
+    def test_alarm_channel(self, name: str) -> AlarmDelivery:
+        """Send a test message on a channel of the settings; return what the receiver answered."""
+        with self._guard():
+            from strandline.api.alarms import board_of
+
+            return board_of(self).test(name)
 
     def attach(
         self,

@@ -61,6 +61,8 @@ HANDLERS: Mapping[type[st.Statement], str] = {
     st.PauseSchedule: "schedules.pause",
     st.ShowSchedules: "schedules.show",
     st.ShowScheduleRuns: "schedules.show_runs",
+    st.ShowAlarms: "alarms.show",
+    st.AcknowledgeAlarm: "alarms.acknowledge",
     st.Backup: "backups.backup",
     st.CopyBackup: "backups.copy_backup",
     st.CompactBackups: "backups.compact",

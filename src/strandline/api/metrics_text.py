@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from strandline.backups.collection import CLUSTER
 from strandline.backups.health import Standing, find_unprotected, protection_of, standings
-from strandline.catalog import metrics_buffer, monitoring
+from strandline.catalog import alarms, metrics_buffer, monitoring
 from strandline.catalog.metrics_buffer import Count
 from strandline.runtime import Runtime
 
@@ -117,6 +117,7 @@ STREAM_HELD = Gauge(
     "Bytes that the table no longer needs, kept by a changefeed.",
     ("stream",),
 )
+ALARMS = Gauge("strandline_alarms", "Open alarms, by kind and level.", ("kind", "level"))
 LAG_STEPS = Gauge(
     "strandline_stream_lag_steps", "Number of steps that a changefeed is behind its table.", ("stream",)
 )
@@ -145,6 +146,7 @@ GAUGES = (
     BROKEN,
     HELD,
     STREAM_HELD,
+    ALARMS,
     LAG_STEPS,
     LAG_SECONDS,
 )
@@ -170,6 +172,7 @@ def render(runtime: Runtime) -> str:
             *_backups(conn, found, held),
             *(s for standing in found for s in _protection(standing, now)),
             (UNPROTECTED, (), len(left_out.tables)),
+            *((ALARMS, key, float(number)) for key, number in alarms.count_open(conn).items()),
             *_streams(conn, held, now),
         ]
     registry = CollectorRegistry()

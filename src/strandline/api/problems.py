@@ -17,7 +17,8 @@ from strandline.alarms.problem import GRADES, Attention, Grade, ProblemKind
 from strandline.backups.collection import CLUSTER, CollectionRecord
 from strandline.backups.health import Protection, Standing, Unprotected, find_unprotected, standings
 from strandline.backups.verify.verify_kind import VerifyBackups
-from strandline.catalog import monitoring, owners, schedules
+from strandline.catalog import alarms, monitoring, owners, schedules
+from strandline.catalog.alarms import ChannelRow
 from strandline.catalog.monitoring import Failed, Lag, Unfinished
 from strandline.catalog.operations import Failure
 from strandline.catalog.schedules import FAILED, RunRow
@@ -27,6 +28,8 @@ from strandline.sql.constants import constant
 from strandline.sql.durations import hours
 from strandline.sql.tokens import word
 
+FAILURES = 3
+"""Number of failed attempts after which the failure of a channel is a problem."""
 LISTED = 5
 """Maximum number of tables that a message names."""
 
@@ -79,6 +82,7 @@ class Observed:
     failed_runs: tuple[tuple[str, str | None, RunRow], ...]
     lags: tuple[Lag, ...]
     left_out: Unprotected
+    channels: tuple[ChannelRow, ...]
 
 
 def observe(conn: Connection, now: float, scratch_tables: str | None) -> Observed:
@@ -96,6 +100,7 @@ def observe(conn: Connection, now: float, scratch_tables: str | None) -> Observe
         failed_runs=tuple(_failed_runs(conn)),
         lags=tuple(sorted(monitoring.lags(conn).values(), key=lambda lag: lag.stream)),
         left_out=find_unprotected(conn, [standing.collection for standing in found], scratch_tables),
+        channels=tuple(alarms.list_channels(conn)),
     )
 
 
@@ -144,6 +149,7 @@ def find_problems(
         *(a for lag in observed.lags for a in _of_stream(lag, thresholds, now)),
         *(_of_overdue(name, due, now) for name, due in observed.overdue),
         *(_of_run(*each) for each in observed.failed_runs),
+        *(a for each in observed.channels for a in _of_channel(each, now)),
     ]
     return sorted(found, key=lambda a: -GRADES.index(a.level))
 
@@ -423,6 +429,20 @@ def _of_run(name: str, collection: str | None, run: RunRow) -> Attention:
         f"See its runs: strandline schedules runs {shlex.quote(name)}.",
         subject=collection,
     )
+
+
+def _of_channel(channel: ChannelRow, now: float) -> Iterator[Attention]:
+    # A channel without a recent attempt is not used any more.
+    is_used = channel.retry_at is not None and now - channel.retry_at < DAY
+    if channel.failures >= FAILURES and is_used and channel.failed_since is not None:
+        yield _problem(
+            "warning",
+            "channel_failed",
+            channel.name,
+            f"no alarm could be sent on this channel for {hours(_age(channel.failed_since, now))}: "
+            f"{channel.note}",
+            f"Correct the receiver or the settings, and try it: strandline alarms test {channel.name}.",
+        )
 
 
 _MISSED: Mapping[Work, ProblemKind] = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from sqlalchemy import bindparam, delete, exists, func, select, update
 
-from strandline.catalog import access, garbage_collection, operations, schedules, sqltables
+from strandline.catalog import access, alarms, garbage_collection, operations, schedules, sqltables
 from strandline.catalog.transactions import Writer
 from strandline.catalog.warehouse_settings import WarehouseSettings
 
@@ -55,6 +55,14 @@ def forget_runs(tx: Writer, kept: WarehouseSettings, most: int) -> int:
 def forget_audit(tx: Writer, kept: WarehouseSettings, most: int) -> int:
     """Delete at most ``most`` entries of the audit log older than ``audit_seconds``; return their number."""
     return access.forget_audit(tx, tx.now - kept.audit_seconds, most)
+
+
+def forget_alarms(tx: Writer, kept: WarehouseSettings, most: int) -> int:
+    """Delete alarms that were cleared more than ``operation_history_seconds`` ago.
+
+    Deletes at most ``most`` alarms, and returns their number.
+    """
+    return alarms.forget(tx, tx.now - kept.operation_history_seconds, most)
 
 
 def forget_descriptions(tx: Writer, kept: WarehouseSettings, most: int) -> int:

@@ -327,6 +327,64 @@ audit = Table(
     sqlite_autoincrement=True,
 )
 
+# One row for each problem, open or cleared. ``number``: how often it was raised.
+alarms = Table(
+    "alarms",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("level", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("hint", Text, nullable=False),
+    Column("raised_at", Float, nullable=False),
+    Column("cleared_at", Float, nullable=True),
+    Column("acknowledged_at", Float, nullable=True),
+    Column("acknowledged_by", Text, nullable=True),
+    Column("last_sent", Float, nullable=True),
+    Column("times_sent", BigInteger, nullable=False),
+    Index("alarms_by_end", "cleared_at"),
+)
+
+# The last message about an alarm on a channel. ``number`` and ``level`` are those of the alarm at that time.
+alarm_sends = Table(
+    "alarm_sends",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("subject", Text, primary_key=True),
+    Column("channel", Text, primary_key=True),
+    Column("number", BigInteger, nullable=False),
+    Column("event", Text, nullable=False),
+    Column("level", Text, nullable=False),
+    Column("time", Float, nullable=False),
+    Column("times", BigInteger, nullable=False),
+)
+
+# ``claimed_by``: the sender that may use the channel until ``claimed_until``. ``failures``: failed attempts
+# since the last success.
+alarm_channels = Table(
+    "alarm_channels",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("claimed_by", Text, nullable=True),
+    Column("claimed_until", Float, nullable=True),
+    Column("failures", BigInteger, nullable=False),
+    Column("failed_since", Float, nullable=True),
+    Column("retry_at", Float, nullable=True),
+    Column("note", Text, nullable=True),
+)
+
+# One row. ``holder`` looks for problems, next at ``next_at``; from ``until`` on, another process may.
+alarm_watch = Table(
+    "alarm_watch",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("holder", Text, nullable=False),
+    Column("round", BigInteger, nullable=False),
+    Column("next_at", Float, nullable=False),
+    Column("until", Float, nullable=False),
+)
+
 # The columns after ``body`` are for display. ``began`` and ``process`` describe the present attempt, or the
 # last one, which took ``seconds``.
 parts = Table(

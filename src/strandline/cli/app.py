@@ -62,6 +62,7 @@ COMMANDS = (
     "describe",
     "history",
     "status",
+    "alarms",
     "config",
     "backup",
     "restore",

@@ -34,14 +34,19 @@ PASSWORD = "STRANDLINE_CATALOG_PASSWORD"
 """Environment variable with the catalog's password."""
 PLAIN = ("warehouse", "catalog", *PASSWORDS, "log_level", "log_format")
 """Settings with a plain text value. In a configuration file they are outside of any section."""
-SECTIONS = {"settings": "settings", "spark": "spark", "storage": "storage_options"}
+SECTIONS = {
+    "settings": "settings",
+    "spark": "spark",
+    "storage": "storage_options",
+    "channels": "channels",
+}
 """Sections of a configuration file, and the field of ``Settings`` that each one fills.
 
 The section ``settings`` fills all other fields.
 """
 COMMANDS = ("catalog_password_command", "repository_key_command")
 """Settings that are run as programs. They are never read from a file that other users can write."""
-_TYPES = {f.name: f.type for f in fields(Settings) if f.name not in ("spark", "storage_options")}
+_TYPES = {f.name: f.type for f in fields(Settings) if f.name not in ("spark", "storage_options", "channels")}
 _SPARK = {"spark.executorEnv.PYTHONSAFEPATH": "1"}
 """Keeps Spark workers from importing modules of the current folder.
 
@@ -65,8 +70,8 @@ class Configuration:
     Attributes:
         profile: the name of the selected profile, with its source. None: no profile is selected.
         files: the configuration files that were read.
-        values: values by name. The names are those of ``PLAIN`` and of settings, ``spark.x`` and
-            ``storage.x``.
+        values: values by name. The names are those of ``PLAIN`` and of settings, ``spark.x``,
+            ``storage.x`` and ``channels.NAME.x``.
         refusal: the reason why the file of the current folder must not be used. None: it may be used, or
             there is no such file.
     """
@@ -98,6 +103,7 @@ class Configuration:
             given[name] = (
                 _SPARK | of if name == "spark" else {n.removeprefix(section): v for n, v in of.items()}
             )
+        given["channels"] = self._channels()
         try:
             return Settings(**given)
         except StrandlineError as error:
@@ -105,6 +111,14 @@ class Configuration:
             raise InvalidArgument(
                 f"{error.message} ({from_})" if from_ else error.message, error.hint
             ) from None
+
+    def _channels(self) -> dict[str, dict[str, str]]:
+        found: dict[str, dict[str, str]] = {}
+        for name, value in self.values.items():
+            if name.startswith("channels."):
+                _, channel, key = name.split(".", 2)
+                found.setdefault(channel, {})[key] = str(value.value)
+        return found
 
     def catalog_url(self) -> str | None:
         """Return the URL of the catalog, with its password if it needs one.
@@ -140,7 +154,9 @@ def display_value(name: str, value: Any) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Return whether the value of a Spark or object store option is secret."""
+    """Return whether the value of a Spark or object store option, or of a channel, is secret."""
+    if name.startswith("channels."):
+        return name.endswith(".url")
     return name.startswith(("spark.", "storage.")) and any(word in name.lower() for word in _SECRET)
 
 
@@ -299,6 +315,9 @@ def _section(section: str, content: dict[str, Any], source: str, path: Path) -> 
                 raise _unknown(key, _TYPES, source)
             yield key, value
             continue
+        if section == "channels":
+            yield from _channel(key, value, source, path)
+            continue
         if isinstance(value, dict):
             raise InvalidArgument(
                 f"{section}.{key} is not a text ({source})", f'Put names with a dot into quotes: "{key}...".'
@@ -312,6 +331,16 @@ def _section(section: str, content: dict[str, Any], source: str, path: Path) -> 
         yield key if section == "spark" else f"storage.{key}", text
 
 
+def _channel(name: str, content: Any, source: str, path: Path) -> Iterator[tuple[str, Any]]:
+    if not isinstance(content, dict) or "." in name:
+        raise InvalidArgument(
+            f"channels.{name} is not a channel ({source})", "Write [channels.NAME] and its settings below."
+        )
+    for key, value in content.items():
+        text = _a_text(key, value, source)
+        yield f"channels.{name}.{key}", _resolve_folder(text, path) if key.endswith("_file") else text
+
+
 def _environment() -> Iterator[tuple[str, Any]]:
     for name in (*PLAIN, *_TYPES):
         if text := os.environ.get(f"STRANDLINE_{name.upper()}"):
@@ -323,7 +352,7 @@ def _assignment(text: str) -> tuple[str, Any]:
     name = name.strip()
     if not equals:
         raise InvalidArgument(f"{text!r} is not NAME=VALUE", "Write --set workers=8.")
-    if name.startswith("spark."):
+    if name.startswith("spark.") or (name.startswith("channels.") and name.count(".") == 2):
         return name, value
     if name not in _TYPES:
         raise _unknown(name, _TYPES, "command line")

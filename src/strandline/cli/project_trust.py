@@ -110,7 +110,9 @@ class ProjectFile:
 
     def _line(self, name: str, profile: str | None) -> int:
         lines = self.content.decode("utf-8", "replace").splitlines()
-        key = re.escape(name.removeprefix("storage."))
+        key = re.escape(
+            name.rsplit(".", 1)[1] if name.startswith("channels.") else name.removeprefix("storage.")
+        )
         sets = re.compile(rf"(?:^|[\s{{,.\"'])[\"']?{key}[\"']?\s*=")
         begin = 0
         if profile is not None:
@@ -132,6 +134,8 @@ def danger(name: str, value: Any) -> str | None:
         return _danger_of_server(str(value))
     if name.startswith("storage.") and not _is_harmless_storage(name.removeprefix("storage."), value):
         return "it can send your credentials to another server"
+    if name.startswith("channels."):
+        return "it decides where alarms are sent, and with which of your secrets"
     if name.startswith("repository_key_"):
         return "it decides with which key backups are encrypted"
     return None

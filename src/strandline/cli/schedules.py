@@ -197,14 +197,14 @@ def run(
             finally:
                 db.run_due()  # Records the results, also of a run that failed.
             return
-        with _until_terminated() as stop:
+        with until_terminated() as stop:
             db.run_schedules(
-                stop, on_run=lambda each: _tell(cli, each), on_error=lambda error: _tell_error(cli, error)
+                stop, on_run=lambda each: _tell(cli, each), on_error=lambda error: tell_error(cli, error)
             )
 
 
 @contextmanager
-def _until_terminated() -> Iterator[threading.Event]:
+def until_terminated() -> Iterator[threading.Event]:
     """Yield an event that SIGTERM sets."""
     stop = threading.Event()
     before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
@@ -220,7 +220,7 @@ def _tell(cli: Cli, run: ScheduleRun) -> None:
     )
 
 
-def _tell_error(cli: Cli, error: StrandlineError) -> None:
+def tell_error(cli: Cli, error: StrandlineError) -> None:
     cli.output.note(f"{error.message} [{error.code}]; trying again")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,17 @@ if TYPE_CHECKING:
     from strandline.api.status import CollectionStatus, LastBackup, Status
 
 
+THRESHOLDS = (
+    "backup_warning",
+    "backup_critical",
+    "verified_warning",
+    "chain_warning",
+    "operation_warning",
+    "stream_warning",
+)
+"""Arguments of commands that are thresholds of the status."""
+
+
 def register(app: typer.Typer) -> None:
     command(app, "status", LOOK_AROUND, example="strandline status --backup-warning 26h", quiet=True)(status)
 
@@ -26,35 +37,43 @@ def _time(name: str, help_: str) -> typer.models.OptionInfo:
     return option
 
 
+BackupWarning = Annotated[
+    str | None, _time("--backup-warning", "Warn if the last good backup is older (default: 26h).")
+]
+BackupCritical = Annotated[
+    str | None, _time("--backup-critical", "Critical if it is older than this (default: 50h).")
+]
+VerifiedWarning = Annotated[
+    str | None, _time("--verified-warning", "Warn if the last verification is older (default: 8d).")
+]
+ChainWarning = Annotated[
+    int | None,
+    typer.Option(
+        "--chain-warning",
+        metavar="NUMBER",
+        min=1,
+        help="Warn if a restore needs more backups than this (default: 100).",
+    ),
+]
+OperationWarning = Annotated[
+    str | None,
+    _time("--operation-warning", "Warn if an operation made no progress for this time (default: 1h)."),
+]
+StreamWarning = Annotated[
+    str | None,
+    _time("--stream-warning", "Warn if the reader of a changefeed is further behind (default: 1d)."),
+]
+
+
 def status(
     cli: Cli,
     *,
-    backup_warning: Annotated[
-        str | None, _time("--backup-warning", "Warn if the last good backup is older (default: 26h).")
-    ] = None,
-    backup_critical: Annotated[
-        str | None, _time("--backup-critical", "Critical if it is older than this (default: 50h).")
-    ] = None,
-    verified_warning: Annotated[
-        str | None, _time("--verified-warning", "Warn if the last verification is older (default: 8d).")
-    ] = None,
-    chain_warning: Annotated[
-        int | None,
-        typer.Option(
-            "--chain-warning",
-            metavar="NUMBER",
-            min=1,
-            help="Warn if a restore needs more backups than this (default: 100).",
-        ),
-    ] = None,
-    operation_warning: Annotated[
-        str | None,
-        _time("--operation-warning", "Warn if an operation made no progress for this time (default: 1h)."),
-    ] = None,
-    stream_warning: Annotated[
-        str | None,
-        _time("--stream-warning", "Warn if the reader of a changefeed is further behind (default: 1d)."),
-    ] = None,
+    backup_warning: BackupWarning = None,
+    backup_critical: BackupCritical = None,
+    verified_warning: VerifiedWarning = None,
+    chain_warning: ChainWarning = None,
+    operation_warning: OperationWarning = None,
+    stream_warning: StreamWarning = None,
 ) -> int:
     """Show up to when each backup collection can be restored, and what needs attention.
 
@@ -62,22 +81,19 @@ def status(
     proved, and whether its objectives are met. "Elsewhere" means even if this machine is lost; "here" means
     with its warehouse. Exit code 0: no problem,
     1: warning, 2: critical. Starts no JVM."""
-    times = {
-        "backup_warning": backup_warning,
-        "backup_critical": backup_critical,
-        "verified_warning": verified_warning,
-        "operation_warning": operation_warning,
-        "stream_warning": stream_warning,
-    }
-    thresholds = {name: parse_period(text) for name, text in times.items() if text is not None}
-    if chain_warning is not None:
-        thresholds["chain_warning"] = float(chain_warning)
+    thresholds = read_thresholds(locals())
     with cli.database() as db:
         found = db.status(**thresholds)
     cli.output.result(found, lambda: _tell(cli.output, found))
     from strandline.api.status import GRADES
 
     return GRADES.index(found.level)
+
+
+def read_thresholds(given: dict[str, Any]) -> dict[str, float]:
+    """Return the thresholds among the arguments of a command."""
+    found = {name: given[name] for name in THRESHOLDS if given[name] is not None}
+    return {name: parse_period(v) if isinstance(v, str) else float(v) for name, v in found.items()}
 
 
 def _tell(output: Output, status: Status) -> None:

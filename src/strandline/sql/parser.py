@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from strandline import names
 from strandline.errors import SyntaxFault, Unsupported
+from strandline.sql.alarms import read_acknowledge
 from strandline.sql.backups import (
     read_alter_collection,
     read_attach,
@@ -49,6 +50,7 @@ from strandline.sql.statements import (
     Rollback,
     RollBackTable,
     Select,
+    ShowAlarms,
     ShowBackupCollections,
     ShowBackups,
     ShowBin,
@@ -76,8 +78,8 @@ from strandline.sql.warehouse import read_alter_warehouse, read_maintain
 __all__ = ["parse"]
 
 _SHOW_FORM = (
-    "SHOW TABLES [IN directory] | SHOW CREATE TABLE table | SHOW BACKUP COLLECTIONS | SHOW CREATE BACKUP "
-    "COLLECTION collection | SHOW BACKUPS IN collection | SHOW BIN | SHOW OPERATIONS | "
+    "SHOW TABLES [IN directory] | SHOW CREATE TABLE table | SHOW ALARMS [ALL] | SHOW BACKUP COLLECTIONS | "
+    "SHOW CREATE BACKUP COLLECTION collection | SHOW BACKUPS IN collection | SHOW BIN | SHOW OPERATIONS | "
     "SHOW OPERATION 'id' [ALL] | SHOW SCHEDULES | SHOW SCHEDULE RUNS OF schedule | SHOW VERSIONS OF path | "
     "SHOW WAREHOUSE"
 )
@@ -187,6 +189,8 @@ def _read_show(cursor: TokenCursor) -> Statement:
         if not (cursor.accept("IN") or cursor.accept("FROM")) and cursor.done:
             raise cursor.fault("expected IN collection")
         statement = ShowBackups(cursor.collection())
+    elif cursor.accept("ALARMS"):
+        statement = ShowAlarms(cursor.accept("ALL"))
     elif cursor.accept("OPERATIONS"):
         statement = ShowOperations()
     elif cursor.accept("OPERATION"):
@@ -201,8 +205,8 @@ def _read_show(cursor: TokenCursor) -> Statement:
         statement = ShowVersions(cursor.path("a path"))
     else:
         raise cursor.fault(
-            "expected TABLES, CREATE TABLE, CREATE BACKUP COLLECTION, BACKUP COLLECTIONS, BACKUPS, BIN, "
-            "OPERATIONS, OPERATION, SCHEDULES, SCHEDULE RUNS, VERSIONS or WAREHOUSE"
+            "expected TABLES, CREATE TABLE, CREATE BACKUP COLLECTION, ALARMS, BACKUP COLLECTIONS, BACKUPS, "
+            "BIN, OPERATIONS, OPERATION, SCHEDULES, SCHEDULE RUNS, VERSIONS or WAREHOUSE"
         )
     cursor.expect_end()
     return statement
@@ -285,6 +289,7 @@ _READERS: dict[str, Callable[[TokenCursor], Statement]] = {
     "DROP SCHEDULE": read_drop_schedule,
     "PAUSE": read_pause_schedule,
     "RESUME": read_pause_schedule,
+    "ACKNOWLEDGE": read_acknowledge,
     "DROP BACKUP": read_drop_backup,
     "UNDROP TABLE": read_undrop_table,
     "UNDROP": read_undrop_collection,

@@ -21,6 +21,7 @@ from strandline.sql.syntax import Expression
 from strandline.sql.tokens import START, Position
 
 __all__ = [
+    "AcknowledgeAlarm",
     "AddChangefeed",
     "AddColumn",
     "AddIndex",
@@ -74,6 +75,7 @@ __all__ = [
     "SetSettings",
     "Setting",
     "SettingValue",
+    "ShowAlarms",
     "ShowBackupCollections",
     "ShowBackups",
     "ShowBin",
@@ -620,6 +622,30 @@ class ShowScheduleRuns(Statement):
     """SHOW SCHEDULE RUNS: show the runs of a schedule, the latest first."""
 
     name: str
+
+
+@dataclass(frozen=True)
+class ShowAlarms(Statement):
+    """SHOW ALARMS: show the open alarms.
+
+    Attributes:
+        all: whether to show cleared alarms as well.
+    """
+
+    all: bool = False
+
+
+@dataclass(frozen=True)
+class AcknowledgeAlarm(Statement):
+    """ACKNOWLEDGE ALARM: stop the repetition of an alarm.
+
+    Attributes:
+        by: who acknowledges it. None: the user of this process.
+    """
+
+    kind: str
+    subject: str
+    by: str | None = None
 
 
 @dataclass(frozen=True)

@@ -207,6 +207,7 @@ def _forget_old(runtime: Runtime) -> None:
         expiry.forget_operations,
         expiry.forget_runs,
         expiry.forget_audit,
+        expiry.forget_alarms,
         expiry.forget_descriptions,
     ):
         is_more = True
