@@ -14,6 +14,15 @@ def test_the_exit_code_is_for_monitoring(shop: Run) -> None:
     shop("backup", "nightly")
     said = shop("status")
     assert (said.code, said.out.splitlines()[-1]) == (0, "all is fine")
+    assert said.out.splitlines()[0].startswith("nightly: restorable until 20")
+    assert said.out.splitlines()[0].endswith("ago), not proved yet")
+    shop("sql", "ALTER BACKUP COLLECTION nightly SET (RPO = '1h', PROVED_WITHIN = '7d')")
+    said = shop("status")
+    assert (said.code, said.out.splitlines()[0].split(", ", 1)[1]) == (
+        2,
+        "not proved yet, RPO met, PROVED_WITHIN missed",
+    )
+    shop("sql", "ALTER BACKUP COLLECTION nightly RESET (RPO, PROVED_WITHIN)")
     said = shop("status", "--backup-warning", "0s", "--json")
     assert (said.code, said.json["level"]) == (1, "warning")
     (collection,) = said.json["collections"]
