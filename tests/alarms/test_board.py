@@ -258,11 +258,11 @@ def test_a_killed_sender_is_replaced_when_its_claim_expires(
     claimed = killed._claim("ops")
     assert claimed is not None
     transport.send(killed.channel("ops"), killed._message(claimed[1]))  # And then it is killed.
-    assert other.tell() == []
+    assert other.send_due() == []
     clock.sleep(CLAIM_SECONDS - 1)
-    assert other.tell() == []
+    assert other.send_due() == []
     clock.sleep(1)
-    assert len(other.tell()) == 1
+    assert len(other.send_due()) == 1
     assert web.events() == [("raised", "rpo_missed", "c")] * 2
     assert len({*web.keys()}) == 1 == len({body["key"] for body in web.bodies})
 
@@ -295,8 +295,8 @@ def test_a_process_that_stopped_for_an_hour_stores_nothing_old(
     claimed = stopped._claim("ops")
     assert claimed is not None
     clock.sleep(HOUR)
-    assert len(other.tell()) == 1
-    stopped._tell(*claimed)
+    assert len(other.send_due()) == 1
+    stopped._send(*claimed)
     assert second.alarms()[0].times_sent == 2, "what it sent late is not counted"
 
 
@@ -383,6 +383,32 @@ def test_a_failed_backup_is_one_alarm_however_often_it_fails(
     assert [e for e in web.events() if e[1] == "backup_failed"] == [("raised", "backup_failed", "c")]
 
 
+def test_a_missed_run_that_is_skipped_is_an_alarm_until_the_next_one(
+    opened: Opened, web: WebReceiver, clock: ManualClock
+) -> None:
+    db = opened(settings=to(web))
+    db.sql(MAKE)
+    db.create_schedule("s", "c", full="0 */4 * * *", missed="skip")
+    board = board_of(db)
+    clock.sleep(9 * HOUR)
+    board.tick()
+    assert keys(db.alarms()) == [("backup_missed", "s")]
+    db.run_due()
+    clock.sleep(LOOK_SECONDS)
+    board.tick()
+    (alarm,) = db.alarms()
+    assert alarm.message == "its last full run was skipped: no scheduler ran when it was due"
+    assert (alarm.kind, alarm.number, alarm.level) == ("backup_missed", 1, "warning")
+    clock.sleep(4 * HOUR - clock.now() % (4 * HOUR))
+    for run in db.run_due():
+        db.wait(str(run.operation_id))
+    db.run_due()
+    clock.sleep(LOOK_SECONDS)
+    board.tick()
+    assert db.alarms() == []
+    assert [e for e, kind, _ in web.events() if kind == "backup_missed"] == ["raised", "resolved"]
+
+
 def test_old_alarms_are_forgotten(opened: Opened, web: WebReceiver, clock: ManualClock) -> None:
     db = opened(settings=to(web))
     db.sql(MAKE)
@@ -398,7 +424,7 @@ def test_old_alarms_are_forgotten(opened: Opened, web: WebReceiver, clock: Manua
     db.maintain()
     assert db.alarms(cleared=True) == []
     with db._runtime.catalog.read() as conn:
-        assert alarms.list_unsettled(conn, "ops") == []
+        assert alarms.list_pending(conn, "ops") == []
 
 
 def test_an_alarm_that_does_not_exist_cannot_be_acknowledged(

@@ -60,9 +60,9 @@ def test_the_cost_does_not_depend_on_the_number_of_collections_and_alarms(
         with counted(db) as look:
             assert board.look()
         with counted(db) as tell:
-            (sent,) = board.tell()
+            (sent,) = board.send_due()
         assert len(db.alarms()) == 4 * after and sent.alarms == min(4 * after, 100)
-        while board.tell():
+        while board.send_due():
             pass
         clock.sleep(LOOK_SECONDS)
         with counted(db) as idle:

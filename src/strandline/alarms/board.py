@@ -1,4 +1,4 @@
-"""The board of alarms: raises and clears them, and sends what channels have to be told.
+"""The board of alarms: raise alarms, clear them, and send messages about them.
 
 Any number of processes may run a board. A round has two halves:
 
@@ -6,9 +6,9 @@ Any number of processes may run a board. A round has two halves:
    and stores the alarms if the round is still its own. It keeps the watch until it has not looked for
    ``WATCH_SECONDS``. So processes with different settings do not raise and clear alarms in turns, and a
    process that was stopped cannot store what it found an hour ago.
-2. **Tell.** A process claims a channel in the catalog, sends one message about all alarms that the channel
-   has to be told of, and stores that. If the process dies in between, the claim expires and another process
-   sends the message, with the same keys. So each alarm is told at least once.
+2. **Send.** A process claims a channel in the catalog, sends one message about all alarms that are due on
+   the channel, and stores that. If the process dies in between, the claim expires and another process
+   sends the message, with the same keys. So each message arrives at least once.
 
 A channel that fails is tried again with growing pauses. The other channels and the look do not wait for it.
 """
@@ -61,7 +61,7 @@ class AlarmDelivery:
 
     Attributes:
         alarms: Number of alarms in the message.
-        answer: What the receiver answered. None: the attempt failed.
+        answer: Answer of the receiver. None: the attempt failed.
         error: Why the attempt failed. None: the receiver accepted the message.
     """
 
@@ -87,9 +87,9 @@ class AlarmBoard:
             self._warehouse = warehouse.require(conn).id
 
     def tick(self) -> list[AlarmDelivery]:
-        """Look for problems if that is due, tell the channels; return what was sent."""
+        """Look for problems if a look is due, and send messages; return the attempts to send."""
         self.look()
-        return self.tell()
+        return self.send_due()
 
     # --- look ----------------------------------------------------------------------------------------------
 
@@ -143,27 +143,27 @@ class AlarmBoard:
             return True
         return watch.holder == self._id and now >= watch.next_at
 
-    # --- tell ----------------------------------------------------------------------------------------------
+    # --- send ----------------------------------------------------------------------------------------------
 
-    def tell(self) -> list[AlarmDelivery]:
-        """Send on each channel what it has to be told of; return the attempts."""
+    def send_due(self) -> list[AlarmDelivery]:
+        """Send one message on each channel that has alarms due; return the attempts."""
         claimed = [each for name in self._channels if (each := self._claim(name)) is not None]
         if len(claimed) < 2:
-            return [self._tell(*each) for each in claimed]
-        with ThreadPoolExecutor(len(claimed), "strandline-tell") as pool:
-            return list(pool.map(lambda each: self._tell(*each), claimed))
+            return [self._send(*each) for each in claimed]
+        with ThreadPoolExecutor(len(claimed), "strandline-send") as pool:
+            return list(pool.map(lambda each: self._send(*each), claimed))
 
     def _claim(self, name: str) -> tuple[ChannelRow, list[Item]] | None:
-        """Claim a channel, and return its claim and what to tell. None: there is nothing to do."""
+        """Claim a channel, and return its claim and what is due. None: nothing is due, or it is claimed."""
         with self._runtime.catalog.read() as conn:
             now = self._runtime.clock.now()
             if not _is_free(alarms.find_channel(conn, name), now) or not self._items(
-                alarms.list_unsettled(conn, name), name, now
+                alarms.list_pending(conn, name), name, now
             ):
                 return None
         with self._runtime.catalog.write() as tx:
             row = alarms.find_channel(tx.conn, name)
-            items = self._items(alarms.list_unsettled(tx.conn, name), name, tx.now)
+            items = self._items(alarms.list_pending(tx.conn, name), name, tx.now)
             if not _is_free(row, tx.now) or not items:
                 return None
             claim = uuid.uuid4().hex
@@ -171,7 +171,7 @@ class AlarmBoard:
             alarms.put_channel(tx, row)
         return row, items[:TOGETHER]
 
-    def _tell(self, claim: ChannelRow, items: Sequence[Item]) -> AlarmDelivery:
+    def _send(self, claim: ChannelRow, items: Sequence[Item]) -> AlarmDelivery:
         """Send a message on a claimed channel, and store the outcome unless the claim has expired."""
         message = self._message(items)
         try:
@@ -204,7 +204,7 @@ class AlarmBoard:
             return
         alarms.put_channel(tx, ChannelRow(name=claim.name))
         told = {(i.alarm.kind, i.alarm.subject): i for i in items}
-        before = {a.key: s for a, s in alarms.list_unsettled(tx.conn, claim.name)}
+        before = {a.key: s for a, s in alarms.list_pending(tx.conn, claim.name)}
         alarms.put_sends(
             tx,
             [
@@ -225,13 +225,11 @@ class AlarmBoard:
         same = [row for row in known if row.number == told[row.key].alarm.number]
         alarms.put_alarms(tx, [replace(row, last_sent=tx.now, times_sent=row.times_sent + 1) for row in same])
 
-    def _items(
-        self, unsettled: Iterable[tuple[Alarm, SendRow | None]], channel: str, now: float
-    ) -> list[Item]:
-        """Return what a channel has to be told of."""
+    def _items(self, pending: Iterable[tuple[Alarm, SendRow | None]], channel: str, now: float) -> list[Item]:
+        """Return the items that are due on a channel."""
         settings = self._channels[channel]
         found = []
-        for alarm, sent in unsettled:
+        for alarm, sent in pending:
             if alarm.key == ("channel_failed", channel):
                 continue
             what = due_event(
@@ -255,7 +253,7 @@ class AlarmBoard:
     # --- tests of channels ---------------------------------------------------------------------------------
 
     def test(self, name: str) -> AlarmDelivery:
-        """Send a test message on a channel; return what the receiver answered, or why that failed."""
+        """Send a test message on a channel; return the answer of the receiver, or the error."""
         channel = self.channel(name)
         now = self._runtime.clock.now()
         alarm = Alarm(
@@ -338,11 +336,11 @@ def changes(
 
 
 def due_event(alarm: Alarm, sent: SendRow | None, now: float, *, level: Grade, repeat: float) -> str | None:
-    """Return what a channel has to be told of an alarm. None: nothing.
+    """Return the event of an alarm that is due on a channel. None: no message is due.
 
     Args:
         sent: The last message about the alarm on the channel.
-        level: The channel is told of alarms from this level on.
+        level: Lowest level of the alarms that are sent on the channel.
         repeat: Interval in seconds at which an alarm is repeated until it is acknowledged. 0: never.
     """
     knows = sent is not None and sent.event != RESOLVED

@@ -29,7 +29,7 @@ LONGEST = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """What a message says about one alarm.
+    """The part of a message about one alarm.
 
     Attributes:
         event: ``raised``, ``repeated`` or ``resolved``; ``test`` in a test message.
@@ -84,7 +84,7 @@ class AlarmMessage:
 
     @property
     def title(self) -> str:
-        """What has happened, in a few words on one line."""
+        """The title of the message, on one line."""
         if len(self.items) == 1:
             return f"Strandline: {self.items[0].line}"
         events = Counter(item.event for item in self.items)

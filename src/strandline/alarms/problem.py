@@ -43,11 +43,11 @@ class Attention:
     Attributes:
         kind: The kind of the problem, such as ``rpo_missed``.
         about: A collection, an operation, a stream, a schedule, a channel, or the word ``tables``.
-        subject: What an alarm for the problem is about. It differs from ``about`` for failed backups,
+        subject: The subject of the alarm for the problem. It differs from ``about`` for failed backups,
             verifications and drills: these are about an operation or a schedule, and the subject is the
             collection.
         message: The problem in one sentence.
-        hint: What to do.
+        hint: The remedy.
     """
 
     level: Grade

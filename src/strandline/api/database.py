@@ -794,8 +794,8 @@ class Database:
     def status(self, **thresholds: float) -> Status:
         """Return the status: up to when collections can be restored, and what needs attention.
 
-        ``level`` of the result is ``fine``, ``warning`` or ``critical``. ``thresholds`` are fields of
-        ``strandline.Thresholds``.
+        ``level`` of the result is ``fine``, ``warning`` or ``critical``. Each repository is asked whether it
+        can be reached, for ten seconds at most. ``thresholds`` are fields of ``strandline.Thresholds``.
         """
         with self._guard():
             from strandline.api.status import look, read_thresholds

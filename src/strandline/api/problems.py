@@ -21,9 +21,9 @@ from strandline.catalog import alarms, monitoring, owners, schedules
 from strandline.catalog.alarms import ChannelRow
 from strandline.catalog.monitoring import Failed, Lag, Unfinished
 from strandline.catalog.operations import Failure
-from strandline.catalog.schedules import FAILED, RunRow
+from strandline.catalog.schedules import FAILED, SKIPPED, RunRow
 from strandline.schedules.schedule import WORK_OF, Due, Work
-from strandline.schedules.scheduler import BackupScheduler, find_overdue
+from strandline.schedules.scheduler import LATE_SECONDS, BackupScheduler, find_overdue
 from strandline.sql.constants import constant
 from strandline.sql.durations import hours
 from strandline.sql.tokens import word
@@ -71,7 +71,8 @@ class Observed:
     Attributes:
         orphans: Ids of operations whose process has died.
         overdue: Tasks that were due and not started, with the names of their schedules.
-        failed_runs: Runs that failed and are not retried, with the names of schedule and collection.
+        failed_runs: Last runs that failed and are not retried, or that were missed and skipped, with the
+            names of schedule and collection.
     """
 
     standings: tuple[Standing, ...]
@@ -107,10 +108,15 @@ def observe(conn: Connection, now: float, scratch_tables: str | None) -> Observe
 def _failed_runs(conn: Connection) -> Iterator[tuple[str, str | None, RunRow]]:
     by_id = {row.id: row for row in schedules.list_schedules(conn)}
     for run in schedules.list_last_runs(conn):
-        if run.state == FAILED and run.retry_at is None:
+        if (run.state == FAILED and run.retry_at is None) or _is_missed(run):
             row = by_id[run.schedule_id]
             record = BackupScheduler.read(row)
             yield row.name, None if record is None else record.collection, run
+
+
+def _is_missed(run: RunRow) -> bool:
+    """Return whether a run was skipped because no scheduler ran when it was due."""
+    return run.state == SKIPPED and run.ended is not None and run.ended - run.due > LATE_SECONDS
 
 
 def find_problems(
@@ -421,6 +427,14 @@ def _of_overdue(name: str, due: Due, now: float) -> Attention:
 
 
 def _of_run(name: str, collection: str | None, run: RunRow) -> Attention:
+    if run.state == SKIPPED:
+        return _problem(
+            "warning",
+            _MISSED[WORK_OF[run.task]],
+            name,
+            f"its last {run.task} run was skipped: {run.note}",
+            "Keep a process running that starts the schedules: strandline schedules run.",
+        )
     return _problem(
         "warning",
         _FAILED[WORK_OF[run.task]],

@@ -1,4 +1,4 @@
-"""Alarms, what each channel was told of them, and claims of channels.
+"""Alarms, the last message about each of them on each channel, and claims of channels.
 
 A channel sends one message at a time: its row names the process that may send, until the claim expires. The
 watch is one row that names the process that looks for problems.
@@ -122,11 +122,11 @@ def find(conn: Connection, kind: str, subject: str) -> Alarm | None:
     return None if row is None else Alarm(**row._mapping)
 
 
-def list_unsettled(conn: Connection, channel: str) -> list[tuple[Alarm, SendRow | None]]:
-    """Return the alarms of which a channel may have to be told, oldest first.
+def list_pending(conn: Connection, channel: str) -> list[tuple[Alarm, SendRow | None]]:
+    """Return the alarms about which a message on a channel may be due, oldest first.
 
-    These are the open alarms, and cleared ones that the channel knows as open. Each comes with the last
-    message about it on the channel.
+    These are the open alarms, and cleared alarms whose end was not sent on the channel. Each comes with the
+    last message about it on the channel.
     """
     is_same = and_(_SEND.kind == _ALARM.kind, _SEND.subject == _ALARM.subject, _SEND.channel == channel)
     sent = [column.label(f"sent_{column.name}") for column in _SEND]

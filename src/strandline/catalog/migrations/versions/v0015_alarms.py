@@ -1,4 +1,4 @@
-"""Alarms, what each channel was told of them, and the process that looks for problems.
+"""Alarms, messages about them, channels, and the process that looks for problems.
 
 Frozen: the schema as it was in this revision, independent of what ``catalog.sqltables`` says today.
 """
