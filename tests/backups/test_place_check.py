@@ -117,7 +117,7 @@ def test_collections_tell_where_they_are(db: Database, tmp_path: Path) -> None:
             CREATE BACKUP COLLECTION whole DATABASE WITH (STORAGE = 'cluster')"""
     )
     found = db.sql("SHOW BACKUP COLLECTIONS")
-    assert [row[-3:] for row in found.rows()] == [
+    assert [row[6:9] for row in found.rows()] == [
         (place, False, "KEEP WITHIN 30d"),
         ("cluster", False, None),
     ]

@@ -66,7 +66,7 @@ def _check_all(runtime: Runtime, wanted: Mapping[str, str | None]) -> dict[str, 
             waiting.get_nowait()
         except queue.Empty:
             break
-    silent = dict.fromkeys(begun - known.keys(), f"it has not answered within {SECONDS:g} seconds")
+    silent = dict.fromkeys(begun.difference(known), f"it has not answered within {SECONDS:g} seconds")
     return {root: why for root, why in (known | silent).items() if why is not None}
 
 
