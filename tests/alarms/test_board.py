@@ -550,3 +550,25 @@ def test_an_unknown_channel_is_refused(opened: Opened, web: WebReceiver) -> None
     with pytest.raises(InvalidArgument, match="there is no channel 'op'") as refused:
         db.test_alarm_channel("op")
     assert refused.value.hint == "Did you mean 'ops'?"
+
+
+@pytest.mark.slow
+def test_alarms_with_a_catalog_in_postgresql(
+    opened: Opened, web: WebReceiver, clock: ManualClock, emptied_database: str
+) -> None:
+    db = opened(settings=to(web), catalog=emptied_database)
+    other = opened(settings=to(web), catalog=emptied_database)
+    db.sql(MAKE)
+    boards = [board_of(db), board_of(other)]
+    clock.sleep(27 * HOUR)
+    for board in boards:
+        board.tick()
+    other.sql("ACKNOWLEDGE ALARM rpo_missed FOR c; BACKUP c")
+    clock.sleep(LOOK_SECONDS)
+    for board in boards:
+        board.tick()
+    assert web.events() == [("raised", "rpo_missed", "c"), ("resolved", "rpo_missed", "c")]
+    assert other.alarms() == [] and len(db.alarms(cleared=True)) == 1
+    clock.sleep(31 * DAY)
+    db.maintain()
+    assert db.alarms(cleared=True) == []
