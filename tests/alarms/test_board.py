@@ -12,7 +12,7 @@ import pytest
 
 from strandline import Alarm, Database, Settings, Thresholds
 from strandline.alarms import transport
-from strandline.alarms.board import BACKOFF_SECONDS, CLAIM_SECONDS, LOOK_SECONDS
+from strandline.alarms.board import BACKOFF_SECONDS, CLAIM_SECONDS, LOOK_SECONDS, WATCH_SECONDS
 from strandline.api import alarms as loop
 from strandline.api.alarms import board_of
 from strandline.catalog import alarms
@@ -265,6 +265,52 @@ def test_a_killed_sender_is_replaced_when_its_claim_expires(
     assert len(other.send_due()) == 1
     assert web.events() == [("raised", "rpo_missed", "c")] * 2
     assert len({*web.keys()}) == 1 == len({body["key"] for body in web.bodies})
+
+
+def test_what_a_killed_sender_may_have_sent_is_resolved(
+    opened: Opened, web: WebReceiver, clock: ManualClock
+) -> None:
+    first, second = opened(settings=to(web)), opened(settings=to(web))
+    first.sql(MAKE)
+    clock.sleep(27 * HOUR)
+    killed, other = board_of(first), board_of(second)
+    killed.look()
+    claimed = killed._claim("ops")
+    assert claimed is not None
+    transport.send(killed.channel("ops"), killed._message(claimed[1]))  # And then it is killed.
+    second.sql("BACKUP c")
+    clock.sleep(WATCH_SECONDS)
+    other.tick()
+    assert other.tick() == []
+    assert web.events() == [("raised", "rpo_missed", "c"), ("resolved", "rpo_missed", "c")]
+
+
+def test_what_may_have_arrived_is_sent_again_with_the_same_key_and_resolved(
+    opened: Opened, web: WebReceiver, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "SECONDS", 0.2)
+    db = opened(settings=to(web))
+    db.sql(MAKE)
+    clock.sleep(27 * HOUR)
+
+    def answer(handler: BaseHTTPRequestHandler, number: int) -> None:
+        if number > 2:
+            reply(handler, 200)
+        else:
+            web.released.wait(2)
+
+    web.answer = answer
+    board = board_of(db)
+    for _ in range(2):
+        (sent,) = board.tick()
+        assert "no answer within 0.2 seconds" in str(sent.error)
+        clock.sleep(BACKOFF_SECONDS[2])
+    db.sql("BACKUP c")
+    clock.sleep(LOOK_SECONDS)
+    (sent,) = board.tick()
+    assert sent.error is None
+    assert [event for event, *_ in web.events()] == ["raised", "raised", "resolved"]
+    assert web.keys()[0] == web.keys()[1] != web.keys()[2]
 
 
 def test_a_process_that_stopped_for_an_hour_stores_nothing_old(

@@ -61,7 +61,8 @@ def test_the_cost_does_not_depend_on_the_number_of_collections_and_alarms(
             assert board.look()
         with counted(db) as tell:
             (sent,) = board.send_due()
-        assert len(db.alarms()) == 4 * after and sent.alarms == min(4 * after, 100)
+        found = 4 * after - first  # The first ones were verified.
+        assert len(db.alarms()) == found and sent.alarms == min(found, 100)
         while board.send_due():
             pass
         clock.sleep(LOOK_SECONDS)

@@ -36,7 +36,7 @@ from strandline.catalog.alarms import (
     WatchRow,
 )
 from strandline.catalog.transactions import Writer
-from strandline.errors import InvalidArgument, StrandlineError, mask_urls
+from strandline.errors import InvalidArgument, StrandlineError, TimedOut, mask_urls
 from strandline.metrics import event
 from strandline.names import did_you_mean
 from strandline.runtime import Runtime
@@ -169,18 +169,26 @@ class AlarmBoard:
             claim = uuid.uuid4().hex
             row = replace(row, claimed_by=claim, claimed_until=tx.now + CLAIM_SECONDS)
             alarms.put_channel(tx, row)
+            # If this process is killed, the message may have arrived, and its end has to be sent as well.
+            alarms.put_sends(tx, [_send_row(item, name, tx.now, sure=False) for item in items[:TOGETHER]])
         return row, items[:TOGETHER]
 
     def _send(self, claim: ChannelRow, items: Sequence[Item]) -> AlarmDelivery:
         """Send a message on a claimed channel, and store the outcome unless the claim has expired."""
         message = self._message(items)
+        may_have_arrived = False
         try:
             answer, error = send(self._channels[claim.name], message), None
         except StrandlineError as failed:
-            answer, error = None, failed.message
+            answer, error, may_have_arrived = None, failed.message, isinstance(failed, TimedOut)
         with self._runtime.catalog.write() as tx:
             if alarms.find_channel(tx.conn, claim.name) == claim:
-                self._store(tx, claim, items, error)
+                if error is None:
+                    self._store(tx, claim, items)
+                else:
+                    self._store_failure(tx, claim, error)
+                    if not may_have_arrived:
+                        _undo(tx, claim.name, items)
         sent = AlarmDelivery(channel=claim.name, alarms=len(items), answer=answer, error=error)
         if error is None:
             event("alarms sent", channel=claim.name, alarms=len(items), key=message.key)
@@ -189,38 +197,21 @@ class AlarmBoard:
             log.warning("%s", error)
         return sent
 
-    def _store(self, tx: Writer, claim: ChannelRow, items: Sequence[Item], error: str | None) -> None:
-        if error is not None:
-            pause = BACKOFF_SECONDS[min(claim.failures, len(BACKOFF_SECONDS) - 1)]
-            since = tx.now if claim.failed_since is None else claim.failed_since
-            failed = ChannelRow(
-                name=claim.name,
-                failures=claim.failures + 1,
-                failed_since=since,
-                retry_at=tx.now + pause,
-                note=error,
-            )
-            alarms.put_channel(tx, failed)
-            return
-        alarms.put_channel(tx, ChannelRow(name=claim.name))
-        told = {(i.alarm.kind, i.alarm.subject): i for i in items}
-        before = {a.key: s for a, s in alarms.list_pending(tx.conn, claim.name)}
-        alarms.put_sends(
-            tx,
-            [
-                SendRow(
-                    kind=item.alarm.kind,
-                    subject=item.alarm.subject,
-                    channel=claim.name,
-                    number=item.alarm.number,
-                    event=item.event,
-                    level=item.alarm.level,
-                    time=tx.now,
-                    times=_times(before.get(key)) + 1,
-                )
-                for key, item in told.items()
-            ],
+    def _store_failure(self, tx: Writer, claim: ChannelRow, error: str) -> None:
+        pause = BACKOFF_SECONDS[min(claim.failures, len(BACKOFF_SECONDS) - 1)]
+        failed = ChannelRow(
+            name=claim.name,
+            failures=claim.failures + 1,
+            failed_since=tx.now if claim.failed_since is None else claim.failed_since,
+            retry_at=tx.now + pause,
+            note=error,
         )
+        alarms.put_channel(tx, failed)
+
+    def _store(self, tx: Writer, claim: ChannelRow, items: Sequence[Item]) -> None:
+        alarms.put_channel(tx, ChannelRow(name=claim.name))
+        alarms.put_sends(tx, [_send_row(item, claim.name, tx.now, sure=True) for item in items])
+        told = {item.alarm.key: item for item in items}
         known = [row for row in alarms.list_alarms(tx.conn, cleared=True) if row.key in told]
         same = [row for row in known if row.number == told[row.key].alarm.number]
         alarms.put_alarms(tx, [replace(row, last_sent=tx.now, times_sent=row.times_sent + 1) for row in same])
@@ -236,10 +227,9 @@ class AlarmBoard:
                 alarm, sent, now, level=settings.level, repeat=self._runtime.settings.alarm_repeat_seconds
             )
             if what is not None:
-                key = digest_of(
-                    self._warehouse, channel, *alarm.key, alarm.number, alarm.level, what, _times(sent)
-                )
-                found.append(Item(event=what, key=key, alarm=alarm))
+                occurrence = (*alarm.key, alarm.number, alarm.raised_at, alarm.level)
+                key = digest_of(self._warehouse, channel, *occurrence, what, _times(sent))
+                found.append(Item(event=what, key=key, alarm=alarm, sent=sent))
         return found
 
     def _message(self, items: Sequence[Item]) -> AlarmMessage:
@@ -343,14 +333,18 @@ def due_event(alarm: Alarm, sent: SendRow | None, now: float, *, level: Grade, r
         level: Lowest level of the alarms that are sent on the channel.
         repeat: Interval in seconds at which an alarm is repeated until it is acknowledged. 0: never.
     """
-    knows = sent is not None and sent.event != RESOLVED
+    knows = sent is not None and (sent.event != RESOLVED or not sent.sure)
     if alarm.cleared_at is not None:
         return RESOLVED if knows else None
     if GRADES.index(_grade(alarm.level)) < GRADES.index(level):
         return None
     if sent is None or sent.number != alarm.number or is_worse(alarm.level, sent.level):
         return RAISED
-    if alarm.acknowledged_at is not None or not repeat:
+    if alarm.acknowledged_at is not None:
+        return None
+    if not sent.sure:
+        return sent.event
+    if not repeat:
         return None
     # The difference is negative if the clock was set back.
     return None if 0 <= now - sent.time < repeat else REPEATED
@@ -362,6 +356,27 @@ def is_worse(level: str, than: str) -> bool:
 
 def _grade(level: str) -> Grade:
     return "critical" if level == "critical" else "warning" if level == "warning" else "fine"
+
+
+def _send_row(item: Item, channel: str, now: float, *, sure: bool) -> SendRow:
+    return SendRow(
+        kind=item.alarm.kind,
+        subject=item.alarm.subject,
+        channel=channel,
+        number=item.alarm.number,
+        event=item.event,
+        level=item.alarm.level,
+        time=now,
+        times=_times(item.sent) + sure,
+        sure=sure,
+    )
+
+
+def _undo(tx: Writer, channel: str, items: Sequence[Item]) -> None:
+    """Restore what was known of a channel before a message that the receiver did not accept."""
+    alarms.put_sends(tx, [item.sent for item in items if item.sent is not None])
+    unknown = [_send_row(item, channel, tx.now, sure=False) for item in items if item.sent is None]
+    alarms.remove_sends(tx, unknown)
 
 
 def _times(sent: SendRow | None) -> int:

@@ -18,7 +18,7 @@ from email.utils import format_datetime
 from typing import Any
 
 from strandline.alarms.channel import MailChannel
-from strandline.catalog.alarms import Alarm
+from strandline.catalog.alarms import Alarm, SendRow
 from strandline.names import count
 
 SHOWN = 20
@@ -34,11 +34,13 @@ class Item:
     Attributes:
         event: ``raised``, ``repeated`` or ``resolved``; ``test`` in a test message.
         key: The same in every attempt to send this item.
+        sent: The last message about the alarm on the channel before this one.
     """
 
     event: str
     key: str
     alarm: Alarm
+    sent: SendRow | None = None
 
     @property
     def line(self) -> str:

@@ -30,7 +30,11 @@ _READ = 1000
 
 
 def send(channel: Channel, message: AlarmMessage) -> str:
-    """Send a message, and return what the receiver answered. Raise UNAVAILABLE if it did not accept it."""
+    """Send a message, and return what the receiver answered.
+
+    Raise UNAVAILABLE if the receiver did not accept the message. Raise TIMEOUT if it did not answer in time:
+    the message may have arrived.
+    """
 
     def work() -> str:
         if isinstance(channel, MailChannel):
@@ -46,19 +50,20 @@ def send(channel: Channel, message: AlarmMessage) -> str:
             name="strandline-alarm",
             what=f"the receiver of the channel {channel.name}",
         )
-    except TimedOut:
-        raise Unavailable(
-            f"the receiver of the channel {channel.name} did not answer within {TOTAL_SECONDS:g} seconds",
-            "Check the receiver. The message is sent again.",
-        ) from None
+    except TimedOut as error:
+        error.hint = (
+            f"Check the channel with: strandline alarms test {channel.name}. Messages are sent again."
+        )
+        raise
     except StrandlineError:
         raise
     except Exception as error:  # Whatever the receiver sent, it is not worth more than this message.
         raise _failed(channel, type(error).__name__) from None
 
 
-def _failed(channel: Channel, why: str) -> Unavailable:
-    return Unavailable(
+def _failed(channel: Channel, why: str, error: object = None) -> Unavailable | TimedOut:
+    kind = TimedOut if isinstance(error, TimeoutError) else Unavailable
+    return kind(
         f"the channel {channel.name} failed: {why}",
         f"Check the channel with: strandline alarms test {channel.name}. Messages are sent again.",
     )
@@ -99,9 +104,9 @@ def _post(channel: WebChannel, message: AlarmMessage) -> str:
                 raise _failed(channel, why) from None
             raise _failed(channel, f"{host} answered {_shown(str(error.code), error, secrets)}") from None
     except urllib.error.URLError as error:
-        raise _failed(channel, f"{host} cannot be reached ({_reason(error.reason)})") from None
+        raise _failed(channel, f"{host} cannot be reached ({_reason(error.reason)})", error.reason) from None
     except (OSError, http.client.HTTPException) as error:
-        raise _failed(channel, f"{host} cannot be reached ({_reason(error)})") from None
+        raise _failed(channel, f"{host} cannot be reached ({_reason(error)})", error) from None
 
 
 def _shown(status: str, answer: Any, secrets: Iterable[str]) -> str:
@@ -147,7 +152,7 @@ def _send_mail(channel: MailChannel, message: AlarmMessage) -> str:
     except smtplib.SMTPException as error:
         raise _failed(channel, f"{host} does not do what is needed ({type(error).__name__})") from None
     except OSError as error:
-        raise _failed(channel, f"{host} cannot be reached ({_reason(error)})") from None
+        raise _failed(channel, f"{host} cannot be reached ({_reason(error)})", error) from None
     accepted = len(channel.recipients) - len(refused)
     return f"accepted for {accepted} of {len(channel.recipients)} recipients"
 

@@ -6,7 +6,7 @@ watch is one row that names the process that looks for problems.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,7 +58,9 @@ class SendRow:
         number: the ``number`` of the alarm at that time.
         event: ``raised``, ``repeated`` or ``resolved``.
         level: the level of the alarm at that time.
-        times: the number of messages about the alarm on the channel.
+        times: the number of messages about the alarm on the channel, without this one if it is not ``sure``.
+        sure: whether the receiver accepted the message. False: it is being sent, or its sender was killed, or
+            there was no answer in time.
     """
 
     kind: str
@@ -69,6 +71,7 @@ class SendRow:
     level: str
     time: float
     times: int
+    sure: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +136,7 @@ def list_pending(conn: Connection, channel: str) -> list[tuple[Alarm, SendRow | 
     rows = conn.execute(
         select(sqltables.alarms, *sent)
         .join_from(sqltables.alarms, sqltables.alarm_sends, is_same, isouter=True)
-        .where(or_(_ALARM.cleared_at.is_(None), _SEND.event != RESOLVED))
+        .where(or_(_ALARM.cleared_at.is_(None), _SEND.event != RESOLVED, _SEND.sure.is_(False)))
         .order_by(_ALARM.raised_at, _ALARM.kind, _ALARM.subject)
     )
     return [(_part(Alarm, row, ""), _sent(row)) for row in rows]
@@ -155,6 +158,11 @@ def put_alarms(tx: Writer, rows: Sequence[Alarm]) -> None:
 def put_sends(tx: Writer, rows: Sequence[SendRow]) -> None:
     """Insert last messages, or replace those of the same alarm and channel."""
     _put(tx, sqltables.alarm_sends, rows)
+
+
+def remove_sends(tx: Writer, rows: Sequence[SendRow]) -> None:
+    """Delete last messages."""
+    _remove(tx, sqltables.alarm_sends, [vars(row) for row in rows])
 
 
 def find_channel(conn: Connection, name: str) -> ChannelRow:
@@ -216,7 +224,13 @@ def _put(tx: Writer, table: Table, rows: Iterable[Any]) -> None:
     """Insert rows, or replace the rows with the same primary key."""
     given = [vars(row) for row in rows]
     if given:
-        keys = [column.name for column in table.primary_key]
-        is_there = and_(*(table.c[name] == bindparam(f"a_{name}") for name in keys))
-        tx.conn.execute(delete(table).where(is_there), [{f"a_{n}": row[n] for n in keys} for row in given])
+        _remove(tx, table, given)
         tx.conn.execute(insert(table), given)
+
+
+def _remove(tx: Writer, table: Table, given: Sequence[Mapping[str, Any]]) -> None:
+    """Delete the rows with the primary keys of the given ones."""
+    keys = [column.name for column in table.primary_key]
+    is_there = and_(*(table.c[name] == bindparam(f"a_{name}") for name in keys))
+    if given:
+        tx.conn.execute(delete(table).where(is_there), [{f"a_{n}": row[n] for n in keys} for row in given])

@@ -347,6 +347,7 @@ alarms = Table(
 )
 
 # The last message about an alarm on a channel. ``number`` and ``level`` are those of the alarm at that time.
+# ``sure``: whether the receiver accepted the message.
 alarm_sends = Table(
     "alarm_sends",
     metadata,
@@ -358,6 +359,7 @@ alarm_sends = Table(
     Column("level", Text, nullable=False),
     Column("time", Float, nullable=False),
     Column("times", BigInteger, nullable=False),
+    Column("sure", Boolean, nullable=False),
 )
 
 # ``claimed_by``: the sender that may use the channel until ``claimed_until``. ``failures``: failed attempts

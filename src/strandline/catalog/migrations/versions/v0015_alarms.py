@@ -37,6 +37,7 @@ def upgrade() -> None:
         sa.Column("level", sa.Text, nullable=False),
         sa.Column("time", sa.Float, nullable=False),
         sa.Column("times", sa.BigInteger, nullable=False),
+        sa.Column("sure", sa.Boolean, nullable=False),
     )
     op.create_table(
         "alarm_channels",
