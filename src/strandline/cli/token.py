@@ -9,7 +9,8 @@ import typer
 
 from strandline.cli.options import CARE, Group, command, example_text
 from strandline.cli.session import Cli
-from strandline.cli.values import moment, seconds_of
+from strandline.cli.values import moment
+from strandline.sql.durations import parse_period
 
 if TYPE_CHECKING:
     from strandline.api.access import TokenInfo
@@ -50,7 +51,7 @@ def create(
     """Create a token, and print it. It is shown only now: the catalog stores a hash of it."""
     with cli.database() as db:
         made = db.create_token(
-            name, role=role, paths=paths, expires=None if expires is None else seconds_of(expires)
+            name, role=role, paths=paths, expires=None if expires is None else parse_period(expires)
         )
     cli.output.result(body_of(made), lambda: cli.output.line(made.token))
 
