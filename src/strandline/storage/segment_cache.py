@@ -17,6 +17,7 @@ from strandline.model import Key, Segment
 from strandline.settings import Settings
 from strandline.storage.files import Files
 from strandline.storage.footer import Footer
+from strandline.storage.keys import Ints
 
 __all__ = ["SegmentCache", "Whole"]
 
@@ -52,6 +53,10 @@ class SegmentCache:
             128 << 20, lambda folded: sum(table.nbytes for table in folded)
         )
         """Folded logs. They are cached because a table is read more often than it changes."""
+        self.positions: Cache[Hashable, tuple[Ints, ...]] = Cache(
+            64 << 20, lambda found: 200 + sum(positions.nbytes for positions in found)
+        )
+        """Positions of replaced rows in files."""
         self.directories: Cache[Hashable, Any] = Cache(64 << 20, attrgetter("cost"))
         """A ``Directory`` of each long chain."""
         self._process = os.getpid()

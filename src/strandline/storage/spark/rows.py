@@ -6,7 +6,8 @@ Every read names its files and its schema explicitly; no folder is listed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -16,10 +17,12 @@ from pyspark.sql import types as T
 from strandline.errors import Corrupted, Internal, StrandlineError
 from strandline.model import OP, STEP, Segment, TableSchema, cover
 from strandline.storage.files import Files
+from strandline.storage.keys import Ints
 from strandline.storage.segment import META, in_window, read_segment
 from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.spark.columns import col, struct
 from strandline.storage.spark.failures import refuse
+from strandline.storage.spark.positions import FILES, ROWS, Hidden, without_positions
 
 __all__ = ["POSITION", "is_brought_along", "local", "one_commit", "rows_of", "spark_path", "union"]
 
@@ -83,6 +86,7 @@ def rows_of(
     after: int,
     upto: int,
     position: bool = False,
+    hidden: Mapping[str, Ints] | None = None,
 ) -> DataFrame:
     """Return ``columns`` of the rows with steps in ``(after, upto]``.
 
@@ -92,6 +96,7 @@ def rows_of(
     Args:
         columns: names of logical columns and meta columns.
         position: whether to add the column POSITION: the index of the row's segment in ``segments``.
+        hidden: the positions of the rows to leave out, for the file of each segment. None: read all rows.
     """
     numbered = [(i, s) for i, s in enumerate(segments) if s.rows and cover(s, after, upto) != "none"]
     parts: list[DataFrame] = []
@@ -102,9 +107,18 @@ def rows_of(
     for whole in (True, False):
         group = [(i, s) for i, s in stored if (cover(s, after, upto) == "all") == whole]
         window = None if whole else col(STEP).between(after + 1, upto)
-        for batch in _distinct(group):
+        for batch in _distinct(group, *((FILES, ROWS) if hidden is not None else ())):
             parts.append(
-                _read_stored(spark, cache.files, schema, batch, columns, window=window, position=position)
+                _read_stored(
+                    spark,
+                    cache.files,
+                    schema,
+                    batch,
+                    columns,
+                    window=window,
+                    position=position,
+                    hidden=hidden,
+                )
             )
     return union(parts) if parts else _nothing(spark, schema, columns, position)
 
@@ -148,17 +162,30 @@ def _inline(
     return spark.createDataFrame(table, wanted)
 
 
-def _distinct(segments: Sequence[tuple[int, Segment]]) -> Iterator[list[tuple[int, Segment]]]:
-    """Divide segments into groups without duplicate file names. Nearly always there is one group."""
+def _distinct(
+    segments: Sequence[tuple[int, Segment]], files: int = sys.maxsize, rows: int = sys.maxsize
+) -> Iterator[list[tuple[int, Segment]]]:
+    """Divide segments into groups without duplicate file names. Nearly always there is one group.
+
+    Args:
+        files: maximum number of segments in a group.
+        rows: maximum number of rows in a group of more than one segment.
+    """
     left = list(segments)
     while left:
         names: set[str] = set()
         batch: list[tuple[int, Segment]] = []
         rest: list[tuple[int, Segment]] = []
+        size = 0
         for i, segment in left:
             name = _base(segment)
-            (rest if name in names else batch).append((i, segment))
+            is_full = len(batch) == files or (batch and size + segment.rows > rows)
+            if name in names or is_full:
+                rest.append((i, segment))
+                continue
+            batch.append((i, segment))
             names.add(name)
+            size += segment.rows
         yield batch
         left = rest
 
@@ -177,11 +204,14 @@ def _read_stored(
     *,
     window: Column | None,
     position: bool,
+    hidden: Mapping[str, Ints] | None,
 ) -> DataFrame:
     names = list(dict.fromkeys([*columns, *((STEP,) if window is not None else ())]))
     wanted = struct(schema, names, physical=True)
     paths = _check_files(files, [s for _, s in segments])
     df = spark.read.options(**READING).schema(wanted).parquet(*paths)
+    if hidden is not None:
+        df = without_positions(df, [Hidden(_base(s), s.rows, hidden[s.file or ""]) for _, s in segments])
     found = {name: col(field.name) for name, field in zip(names, wanted.fields, strict=True)}
     if OP in found:
         found[OP] = F.coalesce(found[OP], F.lit("U"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -12,6 +12,8 @@ from pyspark.sql import functions as F
 
 from strandline.model import BEGINNING, OP, STEP, Segment, State, cover, split, visible
 from strandline.storage.arrow.changes import fold as fold_here
+from strandline.storage.arrow.positions import find_positions
+from strandline.storage.keys import Ints
 from strandline.storage.segment import ERASE
 from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.spark.anti_join import without
@@ -47,27 +49,37 @@ def _scan(spark: SparkSession, cache: SegmentCache, state: State, names: Sequenc
     schema, chain = state.schema, state.chain
     old, middle, new = split(visible(chain))
 
-    def rows(segments: Sequence[Segment], asked: Sequence[str]) -> DataFrame:
-        return rows_of(spark, cache, schema, segments, asked, after=BEGINNING, upto=chain.step)
+    def rows(
+        segments: Sequence[Segment], asked: Sequence[str], hidden: Mapping[str, Ints] | None = None
+    ) -> DataFrame:
+        return rows_of(spark, cache, schema, segments, asked, after=BEGINNING, upto=chain.step, hidden=hidden)
 
     with working(spark):
         if not middle:
             return rows([*old, *new], names)
         needed = list(dict.fromkeys([*schema.key, *names]))
         far, near = apart_from(old, middle)
-        there = rows(near, needed) if near else None
-        if is_brought_along(middle):
-            keys, folded = _fold_in_process(cache, state, middle, needed)
-            changed = local(spark, schema, folded)
-            kept = None if there is None else without(there, schema, keys)
+        stored = [s for s in near if s.file is not None]
+        # Rows that the plan has anyway are folded with the logs.
+        together = [*(s for s in near if s.file is None), *middle]
+        parts: list[DataFrame] = []
+        if is_brought_along(together):
+            keys, folded = _fold_in_process(cache, state, together, needed)
+            parts.append(local(spark, schema, folded.select(names)))
+            hidden = _find_hidden(cache, state, stored, together, keys)
+            if hidden is not None:
+                far += [s for s in stored if s.file not in hidden]
+                if touched := [s for s in stored if s.file in hidden]:
+                    parts.append(rows(touched, names, hidden))
+            elif stored:
+                parts.append(without(rows(stored, needed), schema, keys).select(*map(col, names)))
         else:
-            touched, changed = _fold_on_spark(spark, cache, state, middle, needed)
-            kept = (
-                None
-                if there is None
-                else there.join(rename_keys(touched, schema.key), same_key(schema), "left_anti")
-            )
-        parts = [part.select(*map(col, names)) for part in (changed, kept) if part is not None]
+            changes, changed = _fold_on_spark(spark, cache, state, middle, needed)
+            parts.append(changed.select(*map(col, names)))
+            if near:
+                there, gone = rows(near, needed), rename_keys(changes, schema.key)
+                kept = there.join(gone, same_key(schema), "left_anti")
+                parts.append(kept.select(*map(col, names)))
         if far or new:
             parts.append(rows([*far, *new], names))
         return union(parts)
@@ -85,16 +97,37 @@ def _fold_in_process(
         there = folded.filter(pc.not_equal(folded.column(OP), ERASE))
         return folded.select(list(schema.key)), there.select(list(columns))
 
-    # Segments are immutable. If all their changes are visible at the step, the cached fold is valid for any
-    # later step.
+    return cache.folds.get((part, tuple(columns), _identity(logs, step)), make)
+
+
+def _identity(logs: Sequence[Segment], step: int) -> Hashable:
+    """Return a value that is the same only if the logs have the same changes at the step.
+
+    Segments are immutable. If all their changes are visible at the step, they are at any later step.
+    """
     whole = all(cover(s, BEGINNING, step) == "all" for s in logs)
-    which = (
-        part,
-        tuple(columns),
-        tuple((s.file or s.checksum, s.upto) for s in logs),
-        0 if whole else step,
+    return tuple((s.file or s.checksum, s.upto) for s in logs), 0 if whole else step
+
+
+def _find_hidden(
+    cache: SegmentCache, state: State, stored: Sequence[Segment], logs: Sequence[Segment], keys: pa.Table
+) -> Mapping[str, Ints] | None:
+    """Return the positions of the rows in files that logs replace or erase, by file.
+
+    Files without such rows are left out. Returns None if too much would be read here.
+
+    Args:
+        keys: the keys that the logs change.
+    """
+    schema = state.schema
+    key = tuple((column.physical, column.type) for column in schema.key_columns)
+    found = cache.positions.get(
+        (key, tuple(s.file for s in stored), _identity(logs, state.chain.step)),
+        lambda: find_positions(cache, schema, stored, keys),
     )
-    return cache.folds.get(which, make)
+    if len(found) < len(stored):
+        return None
+    return {s.file or "": at for s, at in zip(stored, found, strict=True) if len(at)}
 
 
 def _fold_on_spark(

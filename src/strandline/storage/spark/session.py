@@ -64,7 +64,7 @@ NEEDED: Mapping[str, str] = {
     # Send local rows above this size as Arrow batches. As part of the plan, each row would be a Java object
     # that is created and sent one by one. Smaller inputs are part of the plan: Spark can
     # optimise an empty input only if it is part of the plan.
-    "spark.sql.execution.arrow.localRelationThreshold": "16k",
+    "spark.sql.execution.arrow.localRelationThreshold": "16384",
 }
 """Settings with which our own plans run, in any session."""
 
