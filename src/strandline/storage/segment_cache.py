@@ -57,6 +57,8 @@ class SegmentCache:
             64 << 20, lambda found: 200 + sum(positions.nbytes for positions in found)
         )
         """Positions of replaced rows in files."""
+        self.frames: Cache[Hashable, tuple[Any, int]] = Cache(64 << 20, lambda found: found[1])
+        """Spark DataFrames of all rows of a state, with the approximate size of the rows in their plans."""
         self.directories: Cache[Hashable, Any] = Cache(64 << 20, attrgetter("cost"))
         """A ``Directory`` of each long chain."""
         self._process = os.getpid()

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from strandline.errors import Corrupted
 from strandline.model import OP, STEP, WAS_HI, WAS_LO, Chain, State
+from strandline.storage.arrow import positions
 from strandline.storage.arrow.changes import changes as changes_here
 from strandline.storage.arrow.changes import fold as fold_here
 from strandline.storage.arrow.merge_logs import merge_logs
@@ -25,9 +26,14 @@ from tests.effort import EVERY
 from tests.storage.spark.tables import ALL_TYPES, SMALL, Table, in_order, log_of, plain, random_table
 
 
-@pytest.fixture(params=["here", "there"])
+@pytest.fixture(params=["positions", "keys", "there"])
 def folding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where overwriting logs are folded: in process or on Spark."""
+    """Where overwriting logs are folded, and how the rows that they replace are found.
+
+    Logs are folded in process, and the rows are found by their positions or by their keys; or all on Spark.
+    """
+    if request.param == "keys":
+        monkeypatch.setattr(positions, "FILES", -1)
     if request.param == "there":
         monkeypatch.setattr(module, "IN_PROCESS_ROWS", 0)
     return str(request.param)
@@ -114,6 +120,54 @@ def test_files_that_no_change_can_touch_are_not_joined(spark: SparkSession, tmp_
     assert plain(df, SMALL) == in_order(table.rows.values())
 
 
+def test_replaced_rows_in_files_are_skipped_without_a_join(spark: SparkSession, tmp_path: Path) -> None:
+    table = Table.new(tmp_path, SMALL)
+    table.write("UPSERT", [(i, "a", i, None) for i in range(100)], inline=False)
+    table.write("UPSERT", [(i, "b", i, None) for i in (0, 63, 64, 99)])
+    table.write("DELETE ON", [(17,)], ["k"])
+    df = scan(spark, table.cache, State(SMALL, table.chain), ["n"])
+    text = explained(df)
+    assert "Join" not in text
+    assert "ReadSchema: struct<n:int,_tmp_metadata_row_index:bigint>" in text  # The key is not read.
+    assert sorted(row.n for row in df.collect()) == [i for i in range(100) if i != 17]
+
+
+def test_changes_of_many_files(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FILES", 3)
+    table = Table.new(tmp_path, SMALL)
+    for start in range(0, 700, 100):
+        table.write("UPSERT", [(start + i, "a", i, None) for i in range(70 + start // 100)], inline=False)
+    table.write("UPSERT", [(100 * i + i, "b", i, None) for i in range(7)])
+    df = scan(spark, table.cache, State(SMALL, table.chain))
+    assert explained(df).count("FileScan parquet") == 3
+    assert plain(df, SMALL) == in_order(table.rows.values())
+    monkeypatch.setattr(module, "ROWS", 150)
+    df = scan(spark, table.cache, State(SMALL, table.chain), ["k"])
+    assert explained(df).count("FileScan parquet") == 4
+    assert sorted(row.k for row in df.collect()) == sorted(key for (key,) in table.rows)
+
+
+def test_two_scans_of_a_table_can_be_joined(spark: SparkSession, tmp_path: Path, folding: str) -> None:
+    table = Table.new(tmp_path, SMALL)
+    table.write("UPSERT", [(1, "a", 2, None), (2, "b", 1, None), (3, "c", 9, None)], inline=False)
+    table.write("UPSERT", [(3, "d", 3, None)])
+    one, two = (scan(spark, table.cache, State(SMALL, table.chain)) for _ in range(2))
+    found = one.join(two, one.k == two.n).select(one.k, two.k).collect()
+    assert sorted(tuple(row) for row in found) == [(1, 2), (2, 1), (3, 3)]
+
+
+def test_a_scan_sees_each_commit_after_it(spark: SparkSession, tmp_path: Path, folding: str) -> None:
+    table = Table.new(tmp_path, SMALL)
+    table.write("UPSERT", [(1, "a", 1, None), (2, "b", 2, None)], inline=False)
+    states = []
+    for number in range(3):
+        table.write("UPSERT", [(1, "a", number, None)])
+        states.append((State(SMALL, table.chain), in_order(table.rows.values())))
+        assert plain(scan(spark, table.cache, states[-1][0]), SMALL) == states[-1][1]
+    for state, rows in states:
+        assert plain(scan(spark, table.cache, state), SMALL) == rows
+
+
 def explained(df: object) -> str:
     import contextlib
     import io
@@ -187,6 +241,7 @@ def test_a_file_that_was_cut_or_lost_is_an_error(spark: SparkSession, tmp_path: 
     table = Table.new(tmp_path, SMALL)
     table.write("UPSERT", [(i, "a", i, None) for i in range(10)], inline=False)
     path = Path(table.files.path(str(table.segments[0].file)))
+    scan(spark, table.cache, State(SMALL, table.chain))
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(Corrupted, match=r"has \d+ bytes instead of"):
         scan(spark, table.cache, State(SMALL, table.chain))

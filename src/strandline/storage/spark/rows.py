@@ -24,7 +24,16 @@ from strandline.storage.spark.columns import col, struct
 from strandline.storage.spark.failures import refuse
 from strandline.storage.spark.positions import FILES, ROWS, Hidden, without_positions
 
-__all__ = ["POSITION", "is_brought_along", "local", "one_commit", "rows_of", "spark_path", "union"]
+__all__ = [
+    "POSITION",
+    "check_files",
+    "is_brought_along",
+    "local",
+    "one_commit",
+    "rows_of",
+    "spark_path",
+    "union",
+]
 
 IN_PROCESS_ROWS = 300_000
 IN_PROCESS_BYTES = 32 << 20
@@ -208,7 +217,7 @@ def _read_stored(
 ) -> DataFrame:
     names = list(dict.fromkeys([*columns, *((STEP,) if window is not None else ())]))
     wanted = struct(schema, names, physical=True)
-    paths = _check_files(files, [s for _, s in segments])
+    paths = check_files(files, [s for _, s in segments])
     df = spark.read.options(**READING).schema(wanted).parquet(*paths)
     if hidden is not None:
         df = without_positions(df, [Hidden(_base(s), s.rows, hidden[s.file or ""]) for _, s in segments])
@@ -244,7 +253,7 @@ def _read_stored(
     return df.select(*chosen, *([where.alias(POSITION)] if position else []))
 
 
-def _check_files(files: Files, segments: Sequence[Segment]) -> list[str]:
+def check_files(files: Files, segments: Sequence[Segment]) -> list[str]:
     """Check the sizes of segments' files, and return their paths for Spark.
 
     Without this check, Spark would read a truncated or replaced file without an error.

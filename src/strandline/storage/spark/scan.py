@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 
@@ -18,13 +19,24 @@ from strandline.storage.segment import ERASE
 from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.spark.anti_join import without
 from strandline.storage.spark.columns import col, inside, rename_keys, same_key
+from strandline.storage.spark.failures import spark_errors
 from strandline.storage.spark.ranges import apart_from
-from strandline.storage.spark.rows import POSITION, is_brought_along, local, one_commit, rows_of, union
+from strandline.storage.spark.rows import (
+    POSITION,
+    check_files,
+    is_brought_along,
+    local,
+    one_commit,
+    rows_of,
+    union,
+)
 from strandline.storage.spark.session import working
 
 __all__ = ["scan"]
 
 _NUMBER = "__strandline_number"
+PLAN_BYTES = 1 << 18
+"""Approximate size of a plan without rows in the driver."""
 
 
 def scan(
@@ -38,11 +50,31 @@ def scan(
     Args:
         columns: names of the columns to read; STEP is possible. None: all columns of the schema.
     """
+    if columns is None and not state.within.is_limited:
+        return _scan_all(spark, cache, state)
     names = list(state.schema.names if columns is None else columns)
     if not state.within.is_limited:
         return _scan(spark, cache, state, names)
     found = _scan(spark, cache, state, list(dict.fromkeys([*names, *state.schema.key])))
     return inside(found, state.schema, state.within).select(*map(col, names))
+
+
+def _scan_all(spark: SparkSession, cache: SegmentCache, state: State) -> DataFrame:
+    """Return all rows of a state. Its plan is cached, because a table is read more often than it changes."""
+    segments = visible(state.chain)
+    old, logs, new = split(segments)
+    read = [*old, *new, *(() if is_brought_along(logs) else logs)]
+    key = (weakref.ref(spark), state.schema, _identity(segments, state.chain.step))
+    if (known := cache.frames.find(key)) is not None:
+        check_files(cache.files, [s for s in read if s.file is not None])
+        whole: DataFrame = known[0]
+    else:
+        whole = _scan(spark, cache, state, state.schema.names)
+        in_files = sum(s.bytes for s in read if s.file is not None)
+        cache.frames.put(key, (whole, PLAN_BYTES + sum(s.bytes for s in segments) - in_files))
+    # The caller may join two DataFrames of the same table. Their columns must not be the same.
+    with spark_errors():
+        return whole.toDF(*state.schema.names)
 
 
 def _scan(spark: SparkSession, cache: SegmentCache, state: State, names: Sequence[str]) -> DataFrame:
