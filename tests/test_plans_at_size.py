@@ -14,8 +14,11 @@ import pytest
 
 from strandline.chunks import batches
 from strandline.clock import SystemClock
-from strandline.model import EVERYWHERE, Segment
+from strandline.model import EVERYWHERE, Chain, Segment, State, TableSchema
 from strandline.settings import Limits, Settings
+from strandline.storage.arrow.partitions import partition_state
+from strandline.storage.files import LocalFiles
+from strandline.storage.outgoing.parts import group_partitions
 from strandline.storage.partition_plan import (
     MOST_RANGES,
     PartitionPlan,
@@ -24,11 +27,14 @@ from strandline.storage.partition_plan import (
     plan_slice,
     plan_upsert,
 )
+from strandline.storage.segment_cache import SegmentCache
 from strandline.storage.shards import MOST, cuts, ranges, segments_by_shard, spread
 from strandline.storage.throttle import Throttle
+from strandline.types import parse_type
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "scale.md"
 MB, GB, TB = 1 << 20, 1 << 30, 1 << 40
+SCHEMA = TableSchema.of([("k", parse_type("Int64"), True)], ("k",))
 ROW = 100
 """Bytes of a row."""
 SHARD = Settings().shard_bytes
@@ -57,6 +63,14 @@ class Work:
     def driver_bytes(self) -> int:
         """A record for each file; no row of the table."""
         return RECORD * self.files
+
+
+class Export(Work):
+    """The work of an export, which the catalog has no rows of."""
+
+    @property
+    def catalog_rows(self) -> int:
+        return 0
 
 
 @cache
@@ -132,6 +146,13 @@ def upload(size: int, target: int) -> Work:
     return copied(list(batches(segments(size, target), lambda s: s.bytes, SHARD)), each=1)
 
 
+def export(size: int, target: int) -> Work:
+    state = State(SCHEMA, Chain(segments(size, target), 1))
+    tasks = group_partitions(partition_state(SegmentCache(LocalFiles("/")), state, ["k"], most=SHARD))
+    largest = max(sum(len(each.sizes) for each in partitions) for _, partitions in tasks)
+    return Export(0, len(tasks), len(tasks), largest * target)
+
+
 def copied(parts: list[list[Segment]], *, each: int) -> Work:
     throttle = Throttle(Limits(), SystemClock())
     tasks = 0
@@ -150,6 +171,7 @@ OPERATIONS: dict[str, Callable[[int, int], Work]] = {
     "increment of 1 %": increment,
     "restore by copy": restore_by_copy,
     "upload to a repository": upload,
+    "export": export,
 }
 SIZES = ((TB, 128 * MB), (10 * TB, GB), (100 * TB, GB))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -164,6 +165,21 @@ def test_nothing_is_removed_while_a_manifest_cannot_be_read(
         kept.sql("PRUNE c KEEP LAST 1 FULL CONFIRM")
         clock.sleep(2 * DAY)
     assert files(repository, "objects") == needed(repository)
+
+
+def test_manifests_are_read_at_the_same_time(kept: Database, repository: Path, clock: ManualClock) -> None:
+    """Each read waits for all others: one after the other, none would come to an end."""
+    take_chains(kept, clock, 2)
+    meeting = threading.Barrier(6)
+
+    class Meeting(QuickFiles):
+        def read(self, name: str) -> bytes:
+            if name.startswith("backups/"):
+                meeting.wait(120)
+            return super().read(name)
+
+    there = Repository(Meeting(repository), str(repository))
+    assert sweep(there, clock.now(), DAY, lambda: None).removed == ()
 
 
 class Unreachable(QuickFiles):

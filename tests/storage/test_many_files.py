@@ -128,6 +128,19 @@ def test_a_repository_that_cannot_be_opened_is_the_answer_for_its_files(tmp_path
     assert answers == [Unavailable, 3, Corrupted, Unavailable, 1]
 
 
+def test_a_tree_of_local_files_is_removed_on_several_threads(tmp_path: Path) -> None:
+    meeting = threading.Barrier(THREADS)
+
+    class Meeting(QuickFiles):
+        def _unlink(self, path: str) -> None:
+            meeting.wait(SECONDS)
+            super()._unlink(path)
+
+    fill(tmp_path, THREADS * FEW)
+    Meeting(tmp_path).remove_tree("data")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_that_cannot_be_removed_does_not_keep_the_others(tmp_path: Path) -> None:
     class Stubborn(QuickFiles):
         def _unlink(self, path: str) -> None:

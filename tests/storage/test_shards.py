@@ -19,6 +19,7 @@ from strandline.storage.shards import (
     lies_in,
     ranges,
     segments_by_shard,
+    segments_in,
     spread,
 )
 
@@ -166,3 +167,19 @@ def test_coarser_shards_are_some_of_the_others_joined_evenly(limits: int, most: 
     assert len(made) + 1 == max(1, min(most, limits + 1))
     sizes = [b - a for (a,), (b,) in pairwise([(-1,), *made, (limits,)])]
     assert max(sizes) - min(sizes) <= 1
+
+
+ENDS = st.tuples(st.none() | st.integers(0, 9), st.integers(0, 3))
+
+
+@given(
+    st.lists(st.tuples(ENDS, ENDS), max_size=8),
+    st.lists(ENDS | st.tuples(st.integers(0, 9)), max_size=6, unique=True),
+)
+def test_segments_in_a_shard_are_those_that_may_have_its_keys(
+    spans: list[tuple[Key, Key]], limits: list[Key]
+) -> None:
+    ends = [sorted(span, key=order) for span in spans]
+    segments = [segment(first, last) for first, last in ends]
+    shards = ranges(sorted(limits, key=order))
+    assert segments_in(shards, segments) == [[s for s in segments if may_hold(s, shard)] for shard in shards]

@@ -461,14 +461,18 @@ class LocalFiles:
     def remove_tree(self, folder: str) -> None:
         top = self.path(folder.rstrip("/"))
         try:
-            for at, found in reversed(list(self._walk(top))):
-                for file in (*found.files, *found.links):
-                    with suppress(FileNotFoundError):
-                        self._unlink(os.path.join(at, file))
+            walked = list(self._walk(top))
+            files = [os.path.join(at, name) for at, found in walked for name in (*found.files, *found.links)]
+            act_on_all(self._unlink_if_there, files, THREADS)
+            for at, _ in reversed(walked):
                 with suppress(FileNotFoundError):
                     self._rmdir(at)
         except OSError as error:
             raise self._fault("remove", folder, error) from error
+
+    def _unlink_if_there(self, path: str) -> None:
+        with suppress(FileNotFoundError):
+            self._unlink(path)
 
     def exists(self, name: str) -> bool:
         path = self.path(name)

@@ -19,6 +19,7 @@ __all__ = [
     "LEAST_FILE_BYTES",
     "MOST_RANGES",
     "PartitionPlan",
+    "plan_export",
     "plan_partitions",
     "plan_rewrite",
     "plan_slice",
@@ -43,6 +44,10 @@ LEAST_TASK_BYTES = 16 << 20
 """Minimum size that is planned for a task. If the wanted files are smaller, a task writes several files."""
 LEAST_FILE_BYTES = 64 << 10
 """Minimum size of a full file, however small ``target_file_bytes`` is."""
+EXPORT_FILE_BYTES = 256 << 20
+"""Wanted size of an exported file, in bytes of the files that its rows are read from."""
+FEW_EXPORTS = 64
+"""Number of files up to which a small export gets a file for each of its partitions."""
 SHUFFLED = 1.5
 """Estimated ratio: size of rows that are shuffled between two stages of a job, to their size in files."""
 
@@ -116,6 +121,17 @@ def plan_rewrite(segments: Sequence[Segment], within: KeyRange, target: int, lea
     """
     size = sum(s.bytes // 2 if _crosses(s, within) else s.bytes for s in segments)
     return plan_partitions(size, target, files=least)
+
+
+def plan_export(size: int, partitions: int) -> int:
+    """Return the number of files, each written by one task, for an export of partitions in their order.
+
+    Args:
+        size: size of the rows in the files that they are read from, in bytes.
+        partitions: number of partitions. A partition is not divided.
+    """
+    plan = plan_partitions(size, EXPORT_FILE_BYTES, files=min(FEW_EXPORTS, partitions))
+    return min(partitions, plan.ranges)
 
 
 def _crosses(segment: Segment, within: KeyRange) -> bool:

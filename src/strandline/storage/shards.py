@@ -15,13 +15,30 @@ from typing import Any
 
 from strandline.model import Key, KeyRange, Segment, order
 
-__all__ = ["MOST", "begins_in", "coarser", "cuts", "lies_in", "ranges", "segments_by_shard", "spread"]
+__all__ = [
+    "MOST",
+    "begins_in",
+    "coarser",
+    "cuts",
+    "lies_in",
+    "ranges",
+    "segments_by_shard",
+    "segments_in",
+    "spread",
+]
 
 MOST = 1000
-"""Maximum number of size-based shards per table."""
+"""Maximum number of size-based shards per table. Each is a part of an operation, with rows in the catalog."""
 
 
-def cuts(bounds: Sequence[Key], segments: Iterable[Segment], shard_bytes: int, least: int = 1) -> list[Key]:
+def cuts(
+    bounds: Sequence[Key],
+    segments: Iterable[Segment],
+    shard_bytes: int,
+    least: int = 1,
+    *,
+    most: int = MOST,
+) -> list[Key]:
     """Return the first keys of all shards except the first shard, ascending.
 
     Args:
@@ -29,14 +46,15 @@ def cuts(bounds: Sequence[Key], segments: Iterable[Segment], shard_bytes: int, l
         segments: the segments, at whose first keys large shards are cut.
         shard_bytes: wanted size of a shard.
         least: minimum number of shards, if there are enough segments.
+        most: approximate maximum number of shards that size alone makes.
     """
     found = list(segments)
     total = sum(s.bytes for s in found)
-    most = max(1, shard_bytes, total // MOST)
+    size_each = max(1, shard_bytes, total // most)
     if least > 1:
-        most = min(most, -(-total // least))
+        size_each = min(size_each, -(-total // least))
     left = list(bounds)
-    if total <= most:
+    if total <= size_each:
         return left
     made: list[Key] = []
     begun, size = (), 0
@@ -46,7 +64,7 @@ def cuts(bounds: Sequence[Key], segments: Iterable[Segment], shard_bytes: int, l
             made.append(left.pop(0))
             is_bound = True
         # A shard may be larger or smaller than wanted by half a segment, but has at least one segment.
-        is_full = size > 0 and size + segment.bytes // 2 >= most and first > begun
+        is_full = size > 0 and size + segment.bytes // 2 >= size_each and first > begun
         if is_full and not is_bound:
             made.append(segment.min_key or ())
         if is_full or is_bound or not size:
@@ -74,6 +92,23 @@ def segments_by_shard(limits: Sequence[Key], segments: Iterable[Segment]) -> dic
     for segment in segments:
         found.setdefault(bisect_right(firsts, order(segment.min_key or ())), []).append(segment)
     return dict(sorted(found.items()))
+
+
+def segments_in(shards: Sequence[KeyRange], segments: Iterable[Segment]) -> list[list[Segment]]:
+    """Return for each shard the segments that may have keys of it, in their order.
+
+    Args:
+        shards: ranges that follow each other without a gap.
+        segments: segments that may have keys of the shards. Segments without rows are left out.
+    """
+    found: list[list[Segment]] = [[] for _ in shards]
+    limits: list[tuple[Any, ...]] = [order(shard.lower or ()) for shard in shards[1:]]
+    for segment in segments:
+        if segment.min_key is not None and segment.max_key is not None:
+            first, last = (bisect_right(limits, order(key)) for key in (segment.min_key, segment.max_key))
+            for shard in found[first : last + 1]:
+                shard.append(segment)
+    return found
 
 
 def begins_in(segment: Segment, within: KeyRange) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -41,11 +41,14 @@ from strandline.tables import indexes
 from strandline.tables.attempts import StatementAttempts
 from strandline.tables.publish import publishing
 from strandline.tables.snapshot import Snapshot
+from strandline.threads import in_parallel
 
 log = logging.getLogger("strandline")
 
 FORGOTTEN = 500
 """Maximum number of operations, runs, or paths with old descriptions that one transaction cleans up."""
+FOLDERS_AT_ONCE = 8
+"""Maximum number of folders of bulk writes that are deleted at the same time."""
 
 
 @dataclass
@@ -232,9 +235,8 @@ def _remove_orphans(runtime: Runtime, garbage: Sequence[str]) -> int:
     orphans = [file for file in found if file not in known and sessions.writer_of(file) not in writers]
     runtime.files.remove_all(orphans)
     left = {_bulk_folder(file) for file in known}
-    for folder in {_bulk_folder(file) for file in (*garbage, *orphans)} - left:
-        if folder is not None:
-            runtime.files.remove_tree(folder)
+    gone = {_bulk_folder(file) for file in (*garbage, *orphans)} - left
+    _remove_folders(runtime, {folder for folder in gone if folder is not None})
     return len(orphans)
 
 
@@ -242,9 +244,12 @@ def _remove_staged(runtime: Runtime) -> int:
     """Delete old files of rows that were staged but never committed; return the number of files."""
     now = runtime.clock.now()
     old = [file for file in runtime.files.names(staged_files.FOLDER) if staged_files.is_old(file, now)]
-    for folder in {file.rpartition("/")[0] for file in old}:
-        runtime.files.remove_tree(folder)
+    _remove_folders(runtime, {file.rpartition("/")[0] for file in old})
     return len(old)
+
+
+def _remove_folders(runtime: Runtime, folders: Collection[str]) -> None:
+    in_parallel(runtime.files.remove_tree, sorted(folders), threads=FOLDERS_AT_ONCE)
 
 
 def _bulk_folder(file: str) -> str | None:

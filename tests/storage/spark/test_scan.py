@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from strandline.errors import Corrupted
 from strandline.model import OP, STEP, WAS_HI, WAS_LO, Chain, State
+from strandline.storage import segment
 from strandline.storage.arrow import positions
 from strandline.storage.arrow.changes import changes as changes_here
 from strandline.storage.arrow.changes import fold as fold_here
@@ -130,6 +131,30 @@ def test_replaced_rows_in_files_are_skipped_without_a_join(spark: SparkSession, 
     assert "Join" not in text
     assert "ReadSchema: struct<n:int,_tmp_metadata_row_index:bigint>" in text  # The key is not read.
     assert sorted(row.n for row in df.collect()) == [i for i in range(100) if i != 17]
+
+
+def test_filters_skip_row_groups_and_find_the_right_rows(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folding: str
+) -> None:
+    monkeypatch.setattr(segment, "ROW_GROUP_ROWS", 32)
+    table = Table.new(tmp_path, SMALL)
+    table.write("UPSERT", [(i, "a", i, None) for i in range(1000)], inline=False)
+    table.write("UPSERT", [(i, "b", -i, None) for i in range(500, 1000, 7)])
+    df = scan(spark, table.cache, State(SMALL, table.chain))
+    found = df.where("n BETWEEN 600 AND 700 OR k = 507").select("k").collect()
+    assert sorted(row.k for row in found) == [507, *(i for i in range(600, 701) if (i - 500) % 7)]
+    assert df.where("n = 500").count() == 0
+
+
+def test_inline_rows_beside_files_with_changes(spark: SparkSession, tmp_path: Path, folding: str) -> None:
+    table = Table.new(tmp_path, SMALL)
+    table.write("UPSERT", [(i, "a", i, None) for i in range(0, 50, 2)], inline=False)
+    table.write("UPSERT", [(i, "a", i, None) for i in range(1, 50, 2)])
+    table.write("UPSERT", [(i, "b", i, None) for i in (3, 4, 60)])
+    table.write("DELETE ON", [(5,), (6,)], ["k"])
+    table.write("UPSERT", [(i, "c", i, None) for i in (5, 61)])
+    df = scan(spark, table.cache, State(SMALL, table.chain))
+    assert plain(df, SMALL) == in_order(table.rows.values())
 
 
 def test_changes_of_many_files(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

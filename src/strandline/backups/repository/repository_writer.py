@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from strandline.backups.collection import CollectionRecord
 from strandline.backups.repository.lease import Fenced, RepositoryLease, take
 from strandline.backups.repository.manifest import MANIFESTS, Manifest, is_part
 from strandline.backups.repository.repository import OWNERS, TRASH, Repository
-from strandline.backups.restore.restorable import check_restorable, open_as_restorer
+from strandline.backups.restore.restorable import READERS, check_restorable, open_as_restorer
 from strandline.backups.verify.verification_history import keep_healed, list_damaged_objects
 from strandline.catalog import paths, warehouse
 from strandline.chunks import chunks
@@ -36,6 +37,7 @@ from strandline.storage.encrypted_files import EncryptedFiles
 from strandline.storage.file_router import Destination, FileRouter, absolute, object_key
 from strandline.storage.object_names import OBJECTS, ObjectName, is_object_or_part
 from strandline.storage.repository_marker import Expected, from_bytes, to_bytes
+from strandline.threads import in_parallel
 
 LEASE_SECONDS = 600.0
 _LIST = re.compile(rf"{TRASH}/([0-9]{{8,18}})\.json", re.ASCII)
@@ -287,16 +289,21 @@ def _unneeded_names(repository: Repository) -> Iterator[str]:
         # A crashed writer leaves a temporary file.
         there += filter(_PART.fullmatch, repository.plain.names(folder))
     needed: set[str] = set()
-    for name in repository.manifests():
-        try:
-            needed |= repository.manifest_at(name).objects().keys()
-        except Corrupted as error:
-            raise PreconditionFailed(
-                f"nothing can be removed from {repository.root}: {error.message}",
-                f"Bring the file {name} back from a copy of the repository, or drop its backup.",
-            ) from error
-        needed.add(name)
+    for some in chunks(repository.manifests(), READERS):
+        read = partial(_objects_of, repository)
+        needed.update(some, *in_parallel(read, some, threads=READERS))
     yield from (name for name in there if name not in needed)
+
+
+def _objects_of(repository: Repository, manifest: str) -> Collection[str]:
+    """Return the names of the objects that a manifest refers to."""
+    try:
+        return repository.manifest_at(manifest).objects().keys()
+    except Corrupted as error:
+        raise PreconditionFailed(
+            f"nothing can be removed from {repository.root}: {error.message}",
+            f"Bring the file {manifest} back from a copy of the repository, or drop its backup.",
+        ) from error
 
 
 def _lists(repository: Repository) -> Iterable[tuple[str, Trash]]:

@@ -18,9 +18,10 @@ from strandline.storage.arrow.scan import scan
 from strandline.storage.feed import Feed
 from strandline.storage.files import Files
 from strandline.storage.keys import Wanted
+from strandline.storage.partition_plan import MOST_RANGES
 from strandline.storage.segment import footer_of, is_small
 from strandline.storage.segment_cache import SegmentCache
-from strandline.storage.shards import cuts, ranges, spread
+from strandline.storage.shards import MOST, cuts, ranges, segments_in, spread
 from strandline.storage.task_reports import Sizes, sizes_of
 from strandline.types.arrays import column_to_python
 
@@ -142,17 +143,24 @@ def partition_state(
     """
     size = min(most, PARTITION_BYTES)
     narrowed = state.narrow(state.within)
+    # With ``behind``, each partition names all files of the table.
+    shards = MOST_RANGES if behind is None else MOST
     few = sum(not is_small(s) for s in narrowed.chain.segments) <= LOOKED_INTO
     limits = (
         _limits(cache, narrowed, size)
         if few
-        else cuts(state.schema.bounds, spread(narrowed.chain.segments), size)
+        else cuts(state.schema.bounds, spread(narrowed.chain.segments), size, most=shards)
     )
-    found = [narrowed.narrow(within) for within in between(state.within, limits)]
+    withins = between(state.within, limits)
     return [
-        StatePartition(files=cache.files, state=part, columns=tuple(columns), behind=behind)
-        for part in found
-        if any(s.rows for s in part.chain.segments)
+        StatePartition(
+            files=cache.files,
+            state=State(state.schema, Chain(tuple(segments), state.chain.step), within),
+            columns=tuple(columns),
+            behind=behind,
+        )
+        for within, segments in zip(withins, segments_in(withins, narrowed.chain.segments), strict=True)
+        if any(s.rows for s in segments)
     ]
 
 

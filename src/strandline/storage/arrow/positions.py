@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +11,7 @@ from strandline.model import Segment, TableSchema
 from strandline.storage.keys import Ints, Wanted, match
 from strandline.storage.segment import footer_of, read_segment
 from strandline.storage.segment_cache import SegmentCache
+from strandline.threads import in_parallel
 
 __all__ = ["find_positions"]
 
@@ -47,14 +47,15 @@ def find_positions(
         _, arrays = wanted.between(segment.min_key or (), segment.max_key or ())
         return footer_of(cache, segment).groups_with(schema, arrays), arrays
 
-    with ThreadPoolExecutor(min(THREADS, len(segments) or 1)) as pool:
-        found = list(pool.map(find_groups, segments))
-        read = [
-            int(footer_of(cache, s).rows[g].sum()) for s, (g, _) in zip(segments, found, strict=True) if g
-        ]
-        if sum(read) > READ_ROWS:
-            return ()
-        return tuple(pool.map(lambda s, there: _in_groups(cache, schema, s, *there), segments, found))
+    found = in_parallel(find_groups, segments, threads=THREADS)
+    groups = zip(segments, (groups for groups, _ in found), strict=True)
+    if sum(int(footer_of(cache, s).rows[some].sum()) for s, some in groups if some) > READ_ROWS:
+        return ()
+
+    def find(segment: Segment, there: tuple[list[int], list[pa.Array]]) -> Ints:
+        return _in_groups(cache, schema, segment, *there)
+
+    return tuple(in_parallel(find, segments, found, threads=THREADS))
 
 
 def _in_groups(

@@ -19,6 +19,7 @@ import pyarrow as pa
 from strandline.storage.files import Files
 from strandline.storage.outgoing.encode import Format, encode_file
 from strandline.storage.partition import RowPartition
+from strandline.storage.partition_plan import plan_export
 from strandline.storage.task_reports import Sizes, TaskReport, report
 
 __all__ = [
@@ -34,10 +35,6 @@ __all__ = [
 GROUP_ROWS = 65_536
 GROUP_BYTES = 32 << 20
 """Approximate limits of the rows and bytes that are encoded together, as a row group of Parquet."""
-FILES = 64
-"""Maximum number of partitions that each get their own file. Of more partitions, neighbours share files."""
-TOGETHER = 8
-"""Maximum number of partitions that share a file, which then has about 256 MB."""
 
 
 class CountedBatches:
@@ -143,7 +140,8 @@ Task = tuple[int, Sequence[RowPartition]]
 
 def group_partitions(partitions: Sequence[RowPartition]) -> list[Task]:
     """Group neighbouring partitions, each group for one file."""
-    count = max(min(FILES, len(partitions)), -(-len(partitions) // TOGETHER))
+    sizes = dict(each for partition in partitions for each in partition.sizes)
+    count = plan_export(sum(size or 0 for size in sizes.values()), len(partitions))
     ends = [len(partitions) * (n + 1) // count for n in range(count)]
     return [(n, partitions[ends[n - 1] if n else 0 : end]) for n, end in enumerate(ends)]
 

@@ -14,6 +14,8 @@ from pyspark.sql import functions as F
 from strandline.model import BEGINNING, OP, STEP, Segment, State, cover, split, visible
 from strandline.storage.arrow.changes import fold as fold_here
 from strandline.storage.arrow.positions import find_positions
+from strandline.storage.arrow.row_filter import rows_in
+from strandline.storage.arrow.row_filter import without as without_here
 from strandline.storage.keys import Ints
 from strandline.storage.segment import ERASE
 from strandline.storage.segment_cache import SegmentCache
@@ -92,13 +94,12 @@ def _scan(spark: SparkSession, cache: SegmentCache, state: State, names: Sequenc
         needed = list(dict.fromkeys([*schema.key, *names]))
         far, near = apart_from(old, middle)
         stored = [s for s in near if s.file is not None]
-        # Rows that the plan has anyway are folded with the logs.
-        together = [*(s for s in near if s.file is None), *middle]
+        inline = [s for s in near if s.file is None]
         parts: list[DataFrame] = []
-        if is_brought_along(together):
-            keys, folded = _fold_in_process(cache, state, together, needed)
+        if is_brought_along([*inline, *middle]):
+            keys, folded = _fold_in_process(cache, state, inline, middle, needed)
             parts.append(local(spark, schema, folded.select(names)))
-            hidden = _find_hidden(cache, state, stored, together, keys)
+            hidden = _find_hidden(cache, state, stored, middle, keys)
             if hidden is not None:
                 far += [s for s in stored if s.file not in hidden]
                 if touched := [s for s in stored if s.file in hidden]:
@@ -118,18 +119,33 @@ def _scan(spark: SparkSession, cache: SegmentCache, state: State, names: Sequenc
 
 
 def _fold_in_process(
-    cache: SegmentCache, state: State, logs: Sequence[Segment], columns: Sequence[str]
+    cache: SegmentCache,
+    state: State,
+    inline: Sequence[Segment],
+    logs: Sequence[Segment],
+    columns: Sequence[str],
 ) -> tuple[pa.Table, pa.Table]:
-    """Fold logs: return the changed keys, and the resulting rows. An erased key has no row."""
+    """Fold logs: return the changed keys, and the resulting rows. An erased key has no row.
+
+    Args:
+        inline: older inline segments, whose other rows are returned, too.
+    """
     schema, step = state.schema, state.chain.step
     part = replace(schema, columns=tuple(c for c in schema.columns if c.name in columns))
 
     def make() -> tuple[pa.Table, pa.Table]:
         folded = fold_here(cache, part, logs, after=BEGINNING, upto=step)
-        there = folded.filter(pc.not_equal(folded.column(OP), ERASE))
-        return folded.select(list(schema.key)), there.select(list(columns))
+        keys = folded.select(list(schema.key))
+        changed = [column.combine_chunks() for column in keys.columns]
+        kept = [
+            without_here(part, rows, changed)
+            for segment in inline
+            for rows in rows_in(cache, part, segment, columns, after=BEGINNING, upto=step)
+        ]
+        there = folded.filter(pc.not_equal(folded.column(OP), ERASE)).select(list(columns))
+        return keys, pa.concat_tables([*kept, there])
 
-    return cache.folds.get((part, tuple(columns), _identity(logs, step)), make)
+    return cache.folds.get((part, tuple(columns), _identity(inline, step), _identity(logs, step)), make)
 
 
 def _identity(logs: Sequence[Segment], step: int) -> Hashable:
