@@ -50,7 +50,14 @@ DOORS = {"storage/store.py", "storage/checks.py", "storage/queries.py", "storage
 of."""
 
 BUILT_ON = {
-    ("storage/spark/scan.py", "strandline.storage.arrow.changes.fold"): "a small log travels inside the plan",
+    (
+        "storage/spark/scan.py",
+        "strandline.storage.arrow.replaced_rows.fold_logs",
+    ): "small logs, inside the plan",
+    (
+        "storage/spark/scan.py",
+        "strandline.storage.arrow.replaced_rows.find_replaced",
+    ): "their rows, by position",
     ("storage/spark/compact.py", "strandline.storage.arrow.lookup.touched_keys"): "the keys of a small log",
 }
 """Where one engine truly builds on the other, and for what."""

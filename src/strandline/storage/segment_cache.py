@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from strandline.errors import StrandlineError
 from strandline.lru import Cache
-from strandline.model import Key, Segment
+from strandline.model import BEGINNING, Key, Segment, cover
 from strandline.settings import Settings
 from strandline.storage.files import Files
 from strandline.storage.footer import Footer
 from strandline.storage.keys import Ints
 
-__all__ = ["SegmentCache", "Whole"]
+__all__ = ["SegmentCache", "Whole", "identify"]
 
 
 @dataclass(frozen=True)
@@ -72,3 +72,12 @@ class SegmentCache:
             return  # This is a forked process: the files belong to its parent.
         with suppress(StrandlineError):
             self.files.remove_all([s.file for s in segments if s.file is not None])
+
+
+def identify(segments: Sequence[Segment], step: int) -> Hashable:
+    """Return a key that is the same for segments with the same rows at the step.
+
+    Segments are immutable. If all their rows are visible at the step, they are at any later step.
+    """
+    whole = all(cover(s, BEGINNING, step) == "all" for s in segments)
+    return tuple((s.file or s.checksum, s.upto) for s in segments), 0 if whole else step

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from strandline.errors import Corrupted
 from strandline.model import STEP, Chain, Segment, State, TableSchema, order
-from strandline.storage.arrow import positions
+from strandline.storage.arrow import replaced_rows
 from strandline.storage.arrow.scan import scan as scan_here
 from strandline.storage.files import LocalFiles
 from strandline.storage.segment_cache import SegmentCache
@@ -150,7 +150,7 @@ def damage(path: Path, column: str) -> None:
 def test_a_failure_leaves_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(positions, "FILES", -1)  # Only executors read the files.
+    monkeypatch.setattr(replaced_rows, "FILES", -1)  # Only executors read the files.
     table = random_table(tmp_path, replace(SMALL, bounds=((10,), (20,))), 5, inline=False)
     damage(Path(table.files.path(str(table.segments[0].file))), "x")
     before = list(table.files.names())

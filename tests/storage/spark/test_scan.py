@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from strandline.errors import Corrupted
 from strandline.model import OP, STEP, WAS_HI, WAS_LO, Chain, State
 from strandline.storage import segment
-from strandline.storage.arrow import positions
+from strandline.storage.arrow import replaced_rows
 from strandline.storage.arrow.changes import changes as changes_here
 from strandline.storage.arrow.changes import fold as fold_here
 from strandline.storage.arrow.merge_logs import merge_logs
@@ -34,7 +34,7 @@ def folding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     Logs are folded in process, and the rows are found by their positions or by their keys; or all on Spark.
     """
     if request.param == "keys":
-        monkeypatch.setattr(positions, "FILES", -1)
+        monkeypatch.setattr(replaced_rows, "FILES", -1)
     if request.param == "there":
         monkeypatch.setattr(module, "IN_PROCESS_ROWS", 0)
     return str(request.param)

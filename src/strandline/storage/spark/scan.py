@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from strandline.model import BEGINNING, OP, STEP, Segment, State, cover, split, visible
-from strandline.storage.arrow.changes import fold as fold_here
-from strandline.storage.arrow.positions import find_positions
-from strandline.storage.arrow.row_filter import rows_in
-from strandline.storage.arrow.row_filter import without as without_here
+from strandline.model import BEGINNING, OP, STEP, Segment, State, split, visible
+from strandline.storage.arrow.replaced_rows import find_replaced, fold_logs
 from strandline.storage.keys import Ints
-from strandline.storage.segment import ERASE
-from strandline.storage.segment_cache import SegmentCache
+from strandline.storage.segment_cache import SegmentCache, identify
 from strandline.storage.spark.anti_join import without
 from strandline.storage.spark.columns import col, inside, rename_keys, same_key
 from strandline.storage.spark.failures import spark_errors
@@ -66,7 +59,7 @@ def _scan_all(spark: SparkSession, cache: SegmentCache, state: State) -> DataFra
     segments = visible(state.chain)
     old, logs, new = split(segments)
     read = [*old, *new, *(() if is_brought_along(logs) else logs)]
-    key = (weakref.ref(spark), state.schema, _identity(segments, state.chain.step))
+    key = (weakref.ref(spark), state.schema, identify(segments, state.chain.step))
     if (known := cache.frames.find(key)) is not None:
         check_files(cache.files, [s for s in read if s.file is not None])
         whole: DataFrame = known[0]
@@ -97,9 +90,9 @@ def _scan(spark: SparkSession, cache: SegmentCache, state: State, names: Sequenc
         inline = [s for s in near if s.file is None]
         parts: list[DataFrame] = []
         if is_brought_along([*inline, *middle]):
-            keys, folded = _fold_in_process(cache, state, inline, middle, needed)
+            keys, folded = fold_logs(cache, state, inline, middle, needed)
             parts.append(local(spark, schema, folded.select(names)))
-            hidden = _find_hidden(cache, state, stored, middle, keys)
+            hidden = find_replaced(cache, state, stored, middle, keys)
             if hidden is not None:
                 far += [s for s in stored if s.file not in hidden]
                 if touched := [s for s in stored if s.file in hidden]:
@@ -116,66 +109,6 @@ def _scan(spark: SparkSession, cache: SegmentCache, state: State, names: Sequenc
         if far or new:
             parts.append(rows([*far, *new], names))
         return union(parts)
-
-
-def _fold_in_process(
-    cache: SegmentCache,
-    state: State,
-    inline: Sequence[Segment],
-    logs: Sequence[Segment],
-    columns: Sequence[str],
-) -> tuple[pa.Table, pa.Table]:
-    """Fold logs: return the changed keys, and the resulting rows. An erased key has no row.
-
-    Args:
-        inline: older inline segments, whose other rows are returned, too.
-    """
-    schema, step = state.schema, state.chain.step
-    part = replace(schema, columns=tuple(c for c in schema.columns if c.name in columns))
-
-    def make() -> tuple[pa.Table, pa.Table]:
-        folded = fold_here(cache, part, logs, after=BEGINNING, upto=step)
-        keys = folded.select(list(schema.key))
-        changed = [column.combine_chunks() for column in keys.columns]
-        kept = [
-            without_here(part, rows, changed)
-            for segment in inline
-            for rows in rows_in(cache, part, segment, columns, after=BEGINNING, upto=step)
-        ]
-        there = folded.filter(pc.not_equal(folded.column(OP), ERASE)).select(list(columns))
-        return keys, pa.concat_tables([*kept, there])
-
-    return cache.folds.get((part, tuple(columns), _identity(inline, step), _identity(logs, step)), make)
-
-
-def _identity(logs: Sequence[Segment], step: int) -> Hashable:
-    """Return a value that is the same only if the logs have the same changes at the step.
-
-    Segments are immutable. If all their changes are visible at the step, they are at any later step.
-    """
-    whole = all(cover(s, BEGINNING, step) == "all" for s in logs)
-    return tuple((s.file or s.checksum, s.upto) for s in logs), 0 if whole else step
-
-
-def _find_hidden(
-    cache: SegmentCache, state: State, stored: Sequence[Segment], logs: Sequence[Segment], keys: pa.Table
-) -> Mapping[str, Ints] | None:
-    """Return the positions of the rows in files that logs replace or erase, by file.
-
-    Files without such rows are left out. Returns None if too much would be read here.
-
-    Args:
-        keys: the keys that the logs change.
-    """
-    schema = state.schema
-    key = tuple((column.physical, column.type) for column in schema.key_columns)
-    found = cache.positions.get(
-        (key, tuple(s.file for s in stored), _identity(logs, state.chain.step)),
-        lambda: find_positions(cache, schema, stored, keys),
-    )
-    if len(found) < len(stored):
-        return None
-    return {s.file or "": at for s, at in zip(stored, found, strict=True) if len(at)}
 
 
 def _fold_on_spark(

@@ -1,19 +1,23 @@
-"""Find the positions in Parquet files of the rows that have given keys."""
+"""Fold small logs for a scan on Spark, and find the rows in files that they replace, by their positions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from strandline.model import Segment, TableSchema
+from strandline.model import BEGINNING, OP, Segment, State, TableSchema
+from strandline.storage.arrow.changes import fold
+from strandline.storage.arrow.row_filter import rows_in, without
 from strandline.storage.keys import Ints, Wanted, match
-from strandline.storage.segment import footer_of, read_segment
-from strandline.storage.segment_cache import SegmentCache
+from strandline.storage.segment import ERASE, footer_of, read_segment
+from strandline.storage.segment_cache import SegmentCache, identify
 from strandline.threads import in_parallel
 
-__all__ = ["find_positions"]
+__all__ = ["find_positions", "find_replaced", "fold_logs"]
 
 FILES = 64
 FILE_ROWS = 1 << 25
@@ -23,6 +27,59 @@ READ_ROWS = 1 << 23
 BATCH_ROWS = 1 << 20
 """Approximate number of keys in memory per thread."""
 THREADS = 8
+
+
+def fold_logs(
+    cache: SegmentCache,
+    state: State,
+    inline: Sequence[Segment],
+    logs: Sequence[Segment],
+    columns: Sequence[str],
+) -> tuple[pa.Table, pa.Table]:
+    """Return the keys that logs change, and the resulting rows. An erased key has no row.
+
+    Args:
+        inline: older inline segments, whose other rows are returned, too.
+        columns: names of the columns of the rows. The key is among them.
+    """
+    schema, step = state.schema, state.chain.step
+    part = replace(schema, columns=tuple(c for c in schema.columns if c.name in columns))
+
+    def make() -> tuple[pa.Table, pa.Table]:
+        folded = fold(cache, part, logs, after=BEGINNING, upto=step)
+        keys = folded.select(list(schema.key))
+        changed = [column.combine_chunks() for column in keys.columns]
+        kept = [
+            without(part, rows, changed)
+            for segment in inline
+            for rows in rows_in(cache, part, segment, columns, after=BEGINNING, upto=step)
+        ]
+        there = folded.filter(pc.not_equal(folded.column(OP), ERASE)).select(list(columns))
+        return keys, pa.concat_tables([*kept, there])
+
+    return cache.folds.get((part, tuple(columns), identify(inline, step), identify(logs, step)), make)
+
+
+def find_replaced(
+    cache: SegmentCache, state: State, stored: Sequence[Segment], logs: Sequence[Segment], keys: pa.Table
+) -> Mapping[str, Ints] | None:
+    """Return the positions of the rows in files that logs replace or erase, by file.
+
+    Files without such rows are left out. Returns None if too much would be read here.
+
+    Args:
+        stored: older segments with files.
+        keys: the keys that the logs change.
+    """
+    schema = state.schema
+    key = tuple((column.physical, column.type) for column in schema.key_columns)
+    found = cache.positions.get(
+        (key, tuple(s.file for s in stored), identify(logs, state.chain.step)),
+        lambda: find_positions(cache, schema, stored, keys),
+    )
+    if len(found) < len(stored):
+        return None
+    return {s.file or "": at for s, at in zip(stored, found, strict=True) if len(at)}
 
 
 def find_positions(

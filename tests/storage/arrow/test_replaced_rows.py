@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from strandline.storage import segment as segments
-from strandline.storage.arrow import positions
-from strandline.storage.arrow.positions import find_positions
+from strandline.storage.arrow import replaced_rows
+from strandline.storage.arrow.replaced_rows import find_positions
 from strandline.storage.keys import keys_of
 from strandline.storage.segment import read_segment
 from tests.storage.examples import History, QuickFiles, schema
@@ -40,7 +40,7 @@ def table_of(keys: list[tuple[int | None, str]]) -> pa.Table:
 def test_positions_are_those_of_the_rows_with_the_keys(
     history: History, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
-    monkeypatch.setattr(positions, "BATCH_ROWS", batch)
+    monkeypatch.setattr(replaced_rows, "BATCH_ROWS", batch)
     rng, chain = random.Random(1), history.chain().segments
     for count in (1, 3, 40, len(KEYS)):
         keys = [*rng.sample(KEYS, count), (1000, "a"), (5, "other")]
@@ -54,11 +54,11 @@ def test_a_table_of_which_too_much_would_be_read_is_refused(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chain = history.chain().segments
-    monkeypatch.setattr(positions, "READ_ROWS", 100)
+    monkeypatch.setattr(replaced_rows, "READ_ROWS", 100)
     assert find_positions(history.cache, KV, chain, table_of(KEYS)) == ()
     assert len(find_positions(history.cache, KV, chain, table_of(KEYS[:1]))) == 3
-    monkeypatch.setattr(positions, "FILE_ROWS", 100)
+    monkeypatch.setattr(replaced_rows, "FILE_ROWS", 100)
     assert find_positions(history.cache, KV, chain, table_of(KEYS[:1])) == ()
     monkeypatch.undo()
-    monkeypatch.setattr(positions, "FILES", 2)
+    monkeypatch.setattr(replaced_rows, "FILES", 2)
     assert find_positions(history.cache, KV, chain, table_of(KEYS[:1])) == ()
