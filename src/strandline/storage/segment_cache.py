@@ -17,7 +17,6 @@ from strandline.model import BEGINNING, Key, Segment, cover
 from strandline.settings import Settings
 from strandline.storage.files import Files
 from strandline.storage.footer import Footer
-from strandline.storage.keys import Ints
 
 __all__ = ["SegmentCache", "Whole", "identify"]
 
@@ -53,11 +52,9 @@ class SegmentCache:
             128 << 20, lambda folded: sum(table.nbytes for table in folded)
         )
         """Folded logs. They are cached because a table is read more often than it changes."""
-        self.positions: Cache[Hashable, tuple[Ints, ...]] = Cache(
-            64 << 20, lambda found: 200 + sum(positions.nbytes for positions in found)
-        )
-        """Positions of replaced rows in files."""
-        self.frames: Cache[Hashable, tuple[Any, int]] = Cache(64 << 20, lambda found: found[1])
+        self.replaced: Cache[Hashable, Any] = Cache(64 << 20, attrgetter("cost"))
+        """``ReplacedRows`` of the latest scan of some files."""
+        self.frames: Cache[Hashable, tuple[Any, int]] = Cache(16 << 20, lambda found: found[1])
         """Spark DataFrames of all rows of a state, with the approximate size of the rows in their plans."""
         self.directories: Cache[Hashable, Any] = Cache(64 << 20, attrgetter("cost"))
         """A ``Directory`` of each long chain."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from strandline.model import State
 from strandline.storage import segment as segments
 from strandline.storage.arrow import replaced_rows
-from strandline.storage.arrow.replaced_rows import find_positions
+from strandline.storage.arrow.replaced_rows import find_positions, find_replaced, fold_logs
 from strandline.storage.keys import keys_of
 from strandline.storage.segment import read_segment
+from strandline.storage.segment_cache import SegmentCache
 from tests.storage.examples import History, QuickFiles, schema
 
 KV = schema("k Int64", "t Utf8 NOT NULL", "v Utf8", key="k t")
@@ -62,3 +65,28 @@ def test_a_table_of_which_too_much_would_be_read_is_refused(
     monkeypatch.undo()
     monkeypatch.setattr(replaced_rows, "FILES", 2)
     assert find_positions(history.cache, KV, chain, table_of(KEYS[:1])) == ()
+
+
+def test_a_scan_after_a_commit_looks_up_only_its_keys(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = history.chain().segments
+    rng = random.Random(2)
+    for number in range(12):
+        if number == 4:
+            monkeypatch.setattr(replaced_rows, "READ_ROWS", 3 * 3 * 16)
+        some = rng.sample(KEYS, 40 if number < 4 else 3)
+        history.write("UPSERT", ["k", "t", "v"], [(*key, "w") for key in some])
+        state = State(KV, history.chain())
+        logs = state.chain.segments[len(stored) :]
+        keys, _ = fold_logs(history.cache, state, [], logs, ["k", "t", "v"])
+        found = find_replaced(history.cache, state, stored, logs, keys)
+        assert found is not None
+        changed = set(keys_of(KV, keys))
+        for segment in stored:
+            rows = keys_of(KV, read_segment(history.cache, KV, segment, KV.key))
+            assert found[str(segment.file)].tolist() == [i for i, key in enumerate(rows) if key in changed]
+    assert find_replaced(SegmentCache(history.cache.files), state, stored, logs, keys) is None
+    early = replace(state, chain=replace(state.chain, step=len(stored) + 1))
+    keys, _ = fold_logs(history.cache, early, [], logs[:1], ["k", "t", "v"])
+    assert find_replaced(history.cache, early, stored, logs[:1], keys) is None, "fewer keys are not added"

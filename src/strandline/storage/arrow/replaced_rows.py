@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,7 @@ from strandline.storage.segment import ERASE, footer_of, read_segment
 from strandline.storage.segment_cache import SegmentCache, identify
 from strandline.threads import in_parallel
 
-__all__ = ["find_positions", "find_replaced", "fold_logs"]
+__all__ = ["ReplacedRows", "find_positions", "find_replaced", "fold_logs"]
 
 FILES = 64
 FILE_ROWS = 1 << 25
@@ -71,15 +71,54 @@ def find_replaced(
         stored: older segments with files.
         keys: the keys that the logs change.
     """
-    schema = state.schema
-    key = tuple((column.physical, column.type) for column in schema.key_columns)
-    found = cache.positions.get(
-        (key, tuple(s.file for s in stored), identify(logs, state.chain.step)),
-        lambda: find_positions(cache, schema, stored, keys),
-    )
-    if len(found) < len(stored):
+    schema, same = state.schema, identify(logs, state.chain.step)
+    place = tuple((c.physical, c.type) for c in schema.key_columns), tuple(s.file for s in stored)
+    known: ReplacedRows | None = cache.replaced.find(place)
+    if known is None or known.logs != same:
+        known = ReplacedRows(same, keys, _find_more(cache, schema, stored, keys, known))
+        cache.replaced.replace(place, known)
+    if len(known.positions) < len(stored):
         return None
-    return {s.file or "": at for s, at in zip(stored, found, strict=True) if len(at)}
+    return {s.file or "": at for s, at in zip(stored, known.positions, strict=True) if len(at)}
+
+
+@dataclass(frozen=True)
+class ReplacedRows:
+    """The positions of the rows in some files that logs replace.
+
+    Attributes:
+        logs: identifies the logs.
+        keys: the keys that the logs change.
+        positions: the positions in each file; empty if the process does not find them.
+    """
+
+    logs: Hashable
+    keys: pa.Table
+    positions: tuple[Ints, ...]
+
+    @property
+    def cost(self) -> int:
+        """Approximate size in memory, in bytes."""
+        return 1000 + int(self.keys.nbytes) + sum(each.nbytes for each in self.positions)
+
+
+def _find_more(
+    cache: SegmentCache,
+    schema: TableSchema,
+    stored: Sequence[Segment],
+    keys: pa.Table,
+    known: ReplacedRows | None,
+) -> tuple[Ints, ...]:
+    """Return what ``find_positions`` does, but look up only keys that are not known from an earlier scan."""
+    if known is not None and known.positions:
+        again, _ = match(keys.columns, [column.combine_chunks() for column in known.keys.columns])
+        if len(again) == known.keys.num_rows:
+            is_new = np.full(keys.num_rows, True)
+            is_new[again] = False
+            more = find_positions(cache, schema, stored, keys.filter(pa.array(is_new)))
+            pairs = zip(known.positions, more, strict=True) if more else ()
+            return tuple(np.sort(np.concatenate(pair)) for pair in pairs)
+    return find_positions(cache, schema, stored, keys)
 
 
 def find_positions(
