@@ -18,6 +18,7 @@ from strandline import Database, Settings
 from strandline.cancellation import Interrupted, Work, doing
 from strandline.errors import InvalidArgument, Unsupported
 from strandline.storage.duckdb_engine import DuckDBEngine, QueryInput, RefusedByDuckDB
+from strandline.storage.duckdb_files import InputColumn
 from tests.quick_files import QuickFiles
 from tests.tables.examples import NoSpark
 
@@ -202,7 +203,7 @@ def test_a_query_is_interrupted(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=end)
     thread.start()
-    inputs = {"t0": QueryInput([("c0", "bigint")], endless)}
+    inputs = {"t0": QueryInput([InputColumn("k", "c0", "bigint")], endless)}
     with pytest.raises(Interrupted), doing(work):
         engine.run("SELECT count(*) AS c0 FROM t0", inputs, ["bigint"], 1 << 20)
     thread.join()
@@ -230,7 +231,7 @@ def test_an_error_of_the_input_is_the_error_of_the_query() -> None:
         raise InvalidArgument("the file is not there")
         yield
 
-    inputs = {"t0": QueryInput([("c0", "bigint")], broken)}
+    inputs = {"t0": QueryInput([InputColumn("k", "c0", "bigint")], broken)}
     with pytest.raises(InvalidArgument, match="the file is not there"):
         DuckDBEngine(1 << 28).run("SELECT count(*) AS c0 FROM t0", inputs, ["bigint"], 1 << 20)
 

@@ -1,7 +1,11 @@
 """Run queries in this process with DuckDB, over the store's rows as Arrow data.
 
-DuckDB can read only the tables that a query gets as input. It must not open files, load extensions or change
-settings. Its memory is limited, and it writes no temporary files. The first query loads DuckDB.
+DuckDB can read only the tables that a query gets as input, and files in the folder with the warehouse's
+segments. It must not open other files, load extensions or change settings. Its memory is limited, and it
+writes no temporary files. The first query loads DuckDB.
+
+The text of a query names its tables. The engine puts the queries for their files before the text, so no text
+that a user wrote decides which file is read.
 """
 
 from __future__ import annotations
@@ -17,12 +21,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from strandline.cancellation import check, share_work
+from strandline.storage.duckdb_files import FileRows, InputColumn
 from strandline.types.arrays import physical_type
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-__all__ = ["DuckDBEngine", "QueryInput", "RefusedByDuckDB"]
+__all__ = ["DuckDBEngine", "FilesRefused", "QueryInput", "RefusedByDuckDB"]
 
 THREADS = 4
 """Maximum number of threads of a query."""
@@ -36,10 +41,10 @@ _SETTINGS = (
     "autoinstall_known_extensions = false",
     "autoload_known_extensions = false",
     "python_enable_replacements = false",
-    "enable_external_access = false",
-    "lock_configuration = true",
+    "TimeZone = 'UTC'",
 )
-"""Settings in the order in which they are set: after the last two, DuckDB refuses further changes."""
+_LAST_SETTINGS = ("enable_external_access = false", "lock_configuration = true")
+"""Settings after which DuckDB refuses further changes."""
 
 
 class RefusedByDuckDB(Exception):
@@ -49,24 +54,47 @@ class RefusedByDuckDB(Exception):
     """
 
 
+class FilesRefused(RefusedByDuckDB):
+    """Error: DuckDB cannot open a file. The caller reads the rows with Arrow, which reports what is wrong."""
+
+
 @dataclass
 class QueryInput:
     """An input table of a query.
 
     Attributes:
-        columns: the name in DuckDB and the Spark type of each column.
+        columns: the columns.
         tables: starts reading, and returns the rows as tables with physical types and the same order of
-            columns. DuckDB may call it more than once.
+            columns. DuckDB may call it more than once. None: all rows are in ``files``.
+        files: the rows that DuckDB itself reads from files. None: all rows are in ``tables``.
         errors: errors that reading the rows raised.
     """
 
-    columns: Sequence[tuple[str, str]]
-    tables: Callable[[], Iterator[pa.Table]]
+    columns: Sequence[InputColumn]
+    tables: Callable[[], Iterator[pa.Table]] | None = None
+    files: FileRows | None = None
     errors: list[BaseException] = field(default_factory=list)
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema([(name, _given_type(type_)) for name, type_ in self.columns])
+        return pa.schema([(column.alias, _given_type(column.type)) for column in self.columns])
+
+    def register(self, cursor: DuckDBPyConnection, name: str) -> str:
+        """Give the rows in memory to a cursor; return the query for the rows in files, if there are any.
+
+        Args:
+            name: the table's name in the text of the query.
+        """
+        if self.files is None:
+            cursor.register(name, self)
+            return ""
+        if self.files.gone is not None:
+            cursor.register(f"{name}_gone", self.files.gone)
+        text = self.files.sql(self.columns, f"{name}_gone")
+        if self.tables is not None:
+            cursor.register(f"{name}_rows", self)
+            text += f" UNION ALL SELECT * FROM {name}_rows"
+        return f"{name} AS NOT MATERIALIZED ({text})"
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the rows as an Arrow C stream, the protocol by which DuckDB reads them."""
@@ -75,6 +103,7 @@ class QueryInput:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         try:
+            assert self.tables is not None
             for table in self.tables():
                 arrays = [
                     column.cast(field.type) if column.type != field.type else column
@@ -96,8 +125,14 @@ def _given_type(type_: str) -> pa.DataType:
 class DuckDBEngine:
     """DuckDB in this process, for one store. Thread-safe."""
 
-    def __init__(self, memory: int) -> None:
+    def __init__(self, memory: int, folder: str | None = None) -> None:
+        """
+        Args:
+            memory: maximum size of DuckDB's memory in bytes.
+            folder: the folder whose files DuckDB may read. None: it reads no files.
+        """
         self._memory = memory
+        self._folder = folder
         self._lock = threading.Lock()
         self._roots: dict[int, DuckDBPyConnection] = {}
         """Connections by process id: a forked child lacks the threads that its parent's connection needs."""
@@ -131,7 +166,9 @@ class DuckDBEngine:
         with self._lock:
             if os.getpid() not in self._roots:
                 root = duckdb.connect(":memory:", config={"memory_limit": f"{self._memory}B"})
-                for setting in _SETTINGS:
+                quoted = "" if self._folder is None else "'" + self._folder.replace("'", "''") + "'"
+                allowed = f"allowed_directories = [{quoted}]"
+                for setting in (*_SETTINGS, allowed, *_LAST_SETTINGS):
                     root.execute(f"SET {setting}")
                 self._roots[os.getpid()] = root
             return self._roots[os.getpid()].cursor()
@@ -171,15 +208,15 @@ class _RunningQuery:
             self._collect()
         except duckdb.Error as error:
             # The error itself is not kept: its traceback would keep the connection.
-            self.failed = RefusedByDuckDB(_reason(error))
+            is_of_file = isinstance(error, (duckdb.IOException, duckdb.PermissionException))
+            self.failed = (FilesRefused if is_of_file else RefusedByDuckDB)(_reason(error))
         except BaseException as error:
             self.failed = error
 
     def _collect(self) -> None:
         assert self._cursor is not None
-        for name, each in self._inputs.items():
-            self._cursor.register(name, each)
-        reader = self._cursor.sql(self._sql).to_arrow_reader(BATCH_ROWS)
+        views = [v for name, each in self._inputs.items() if (v := each.register(self._cursor, name))]
+        reader = self._cursor.sql(_with_views(views, self._sql)).to_arrow_reader(BATCH_ROWS)
         self.schema = reader.schema
         size = 0
         for batch in reader:
@@ -195,6 +232,13 @@ class _RunningQuery:
         with suppress(duckdb.Error):
             if cursor is not None:
                 cursor.close()
+
+
+def _with_views(views: Sequence[str], sql: str) -> str:
+    if not views:
+        return sql
+    rest = f", {sql.removeprefix('WITH ')}" if sql.startswith("WITH ") else f" {sql}"
+    return f"WITH {', '.join(views)}{rest}"
 
 
 def _reason(error: Exception) -> str:

@@ -203,6 +203,12 @@ class FileRouter:
         root, inside = place_of(name)
         return self.at(root), inside
 
+    def warehouse_path(self, name: str) -> str | None:
+        """Return the path of a file in the warehouse's local folder; None for all other files."""
+        if is_elsewhere(name) or not isinstance(self.own, LocalFiles):
+            return None
+        return self.own.readable(name)
+
     def is_encrypted(self, name: str) -> bool:
         """Return True if a file is encrypted."""
         if not is_elsewhere(name):

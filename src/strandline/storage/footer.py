@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,11 @@ class Footer:
     @property
     def names(self) -> frozenset[str]:
         return frozenset(self._leaf)
+
+    @cached_property
+    def types(self) -> dict[str, pa.DataType]:
+        """The Arrow types of the columns, by physical name."""
+        return {field.name: field.type for field in self.metadata.schema.to_arrow_schema()}
 
     @property
     def cost(self) -> int:

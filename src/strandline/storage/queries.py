@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from strandline.errors import StrandlineError
 from strandline.model import State, TableSchema
-from strandline.names import quote_spark
+from strandline.names import DATA, quote_spark
 from strandline.storage import arrow
 from strandline.storage.budget import COPIED, Budget
 from strandline.storage.duckdb_engine import DuckDBEngine, QueryInput
+from strandline.storage.duckdb_files import InputColumn, divide
 from strandline.storage.keys import Wanted
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ class Queries:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._most_bytes = COPIED * max(store.settings.bulk_bytes, 1 << 24)
-        self._duckdb = DuckDBEngine(self._most_bytes)
+        self._duckdb = DuckDBEngine(self._most_bytes, store.files.warehouse_path(DATA))
 
     def run_here(self, sql: str, inputs: Mapping[str, QueryInput], types: Sequence[str]) -> pa.Table:
         """Run a query that was translated for DuckDB, and return its rows.
@@ -39,6 +41,32 @@ class Queries:
         Raises RefusedByDuckDB if the query needs Spark after all.
         """
         return self._duckdb.run(sql, inputs, types, self._most_bytes)
+
+    def input(
+        self, columns: Sequence[InputColumn], state: State, behind: State | None = None, *, files: bool = True
+    ) -> QueryInput:
+        """Return the rows of a state as the input of a query in this process.
+
+        The input may have more rows than the state if the state is limited to a range of keys.
+
+        Args:
+            behind: the state of the table, if ``state`` is an index that does not have all the columns.
+            files: whether DuckDB may read files itself.
+        """
+        names = [column.name for column in columns]
+        in_files = None
+        if files and behind is None:
+            whole = state
+            in_files, state = divide(self._store.cache, self._store.files, whole, names)
+            if in_files is not None:
+                in_files = replace(in_files, gone=arrow.stream.changed_keys(self._store.cache, whole))
+        if not state.chain.segments:
+            tables = None if in_files else lambda: iter(())
+        elif behind is None and (found := self._store.scan(state, names)) is not None:
+            tables = lambda: iter((found.select(names),))  # noqa: E731
+        else:
+            tables = lambda: (t.select(names) for t in self._store.stream(state, names, behind))  # noqa: E731
+        return QueryInput(columns, tables, in_files)
 
     def fits_here(self, states: Sequence[State]) -> bool:
         """Return True if these states are small enough to be streamed through a query in this process."""

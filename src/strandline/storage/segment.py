@@ -44,6 +44,7 @@ __all__ = [
     "read_pieces",
     "read_segment",
     "row_index",
+    "verify_file",
     "write_segment",
 ]
 
@@ -335,6 +336,20 @@ def footer_of(cache: SegmentCache, segment: Segment) -> Footer:
         return footer
 
     return cache.footers.get(name, load)
+
+
+def verify_file(cache: SegmentCache, segment: Segment) -> Footer:
+    """Return the footer of a segment's file after verifying the checksum of its content.
+
+    For readers that do not verify the checksums of pages. Each process reads a file once for this.
+    """
+    footer = footer_of(cache, segment)
+    name = str(segment.file)
+    if segment.bytes > CHECKED_BYTES and cache.verified.get(name, lambda: cache.files.checksum(name)) != (
+        segment.checksum
+    ):
+        raise Corrupted(f"the file {name} does not have the checksum that was recorded for it")
+    return footer
 
 
 def in_window(table: pa.Table, after: int, upto: int) -> Mask:

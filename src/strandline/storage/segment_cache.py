@@ -56,6 +56,8 @@ class SegmentCache:
         """``ReplacedRows`` of the latest scan of some files."""
         self.frames: Cache[Hashable, tuple[Any, int]] = Cache(16 << 20, lambda found: found[1])
         """Spark DataFrames of all rows of a state, with the approximate size of the rows in their plans."""
+        self.verified: Cache[str, str] = Cache(1 << 20, len)
+        """Checksums of the whole content of files that are too large to be verified with their footer."""
         self.directories: Cache[Hashable, Any] = Cache(64 << 20, attrgetter("cost"))
         """A ``Directory`` of each long chain."""
         self._process = os.getpid()

@@ -7,7 +7,7 @@ If DuckDB refuses a value while the query runs, the query is run again on Spark.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,8 @@ from strandline.model import Key, State
 from strandline.names import count
 from strandline.sql.evaluate.ranges import Constraints, both, constraints_of, lookup_keys
 from strandline.sql.query import Query
-from strandline.storage.duckdb_engine import QueryInput, RefusedByDuckDB
+from strandline.storage.duckdb_engine import FilesRefused, QueryInput, RefusedByDuckDB
+from strandline.storage.duckdb_files import InputColumn
 from strandline.tables.session_views import check_catalogs, views_of
 from strandline.tables.snapshot import Reader, TableView, resolve
 from strandline.types import Type, parse_type
@@ -182,35 +183,36 @@ def _both(one: Constraints, other: Constraints) -> Constraints:
 def _run(reader: Reader, planned: ProcessPlan) -> QueryRows:
     columns = planned.translated.columns
     types = [column.type for column in columns]
-    inputs = {each.name: _open(each) for each in planned.inputs}
-    rows = reader.runtime.store.queries.run_here(planned.translated.sql, inputs, types)
+    queries, sql = reader.runtime.store.queries, planned.translated.sql
+    try:
+        rows = queries.run_here(sql, {each.name: _open(each) for each in planned.inputs}, types)
+    except FilesRefused:
+        inputs = {each.name: _open(each, files=False) for each in planned.inputs}
+        rows = queries.run_here(sql, inputs, types)
     return QueryRows([c.name or "" for c in columns], types, [c.declared for c in columns], rows)
 
 
-def _open(each: TableInput) -> QueryInput:
-    """Return the rows of a table for DuckDB. Few rows are read now; many are streamed while DuckDB runs."""
+def _open(each: TableInput, *, files: bool = True) -> QueryInput:
+    """Return the rows of a table for DuckDB. Few rows are read now; many are read while DuckDB runs.
+
+    Args:
+        files: whether DuckDB may read files itself.
+    """
     schema, store = each.view.info.schema, each.reader.runtime.store
     names = each.columns
-    columns = [(f"c{schema.names.index(name)}", schema[name].type.spark) for name in names]
+    types = [schema[name].type for name in names]
+    columns = [
+        InputColumn(name, f"c{schema.names.index(name)}", type_.spark)
+        for name, type_ in zip(names, types, strict=True)
+    ]
     if each.keys is not None:
         each.reader.read_keys(each.view, each.keys)
         rows = list(store.lookup(each.view.state, each.keys, names).values()) if each.keys else []
-        arrays = [python_to_array(schema[n].type, [row[i] for row in rows]) for i, n in enumerate(names)]
-        return QueryInput(columns, _always(pa.table(arrays, list(names))))
-    state = each.state
-    assert state is not None
+        arrays = [python_to_array(type_, [row[i] for row in rows]) for i, type_ in enumerate(types)]
+        table = pa.table(arrays, list(names))
+        return QueryInput(columns, lambda: iter((table,)))
+    assert each.state is not None
     each.reader.read_whole(each.view)
     if each.ref.index is not None:
         each.reader.read_whole(each.reader.index(each.view, each.view.info.index(each.ref.index)))
-    if not state.chain.segments:
-        return QueryInput(columns, lambda: iter(()))
-    found = store.scan(state, names) if each.behind is None else None
-    if found is not None:
-        return QueryInput(columns, _always(found.select(list(names))))
-    return QueryInput(
-        columns, lambda: (t.select(list(names)) for t in store.stream(state, names, each.behind))
-    )
-
-
-def _always(table: pa.Table) -> Callable[[], Iterator[pa.Table]]:
-    return lambda: iter((table,))
+    return store.queries.input(columns, each.state, each.behind, files=files)

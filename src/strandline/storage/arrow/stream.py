@@ -12,7 +12,7 @@ from strandline.storage.arrow.row_filter import empty, latest, rows_in, without
 from strandline.storage.keys import Wanted, compare, keys_of, sort_indices
 from strandline.storage.segment_cache import SegmentCache
 
-__all__ = ["held_in_memory", "stream"]
+__all__ = ["changed_keys", "held_in_memory", "stream"]
 
 BLOCK_ROWS = 1 << 16
 """Maximum number of rows of a block that is concatenated from small tables.
@@ -69,6 +69,26 @@ def stream(
 def held_in_memory(state: State, *, ordered: bool = False) -> Sequence[Segment]:
     """Return the segments whose rows ``stream`` holds in memory all at once."""
     return _divide(state, ordered=ordered)[1]
+
+
+def changed_keys(cache: SegmentCache, state: State) -> pa.Table | None:
+    """Return the keys whose rows in old segments are superseded: columns ``c0``, ``c1`` and so on.
+
+    Returns None if no key of an old segment is changed later.
+    """
+    schema = state.schema
+    old, held, _ = _divide(state, ordered=False)
+    if not old or not held:
+        return None
+    names = [*schema.key, OP]
+    upto, within = state.chain.step, state.within
+    found = (
+        rows
+        for segment in held
+        for rows in rows_in(cache, schema, segment, names, after=BEGINNING, upto=upto, within=within)
+    )
+    keys, _ = latest(schema, pa.concat_tables([empty(schema, names), *found]))
+    return pa.table(keys, [f"c{i}" for i in range(len(keys))])
 
 
 def _divide(state: State, *, ordered: bool) -> tuple[Sequence[Segment], Sequence[Segment], Sequence[Segment]]:
