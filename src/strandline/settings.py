@@ -20,6 +20,7 @@ _LEAST: dict[str, float] = {
     "parts_together": 1,
     "commit_tries": 1,
     "session_seconds": 0.01,
+    "process_seconds": 0.01,
     "storage_timeout_seconds": 0.01,
 }
 """Minimum values of settings where the minimum is not 0."""
@@ -93,6 +94,8 @@ class Settings:
     - ``process``: in the process. A query that needs Spark is refused.
     - ``spark``: on Spark.
     """
+    process_seconds: float = 60.0
+    """Maximum time for which DuckDB works on a query in the process; then the query runs on Spark."""
     inline_rows: int = 2_000
     """Maximum number of rows per commit and table that the catalog stores; a merge moves them to files."""
     inline_bytes: int = 262_144

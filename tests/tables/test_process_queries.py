@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -208,6 +210,64 @@ def test_a_query_is_interrupted(tmp_path: Path) -> None:
         engine.run("SELECT count(*) AS c0 FROM t0", inputs, ["bigint"], 1 << 20)
     thread.join()
     assert all(t.name != "strandline-duckdb" for t in threading.enumerate())
+
+
+ENDLESS = "SELECT count(*) AS c FROM t a, t b, t c, t d, t e WHERE a.k * b.k * c.k + d.k * e.k = 7"
+
+
+def fill(db: Database, rows: int) -> None:
+    keys = pa.array(range(rows), pa.int64())
+    db.sql("CREATE TABLE t (k Int64 NOT NULL, n Int64, PRIMARY KEY (k))")
+    db.table("t").upsert(pa.table({"k": keys, "n": keys}))
+
+
+def is_running() -> bool:
+    return any(thread.name == "strandline-duckdb" for thread in threading.enumerate())
+
+
+def test_a_query_that_takes_too_long_goes_to_spark(tmp_path: Path) -> None:
+    for engine, error, text in (
+        ("process", Unsupported, "it takes longer than process_seconds"),
+        ("auto", Exception, "Spark was used"),
+    ):
+        settings = Settings(process_seconds=0.01, engine=engine)
+        with strandline.connect(tmp_path / engine, spark=NoSpark(), settings=settings) as db:  # type: ignore[arg-type]
+            fill(db, 1000)
+            assert "with DuckDB" in db.sql(f"EXPLAIN {ENDLESS}").rows()[0][3]
+            with pytest.raises(error, match=text):
+                db.sql(ENDLESS)
+            assert not is_running()
+
+
+@pytest.mark.slow
+def test_a_query_that_takes_too_much_memory_goes_to_spark(tmp_path: Path) -> None:
+    query = "SELECT count(DISTINCT a.k * 1000003 + b.k) AS c FROM t a CROSS JOIN t b"
+    for engine, error, text in (
+        ("process", Unsupported, "Out of Memory"),
+        ("auto", Exception, "Spark was used"),
+    ):
+        settings = Settings(bulk_bytes=1 << 20, engine=engine)
+        with strandline.connect(tmp_path / engine, spark=NoSpark(), settings=settings) as db:  # type: ignore[arg-type]
+            fill(db, 5000)
+            with pytest.raises(error, match=text):
+                db.sql(query)
+
+
+def test_ctrl_c_ends_a_query(tmp_path: Path) -> None:
+    def interrupt() -> None:
+        while not is_running():
+            time.sleep(0.001)
+        _thread.interrupt_main()
+
+    with strandline.connect(tmp_path, spark=NoSpark()) as db:  # type: ignore[arg-type]
+        fill(db, 1000)
+        helper = threading.Thread(target=interrupt)
+        helper.start()
+        with pytest.raises(KeyboardInterrupt):
+            db.sql(ENDLESS)
+        helper.join()
+        assert not is_running()
+        assert db.sql("SELECT sum(n) AS x FROM t").rows() == [(499500,)]
 
 
 def test_duckdb_sees_nothing_but_the_tables_of_the_query(tmp_path: Path) -> None:

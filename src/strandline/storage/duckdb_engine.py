@@ -1,8 +1,8 @@
 """Run queries in this process with DuckDB, over the store's rows as Arrow data.
 
 DuckDB can read only the tables that a query gets as input, and files in the folder with the warehouse's
-segments. It must not open other files, load extensions or change settings. Its memory is limited, and it
-writes no temporary files. The first query loads DuckDB.
+segments. It must not open other files, load extensions or change settings. Its memory and its time are
+limited, and it writes no temporary files. The first query loads DuckDB.
 
 The text of a query names its tables. The engine puts the queries for their files before the text, so no text
 that a user wrote decides which file is read.
@@ -10,8 +10,10 @@ that a user wrote decides which file is read.
 
 from __future__ import annotations
 
+import math
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -125,14 +127,16 @@ def _given_type(type_: str) -> pa.DataType:
 class DuckDBEngine:
     """DuckDB in this process, for one store. Thread-safe."""
 
-    def __init__(self, memory: int, folder: str | None = None) -> None:
+    def __init__(self, memory: int, folder: str | None = None, seconds: float = math.inf) -> None:
         """
         Args:
             memory: maximum size of DuckDB's memory in bytes.
             folder: the folder whose files DuckDB may read. None: it reads no files.
+            seconds: maximum time of a query.
         """
         self._memory = memory
         self._folder = folder
+        self._seconds = seconds
         self._lock = threading.Lock()
         self._roots: dict[int, DuckDBPyConnection] = {}
         """Connections by process id: a forked child lacks the threads that its parent's connection needs."""
@@ -144,7 +148,8 @@ class DuckDBEngine:
     ) -> pa.Table:
         """Return the rows of a query, with the columns ``c0``, ``c1`` and so on.
 
-        Raises RefusedByDuckDB if the query fails, or if its rows take more than ``most_bytes``.
+        Raises RefusedByDuckDB if the query fails, takes too long, or if its rows take more than
+        ``most_bytes``.
 
         Args:
             inputs: the input tables, by the name that the query uses.
@@ -153,7 +158,7 @@ class DuckDBEngine:
         """
         query = _RunningQuery(self._cursor(), sql, inputs, most_bytes)
         try:
-            query.wait()
+            query.wait(self._seconds)
         finally:
             query.close()
         if query.failed is not None:
@@ -186,14 +191,17 @@ class _RunningQuery:
         self.schema = pa.schema([])
         self.failed: BaseException | None = None
 
-    def wait(self) -> None:
-        """Run the query; interrupt it if the work of this thread is cancelled."""
+    def wait(self, seconds: float) -> None:
+        """Run the query; interrupt it if the work of this thread is cancelled, or after ``seconds``."""
+        end = time.monotonic() + seconds
         thread = threading.Thread(target=share_work(self._run), name="strandline-duckdb", daemon=True)
         thread.start()
         try:
             while thread.is_alive():
                 thread.join(0.05)
                 check()
+                if thread.is_alive() and time.monotonic() > end:
+                    raise RefusedByDuckDB("it takes longer than process_seconds")
         except BaseException:
             while thread.is_alive():
                 if self._cursor is not None:

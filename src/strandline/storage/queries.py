@@ -33,7 +33,9 @@ class Queries:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._most_bytes = COPIED * max(store.settings.bulk_bytes, 1 << 24)
-        self._duckdb = DuckDBEngine(self._most_bytes, store.files.warehouse_path(DATA))
+        self._duckdb = DuckDBEngine(
+            self._most_bytes, store.files.warehouse_path(DATA), store.settings.process_seconds
+        )
 
     def run_here(self, sql: str, inputs: Mapping[str, QueryInput], types: Sequence[str]) -> pa.Table:
         """Run a query that was translated for DuckDB, and return its rows.
