@@ -161,8 +161,10 @@ def _note_tokens(root: exp.Expr, tokens: Sequence[Token]) -> None:
 
     for node in root.find_all(exp.Literal):
         number = re.fullmatch(r"s?([0-9]+)", str(node.this))
-        if number and int(number[1]) < len(tokens):
-            node.meta["token"] = tokens[int(number[1])]
+        place = int(number[1]) if number else len(tokens)
+        # sqlglot adds literals of its own for some functions; their digits may be the index of any token.
+        if place < len(tokens) and tokens[place].kind in (NUMBER, STRING, HEX, BOUND):
+            node.meta["token"] = tokens[place]
 
 
 def token_of(node: exp.Expr) -> Token | None:

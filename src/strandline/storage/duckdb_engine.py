@@ -214,9 +214,10 @@ class _RunningQuery:
 
         try:
             self._collect()
-        except duckdb.Error as error:
-            # The error itself is not kept: its traceback would keep the connection.
-            is_of_file = isinstance(error, (duckdb.IOException, duckdb.PermissionException))
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            # Arrow reports what DuckDB raises after the first rows. The error itself is not kept: its
+            # traceback would keep the connection.
+            is_of_file = str(error).startswith(("IO Error", "Permission Error"))
             self.failed = (FilesRefused if is_of_file else RefusedByDuckDB)(_reason(error))
         except BaseException as error:
             self.failed = error

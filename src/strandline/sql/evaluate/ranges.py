@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import ROUND_FLOOR, Context, Decimal, InvalidOperation
@@ -156,11 +156,7 @@ class _Reader:
         if isinstance(node, exp.Paren):
             return self.read(node.this)
         if isinstance(node, exp.And):
-            found: _Found = {}
-            for part in flatten(node):
-                for name, allowed in self.read(part).items():
-                    found[name] = both(found[name], allowed) if name in found else allowed
-            return found
+            return _all_of(map(self.read, flatten(node)))
         if isinstance(node, exp.Or):
             return self._either(flatten(node))
         try:
@@ -182,9 +178,8 @@ class _Reader:
         from sqlglot import exp
 
         if isinstance(node, exp.Between) and not node.args.get("symmetric"):
-            low = self._compare(">=", node.this, node.args["low"])
-            high = self._compare("<=", node.this, node.args["high"])
-            return {name: both(low[name], high[name]) for name in low}
+            ends = ((">=", node.args["low"]), ("<=", node.args["high"]))
+            return _all_of(self._compare(sign, node.this, end) for sign, end in ends)
         if isinstance(node, exp.In) and not any(
             arg for key, arg in node.args.items() if key not in ("this", "expressions")
         ):
@@ -223,6 +218,15 @@ class _Reader:
             if (allowed := _allowed_values(sign, type_, align_constant(type_, constant(right)))) is not None
             else {}
         )
+
+
+def _all_of(parts: Iterable[_Found]) -> _Found:
+    """Return what all conditions together allow."""
+    found: _Found = {}
+    for part in parts:
+        for name, allowed in part.items():
+            found[name] = both(found[name], allowed) if name in found else allowed
+    return found
 
 
 def _allowed_values(sign: str, type_: Type, value: Constant) -> Allowed | None:

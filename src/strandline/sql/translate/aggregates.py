@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from strandline.sql.translate.compiler import Expressions, name_of, only
+from strandline.sql.translate.compiler import Expressions, check_name, name_of, only
 from strandline.sql.translate.order import order_text
 from strandline.sql.translate.terms import Term
 from strandline.sql.translate.types import (
@@ -46,6 +46,7 @@ def aggregate(compiler: Expressions, node: exp.Expr) -> Term:
 def _call(compiler: Expressions, node: exp.Expr, condition: Term | None) -> Term:
     from sqlglot import exp
 
+    check_name(node)
     rule = _RULES.get(type(node).__name__)
     if rule is None:
         raise refuse(
@@ -146,6 +147,7 @@ def window(compiler: Expressions, node: exp.Expr) -> Term:
     ordered = "" if order is None else order_text(order, compiler.term)
     over = " ".join(part for part in (f"PARTITION BY {', '.join(parts)}" if parts else "", ordered) if part)
     if kind in _RANKS:
+        check_name(inner)
         only(inner)
         if not ordered:
             raise refuse("a rank without an order runs on Spark only")

@@ -11,10 +11,28 @@ from strandline.sql.translate.types import refuse
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = ["LONGEST", "Expressions", "Rule", "Subqueries", "made", "name_of", "only"]
+__all__ = [
+    "FUNCTIONS",
+    "LONGEST",
+    "Expressions",
+    "Rule",
+    "Subqueries",
+    "check_name",
+    "made",
+    "name_of",
+    "only",
+]
 
 LONGEST = 100_000
 """Maximum length of an expression's text. Some rules repeat an operand, so nested texts can grow fast."""
+
+_FUNCTIONS = """abs avg bool_and bool_or boolean ceil ceiling char_length character_length coalesce concat
+contains count count_if date day dayofmonth dense_rank double endswith floor greatest hour if ifnull int isnan
+lcase least left len length lower ltrim max min minute mod month nullif nvl quarter rank replace row_number
+rtrim second startswith string substr substring sum timestamp trim ucase upper year"""
+FUNCTIONS = frozenset(_FUNCTIONS.split())
+"""Names of Spark's functions that have a rule. sqlglot takes more names for the same nodes, such as
+``logical_or``, which Spark does not have. ``docs/reference/process-queries.md`` has an example of each."""
 
 
 class Subqueries(Protocol):
@@ -49,19 +67,25 @@ class Expressions:
         self.subqueries = subqueries
         self._intercept = intercept
 
-    def term(self, node: exp.Expr) -> Term:
-        """Return the term of a node; raise NotTranslated if only Spark evaluates it."""
+    def term(self, node: exp.Expr | None) -> Term:
+        """Return the term of a node; raise NotTranslated if only Spark evaluates it.
+
+        Args:
+            node: the node. None: a function is called without this argument, and Spark reports the error.
+        """
+        if node is None:
+            raise refuse("a function with too few arguments runs on Spark only")
         if self._intercept is not None and (found := self._intercept(node)) is not None:
             return found
-        kind = type(node).__name__
-        if (rule := self.subqueries.rules.get(kind)) is None:
+        check_name(node)
+        if (rule := self.subqueries.rules.get(type(node).__name__)) is None:
             raise refuse(f"{_shown(node)} runs on Spark only")
         found = rule(self, node)
         if len(found.sql) > LONGEST:
             raise refuse("an expression of this size runs on Spark only")
         return found
 
-    def boolean(self, node: exp.Expr) -> Term:
+    def boolean(self, node: exp.Expr | None) -> Term:
         """Return the term of a condition; refuse an expression that is not boolean."""
         found = self.term(node)
         if found.type == "void":
@@ -96,6 +120,12 @@ def made(sql: str, type_: str, name: str | None, *parts: Term) -> Term:
     Its ``is_outer`` is True if one of the parts uses a column of an outer query.
     """
     return Term(sql, type_, name, is_outer=any(part.is_outer for part in parts))
+
+
+def check_name(node: exp.Expr) -> None:
+    """Refuse a function whose name, as written, is not in ``FUNCTIONS``."""
+    if (written := node.meta.get("written")) and written.lower() not in FUNCTIONS:
+        raise refuse(f"the function {written.lower()} runs on Spark only")
 
 
 def _shown(node: exp.Expr) -> str:
