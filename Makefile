@@ -1,5 +1,6 @@
 PYTHON ?= python3
 SEEDS ?= 100
+ROUNDS ?= 1-250
 # One more than there are cores: some test always waits, for a server, for the disk or for another process.
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
 WORKERS ?= $(shell expr $(CORES) + 1)
@@ -15,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup doctor demo docs fresh quick test cluster exhaustive lowest matrix s3 azure check format lint types collected shared pytest bench peers simulate clean
+.PHONY: help setup doctor demo docs fresh quick test engines cluster exhaustive lowest matrix s3 azure check format lint types collected shared pytest bench peers simulate clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +47,9 @@ quick: setup lint collected types ## Run what is fast: lint, types, and the test
 
 test: doctor setup lint collected shared types ## Run all checks without changing a file: lint, format, types, tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+engines: doctor setup ## Compare 10,000 random queries in the process and on Spark, or some rounds: make engines ROUNDS=17-20
+	STRANDLINE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -s tests/tables/test_engines_agree.py
 
 cluster: doctor setup ## Run all tests on a Spark cluster and over Spark Connect, both started on this machine
 	STRANDLINE_CLUSTER=1 $(BIN)/python -m pytest tests/cluster

@@ -123,6 +123,7 @@ class Rounds:
 
     def _differs(self, seed: int, text: str, *results: object) -> None:
         self.differences.append("\n   ".join([f"round {seed}: {text}", *map(str, results)]))
+        print(self.differences[-1], flush=True)
 
     def _expressions(self, choose: random.Random, table: str) -> list[tuple[str, Any]]:
         writer, found = Writer(choose), list[tuple[str, Any]]()
@@ -235,6 +236,8 @@ def test_engines_agree(worlds: Any) -> None:
     used = seeds()
     for seed in used:
         worlds(seed).run(seed)
+        if seed % PER_WORLD == PER_WORLD - 1:
+            print(f"round {seed} is done", flush=True)
     rounds = {id(r): r for r in map(worlds, used)}.values()
     differences = [each for r in rounds for each in r.differences]
     tried, left = sum(r.tried for r in rounds), sum(r.left for r in rounds)

@@ -111,6 +111,15 @@ CHANGES = {
     "UPDATE t SET n = n + 1 WHERE k = 1": [
         *("update in the process", "write /t", "index by_v", "filter k = 1", "read /t", "look up 1 key")
     ],
+    "MERGE INTO t USING (VALUES (2, 'x'), (10, 'y')) AS s (k, v) ON t.k = s.k WHEN MATCHED THEN UPDATE SET v = s.v "
+    "WHEN NOT MATCHED THEN INSERT (k, v) VALUES (s.k, s.v)": [
+        *("merge in the process", "write /t", "index by_v", "update matched", "insert not matched"),
+        *("filter t.k = s.k", "source 2 rows of values", "read /t", "look up by key"),
+    ],
+    "MERGE INTO t USING (SELECT k FROM t WHERE k > 2) AS s ON t.k = s.k WHEN MATCHED AND t.n > 99 THEN DELETE": [
+        *("merge in the process", "write /t", "index by_v", "delete matched", "filter t.k = s.k"),
+        *("source /t, 3 rows and changes in 1 segment", "read /t", "look up by key"),
+    ],
     "DELETE FROM t WHERE k > 1": [
         *("delete in the process", "write /t", "index by_v", "filter k > 1", "read /t", "scan keys 1 to any")
     ],
@@ -118,6 +127,10 @@ CHANGES = {
 CHANGES_WITH_DUCKDB = {
     "UPSERT INTO t SELECT k, v, n FROM t": [
         *("upsert in the process", "write /t", "index by_v", "rows of a query", "read /t", "scan all of it")
+    ],
+    "MERGE INTO t USING (SELECT k, upper(v) AS v FROM t) AS s ON t.k = s.k WHEN MATCHED THEN UPDATE SET v = s.v": [
+        *("merge in the process", "write /t", "index by_v", "update matched", "filter t.k = s.k"),
+        *("source a query, with DuckDB", "read /t", "look up by key"),
     ],
     "UPDATE t SET v = upper(v)": [
         *("update in the process", "write /t", "index by_v", "read /t", "scan all of it")
@@ -130,6 +143,10 @@ CHANGES_WITH_DUCKDB = {
 CHANGES_ON_SPARK = {
     "UPSERT INTO t SELECT k, reverse(v), n FROM t": [
         *("upsert on Spark", "write /t", "index by_v", "rows of a query", "read /t", "scan all of it")
+    ],
+    "MERGE INTO t USING (SELECT k, reverse(v) AS v FROM t) AS s ON t.k = s.k WHEN MATCHED THEN UPDATE SET v = s.v": [
+        *("merge on Spark", "write /t", "index by_v", "update matched", "filter t.k = s.k"),
+        *("source a query: the function reverse runs on Spark only", "read /t", "look up by key"),
     ],
     "UPDATE t SET v = reverse(v)": ["update on Spark", "write /t", "index by_v", "read /t", "scan all of it"],
     "DELETE FROM t WHERE v RLIKE 'a'": [

@@ -355,6 +355,31 @@ def test_a_merge_in_a_transaction_sees_its_changes_and_is_undone_alone(db: Datab
     assert_sound(db, "/t")
 
 
+def test_the_result_counts_rows(tmp_path: Path) -> None:
+    with strandline.connect(tmp_path, spark=NoSpark()) as db:  # type: ignore[arg-type]
+        db.sql("CREATE TABLE t (k Int64 NOT NULL, v Utf8, PRIMARY KEY (k))")
+
+        def counts(statement: str) -> tuple[int | None, ...]:
+            found = db.sql(statement)
+            return found.rows_changed, found.rows_inserted, found.rows_updated, found.rows_deleted
+
+        assert counts("UPSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'c')") == (3, 3, 0, 0)
+        assert counts("UPSERT INTO t VALUES (3, 'd'), (4, 'e')") == (2, 1, 1, 0)
+        assert counts("DELETE FROM t ON (k) VALUES (4), (5)") == (2, 0, 0, 1)
+        merge = (
+            "MERGE INTO t USING (SELECT k * 2 AS k, upper(v) AS v FROM t) AS s ON t.k = s.k "
+            "WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT (k, v) VALUES (s.k, s.v) "
+            "WHEN NOT MATCHED BY SOURCE AND t.k = 1 THEN DELETE"
+        )
+        assert counts(merge) == (4, 2, 1, 1)
+        assert db.sql("SELECT k, v FROM t ORDER BY k").rows() == [(2, "A"), (3, "d"), (4, "B"), (6, "D")]
+        with db.transaction():
+            db.sql("DELETE FROM t WHERE k = 6")
+            assert counts("UPDATE t SET v = 'x' WHERE k = 2") == (1, 0, 1, 0)
+        assert counts("DELETE FROM t WHERE k > 3; UPSERT INTO t VALUES (4, 'z')") == (2, 1, 0, 1)
+        assert counts("SELECT k FROM t") == (None, None, None, None)
+
+
 def test_bound_values_and_a_row_that_is_deleted_and_inserted(db: Database) -> None:
     db.sql("UPSERT INTO t (k, v, n) VALUES (1, 'a', 1)")
     made = db.sql(

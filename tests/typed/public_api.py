@@ -138,6 +138,7 @@ def write_rows(db: Database) -> None:
         assert row == (1,)
     assert table.describe()["rows"] == 2
     assert result.warnings == () and result.rows_changed is None and result.operation_id is None
+    assert result.rows_inserted is None and result.rows_updated is None and result.rows_deleted is None
 
 
 def follow_changes(db: Database) -> None:

@@ -137,8 +137,7 @@ def create_with_rows(
             tx.write(view, "INSERT", rows)
 
     keep = source.keep if isinstance(source, CallerFrame) else lambda tx: None
-    step, changed = db._transactions.change(run, before_abort=keep)
-    return Result(step=step, rows_changed=changed)
+    return Result.of_change(*db._transactions.change(run, before_abort=keep))
 
 
 def _refuse_in_transaction(db: Database) -> None:

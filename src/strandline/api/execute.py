@@ -151,5 +151,4 @@ def _change(db: Database, statements: Sequence[st.Change]) -> Result:
             changes.execute(tx, statement)
 
     named = [table for statement in statements for table in changes.tables_of_statement(statement)]
-    step, rows = db._transactions.change(run, named)
-    return Result(step=step, rows_changed=rows)
+    return Result.of_change(*db._transactions.change(run, named))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from strandline.api.conversions import BATCH_ROWS, Tabular, check_limit
 from strandline.errors import PreconditionFailed
 from strandline.storage.frames import Batches, Collector, as_rows, batches, collector
+from strandline.storage.rows import RowCounts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,6 +50,9 @@ class Result(Tabular):
     Attributes:
         step: Step of the commit. None: nothing was changed.
         rows_changed: Number of changed rows.
+        rows_inserted: Number of rows with new keys, summed over the statements of the commit.
+        rows_updated: Number of rows whose keys were there before.
+        rows_deleted: Number of erased rows. DELETE ON counts only keys that were there.
         operation_id: Id of the operation of a statement such as BACKUP or RESTORE.
         warnings: Descriptions of likely mistakes.
         names: Internal: use ``columns``.
@@ -60,11 +64,25 @@ class Result(Tabular):
     values: Sequence[tuple[Any, ...]] = ()
     step: int | None = field(default=None, kw_only=True)
     rows_changed: int | None = field(default=None, kw_only=True)
+    rows_inserted: int | None = field(default=None, kw_only=True)
+    rows_updated: int | None = field(default=None, kw_only=True)
+    rows_deleted: int | None = field(default=None, kw_only=True)
     operation_id: str | None = field(default=None, kw_only=True)
     warnings: Sequence[str] = field(default=(), kw_only=True)
     types: Sequence[Type] | None = field(default=None, kw_only=True)
     _frame: Callable[[], DataFrame] | None = field(default=None, kw_only=True)
     _guard: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, kw_only=True)
+
+    @staticmethod
+    def of_change(step: int | None, changed: RowCounts) -> Result:
+        """Return the result of a commit."""
+        return Result(
+            step=step,
+            rows_changed=changed.changed,
+            rows_inserted=changed.inserted,
+            rows_updated=changed.updated,
+            rows_deleted=changed.deleted,
+        )
 
     @property
     def columns(self) -> tuple[str, ...]:

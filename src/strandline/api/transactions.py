@@ -13,6 +13,7 @@ from strandline.cancellation import Interrupted
 from strandline.catalog.conflicts import Stale
 from strandline.errors import PreconditionFailed, UnderOperation
 from strandline.runtime import Runtime
+from strandline.storage.rows import RowCounts
 from strandline.tables.attempts import StatementAttempts
 
 if TYPE_CHECKING:
@@ -67,8 +68,8 @@ class Transactions:
             tx.snapshot.take()
             self._local.transaction, self._local.in_block = tx, in_block
 
-    def commit(self, *, in_block: bool = False) -> tuple[int | None, int]:
-        """Commit the open transaction; return its step and the number of changed rows.
+    def commit(self, *, in_block: bool = False) -> tuple[int | None, RowCounts]:
+        """Commit the open transaction; return its step and the numbers of changed rows.
 
         The step is None if nothing was changed. If the commit fails, the transaction has ended as well.
         """
@@ -76,7 +77,7 @@ class Transactions:
             tx = self._end(in_block=in_block)
             try:
                 with self.attempts.once(tx.snapshot.mark):
-                    return tx.commit(), tx.rows_changed
+                    return tx.commit(), tx.changed
             except (Exception, Interrupted):  # Any other KeyboardInterrupt may come after the commit.
                 tx.abort()
                 raise
@@ -107,10 +108,10 @@ class Transactions:
         run: Callable[[Transaction], None],
         named: Sequence[Named] = (),
         before_abort: Callable[[Transaction], None] = lambda tx: None,
-    ) -> tuple[int | None, int]:
+    ) -> tuple[int | None, RowCounts]:
         """Run changes in the open transaction, or in a new transaction that is retried when it is stale.
 
-        Return the step of the commit and the number of changed rows. The step is None inside an open
+        Return the step of the commit and the numbers of changed rows. The step is None inside an open
         transaction, or if nothing was changed.
 
         Args:
@@ -120,16 +121,16 @@ class Transactions:
         """
         open_one = self.current
         if open_one is not None:
-            before = open_one.rows_changed
+            before = open_one.changed
             with self.attempts.once(open_one.snapshot.mark), open_one.savepoint():
                 run(open_one)
-            return None, open_one.rows_changed - before
+            return None, open_one.changed - before
 
-        def attempt() -> tuple[int | None, int]:
+        def attempt() -> tuple[int | None, RowCounts]:
             tx = self._open(named)
             try:
                 run(tx)
-                return tx.commit(), tx.rows_changed
+                return tx.commit(), tx.changed
             except (Stale, UnderOperation):
                 with contextlib.ExitStack() as at_the_end:
                     at_the_end.callback(tx.abort)
@@ -193,8 +194,7 @@ def commit(db: Database, _: st.Commit) -> Result:
     """Run COMMIT."""
     from strandline.api.result import Result
 
-    step, rows = db._transactions.commit()
-    return Result(step=step, rows_changed=rows)
+    return Result.of_change(*db._transactions.commit())
 
 
 def rollback(db: Database, _: st.Rollback) -> Result:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from strandline.model import Digest, Segment, State, TableSchema
 
-__all__ = ["Mode", "Outcome", "Row", "Target", "Written"]
+__all__ = ["Mode", "Outcome", "Row", "RowCounts", "Target", "Written"]
 
 Row: TypeAlias = tuple[Any, ...]
 """The values of a row, in the order of the schema's columns."""
@@ -45,6 +45,43 @@ class Written:
 
     segments: tuple[Segment, ...] = ()
     delta: Digest = field(default_factory=Digest)
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """Numbers of rows that writes changed, added over the writes.
+
+    Attributes:
+        changed: all changes, also erases of keys that were not there.
+        inserted: rows with new keys.
+        updated: rows whose keys were there.
+        deleted: rows that are gone.
+    """
+
+    changed: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    @classmethod
+    def of(cls, written: Written, *, deletes: bool) -> RowCounts:
+        """Return the counts of one write to a table."""
+        changed, more = sum(segment.rows for segment in written.segments), written.delta.rows
+        return cls(changed, deleted=-more) if deletes else cls(changed, more, changed - more)
+
+    def __add__(self, other: RowCounts) -> RowCounts:
+        return self._with(other, 1)
+
+    def __sub__(self, other: RowCounts) -> RowCounts:
+        return self._with(other, -1)
+
+    def _with(self, other: RowCounts, sign: int) -> RowCounts:
+        return RowCounts(
+            self.changed + sign * other.changed,
+            self.inserted + sign * other.inserted,
+            self.updated + sign * other.updated,
+            self.deleted + sign * other.deleted,
+        )
 
 
 @dataclass(frozen=True)

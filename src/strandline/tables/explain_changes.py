@@ -23,7 +23,7 @@ from strandline.tables import explain, read, write
 from strandline.tables.explain import Step
 from strandline.tables.merge import constant_rows
 from strandline.tables.merge_plan import plan_merge
-from strandline.tables.process_query import plan_query
+from strandline.tables.process_query import plan_query, table_types
 from strandline.tables.session_views import views_of
 from strandline.tables.snapshot import Reader, TableView, resolve
 from strandline.tables.transaction import check_writable
@@ -200,7 +200,12 @@ def _source_of(
         return names, types, len(found), count(len(found), "row") + " of values"
     simple = None if views_of(reader, statement.source) else statement.source.simple
     if simple is None or simple.count is not None or simple.table.index is not None:
-        return None, None, 0, "a query"
+        planned = plan_query(reader, statement.source)
+        if isinstance(planned, str):
+            return None, None, 0, f"a query: {planned}"
+        columns = planned.translated.columns
+        given = table_types((column.type, column.declared) for column in columns)
+        return names or [column.name or "" for column in columns], given, 0, "a query, with DuckDB"
     view = resolve(reader, simple.table)[1]
     schema = view.info.schema
     shown = [(n, n) for n in schema.names] if simple.columns is None else list(simple.columns)

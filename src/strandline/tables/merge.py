@@ -80,8 +80,7 @@ def _read_source(tx: Transaction, statement: st.Merge) -> SourceRows:
         if selected.rows is not None and selected.types is not None:
             found = SourceRows(selected.columns, selected.frame, selected.types, selected.rows)
         else:
-            frame = selected.frame()
-            found = SourceRows(frame.columns, lambda: frame)
+            found = _rows_of_duckdb(tx, selected) or _rows_of_spark(selected)
         width = len(found.names)
     if names is None:
         return found
@@ -91,6 +90,25 @@ def _read_source(tx: Transaction, statement: st.Merge) -> SourceRows:
             "Name each column once.",
         )
     return SourceRows(names, found.frame, found.types, found.rows)
+
+
+def _rows_of_duckdb(tx: Transaction, selected: read.Selected) -> SourceRows | None:
+    """Return the rows that DuckDB found; None if Spark found them, or if they are too many."""
+    found = selected.found
+    if found is None or (types := found.column_types) is None:
+        return None
+    if not tx.runtime.store.budget.fits(rows=found.physical.num_rows, bytes=found.physical.nbytes):
+        return None
+    rows = [
+        tuple(coerce(type_, value, "USING") for type_, value in zip(types, row, strict=True))
+        for row in found.values()
+    ]
+    return SourceRows(found.names, selected.frame, types, rows)
+
+
+def _rows_of_spark(selected: read.Selected) -> SourceRows:
+    frame = selected.frame()
+    return SourceRows(frame.columns, lambda: frame)
 
 
 def constant_rows(values: st.Values) -> tuple[list[Type], list[Row]] | None:

@@ -7,7 +7,7 @@ If DuckDB refuses a value while the query runs, the query is run again on Spark.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from strandline.sql.references import TableRef
     from strandline.sql.translate import QuerySource, Translated
 
-__all__ = ["ProcessPlan", "QueryRows", "TableInput", "plan_query", "run_query"]
+__all__ = ["ProcessPlan", "QueryRows", "TableInput", "plan_query", "run_query", "table_types"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,11 @@ class QueryRows:
         ]
         return pa.Table.from_arrays(arrays, names=list(self.names))
 
+    @property
+    def column_types(self) -> list[Type] | None:
+        """The types of the columns as those of a table; None if a column has no such type."""
+        return table_types(zip(self.types, self.declared, strict=True))
+
     def values(self) -> list[tuple[Any, ...]]:
         """Return the rows as Python values. Values of decimal(20,0) become int, as for results of Spark."""
         columns = [
@@ -64,6 +69,19 @@ class QueryRows:
             for type_, declared, column in zip(self.types, self.declared, self.physical.columns, strict=True)
         ]
         return list(zip(*columns, strict=True))
+
+
+def table_types(columns: Iterable[tuple[str, Type | None]]) -> list[Type] | None:
+    """Return the types of a query's columns as those of a table; None if a column has no such type.
+
+    Args:
+        columns: the Spark type of each column, and its type in the table if it is a table's column.
+    """
+    found = [
+        (spark, declared or (None if spark == "void" else parse_type(spark))) for spark, declared in columns
+    ]
+    types = [type_ for _, type_ in found if type_ is not None]
+    return types if len(types) == len(found) else None
 
 
 def _to_python(type_: str, declared: Type | None, column: pa.ChunkedArray) -> list[Any]:

@@ -32,7 +32,7 @@ from strandline.errors import InvalidArgument, StrandlineError, Unavailable
 from strandline.model import PENDING, Digest, Segment, TableSchema
 from strandline.runtime import Runtime
 from strandline.storage.keys import keys_of
-from strandline.storage.rows import Mode, Outcome, Target, Written
+from strandline.storage.rows import Mode, Outcome, RowCounts, Target, Written
 from strandline.storage.staged_files import Staged
 from strandline.tables import housekeeping
 from strandline.tables.snapshot import Keys, Reader, Snapshot, TableView
@@ -113,7 +113,7 @@ class Transaction(Reader):
         self._new: list[tuple[TableInfo, TableDefinition]] = []
         self._statement = 0
         self._application: tuple[str, int, int] | None = None
-        self.rows_changed = 0
+        self.changed = RowCounts()
         self.statement: str | None = None
         """Name of the running statement for the table's history. None: use the mode of each write."""
 
@@ -221,7 +221,7 @@ class Transaction(Reader):
                 self._add(impl.info, made.indexes[ref.name], at, follows=True)
                 if ref.unique:
                     self._of(impl.info).unique = UniqueIndex(view.info, ref.definition, impl.state)
-        self.rows_changed += sum(segment.rows for segment in made.table.segments)
+        self.changed += RowCounts.of(made.table, deletes=mode.startswith("DELETE"))
         return made
 
     def _note(self, info: TableInfo, mode: Mode, written: Written) -> None:
@@ -250,7 +250,7 @@ class Transaction(Reader):
     def savepoint(self) -> Iterator[None]:
         """Undo the changes of the block if it raises; keep earlier changes."""
         before = {id_: (list(p.segments), p.delta, p.note) for id_, p in self._pending.items()}
-        rows_changed = self.rows_changed
+        changed = self.changed
         try:
             yield
         except BaseException:
@@ -259,7 +259,7 @@ class Transaction(Reader):
                 files = {segment.file for segment in kept}
                 self.runtime.store.discard(s for s in pending.segments if s.file not in files)
                 pending.segments, pending.delta, pending.note = kept, delta, note
-            self.rows_changed = rows_changed
+            self.changed = changed
             raise
 
     def commit(self) -> int | None:
