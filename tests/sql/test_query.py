@@ -211,3 +211,9 @@ def test_spark_runs_what_is_rendered(spark: SparkSession) -> None:
         frames = {f"t{i}": other if table.path == "/dir/u" else frame for i, table in enumerate(query.tables)}
         found = spark.sql(query.render([f"{{t{i}}}" for i in range(len(query.tables))]), **frames).collect()  # type: ignore[arg-type]
         assert [tuple(row) for row in found] == expected, text
+
+
+def test_wide_characters_are_escaped_for_spark() -> None:
+    """Spark 4.1 puts bound values at a wrong place in a text after a character of more than 16 bits."""
+    query = parse_query("SELECT '\U0001f600\\\U0001f601\\\\x\u00e4' || :p, r'\U0001f600' AS x", {"p": 1})
+    assert query.render([]).startswith("SELECT '\\U0001f600\\U0001f601\\\\x\u00e4' || :")

@@ -223,6 +223,21 @@ class QueryWriter:
                 f"k > (SELECT count(*) FROM u{self._where(self.writer)})",
             ]
         )
+        if self.choose.random() < 0.3:
+            forms = [
+                f"SELECT k, {column} IN (SELECT {column} FROM u) AS x FROM t",
+                f"SELECT k, {column} NOT IN (SELECT {column} FROM u WHERE k < 4) AS x FROM t",
+                f"SELECT k, EXISTS (SELECT 1 FROM u WHERE u.{column} = t.{column}) AS x FROM t",
+                f"SELECT k, (SELECT min({column}) FROM e) AS x, b FROM t",
+                f"SELECT CASE WHEN k IN (SELECT k FROM u) THEN {column} END AS x FROM t",
+                "SELECT k FROM t WHERE k IN (SELECT k FROM u ORDER BY k DESC LIMIT 3)",
+                f"SELECT k FROM t WHERE (SELECT max(k) FROM u) > k AND {condition}",
+                f"SELECT a.k FROM t AS a JOIN u AS b ON a.k = b.k AND a.{column} IN (SELECT {column} FROM e)",
+                f"SELECT count(*) AS n FROM (SELECT {column} FROM t UNION SELECT {column} FROM u) AS q",
+                f"SELECT {column} AS y, count(*) AS n FROM t GROUP BY y HAVING n > 1 ORDER BY y, n",
+                f"SELECT max({column}) AS y FROM t WHERE {condition} HAVING count(*) > 1",
+            ]
+            return self.choose.choice(forms), False
         return f"SELECT k, {self.writer.leaf(self.writer.any_kind())} AS x FROM t WHERE {condition}", False
 
     def _ordered(self) -> tuple[str, bool]:

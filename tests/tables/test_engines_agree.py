@@ -32,6 +32,8 @@ from tests.tables.engine_expressions import Writer
 from tests.tables.engine_queries import QueryWriter
 from tests.tables.examples import NoSpark
 
+DEFECTS = ("java.util.NoSuchElementException: None.get",)
+"""Internal errors of Spark 4.1, for example for EXISTS with OR. They say nothing about the query."""
 EXPRESSIONS, QUERIES = 32, 8
 """Number of expressions and queries of a round."""
 PER_WORLD = 25
@@ -96,6 +98,7 @@ class Rounds:
         there: runs all queries on Spark.
         tried: number of queries that were compared.
         left: number of queries that the process left to Spark.
+        defects: number of queries that failed on Spark with an internal error.
         differences: a text for each query with another result on Spark.
     """
 
@@ -103,6 +106,7 @@ class Rounds:
     there: Database
     tried: int = 0
     left: int = 0
+    defects: int = 0
     differences: list[str] = field(default_factory=list)
 
     def run(self, seed: int) -> None:
@@ -122,6 +126,9 @@ class Rounds:
         return found
 
     def _differs(self, seed: int, text: str, *results: object) -> None:
+        if any(defect in str(results[-1]) for defect in DEFECTS):
+            self.defects += 1
+            return
         self.differences.append("\n   ".join([f"round {seed}: {text}", *map(str, results)]))
         print(self.differences[-1], flush=True)
 
@@ -240,10 +247,11 @@ def test_engines_agree(worlds: Any) -> None:
             print(f"round {seed} is done", flush=True)
     rounds = {id(r): r for r in map(worlds, used)}.values()
     differences = [each for r in rounds for each in r.differences]
-    tried, left = sum(r.tried for r in rounds), sum(r.left for r in rounds)
+    tried, left, defects = (sum(getattr(r, name) for r in rounds) for name in ("tried", "left", "defects"))
     print(
-        f"rounds {used[0]} to {used[-1]}: {tried} queries, {left} left to Spark, {len(differences)} differences"
+        f"rounds {used[0]} to {used[-1]}: {tried} queries, {left} left to Spark, {defects} failed inside Spark, "
+        f"{len(differences)} differences"
     )
     assert not differences, "\n".join(differences)
     # Few are left to Spark: for a name, at a value, or because an operation fails.
-    assert left < 3 * tried
+    assert left < 3 * tried and defects < tried / 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import math
 import os
 import subprocess
 import sys
@@ -144,6 +145,25 @@ def test_spark_judges_a_value_in_a_late_row(tmp_path: Path) -> None:
         fill(db, 400_000)
         with pytest.raises(Exception, match="Spark was used"):
             db.sql("SELECT k, 1 / (n - 399999) AS x FROM t")
+
+
+def test_forms_that_differed_from_spark(tmp_path: Path) -> None:
+    """Forms for which random queries found other results on Spark."""
+    with strandline.connect(tmp_path, spark=NoSpark()) as db:  # type: ignore[arg-type]
+        db.sql("CREATE TABLE t (k Int64 NOT NULL, z Double, f Float, PRIMARY KEY (k))")
+        db.table("t").upsert([{"k": 1, "z": -0.0, "f": -0.0}])
+        for name in ("greatest", "least"):
+            for first, other in (("z", "0D"), ("z", "z"), ("coalesce(f, f)", "f"), ("z + z", "z")):
+                ((zero,),) = db.sql(f"SELECT {name}({first}, {other}) AS x FROM t").rows()
+                assert math.copysign(1, zero) == -1, "Spark returns the first of equal values"
+            assert db.sql(f"SELECT {name}(NULL, z, NULL, 1D) AS x FROM t").rows() == [
+                (float(name == "greatest"),)
+            ]
+        with pytest.raises(Exception, match="Spark was used"):
+            db.sql("SELECT -(-9223372036854775808) AS x")
+        assert db.sql("SELECT -0.01 - 2Y AS x").schema.types == [pa.decimal128(6, 2)]
+        assert db.sql("SELECT -0.01 - 2S AS x").schema.types == [pa.decimal128(4, 2)]
+        assert reason(db, "SELECT 99999999999999999999").startswith("an expression has no alias")
 
 
 def test_parameters_are_values(db: Database) -> None:

@@ -5,6 +5,7 @@ Everything else in a query or an expression is already Spark SQL, and is passed 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
@@ -36,7 +37,14 @@ _TYPES = {
 ``String`` is not included: inside an expression it is Spark's type, a text.
 """
 
+_CHARACTER = re.compile("\\\\.|[\U00010000-\U0010ffff]", re.DOTALL)
+"""A character of more than 16 bits, or one with a backslash before it."""
 _SUFFIXES = {"UL": "", "US": "", "UT": "", "U": "", "T": "Y"}
+
+
+def _narrow(found: re.Match[str]) -> str:
+    character = found[0][-1]
+    return f"\\U{ord(character):08x}" if ord(character) > 0xFFFF else found[0]
 
 
 def rewrites(tokens: Sequence[Token]) -> dict[int, str]:
@@ -58,8 +66,12 @@ def rewrites(tokens: Sequence[Token]) -> dict[int, str]:
                 else:
                     found[place] = "+" + found.get(place, token.text)
         elif token.kind == STRING:
-            if token.text[-1] in "uU":
-                found[place] = token.text[:-1]
+            text = token.text[:-1] if token.text[-1] in "uU" else token.text
+            if text[:1] in "'\"":
+                # Spark 4.1 puts bound values at a wrong place after a character of more than 16 bits.
+                text = _CHARACTER.sub(_narrow, text)
+            if text != token.text:
+                found[place] = text
         elif token.kind == NAME:
             if "\\" in token.text:
                 found[place] = quote_spark(unquote(token.text))

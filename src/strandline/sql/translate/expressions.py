@@ -81,14 +81,24 @@ def _neg(compiler: Expressions, node: exp.Expr) -> Term:
     inner = compiler.term(node.this)
     if not is_numeric(inner.type) or decimal_of(inner.type):
         raise refuse(f"a minus sign before a {inner.type} runs on Spark only")
-    return made(f"(- {inner.sql})", inner.type, name_of("(- {})", inner), inner)
+    # DuckDB widens the type of a constant that overflows. A difference from 0 would change the sign of 0.0.
+    sql = (
+        f"(- {inner.sql})"
+        if is_float(inner.type)
+        else f"(CAST(0 AS {duckdb_type(inner.type)}) - {inner.sql})"
+    )
+    return made(sql, inner.type, name_of("(- {})", inner), inner)
 
 
 # --- arithmetic -------------------------------------------------------------------------------------------
 
 
 def _as_decimal(term: Term) -> tuple[int, int]:
-    if term.is_literal and isinstance(term.literal, int):
+    """Return precision and scale of an operand. As in Spark, a literal has no more digits than it needs.
+
+    This does not hold for literals of type tinyint.
+    """
+    if term.is_literal and isinstance(term.literal, int) and term.type != "tinyint":
         return literal_decimal(term.literal)
     return decimal_of(term.type) or DECIMAL_OF[term.type]
 

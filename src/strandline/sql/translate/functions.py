@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from strandline.sql.translate.compiler import Expressions, Rule, name_of, only
@@ -163,9 +164,20 @@ def _extreme(name: str) -> Callable[[Expressions, exp.Expr], Term]:
         terms = unify(given)
         if terms[0].type == "void" or len(terms) < 2:
             raise refuse(f"{name} of this form runs on Spark only")
-        return _call(node, f"{name}({', '.join(t.sql for t in terms)})", terms[0].type, *given)
+        texts = [term.sql for term in terms]
+        if is_float(terms[0].type):
+            # Of 0.0 and -0.0, which are equal, Spark returns the first one.
+            return _call(
+                node, reduce(lambda one, other: _better(name, one, other), texts), terms[0].type, *given
+            )
+        return _call(node, f"{name}({', '.join(texts)})", terms[0].type, *given)
 
     return rule
+
+
+def _better(name: str, one: str, other: str) -> str:
+    sign = ">" if name == "greatest" else "<"
+    return f"(CASE WHEN {one} IS NULL OR {other} {sign} {one} THEN {other} ELSE {one} END)"
 
 
 def _abs(compiler: Expressions, node: exp.Expr) -> Term:

@@ -76,7 +76,8 @@ def number_term(number: int | float | Decimal) -> Term:
     type_ = decimal_type(*literal_decimal(number))
     text = format(Decimal(number), "f")
     exponent = Decimal(number).as_tuple().exponent
-    is_plain = isinstance(exponent, int) and exponent <= 0
+    # An integer beyond bigint is given to Spark with a plus sign, which is a part of its name there.
+    is_plain = isinstance(exponent, int) and exponent <= 0 and not isinstance(number, int)
     return Term(
         f"CAST('{text}' AS {duckdb_type(type_)})",
         type_,
