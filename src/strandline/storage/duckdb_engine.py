@@ -82,21 +82,21 @@ class QueryInput:
         return pa.schema([(column.alias, _given_type(column.type)) for column in self.columns])
 
     def register(self, cursor: DuckDBPyConnection, name: str) -> str:
-        """Give the rows in memory to a cursor; return the query for the rows in files, if there are any.
+        """Give the rows in memory to a cursor; return the table as a common table expression.
 
         Args:
             name: the table's name in the text of the query.
         """
-        if self.files is None:
-            cursor.register(name, self)
-            return ""
-        if self.files.gone is not None:
-            cursor.register(f"{name}_gone", self.files.gone)
-        text = self.files.sql(self.columns, f"{name}_gone")
+        parts = []
+        if self.files is not None:
+            if self.files.gone is not None:
+                cursor.register(f"{name}_gone", self.files.gone)
+            parts.append(self.files.sql(self.columns, f"{name}_gone"))
         if self.tables is not None:
             cursor.register(f"{name}_rows", self)
-            text += f" UNION ALL SELECT * FROM {name}_rows"
-        return f"{name} AS NOT MATERIALIZED ({text})"
+            items = ", ".join(f"{c.read(f'r.{c.alias}')} AS {c.alias}" for c in self.columns)
+            parts.append(f"SELECT {items} FROM {name}_rows AS r")
+        return f"{name} AS NOT MATERIALIZED ({' UNION ALL '.join(parts)})"
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Return the rows as an Arrow C stream, the protocol by which DuckDB reads them."""
@@ -224,7 +224,7 @@ class _RunningQuery:
 
     def _collect(self) -> None:
         assert self._cursor is not None
-        views = [v for name, each in self._inputs.items() if (v := each.register(self._cursor, name))]
+        views = [each.register(self._cursor, name) for name, each in self._inputs.items()]
         reader = self._cursor.sql(_with_views(views, self._sql)).to_arrow_reader(BATCH_ROWS)
         self.schema = reader.schema
         size = 0

@@ -45,6 +45,16 @@ class InputColumn:
     alias: str
     type: str
 
+    def read(self, value: str) -> str:
+        """Return the expression that reads a value of this column from a scan.
+
+        Where DuckDB evaluates a condition while it scans, NaN is lost: statistics of files leave it out, and
+        Arrow does not take it for the largest value. A condition on an expression is evaluated later.
+        """
+        if self.type not in ("float", "double"):
+            return value
+        return f"CASE WHEN isnan({value}) THEN CAST('nan' AS {self.type}) ELSE {value} END"
+
 
 @dataclass(frozen=True)
 class FileGroup:
@@ -100,12 +110,7 @@ class FileRows:
 def _item(physical: str, column: InputColumn, there: frozenset[str]) -> str:
     if physical not in there:
         return f"CAST(NULL AS {column.type})"
-    found = f"f.{_quote(physical)}"
-    if column.type in ("float", "double"):
-        # The statistics of a file leave NaN out, and DuckDB would skip row groups that have it. It has no
-        # statistics for this expression.
-        return f"CASE WHEN isnan({found}) THEN CAST('nan' AS {column.type}) ELSE {found} END"
-    return f"CAST({found} AS {column.type})"
+    return column.read(f"CAST(f.{_quote(physical)} AS {column.type})")
 
 
 def divide(
