@@ -1,4 +1,4 @@
-"""Run queries in this process with DuckDB, over the store's rows as Arrow data.
+"""Run queries in this process with DuckDB, over the store's files and Arrow data.
 
 DuckDB can read only the tables that a query gets as input, and files in the folder with the warehouse's
 segments. It must not open other files, load extensions or change settings. Its memory and its time are
