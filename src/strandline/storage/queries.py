@@ -16,6 +16,7 @@ from strandline.storage import arrow
 from strandline.storage.budget import COPIED, Budget
 from strandline.storage.duckdb_engine import DuckDBEngine, QueryInput
 from strandline.storage.duckdb_files import InputColumn, divide
+from strandline.storage.files import LocalFiles
 from strandline.storage.keys import Wanted
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ class Queries:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._most_bytes = COPIED * max(store.settings.bulk_bytes, 1 << 24)
-        self._duckdb = DuckDBEngine(
-            self._most_bytes, store.files.warehouse_path(DATA), store.settings.process_seconds
-        )
+        own = store.files.own
+        folder = own.path(DATA) if isinstance(own, LocalFiles) else None
+        self._duckdb = DuckDBEngine(self._most_bytes, folder, store.settings.process_seconds)
 
     def run_here(self, sql: str, inputs: Mapping[str, QueryInput], types: Sequence[str]) -> pa.Table:
         """Run a query that was translated for DuckDB, and return its rows.
