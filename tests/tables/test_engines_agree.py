@@ -23,7 +23,7 @@ import pytest
 
 import strandline
 from strandline import Database, Settings
-from strandline.errors import StrandlineError, Unsupported
+from strandline.errors import StrandlineError, SyntaxFault, Unsupported
 from strandline.storage import duckdb_files
 from tests.effort import EVERY, FACTOR
 from tests.quick_files import QuickFiles
@@ -119,7 +119,7 @@ class Rounds:
         """Return what the process finds, or None if it needs Spark."""
         try:
             found = run(self.here, text)
-        except Unsupported:
+        except (Unsupported, SyntaxFault):  # Text that the parser refuses reaches neither engine.
             self.left += 1
             return None
         self.tried += 1
