@@ -32,7 +32,7 @@ from tests.tables.engine_expressions import Writer
 from tests.tables.engine_queries import QueryWriter
 from tests.tables.examples import NoSpark
 
-DEFECTS = ("java.util.NoSuchElementException: None.get",)
+DEFECTS = ("java.util.NoSuchElementException: None.get", "java.util.NoSuchElementException: key not found")
 """Internal errors of Spark 4.1, for example for EXISTS with OR. They say nothing about the query."""
 EXPRESSIONS, QUERIES = 32, 8
 """Number of expressions and queries of a round."""
