@@ -44,7 +44,7 @@ _SETTINGS = (
     "autoload_known_extensions = false",
     "python_enable_replacements = false",
     "TimeZone = 'UTC'",
-    # It joins the constants of a sum and drops factors of zero, and with them the overflow that Spark reports.
+    # It joins the constants of a sum and drops factors of zero, and so loses an overflow that Spark reports.
     "disabled_optimizers = 'expression_rewriter'",
 )
 _LAST_SETTINGS = ("enable_external_access = false", "lock_configuration = true")

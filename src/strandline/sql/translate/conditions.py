@@ -140,6 +140,7 @@ def _in(compiler: Expressions, node: exp.Expr) -> Term:
     if node.args.get("query") is not None:
         if node.args.get("expressions"):
             raise refuse("IN with values and a query runs on Spark only")
+        _check_in_where(node)
         return compiler.subqueries.member(value, node.args["query"], compiler.scope)
     members = [compiler.term(each) for each in node.expressions]
     if not members:
@@ -152,8 +153,23 @@ def _in(compiler: Expressions, node: exp.Expr) -> Term:
     return made(sql, "boolean", name, value, *members)
 
 
+def _check_in_where(node: exp.Expr) -> None:
+    """Refuse IN or EXISTS with a query outside of WHERE.
+
+    As a value, Spark has false instead of NULL, or fails.
+    """
+    from sqlglot import exp
+
+    above = node.parent
+    while isinstance(above, (exp.Paren, exp.And, exp.Or, exp.Not)):
+        above = above.parent
+    if not isinstance(above, exp.Where):
+        raise refuse("IN or EXISTS with a query runs on Spark only outside of WHERE")
+
+
 def _exists(compiler: Expressions, node: exp.Expr) -> Term:
     only(node, "this")
+    _check_in_where(node)
     return compiler.subqueries.exists(node.this, compiler.scope)
 
 
