@@ -10,12 +10,14 @@ from strandline.errors import StrandlineError
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql.types import StructType
 
     from strandline.storage.outgoing.parts import ExportedPart, PartFolder
 
 __all__ = [
     "Batches",
     "Collector",
+    "arrow_schema",
     "as_rows",
     "batches",
     "collector",
@@ -59,6 +61,13 @@ def batches(frame: DataFrame) -> Batches:
     from strandline.storage.spark.batches import FrameBatches
 
     return FrameBatches(frame)
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema of a Spark schema."""
+    from strandline.storage.spark.arrow_schema import to_arrow_schema
+
+    return to_arrow_schema(schema)
 
 
 def export_frame(frame: DataFrame, folder: PartFolder) -> Sequence[ExportedPart]:

@@ -13,7 +13,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from strandline.api.create_table import Index, define_for_columns, suggest_key_option
@@ -28,6 +27,7 @@ from strandline.catalog.write_dedup import AlreadyApplied
 from strandline.errors import BY_CODE, Internal, InvalidArgument, PathNotFound, StrandlineError
 from strandline.model import TableSchema
 from strandline.sql import statements as st
+from strandline.storage.frames import arrow_schema
 from strandline.storage.rows import Mode
 from strandline.storage.staged_files import Staged, Staging, fresh_folder, stage
 from strandline.storage.task_reports import check_written
@@ -168,7 +168,7 @@ def _plan(
             "Leave the option key out, or write to another table.",
         )
     names = frame_columns(view, mode, tuple(given.names))
-    kinds = to_arrow_schema(given)
+    kinds = arrow_schema(given)
     for i, name in enumerate(names):
         check_source(schema[name].type, kinds.field(i).type, name)
     return view.info.id, TableSchema(tuple(schema[name] for name in names), schema.key)
@@ -230,7 +230,7 @@ class TableStreamWriter(getattr(datasource, "DataSourceStreamArrowWriter", DataS
 
 def _batches(items: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
     rows: list[dict[str, Any]] = []
-    kinds = to_arrow_schema(schema)
+    kinds = arrow_schema(schema)
     for item in items:
         if isinstance(item, pa.RecordBatch):
             yield item

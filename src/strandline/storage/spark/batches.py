@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from strandline.cancellation import attend_work, phase
 from strandline.model import TableSchema
 from strandline.storage.outgoing.columns import OutgoingColumns
+from strandline.storage.spark.arrow_schema import to_arrow_schema
 from strandline.storage.spark.columns import col
 from strandline.storage.spark.failures import spark_errors
 from strandline.storage.spark.session import MEANING, settings

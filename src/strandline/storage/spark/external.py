@@ -12,7 +12,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from strandline.errors import StrandlineError
 from strandline.storage.external.locations import File
@@ -20,6 +19,7 @@ from strandline.storage.external.parts import FilePart, HasFile, files_of
 from strandline.storage.external.source import Incoming
 from strandline.storage.external.typed_files import ParquetFiles
 from strandline.storage.files import LocalFiles
+from strandline.storage.spark.arrow_schema import to_arrow_schema
 from strandline.storage.spark.columns import col, spark_type
 from strandline.storage.spark.failures import CARRIED, spark_errors
 from strandline.storage.spark.probe import is_local
