@@ -27,6 +27,8 @@ from tests.simulation.data.processes import Intent, Process
 
 GRACE_SECONDS = 15.0
 """A few dozen turns: a process that waits longer must have recorded what it reads, or loses it."""
+BIN_SECONDS = 1e6
+"""Longer than a history: emptying the bin would be a commit that no action announced."""
 KEYS = range(5)
 ASIDE = "/m"
 """The other name of a table that is renamed."""
@@ -64,8 +66,17 @@ class Focus:
 class Actions:
     """Chooses and runs actions."""
 
-    def __init__(self, judge: Judge, random_: random.Random, held: float, focus: Focus | None = None) -> None:
+    def __init__(
+        self,
+        judge: Judge,
+        random_: random.Random,
+        held: float,
+        focus: Focus | None = None,
+        *,
+        has_bin: bool = False,
+    ) -> None:
         self.judge = judge
+        self.has_bin = has_bin
         self.history = judge.history
         self.random = random_
         self.held = held
@@ -87,6 +98,9 @@ class Actions:
             (3, self.prune),
             (4, self.rename),
             (4, self.rename_column),
+            (4, self.roll_back),
+            (4, self.undrop),
+            (2, self.list_commits),
         ]
         self.adverse: list[Callable[[Process], str]] = [
             self.write,
@@ -96,7 +110,13 @@ class Actions:
             self.drop_and_restore,
         ]
         self.adverse += [self.drop_and_create, self.compact_and_collect, self.write_often, self.replace]
-        self.adverse += [self.drop_backup, self.rename, self.rename_column]
+        self.adverse += [
+            self.drop_backup,
+            self.rename,
+            self.rename_column,
+            self.roll_back,
+            self.drop_and_undrop,
+        ]
         self.paths = self.random.choice((("/a",), MEMBERS, (*MEMBERS, "/a", "/r")))
         self.sleeps = 0.5
         if focus is not None:
@@ -365,7 +385,31 @@ class Actions:
         return self._change(process, create_statement(path, indexes), model.create(path, indexes))
 
     def _drop(self, process: Process, path: str) -> str:
-        return self._change(process, f"DROP TABLE {path[1:]}", model.drop(path))
+        return self._change(process, f"DROP TABLE {path[1:]}", model.drop(path, keep=self.has_bin))
+
+    def undrop(self, process: Process) -> str:
+        """Bring back the last dropped table of a path, perhaps under the other name."""
+        path, to = process.path, self.random.choice((process.path, ASIDE))
+        text = f"UNDROP TABLE {path[1:]}" + (f" AS {to[1:]}" if to != path else "")
+        return self._change(process, text, model.undrop(path, to))
+
+    def drop_and_undrop(self, process: Process) -> str:
+        self._drop(process, process.path)
+        return self.undrop(process)
+
+    def roll_back(self, process: Process) -> str:
+        """Bring back the rows of an earlier step. It may no longer be kept, or be of another table."""
+        path, step = process.path, max(1, self.history.head - self.random.randint(0, 6))
+        text = f"RESTORE TABLE {path[1:]} TO VERSION AS OF {step}"
+        effect = model.roll_back(self.history, path, step)
+        codes = (PreconditionFailed.code, PathNotFound.code)
+        told = self.judge.change(process, text, effect, lambda: process.db.sql(text).step, codes)
+        return self._told(process, text, told)
+
+    def list_commits(self, process: Process) -> str:
+        text = f"DESCRIBE HISTORY {process.path[1:]}"
+        told = self.judge.listed(text, process.path, lambda: process.db.sql(text))
+        return self._told(process, text, told)
 
     def column(self, process: Process) -> str:
         path = process.path

@@ -16,6 +16,7 @@ from strandline.settings import Settings
 from tests.catalogs import LEASE_SECONDS, Death
 from tests.simulation.data import model
 from tests.simulation.data.actions import (
+    BIN_SECONDS,
     COLLECTION,
     GRACE_SECONDS,
     MEMBERS,
@@ -69,7 +70,10 @@ class Simulation:
         self.all: list[Process] = []
         self.witness = Witness(self.baton, history, self.all)
         self.processes, self.left, held = self.random.choice((DUEL, DUEL, CROWD)) if focus is None else DUEL
-        self.actions = Actions(Judge(history), self.random, held, focus)
+        # Half of the histories keep dropped tables: without a bin, their space is free while they go on.
+        has_bin = focus is None and seed % 2 == 1
+        self.bin_seconds = BIN_SECONDS if has_bin else 0.0
+        self.actions = Actions(Judge(history), self.random, held, focus, has_bin=has_bin)
         self.old_backups = set(history.backups)
         self.born = 0
         self.grace_seconds = GRACE_SECONDS if focus is None else focus.grace_seconds
@@ -79,9 +83,9 @@ class Simulation:
         return self.actions.counts
 
     def run(self) -> None:
-        if self.grace_seconds > GRACE_SECONDS:
-            # The warehouse stores the setting, but processes of a simulation do not connect.
-            connect(self.folder, settings=replace(SETTINGS, grace_seconds=self.grace_seconds)).close()
+        if (self.grace_seconds, self.bin_seconds) != (GRACE_SECONDS, 0.0):
+            # The warehouse stores the settings, but processes of a simulation do not connect.
+            connect(self.folder, settings=self._kept(SETTINGS)).close()
         with watching(self.baton), same_names(self.random):
             try:
                 for _ in range(self.processes):
@@ -95,10 +99,14 @@ class Simulation:
 
     def newcomer(self) -> Process:
         self.born += 1
-        settings = replace(self.random.choice((SETTINGS, BY_FILE)), grace_seconds=self.grace_seconds)
+        settings = self._kept(self.random.choice((SETTINGS, BY_FILE)))
         made = Process(f"p{self.born}", self.folder, self.baton, settings, self.witness.committed)
         self.all.append(made)
         return made
+
+    def _kept(self, settings: Settings) -> Settings:
+        """Return the settings with the times for which this history keeps what is no longer used."""
+        return replace(settings, grace_seconds=self.grace_seconds, bin_seconds=self.bin_seconds)
 
     def bear(self) -> None:
         process = self.newcomer()

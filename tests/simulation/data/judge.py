@@ -74,13 +74,25 @@ class Judge:
             self._wrong(what, got, expected, step, step)
         return _shown(got)
 
-    def change(self, process: Process, what: str, effect: Effect, act: Callable[[], int | None]) -> str:
-        """A change commits at the returned step, is refused for a valid reason, or changes nothing."""
+    def change(
+        self,
+        process: Process,
+        what: str,
+        effect: Effect,
+        act: Callable[[], int | None],
+        also: tuple[str, ...] = (),
+    ) -> str:
+        """A change commits at the returned step, is refused for a valid reason, or changes nothing.
+
+        ``also``: codes of refusals that need no reason.
+        """
         begin, began = self.history.head, process.baton.clock.now()
         intent = process.intent = Intent(effect)
         try:
             step = act()
         except StrandlineError as error:
+            if error.code in also and intent.step is None:
+                return error.code
             return self._refused(process, what, error, intent, begin, began)
         finally:
             process.intent = None
@@ -103,6 +115,25 @@ class Judge:
         if not reason and not (error.code == AlreadyExists.code and self.is_restoring(process, began)):
             raise Violation(f"{what} was refused for no reason: {error}{_cause(error)}")
         return error.code
+
+    def listed(self, what: str, path: str, act: Callable[[], Any]) -> str:
+        """The history of a table says how many rows it had after each commit."""
+        begin = self.history.head
+        try:
+            found = [(row[0], row[7]) for row in act().rows()]
+        except StrandlineError as error:
+            gone = any(path not in state for _, state in self.history.between(begin))
+            if error.code in BUSY or (error.code == PathNotFound.code and gone):
+                return error.code
+            raise Violation(f"{what} was refused for no reason: {error}{_cause(error)}") from error
+        began = max(self.history.replaced.get(path, 0), self.history.renamed.get(path, 0))
+        for step, rows in found:
+            states = [state for _, state in self.history.between(step)]
+            if step > began and all(path in state for state in states):
+                expected = len(states[0][path].rows)
+                if rows != expected:
+                    raise Violation(f"{what}: {rows} rows after step {step}, not {expected}")
+        return f"{len(found)} commits"
 
     def operate(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed
@@ -13,6 +14,8 @@ INDEXES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {"by_v": (("v",), 
 """The possible indexes of a table: their columns and covered columns."""
 COLUMNS = ("k", "v", "n")
 """The columns of every table; the column ``x`` is optional."""
+BIN = "/.bin/"
+"""Prefix of dropped tables in a state: ``/.bin/7/a`` was dropped at ``/a``, as the seventh one."""
 
 Row: TypeAlias = Mapping[str, Any]
 
@@ -53,6 +56,8 @@ class History:
         self.backups: dict[str, int] = {}
         self.replaced: dict[str, int] = {}
         """The step at which a restore last replaced a table, by path."""
+        self.exchanged: set[tuple[str, int]] = set()
+        """The paths of tables that restores replaced, each with the step."""
         self.renamed: dict[str, int] = {}
         """The step at which a table was last renamed to or from a path."""
 
@@ -60,7 +65,7 @@ class History:
         made = History()
         made._steps, made._states, made.head = [*self._steps], [*self._states], self.head
         made.backups, made.replaced = dict(self.backups), dict(self.replaced)
-        made.renamed = dict(self.renamed)
+        made.renamed, made.exchanged = dict(self.renamed), set(self.exchanged)
         return made
 
     @property
@@ -73,6 +78,8 @@ class History:
         self.head = step
         if state != self.now:
             for path in self.now.keys() | state.keys():
+                if path.startswith(BIN):
+                    continue
                 if path in state and any(state[path] is t for p, t in self.now.items() if p != path):
                     self.renamed[path] = step
             self._steps.append(step)
@@ -80,6 +87,37 @@ class History:
 
     def at(self, step: int) -> State:
         return self._states[bisect_right(self._steps, step) - 1]
+
+    def ancestor(self, path: str, state: State, step: int) -> tuple[Table, Mapping[str, str]] | None:
+        """Return a table of a state of this history as it was at an earlier step.
+
+        Also return the former names of those of its columns that it had. None: the table did not exist, or
+        its past is not readable.
+        """
+        states = list(self.between(step))
+        while states and states[-1][1] is not state:
+            states.pop()
+        if not states:
+            return None
+        names = {name: name for name in state[path].columns}
+        for (_, before), (at, after) in reversed(list(pairwise(states))):
+            current = after[path]
+            if path not in before:
+                moved = [p for p, table in before.items() if table is current and p not in after]
+                if not moved:
+                    return None
+                path = moved[0]
+            elif (path, at) in self.exchanged:
+                return None
+            added, lost = (
+                set(current.columns) - set(before[path].columns),
+                set(before[path].columns) - set(current.columns),
+            )
+            if added and lost:  # A column was renamed.
+                names = {name: lost.copy().pop() if was in added else was for name, was in names.items()}
+            else:
+                names = {name: was for name, was in names.items() if was not in added}
+        return states[0][1][path], names
 
     def between(self, begin: int, end: int | None = None) -> Iterator[tuple[int, State]]:
         """Yield the states from ``begin`` to ``end`` (default: now), each with its first step."""
@@ -177,10 +215,50 @@ def create(path: str, indexes: frozenset[str]) -> Effect:
     return effect
 
 
-def drop(path: str) -> Effect:
+def drop(path: str, *, keep: bool = False) -> Effect:
+    """DROP TABLE; with ``keep``, the table is in the bin."""
+
     def effect(state: State) -> State:
-        table(state, path)
-        return {p: t for p, t in state.items() if p != path}
+        dropped, left = table(state, path), {p: t for p, t in state.items() if p != path}
+        return {**left, f"{BIN}{_dropped(state) + 1}{path}": dropped} if keep else left
+
+    return effect
+
+
+def undrop(path: str, to: str) -> Effect:
+    """UNDROP TABLE: the table that was dropped last at a path comes back."""
+
+    def effect(state: State) -> State:
+        kept = [number for number in range(_dropped(state) + 1) if f"{BIN}{number}{path}" in state]
+        if not kept:
+            raise Refused(PathNotFound.code)
+        if to in state:
+            raise Refused(AlreadyExists.code)
+        place = f"{BIN}{kept[-1]}{path}"
+        return {**{p: t for p, t in state.items() if p != place}, to: state[place]}
+
+    return effect
+
+
+def _dropped(state: State) -> int:
+    """Return the greatest number of a dropped table."""
+    return max((int(path.split("/")[2]) for path in state if path.startswith(BIN)), default=0)
+
+
+def roll_back(history: History, path: str, step: int) -> Effect:
+    """RESTORE TABLE: the rows of an earlier step in the present columns."""
+
+    def effect(state: State) -> State:
+        before = table(state, path)
+        found = history.ancestor(path, state, step)
+        if found is None:
+            raise Refused(PreconditionFailed.code)
+        past, names = found
+        rows = {
+            k: {name: row[names[name]] if name in names else None for name in before.columns}
+            for k, row in past.rows.items()
+        }
+        return {**state, path: replace(before, rows=rows)}
 
     return effect
 

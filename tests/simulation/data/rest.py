@@ -9,8 +9,8 @@ from strandline.errors import Corrupted, Internal
 from tests import catalogs
 from tests.catalogs import LEASE_SECONDS
 from tests.simulation.data import model
-from tests.simulation.data.actions import COLLECTION
-from tests.simulation.data.model import INDEXES, History, State, Violation
+from tests.simulation.data.actions import BIN_SECONDS, COLLECTION
+from tests.simulation.data.model import BIN, INDEXES, History, State, Violation
 from tests.simulation.data.processes import Intent, Process
 
 
@@ -41,14 +41,20 @@ def come_to_rest(process: Process, history: History, old_backups: set[str]) -> N
         _refuse(different(process, kept), f"restored from {backup}")
     _refuse([f"{p.path}: {p.message}" for p in db.verify(COLLECTION)], "in the collection")
     db.sql(f"DROP BACKUP COLLECTION {COLLECTION} PURGE")
-    for path in list(history.now):
+    for path in live(history.now):
         process.intent = Intent(model.drop(path))
-        db.sql(f"DROP TABLE `{path[1:]}`")
+        db.sql(f"DROP TABLE `{path[1:]}` PURGE")
     db.close()
 
 
 def leave_nothing(process: Process) -> None:
-    """After all is dropped and no process reads, check that the catalog and the folder are empty."""
+    """After all is dropped and no process reads, check that the catalog and the folder are empty.
+
+    By then, what is in the bin has expired, too. Its files are kept for the grace period after that.
+    """
+    process.sleep(2 * LEASE_SECONDS + BIN_SECONDS)
+    process.intent = Intent(live)
+    process.db.collect()
     process.sleep(2 * LEASE_SECONDS)
     process.db.collect()
     context = process.db._runtime
@@ -64,10 +70,15 @@ def leave_nothing(process: Process) -> None:
     )
 
 
+def live(state: State) -> State:
+    """Return the tables that are not in the bin."""
+    return {path: table for path, table in state.items() if not path.startswith(BIN)}
+
+
 def different(process: Process, state: State) -> list[str]:
     """Return the differences between the tables and a state of the model."""
     sql, wrong = process.db.sql, []
-    for path, table in state.items():
+    for path, table in live(state).items():
         name = f"`{path[1:]}`"
         queries = [(f"SELECT * FROM {name}", model.rows_of(path))]
         for index in sorted(table.indexes):

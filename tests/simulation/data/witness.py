@@ -87,6 +87,7 @@ class Witness:
         restored = {path: source[sources.get(path, path.removeprefix(into))] for path in body["tables"]}
         old = [path for path in restored if path in before]
         self.history.replaced |= dict.fromkeys(old, facts["step"])
+        self.history.exchanged |= {(path, facts["step"]) for path in old}
         kept_ = {f"{body['kept_in']}{path}": before[path] for path in old}
         return {**before, **restored, **kept_}
 
