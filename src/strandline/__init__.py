@@ -60,7 +60,7 @@ if TYPE_CHECKING:
         Suggestion,
         Thresholds,
     )
-    from strandline.api.stream import Batch, Stream
+    from strandline.api.stream import Batch, Stream, StreamLag
     from strandline.api.table import Table
     from strandline.backups.collection_ddl import DroppedCollection
     from strandline.backups.health import Protection
@@ -116,7 +116,7 @@ _HOMES = {
         "Suggestion",
         "Thresholds",
     ),
-    "api.stream": ("Batch", "Stream"),
+    "api.stream": ("Batch", "Stream", "StreamLag"),
     "api.table": ("Table",),
     "backups.collection_ddl": ("DroppedCollection",),
     "backups.health": ("Protection",),
@@ -196,6 +196,7 @@ __all__ = [
     "StageInfo",
     "Status",
     "Stream",
+    "StreamLag",
     "StreamStatus",
     "Suggestion",
     "Table",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import select
 
-from strandline import Database
+from strandline import Database, StreamLag
 from strandline.catalog import sqltables
 from strandline.errors import InvalidArgument, PathNotFound, PreconditionFailed, UnderOperation
 from strandline.operations.streams import StreamRequest, StreamSpec
@@ -433,3 +433,24 @@ def test_a_feed_that_needs_it_no_more_lets_the_past_go(db: Database) -> None:
     alter(db, "NEW_IMAGE")
     db.collect()
     assert db.describe("/t")["readable_from"] > created
+
+
+# --- how far a reader is behind ---------------------------------------------------------------------------
+
+
+def test_the_lag_of_a_reader_is_in_steps_rows_and_seconds(db: Database) -> None:
+    stream = db.stream(feed(db, "NEW_IMAGE"))
+    begin = stream.position
+    assert stream.lag() == StreamLag(begin, begin, 0, 0, 0.0)
+    steps = work(db)
+    lag = stream.lag()
+    assert (lag.position, lag.head, lag.steps) == (begin, steps[-1], steps[-1] - begin)
+    assert lag.rows == len(stream.records())
+    assert lag.age > 0
+    stream.commit(steps[0])
+    assert stream.lag().rows == stream.lag(after=steps[0]).rows < lag.rows
+    assert stream.lag(after=begin).position == steps[0], "what was committed is read"
+    ahead = stream.lag(after=steps[-1])
+    assert (ahead.position, ahead.steps, ahead.rows, ahead.age) == (steps[-1], 0, 0, 0.0)
+    with refused(db, "INVALID_ARGUMENT", "a step is a whole number"):
+        stream.lag(after="now")  # type: ignore[arg-type]

@@ -68,6 +68,7 @@ from strandline import (
     StageInfo,
     Status,
     Stream,
+    StreamLag,
     StreamStatus,
     Suggestion,
     Table,
@@ -149,6 +150,8 @@ def follow_changes(db: Database) -> None:
         assert batch.records
         stream.commit(batch.step)
     assert stream.position == stream.head
+    assert_type(stream.lag(), StreamLag)
+    assert stream.lag(after=stream.position).rows == 0
     assert stream.records(after=stream.position) == []
 
 

@@ -47,6 +47,25 @@ class Batch:
     records: list[dict[str, Any]]
 
 
+@dataclass(frozen=True)
+class StreamLag:
+    """How far a reader is behind its table.
+
+    Attributes:
+        position: Step up to which the reader has read.
+        head: Step of the last change.
+        steps: Number of steps between them.
+        rows: Number of changes after the position. Changes of one key that were merged meanwhile count once.
+        age: Age of the oldest change after the position, in seconds. 0 if there is none.
+    """
+
+    position: int
+    head: int
+    steps: int
+    rows: int
+    age: float
+
+
 class Stream:
     """A handle for the stream at a path. It holds no state. Thread-safe."""
 
@@ -69,6 +88,24 @@ class Stream:
         with self._database._guard(), self._database._runtime.catalog.read() as conn:
             stream = _open_stream(conn, self.path)
             return max(position(conn, stream), chains.state(conn, stream.parent_id or 0).step)
+
+    def lag(self, after: int | None = None) -> StreamLag:
+        """Return how far a reader is behind. Reads the catalog only.
+
+        Args:
+            after: the step up to which the reader has read, such as the end offset of a streaming query.
+                None: the position of the stream.
+        """
+        runtime = self._database._runtime
+        with self._database._guard(), runtime.catalog.read() as conn:
+            stream = _open_stream(conn, self.path)
+            table_id = stream.parent_id or 0
+            _check_step(after or 0)
+            at = max(position(conn, stream), after or 0)
+            head = max(at, chains.state(conn, table_id).step)
+            since = commits.first_time_after(conn, table_id, at)
+            age = 0.0 if since is None else max(0.0, runtime.clock.now() - since)
+            return StreamLag(at, head, head - at, chains.log_rows(conn, table_id, at, head), age)
 
     def read(self, after: int | None = None, upto: int | None = None) -> DataFrame:
         """Return the changes in ``(after, upto]`` as a DataFrame (default: from the position to now).

@@ -240,6 +240,16 @@ def log_between(conn: Connection, table_id: int, after: int, upto: int) -> tuple
     return _in_order(segments(conn, ids))
 
 
+def log_rows(conn: Connection, table_id: int, after: int, upto: int) -> int:
+    """Return the number of changes in the logs of ``log_between``."""
+    rows = (
+        select(func.coalesce(func.sum(sqltables.segments.c.rows), 0))
+        .join(sqltables.chains, sqltables.segments.c.id == sqltables.chains.c.segment_id)
+        .where(sqltables.chains.c.table_id == table_id, is_log_between(after, upto))
+    )
+    return int(conn.execute(rows).scalar_one())
+
+
 def log_bytes(conn: Connection, table_ids: Iterable[int], after: int, upto: int) -> dict[int, int]:
     """Return the bytes of the logs with changes in ``(after, upto]``, by table id.
 

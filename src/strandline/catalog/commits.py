@@ -255,3 +255,11 @@ def stop_after(conn: Connection, table_id: int | None, after: int, count: int) -
     stops = commits.union(logs).order_by("step").limit(count).subquery()
     last: int | None = conn.execute(select(func.max(stops.c.step))).scalar_one()
     return after if last is None else last
+
+
+def first_time_after(conn: Connection, table_id: int, step: int) -> float | None:
+    """Return the time of the first commit after a step. None: the table has not changed since."""
+    commit_ = sqltables.commits.c
+    first = select(func.min(commit_.time)).where(commit_.table_id == table_id, commit_.step > step)
+    time: float | None = conn.execute(first).scalar_one()
+    return time

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.datasource import DataSourceStreamReader as StreamReader
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from strandline import Database
@@ -293,6 +296,129 @@ def test_spark_limits_batches_and_goes_on_after_a_restart(
     query.processAllAvailable()
     query.stop()
     assert [p["numInputRows"] for p in query.recentProgress if p["numInputRows"]] == [1]
+    assert content(db, "/copy") == content(db, "/t")
+
+
+def test_a_query_ends_at_its_end_step(db: Database) -> None:
+    """In as many batches as its limits need. A batch that was planned before a crash keeps its offsets."""
+    for number in range(1, 5):
+        change(db, number)
+    last = db.stream("/t/f").head
+    options = {"changefeed": "/t/f", "endStep": str(last), "maxRowsPerBatch": "10"}
+    change(db, 5)
+
+    def planned() -> Any:
+        made = source(db, **options)
+        return made.streamReader(made.schema())
+
+    reader = planned()
+    start, came = reader.initialOffset(), []
+    begin = start
+    while (end := reader.latestOffset()) != start:
+        came += [row for part in reader.partitions(start, end) for row in rows_of(reader.read(sent(part)))]
+        start = end
+    assert start == {"step": last}
+    assert sorted(came) == sorted(read(db, begin, {"step": last}))
+    reader.commit(start)
+    change(db, 6)
+    assert planned().latestOffset() == planned().initialOffset() == {"step": last}
+    db.stream("/t/f").commit(db.stream("/t/f").head)
+    assert planned().latestOffset() == planned().initialOffset(), "its end is behind the position"
+
+
+def test_available_now_reads_what_was_there_and_nothing_later(db: Database) -> None:
+    """PySpark 4.2 and later call these functions; a start is given, and a limit unless all is to be read."""
+    for number in range(1, 5):
+        change(db, number)
+    made = source(db, changefeed="/t/f", maxRowsPerBatch="10")
+    reader: Any = made.streamReader(made.schema())
+    reader.prepareForTriggerAvailableNow()
+    head = db.stream("/t/f").head
+    change(db, 5)
+    start, ends = reader.initialOffset(), []
+    while (end := reader.latestOffset(start)) != start:
+        ends.append(end["step"])
+        start = end
+    assert len(ends) == 5 and ends[-1] == head
+    assert reader.reportLatestOffset() == {"step": db.stream("/t/f").head}
+    again: Any = made.streamReader(made.schema())
+    assert again.latestOffset({"step": ends[1]})["step"] == ends[2], "the start is Spark's, not the position"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_spark_reads_all_that_was_there_when_it_ends_at_a_step(
+    connect: Callable[..., Database], spark: SparkSession, tmp_path: Path, restarted: bool
+) -> None:
+    """The way to ``availableNow`` with every PySpark: also after a failure in the last batch."""
+    db = connect(spark=spark, settings=ARROW)
+    db.sql("CREATE TABLE t (k Int64 NOT NULL, v Utf8, PRIMARY KEY (k))")
+    db.sql("ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'NEW_IMAGE', FORMAT = 'JSON')")
+    place = {"warehouse": db._runtime.files.location}
+    for number in range(4):
+        db.table("t").upsert([{"k": 10 * number + k, "v": str(number)} for k in range(10)])
+    head = db.stream("/t/f").head
+    broken = tmp_path / "broken"
+    if restarted:
+        broken.touch()
+
+    def run(**trigger: Any) -> Any:
+        options = {"changefeed": "/t/f", "maxRowsPerBatch": "10", "endStep": str(head)}
+        frame = spark.readStream.format("strandline").options(**place, **options).load()
+
+        def write(rows: Any, number: int) -> None:
+            if broken.exists() and number == 3:
+                raise ValueError("the disk is gone")
+            each = rows.select("k", "v").write.format("strandline").options(**place).mode("append")
+            each.options(key="k", txnId="copy", txnVersion=str(number)).save("/copy")
+
+        writer = frame.writeStream.foreachBatch(write).trigger(**trigger)
+        return writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+
+    query = run(processingTime="0 seconds")
+    if restarted:
+        with pytest.raises(StreamingQueryException, match="the disk is gone"):
+            query.processAllAvailable()
+        assert len(content(db, "/copy")) == 30
+        broken.unlink()
+        query = run(processingTime="0 seconds")
+    expected = content(db, "/t")
+    db.table("t").upsert([{"k": 100, "v": "later"}])
+    query.processAllAvailable()
+    done = json.loads(query.lastProgress.json)["sources"][0]["endOffset"]
+    query.stop()
+    assert content(db, "/copy") == expected
+    lag = db.stream("/t/f").lag(after=done["step"])
+    assert (done["step"], lag.steps, lag.rows) == (head, db.stream("/t/f").head - head, 1)
+
+
+def test_spark_ends_when_all_that_is_available_is_read(
+    connect: Callable[..., Database], spark: SparkSession, tmp_path: Path
+) -> None:
+    """With limits: PySpark 4.2 and later read all batches, earlier ones one batch for each start."""
+    db = connect(spark=spark, settings=ARROW)
+    db.sql("CREATE TABLE t (k Int64 NOT NULL, v Utf8, PRIMARY KEY (k))")
+    db.sql("ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'NEW_IMAGE', FORMAT = 'JSON')")
+    place = {"warehouse": db._runtime.files.location}
+    for number in range(4):
+        db.table("t").upsert([{"k": 10 * number + k, "v": str(number)} for k in range(10)])
+    starts = 0
+    is_whole = hasattr(StreamReader, "reportLatestOffset")
+    while starts == 0 or len(content(db, "/copy")) < 40:
+        frame = (
+            spark.readStream.format("strandline")
+            .options(**place, changefeed="/t/f", maxRowsPerBatch="10")
+            .load()
+        )
+        writer = frame.select("k", "v").writeStream.format("strandline").options(**place, key="k")
+        query = (
+            writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start("/copy")
+        )
+        query.awaitTermination()
+        starts += 1
+        assert len(content(db, "/copy")) == (40 if is_whole else 10 * starts)
+    assert starts == (1 if is_whole else 4)
     assert content(db, "/copy") == content(db, "/t")
 
 

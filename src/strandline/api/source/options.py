@@ -20,9 +20,11 @@ MODES: Mapping[str, Mode] = {
 }
 NAMES = (
     *("warehouse", "catalog", "path", "table", "at", "view", "backup", "columns"),
-    *("mode", "txnId", "txnVersion", "changefeed", "key", "maxRowsPerBatch", "maxBytesPerBatch"),
+    *("mode", "txnId", "txnVersion", "changefeed", "key"),
+    *("maxRowsPerBatch", "maxBytesPerBatch", "endStep"),
 )
-LIMITS = ("maxRowsPerBatch", "maxBytesPerBatch")
+LIMITS = ("maxRowsPerBatch", "maxBytesPerBatch", "endStep")
+"""Options that limit what a streaming query reads: whole numbers of at least 1."""
 INDEX = "index."
 """Prefix of the options that name indexes of a new table."""
 SPARKS = frozenset({"checkpointlocation", "queryname"})
@@ -186,11 +188,7 @@ class SourceOptions:
         return normalize(self._given["changefeed"])
 
     def limit(self, name: str) -> int | None:
-        """Return the value of an option that limits the batches of a changefeed. None: no limit.
-
-        Args:
-            name: the name of the option.
-        """
+        """Return the value of one of ``LIMITS``. None: no limit."""
         text = self._given.get(name)
         if text is not None and not (text.isascii() and text.isdigit() and int(text) > 0):
             raise InvalidArgument(

@@ -94,8 +94,8 @@ class StrandlineSource(DataSource):
         return found
 
     def _feed(self) -> FeedReader:
-        limits = BatchLimits(*map(self._options.limit, LIMITS))
-        return FeedReader(self._options.place, self._options.changefeed, limits)
+        rows, size, end_step = map(self._options.limit, LIMITS)
+        return FeedReader(self._options.place, self._options.changefeed, BatchLimits(rows, size), end_step)
 
     @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -18,6 +18,12 @@ from strandline.api.stream import window_of
 from strandline.model import Segment
 from strandline.tables.partitions import keep
 
+try:
+    # PySpark 4.2 and later. The ignore is for earlier versions.
+    from pyspark.sql.streaming import datasource as spark_limits  # type: ignore[attr-defined,unused-ignore]
+except ImportError:
+    spark_limits = None
+
 _STEP = "step"
 
 
@@ -49,20 +55,30 @@ class BatchLimits:
         return head
 
 
-class FeedReader(DataSourceStreamReader):
+class FeedReader(DataSourceStreamReader, getattr(spark_limits, "SupportsTriggerAvailableNow", object)):  # type: ignore[misc]
     """The reader of one streaming query.
 
     The changefeed keeps all changes after its position. The position moves when Spark has recorded that a
     batch is done; until then, the batch can be read again.
 
-    Spark asks for the end of the next batch without giving its start. The start is the end of the last batch
-    that was planned. After a restart Spark first plans an empty batch at that offset.
+    PySpark 4.2 and later give the start of the next batch when they ask for its end, and announce the trigger
+    ``availableNow``. Earlier versions do neither. The start is then the end of the last batch that was
+    planned; after a restart Spark first plans an empty batch at that offset.
+
+    Args:
+        place: the warehouse.
+        path: the changefeed.
+        limits: limits of a batch.
+        end_step: the last step to read. None: no limit.
     """
 
-    def __init__(self, place: Place, path: str, limits: BatchLimits | None = None) -> None:
+    def __init__(
+        self, place: Place, path: str, limits: BatchLimits | None = None, end_step: int | None = None
+    ) -> None:
         self._place = place
         self._path = path
         self._limits = limits or BatchLimits()
+        self._end_step = end_step
         self._planned: int | None = None
 
     def schema(self) -> StructType:
@@ -78,13 +94,40 @@ class FeedReader(DataSourceStreamReader):
             return {_STEP: db.stream(self._path).position}
 
     @plainly
-    def latestOffset(self) -> dict[str, int]:
+    def latestOffset(self, start: Mapping[str, int] | None = None, limit: Any = None) -> dict[str, int]:
         with open_warehouse(self._place) as db:
             stream = db.stream(self._path)
-            head, start = stream.head, stream.position if self._planned is None else self._planned
-            if self._limits == BatchLimits() or start >= head:
+            position = stream.position if self._planned is None else self._planned
+            after = position if start is None else start[_STEP]
+            head = self._last(stream.head)
+            if after >= head:
+                return {_STEP: after}
+            if self._limits == BatchLimits() or _is_unlimited(limit):
                 return {_STEP: head}
-            return {_STEP: self._limits.end(window_of(db, self._path, start, head).logs, head)}
+            return {_STEP: self._limits.end(window_of(db, self._path, after, head).logs, head)}
+
+    def getDefaultReadLimit(self) -> Any:
+        """Tell PySpark 4.2 and later whether a batch has limits. ``latestOffset`` applies them."""
+        if self._limits.rows is not None:
+            return spark_limits.ReadMaxRows(self._limits.rows)
+        if self._limits.bytes is not None:
+            return spark_limits.ReadMaxBytes(self._limits.bytes)
+        return spark_limits.ReadAllAvailable()
+
+    @plainly
+    def reportLatestOffset(self) -> dict[str, int]:
+        """Return the last step of the changefeed, for the progress of the query (PySpark 4.2 and later)."""
+        with open_warehouse(self._place) as db:
+            return {_STEP: db.stream(self._path).head}
+
+    @plainly
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Read the changes that are there now, in as many batches as the limits need, and no later ones."""
+        with open_warehouse(self._place) as db:
+            self._end_step = self._last(db.stream(self._path).head)
+
+    def _last(self, head: int) -> int:
+        return head if self._end_step is None else min(head, self._end_step)
 
     @plainly
     def partitions(self, start: Mapping[str, int], end: Mapping[str, int]) -> Sequence[InputPartition]:
@@ -108,3 +151,8 @@ class FeedReader(DataSourceStreamReader):
 
     def stop(self) -> None:
         """Do nothing: the reader holds no resources."""
+
+
+def _is_unlimited(limit: Any) -> bool:
+    """Return whether Spark asks for all changes, as with ``trigger(once=True)``."""
+    return limit is not None and isinstance(limit, spark_limits.ReadAllAvailable)
