@@ -7,6 +7,7 @@ WORKERS ?= $(shell expr $(CORES) + 1)
 BIN := .venv/bin
 STAMP := .venv/.installed
 LOWEST := build/lowest
+DBT := build/dbt
 ON_S3 := tests/storage/test_files_anywhere.py tests/storage/test_objects.py tests/storage/spark/test_on_objects.py tests/api/test_object_stores.py tests/backups/test_drill.py
 ON_SPARK := tests/storage/spark tests/tables/test_dml.py tests/backups/test_on_spark.py tests/api/source
 
@@ -16,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup doctor demo docs fresh quick test engines cluster exhaustive lowest matrix s3 azure check format lint types collected shared pytest bench peers simulate clean
+.PHONY: help setup doctor demo docs fresh quick test engines cluster exhaustive lowest matrix s3 azure dbt check format lint types collected shared pytest bench peers simulate clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,6 +72,14 @@ s3: doctor setup ## Run the tests of object stores on another S3 server, and wit
 azure: doctor setup ## Run the tests of object stores on a server that speaks Azure's protocol (needs npm)
 	@bash tools/azure.sh build/azure
 	STRANDLINE_AZURITE=build/azure/node_modules/.bin/azurite-blob $(BIN)/python -m pytest tests/storage/test_files_anywhere.py tests/api/test_azure.py
+
+dbt: doctor setup $(DBT)/.installed ## Build dbt projects with the adapter, by a dbt in an environment of its own
+	STRANDLINE_DBT=$(DBT)/bin/dbt $(BIN)/python -m pytest tests/dbt
+
+$(DBT)/.installed: pyproject.toml adapters/dbt/pyproject.toml adapters/dbt/constraints.txt
+	@test -x $(DBT)/bin/python || $(PYTHON) -m venv $(DBT)
+	$(DBT)/bin/python -m pip install --quiet --disable-pip-version-check -e . -e adapters/dbt -c adapters/dbt/constraints.txt
+	@touch $@
 
 $(LOWEST)/.installed: pyproject.toml constraints.txt constraints-lowest.txt
 	@test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)
