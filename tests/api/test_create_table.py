@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS = {"id": [1, 2, 3], "customer": ["ada", "bob", "ada"], "total": [10, None, 30]}
+ROWS_OF_DICTS = [{"id": 1, "customer": "ada"}]
 BY_CUSTOMER = Index("by_customer", ["customer"], cover=["total"])
 
 
@@ -165,6 +166,17 @@ def test_a_refused_table_leaves_nothing(
     assert caught.value.hint
     assert db.ls("/") == []
     assert db.collect().removed_orphans == 0
+
+
+def test_an_index_is_an_index_and_a_lazy_frame_is_collected(db: Database) -> None:
+    given: Any
+    for given in (["customer"], {"by_customer": ["customer"]}):
+        with pytest.raises(InvalidArgument, match="is not an index") as caught:
+            db.create_table("t", ROWS_OF_DICTS, key=["id"], indexes=given)
+        assert 'Index("by_id", ["id"])' in caught.value.hint
+    with pytest.raises(InvalidArgument) as caught:
+        db.create_table("t", pl.DataFrame(ROWS).lazy(), key=["id"])
+    assert "Collect it" in caught.value.hint
 
 
 def test_a_transaction_cannot_create_a_table(db: Database) -> None:

@@ -136,9 +136,16 @@ def test_transactions() -> None:
         ("SELECT * FROM t WHERE k = $k", "Bind one"),
         ("TRUNCATE TABLE t", "DELETE"),
         ("USE x", "connect"),
-        ("CREATE VIEW v AS SELECT 1", "Only TABLE"),
-        ("CREATE TEMPORARY VIEW v AS SELECT 1", "Only TABLE"),
-        ("DROP DATABASE d", "Only TABLE"),
+        ("CREATE VIEW v AS SELECT 1", "views of the Spark session"),
+        ("CREATE TEMPORARY VIEW v AS SELECT 1", "views of the Spark session"),
+        ("CREATE OR REPLACE TEMP VIEW v AS SELECT 1", "views of the Spark session"),
+        ("CREATE OR REPLACE TABLE t AS SELECT 1", "DELETE FROM table; INSERT INTO table"),
+        ("CREATE TABLE t USING delta AS SELECT 1", "Leave it out"),
+        ("CREATE TABLE t (k INT, PRIMARY KEY (k)) USING delta", "Leave it out"),
+        ("CREATE INDEX i ON t (v)", "ADD INDEX"),
+        ("DROP DATABASE d", "name is a path"),
+        ("CREATE ROLE r", "Only TABLE"),
+        ("INSERT OVERWRITE t SELECT 1", "DELETE FROM table; INSERT INTO table"),
         ("GRANT ALL ON t TO x", "SQL reference"),
         ("TABLE t", "SELECT"),
         ("EXPLAIN DROP TABLE t", "EXPLAIN"),
@@ -164,6 +171,9 @@ def test_what_there_is_elsewhere_is_unsupported_and_the_hint_says_what_to_do(tex
         ("CREATE TABEL t", "expected TABLE, BACKUP COLLECTION or SCHEDULE, found TABEL", "Only TABLE"),
         ("SHOW", "expected TABLES", "The form is: SHOW"),
         ("SHOW TABLES IN", "expected a directory", "The form is: SHOW"),
+        ("SHOW DATABASES", "found DATABASES", "Names are paths"),
+        ("SHOW COLUMNS IN t", "found COLUMNS", "DESCRIBE table"),
+        ("SELECT * FROM t@v1", "a name cannot have @", "VERSION AS OF step"),
         ("EXPLAIN", "expected a query", "The form is: EXPLAIN"),
         ("EXPLAIN foo", "expected a query", "The form is: EXPLAIN"),
         ("SELECT FROM", "expected table name", "The form is: SELECT"),
@@ -175,6 +185,25 @@ def test_faults(text: str, message: str, hint: str) -> None:
     with pytest.raises(SyntaxFault, match=f"line 1, column .*{message}") as caught:
         parse(text)
     assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("INSERT INTO TABLE t (k) VALUES (1)", "INSERT INTO t (k) VALUES (1)"),
+        ("INSERT INTO TABLE VALUES (1)", "INSERT INTO `TABLE` VALUES (1)"),
+        ("INSERT INTO TABLE (k) VALUES (1)", "INSERT INTO `TABLE` (k) VALUES (1)"),
+        (
+            "ALTER TABLE t ADD COLUMNS (a INT, b STRING NOT NULL)",
+            "ALTER TABLE t ADD COLUMN a INT, ADD b STRING NOT NULL",
+        ),
+        ("ALTER TABLE t DROP COLUMNS (a, b)", "ALTER TABLE t DROP COLUMN a, DROP COLUMN b"),
+        ("ALTER TABLE t ADD COLUMNS Int32", "ALTER TABLE t ADD COLUMN `COLUMNS` Int32"),
+        ("RESTORE t TO VERSION AS OF 3", "RESTORE TABLE t TO VERSION AS OF 3"),
+    ],
+)
+def test_spark_and_delta_may_spell_it_otherwise(written: str, meant: str) -> None:
+    assert parse(written) == parse(meant)
 
 
 def refused_or_read(text: str) -> None:

@@ -80,10 +80,12 @@ def read_caller_rows(mode: Mode, data: Any) -> CallerFrame | pa.Table | list[Any
         return list(data)
     if mode == "DELETE ON":
         return [data]
-    raise InvalidArgument(
-        f"a {type(data).__name__} cannot be converted to rows",
-        "Pass a DataFrame of Spark, pandas or polars, Arrow data, a relation of DuckDB, or a list of dicts.",
+    hint = (
+        "Pass a DataFrame of Spark, pandas or polars, Arrow data, a relation of DuckDB, or a list of dicts."
     )
+    if hasattr(data, "collect"):
+        hint = f"Collect it first. {hint}"
+    raise InvalidArgument(f"a {type(data).__name__} cannot be converted to rows", hint)
 
 
 def _read_arrow_stream(data: Any) -> pa.Table:

@@ -95,6 +95,11 @@ def create_table(
     """Create a table with the columns and rows of ``data``; return whether it was created."""
     if isinstance(key, str):
         raise InvalidArgument("key is a text, not a list of columns", f"Pass a list: key=[{key!r}].")
+    for index in indexes:
+        if not isinstance(index, Index):
+            raise InvalidArgument(
+                f"{index!r} is not an index", f'Pass a list: indexes=[Index("by_{key[0]}", ["{key[0]}"])].'
+            )
     statement = st.CreateTable(
         names.normalize(path),
         tuple(st.ColumnDef(name, type_) for name, type_ in types.items()),

@@ -170,7 +170,7 @@ def _create(db: Database, path: str, incoming: Incoming, wanted: NewTable) -> No
     if key is None:
         raise PathNotFound(
             f"there is no table {path}",
-            f"Create it, or give its key: --key {columns[0] if columns else 'id'}",
+            f"Create it, or give its key: key=[{(columns or ['id'])[0]!r}], --key {(columns or ['id'])[0]}",
         )
     given = {name: parse_type(said) for name, said in (wanted.types or {}).items()}
     for name in (*key, *given):

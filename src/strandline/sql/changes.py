@@ -43,8 +43,14 @@ def read_write(cursor: TokenCursor) -> Write:
         cursor.expect("INSERT")
         mode = "INSERT"
         if cursor.sees("OVERWRITE") or cursor.sees("OR"):
-            raise cursor.unsupported(f"INSERT {cursor.peek().key}", "Use UPSERT INTO or REPLACE INTO.")
+            raise cursor.unsupported(
+                f"INSERT {cursor.peek().key}",
+                "UPSERT INTO replaces rows of the same keys. All rows, in one commit: "
+                "DELETE FROM table; INSERT INTO table ...",
+            )
     cursor.expect("INTO")
+    if cursor.sees("TABLE") and cursor.sees_name(1) and cursor.peek(1).key not in (*QUERY_WORDS, "VALUES"):
+        cursor.take()  # Spark's INSERT INTO TABLE t; a table may be named TABLE, too.
     path = cursor.path()
     columns = _read_columns(cursor)
     return Write(mode, path, columns, _read_source(cursor, columns))
@@ -153,7 +159,9 @@ def read_delete(cursor: TokenCursor) -> Delete | DeleteOn:
 
 def read_roll_back(cursor: TokenCursor) -> RollBackTable:
     cursor.form = ROLL_BACK_FORM
-    cursor.expect("RESTORE", "TABLE")
+    cursor.expect("RESTORE")
+    if not cursor.sees("TABLE", "TO"):
+        cursor.accept("TABLE")
     name, path = cursor.name_and_path("a table name")
     cursor.accept("TO")
     source = read_time(cursor, TableRef(path, name))

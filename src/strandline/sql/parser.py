@@ -141,6 +141,8 @@ def _read_restore(cursor: TokenCursor) -> RollBackTable | Restore:
     is_table = cursor.sees("RESTORE", "TABLE") and cursor.sees_name(2)
     if is_table and cursor.peek(2).key not in ("AT", "TABLE", "INTO", "WITH", "NOWAIT"):
         return read_roll_back(cursor)
+    if cursor.sees_name(1) and cursor.peek(2).key == "TO":  # Delta's RESTORE t TO VERSION AS OF n.
+        return read_roll_back(cursor)
     return read_restore(cursor)
 
 
@@ -206,7 +208,8 @@ def _read_show(cursor: TokenCursor) -> Statement:
     else:
         raise cursor.fault(
             "expected TABLES, CREATE TABLE, CREATE BACKUP COLLECTION, ALARMS, BACKUP COLLECTIONS, BACKUPS, "
-            "BIN, OPERATIONS, OPERATION, SCHEDULES, SCHEDULE RUNS, VERSIONS or WAREHOUSE"
+            "BIN, OPERATIONS, OPERATION, SCHEDULES, SCHEDULE RUNS, VERSIONS or WAREHOUSE",
+            _SHOWN_BY.get(cursor.peek().key),
         )
     cursor.expect_end()
     return statement
@@ -308,6 +311,33 @@ _READERS: dict[str, Callable[[TokenCursor], Statement]] = {
     "UNPIN": read_pin,
 }
 
+_DESCRIBED = (
+    "DESCRIBE table has the columns, the key and the indexes; SHOW CREATE TABLE table, the statement."
+)
+_SHOWN_BY = {
+    **dict.fromkeys(("COLUMNS", "INDEX", "INDEXES", "KEYS", "TABLE", "TBLPROPERTIES"), _DESCRIBED),
+    **dict.fromkeys(
+        ("CATALOGS", "DATABASES", "NAMESPACES", "SCHEMAS"), "Names are paths: SHOW TABLES [IN directory]."
+    ),
+    "VIEWS": "There are no views; SHOW TABLES lists the tables.",
+    "FUNCTIONS": "Queries have the functions of Spark SQL.",
+}
+"""Hints for what Spark's SHOW has."""
+_VIEWS = (
+    "There are no views. db.sql reads temporary views of the Spark session: "
+    "db.spark.sql('CREATE TEMPORARY VIEW ...')."
+)
+_OBJECTS = {
+    **dict.fromkeys(("TEMP", "TEMPORARY", "VIEW"), _VIEWS),
+    **dict.fromkeys(
+        ("DATABASE", "NAMESPACE", "SCHEMA"), "A table's name is a path: CREATE TABLE `directory/table` (...)."
+    ),
+    "INDEX": "Use ALTER TABLE table ADD INDEX name GLOBAL ON (columns), or ALTER TABLE ... DROP INDEX name.",
+    "TABLE": "Use DROP TABLE IF EXISTS table; CREATE TABLE table ... To replace only the rows, in one "
+    "commit: DELETE FROM table; INSERT INTO table ...",
+}
+"""Hints for what Spark's CREATE and DROP have, by the kind of object."""
+
 _ELSEWHERE = {
     **dict.fromkeys(("ABORT", "END"), "A transaction ends with COMMIT or ROLLBACK."),
     **dict.fromkeys(("SAVEPOINT", "RELEASE"), "A statement that fails leaves its transaction as it was."),
@@ -355,7 +385,10 @@ def _refusal(cursor: TokenCursor) -> SyntaxFault | Unsupported:
         )
     if first.key in ("CREATE", "ALTER", "DROP"):
         if second.key in OTHER_OBJECTS:
-            return cursor.unsupported(f"{first.key} {second.key}", _ELSEWHERE[first.key])
+            is_replace = second.key == "OR" and cursor.peek(2).key == "REPLACE"
+            found = cursor.peek(3).key if is_replace else second.key
+            what = f"{first.key} OR REPLACE" if is_replace else f"{first.key} {second.key}"
+            return cursor.unsupported(what, _OBJECTS.get(found, _ELSEWHERE[first.key]))
         cursor.take()
         return cursor.fault("expected TABLE, BACKUP COLLECTION or SCHEDULE", _ELSEWHERE[first.key])
     if first.key in _ELSEWHERE:

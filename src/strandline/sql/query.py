@@ -114,6 +114,10 @@ def parse_query(text: str, params: Params = None) -> Query:
 
 def query_of(source: str, tokens: Sequence[Token]) -> Query:
     """Parse consecutive tokens of ``source`` as a query."""
+    for token in tokens:
+        if token.key == "@":  # Delta's table@v1 would be taken for a table with an alias.
+            hint = "A past state is: table VERSION AS OF step, or table TIMESTAMP AS OF 'time'."
+            raise fault(source, token.start, "a name cannot have @", hint)
     base = tokens[0].start
     text = source[base : tokens[-1].end]
     edits = edits_of(tokens)

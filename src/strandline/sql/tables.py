@@ -60,6 +60,7 @@ def read_create_table(cursor: TokenCursor) -> CreateTable:
     cursor.expect("CREATE", "TABLE")
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     path = cursor.path()
+    _refuse_using(cursor)
     if cursor.sees("AS"):
         raise cursor.fault(
             "expected ( with the PRIMARY KEY",
@@ -84,6 +85,7 @@ def read_create_table(cursor: TokenCursor) -> CreateTable:
             break
         if not cursor.accept(","):
             raise cursor.fault("expected , or )")
+    _refuse_using(cursor)
     if key is None:
         raise cursor.fault(
             "expected PRIMARY KEY (columns) in the list of columns", token=cursor.tokens[cursor.at - 1]
@@ -103,6 +105,11 @@ def read_create_table(cursor: TokenCursor) -> CreateTable:
         settings=settings,
         source=source,
     )
+
+
+def _refuse_using(cursor: TokenCursor) -> None:
+    if cursor.sees("USING"):
+        raise cursor.unsupported("CREATE TABLE ... USING", f"Leave it out, with its options. {cursor.hint}")
 
 
 def _read_column(cursor: TokenCursor) -> ColumnDef:
@@ -223,11 +230,26 @@ def read_alter_table(cursor: TokenCursor) -> AlterTable:
     cursor.form = ALTER_FORM
     cursor.expect("ALTER", "TABLE")
     path = cursor.path()
-    actions = [_read_action(cursor)]
+    actions = [*_read_actions(cursor)]
     while cursor.accept(","):
-        actions.append(_read_action(cursor))
+        actions += _read_actions(cursor)
     cursor.expect_end()
     return AlterTable(path, tuple(actions))
+
+
+def _read_actions(cursor: TokenCursor) -> list[AlterAction]:
+    """Read an action, or Spark's ADD COLUMNS (...) and DROP COLUMNS (...)."""
+    if cursor.sees("DROP", "COLUMNS", "("):
+        cursor.expect("DROP", "COLUMNS")
+        return [DropColumn(name) for name in cursor.name_list("a column name")]
+    if not cursor.sees("ADD", "COLUMNS", "("):
+        return [_read_action(cursor)]
+    cursor.expect("ADD", "COLUMNS", "(")
+    columns: list[AlterAction] = [AddColumn(_read_column(cursor))]
+    while cursor.accept(","):
+        columns.append(AddColumn(_read_column(cursor)))
+    cursor.expect(")")
+    return columns
 
 
 def _read_action(cursor: TokenCursor) -> AlterAction:
