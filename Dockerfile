@@ -1,5 +1,6 @@
-# Strandline with Python and Java: `docker build -t strandline .`, then
-# `docker run --rm -v "$PWD/warehouse:/warehouse" strandline sql "SELECT 1 AS one"`.
+# Strandline with Python and Java: `docker build -t strandline .`, then `docker run --rm strandline demo`, or with
+# a volume for the warehouse: `docker run --rm -v shop:/warehouse strandline init`, then
+# `docker run --rm -v shop:/warehouse strandline sql "SHOW TABLES"`.
 FROM debian:bookworm-slim AS build
 RUN apt-get update \
     && apt-get install -y --no-install-recommends python3 python3-venv \

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -22,14 +25,27 @@ print(build_meta.build_sdist(sys.argv[1]))
 """
 
 
-def command(*arguments: str, cwd: Path) -> str:
-    env = {name: value for name, value in environment().items() if name != "PYTHONPATH"}
+def command(*arguments: str, cwd: Path, **variables: str) -> str:
+    env = {name: value for name, value in environment().items() if name != "PYTHONPATH"} | variables
     env["JAVA_HOME"] = str(cwd / "no-java")
     done = subprocess.run(arguments, cwd=cwd, env=env, capture_output=True, text=True, check=False)
     if "No matching distribution found for setuptools" in done.stderr:
         pytest.skip("no package index can be reached")
     assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
     return done.stdout
+
+
+def installed(wheel: Path, folder: Path) -> str:
+    """Install a wheel into an empty environment with the dependencies of this one; return its command."""
+    command(sys.executable, "-m", "venv", "env", cwd=folder)
+    python = str(folder / "env" / "bin" / "python")
+    command(python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", str(wheel), cwd=folder)
+    (site,) = (folder / "env").glob("lib/python*/site-packages")
+    (here,) = {path for path in sys.path if path.endswith("site-packages")}
+    (site / "dependencies.pth").write_text(f"{here}\n")
+    where = command(python, "-c", "import strandline; print(strandline.__file__)", cwd=folder)
+    assert where.startswith(str(site))
+    return str(folder / "env" / "bin" / "strandline")
 
 
 @pytest.fixture(scope="module")
@@ -68,16 +84,7 @@ def test_a_wheel_works_in_an_empty_environment(sources: Path, tmp_path: Path) ->
     assert "pyspark_strandline/__init__.py" in names
     assert not [name for name in names if name.startswith("tests/") or name.endswith(".pyc")]
 
-    command(sys.executable, "-m", "venv", "env", cwd=tmp_path)
-    python = str(tmp_path / "env" / "bin" / "python")
-    command(python, "-m", "pip", "install", "-q", "--no-deps", "--no-index", str(wheel), cwd=tmp_path)
-    (site,) = (tmp_path / "env").glob("lib/python*/site-packages")
-    (here,) = {path for path in sys.path if path.endswith("site-packages")}
-    (site / "dependencies.pth").write_text(f"{here}\n")
-    strandline = str(tmp_path / "env" / "bin" / "strandline")
-    where = command(python, "-c", "import strandline; print(strandline.__file__)", cwd=tmp_path)
-    assert where.startswith(str(site))
-
+    strandline = installed(wheel, tmp_path)
     assert command(strandline, "--version", cwd=tmp_path) == f"strandline {VERSION}\n"
     command(strandline, "init", "w", cwd=tmp_path)
     command(
@@ -92,6 +99,37 @@ def test_a_wheel_works_in_an_empty_environment(sources: Path, tmp_path: Path) ->
     )
     assert "CREATE TABLE" in command(strandline, "history", "-w", "w", "/t", cwd=tmp_path)
     assert "strandline" in command(strandline, "--show-completion", "bash", cwd=tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_image_has_what_its_commands_need(sources: Path, tmp_path: Path) -> None:
+    """The steps of the Dockerfile, without an engine: it builds what it copies; its commands run on a volume.
+
+    ``tests/cli/test_demo.py`` runs the demo, which needs Java.
+    """
+    image = (ROOT / "Dockerfile").read_text("utf-8")
+    copied = {
+        name for line in re.findall(r"^COPY (?!--)(.+) \S+$", image, re.MULTILINE) for name in line.split()
+    }
+    assert copied == {*SOURCES, "constraints.txt"}
+    ignored = (ROOT / ".dockerignore").read_text("utf-8").split()
+    assert {f"!{name}" for name in copied} <= set(ignored)
+    last = image[image.rindex("FROM ") :]
+    assert re.search(r"^USER (?!root)", last, re.MULTILINE)
+    assert json.loads(re.findall(r"^ENTRYPOINT (.+)$", last, re.MULTILINE)[0]) == ["strandline"]
+    volume = tmp_path / re.findall(r"STRANDLINE_WAREHOUSE=/(\S+)", last)[0]
+    assert f"VOLUME /{volume.name}" in last
+    assert re.search(r"openjdk-(17|21)-jre", last)
+    volume.mkdir()
+    wheel = (sys.executable, "-m", "pip", "wheel", "--no-deps", "-q", "-w", str(tmp_path), str(sources))
+    command(*wheel, cwd=tmp_path)
+    strandline = installed(next(tmp_path.glob("*.whl")), tmp_path)
+    told = re.findall(r"`docker run --rm (?:-v shop:/\S+ )?strandline (.+?)`", image)
+    assert [words.split()[0] for words in told] == ["demo", "init", "sql"]
+    for words in (*told, *json.loads(re.findall(r"^CMD (.+)$", last, re.MULTILINE)[0])):
+        given = [*shlex.split(words), *(("--help",) if words == "demo" else ())]
+        command(strandline, *given, cwd=tmp_path, STRANDLINE_WAREHOUSE=str(volume))
 
 
 @pytest.mark.slow

@@ -89,3 +89,18 @@ def test_the_package_has_its_names_before_it_has_loaded_what_they_stand_for() ->
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env, check=True)
     assert done.stdout == "[] False\n"
+
+
+def test_a_query_in_the_process_leaves_nothing_on_stderr(tmp_path: Path) -> None:
+    """Neither when the process ends: DuckDB reports what Python does not free then."""
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    for words in (["init", "w"], ["sql", "-w", "w", "SELECT 1 AS one"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "strandline", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env=env,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
