@@ -511,6 +511,8 @@ def test_a_dropped_collection_is_brought_back(shop: Run) -> None:
     answer = shop("sql", "DROP BACKUP COLLECTION other PURGE", "--json").json
     assert next(iter(answer)) == "operation_id" and answer["until"] is None
     assert shop("undrop", "other").code == 3
+    assert shop("sql", "CREATE TABLE `a` (k Int64, PRIMARY KEY (k)); DROP TABLE a").code == 0
+    assert shop("undrop", "a", "--as", "b").out == "the table /b is back\n"
 
 
 @pytest.mark.slow

@@ -35,6 +35,8 @@ def test_a_table_a_query_and_a_backup_are_exported(shop: Run) -> None:
 
 
 def test_what_is_there_and_what_cannot_be_is_refused(shop: Run) -> None:
+    said = shop("export", "SELECT id FROM orders", "q.csv")
+    assert (said.code, "--query '...' q.csv" in said.err) == (7, True)
     Path("o.csv").touch()
     assert (shop("export", "orders", "o.csv").code, Path("o.csv").stat().st_size) == (4, 0)
     assert shop("export", "orders", "o.csv", "--overwrite").code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -67,6 +68,10 @@ def export(
     if len(what) != (2 if query is None else 1):
         said = "a table and a target" if query is None else "only a target with --query"
         raise InvalidArgument(f"an export takes {said}", "See strandline export --help.")
+    if query is None and re.match(r"\s*(?:SELECT|WITH|VALUES)\s", what[0], re.IGNORECASE):
+        raise InvalidArgument(
+            "a query is given for the table", f"Write: strandline export --query '...' {what[-1]}"
+        )
     if what[-1] == "-":
         raise InvalidArgument(
             "an export cannot write to stdout",

@@ -31,20 +31,19 @@ def undrop(
 ) -> None:
     """Bring back a dropped table, or a dropped backup collection with its backups.
 
-    A name without a slash is a backup collection; a table is named by its path. The next backup of the
-    collection is a full one."""
+    A name without a slash is a backup collection, or a table if no such collection was dropped. The next
+    backup of the collection is a full one."""
     from strandline.api.execute import run_statement
-    from strandline.sql.statements import UndropBackupCollection, UndropTable
+    from strandline.sql.statements import ShowBin, UndropBackupCollection, UndropTable
 
-    if "/" in name:
-        path, to = names.normalize(name), None if as_name is None else names.normalize(as_name)
-        with cli.database() as db:
-            step = run_statement(db, UndropTable(path, to)).step
-        cli.output.result(
-            {"table": to or path, "step": step}, lambda: cli.output.line(f"the table {to or path} is back")
-        )
-        return
     with cli.database() as db:
+        path = names.normalize(name)
+        dropped = {str(row[0]) for row in run_statement(db, ShowBin()).rows()}
+        if "/" in name or (name not in dropped and path in dropped):
+            to = None if as_name is None else names.normalize(as_name)
+            answer = {"table": to or path, "step": run_statement(db, UndropTable(path, to)).step}
+            cli.output.result(answer, lambda: cli.output.line(f"the table {to or path} is back"))
+            return
         result = run_statement(db, UndropBackupCollection(name, as_name))
     answer = dict(zip(result.columns, result.rows()[0], strict=True))
 

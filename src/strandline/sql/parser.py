@@ -344,7 +344,11 @@ _ELSEWHERE = {
     **dict.fromkeys(
         ("DECLARE", "PRAGMA", "DEFINE", "DO"), "Leave it out; write values and subqueries in their place."
     ),
-    **dict.fromkeys(("SET", "RESET", "USE"), "Settings are given to connect(); paths are always complete."),
+    **dict.fromkeys(
+        ("SET", "RESET"),
+        "Settings of a process are given to connect(); ALTER WAREHOUSE SET (...) changes the warehouse's.",
+    ),
+    "USE": "Paths are always complete, and connect() names the warehouse.",
     "TRUNCATE": "Use DELETE FROM table, which can be backed up incrementally like any change.",
     "ANALYZE": "Numbers of rows are always exact here; SELECT count(*) and DESCRIBE show them.",
     "TABLE": "Write SELECT * FROM table.",
