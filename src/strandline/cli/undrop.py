@@ -41,8 +41,9 @@ def undrop(
         dropped = {str(row[0]) for row in run_statement(db, ShowBin()).rows()}
         if "/" in name or (name not in dropped and path in dropped):
             to = None if as_name is None else names.normalize(as_name)
-            answer = {"table": to or path, "step": run_statement(db, UndropTable(path, to)).step}
-            cli.output.result(answer, lambda: cli.output.line(f"the table {to or path} is back"))
+            step = run_statement(db, UndropTable(path, to)).step
+            back = {"table": to or path, "step": step}
+            cli.output.result(back, lambda: cli.output.line(f"the table {to or path} is back"))
             return
         result = run_statement(db, UndropBackupCollection(name, as_name))
     answer = dict(zip(result.columns, result.rows()[0], strict=True))

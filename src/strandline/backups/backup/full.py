@@ -75,7 +75,7 @@ def member_tables(conn: Connection, path: Path) -> list[Path]:
             missing = next(t for t in collection.tables if t not in there or there[t].type != "table")
             raise PathNotFound(
                 f"{error.message}, a member of the collection",
-                "Create or restore it; or take it out: ALTER BACKUP COLLECTION "
+                "Create, restore or undrop it; or take it out: ALTER BACKUP COLLECTION "
                 f"{word(path.name)} DROP TABLE {word(missing.lstrip('/'))}.",
             ) from error
     everywhere = paths.user_tables(conn, paths.require(conn, "/"))
