@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from strandline import Database, Index
 from strandline.catalog import sqltables
-from strandline.errors import Conflict, Corrupted, InvalidArgument, PathNotFound
+from strandline.errors import Conflict, Corrupted, InvalidArgument, PathNotFound, PreconditionFailed
 from tests.catalogs import ManualClock
 from tests.tables.examples import SPARK
 
@@ -90,6 +90,24 @@ def test_columns_stay_as_they_are_now(db: Database) -> None:
     db.sql(f"RESTORE TABLE t TO VERSION AS OF {step}")
     assert sorted(db.sql("SELECT k, w, later FROM t").rows()) == [(k, f"v{k}", None) for k in range(12)]
     assert db.check("/t").problems == []
+
+
+def test_indexes_stay_as_they_are_now(db: Database) -> None:
+    """Also over a column that is dropped and created again with another type, and a later unique index."""
+    step = fill(db)
+    db.sql("ALTER TABLE t DROP INDEX by_v; ALTER TABLE t DROP COLUMN v; ALTER TABLE t ADD COLUMN v Int64")
+    db.sql(
+        "ALTER TABLE t ADD INDEX later GLOBAL SYNC ON (v); UPDATE t SET v = k, n = 9; DELETE FROM t WHERE k > 2"
+    )
+    db.sql(f"RESTORE TABLE t TO VERSION AS OF {step}")
+    assert sorted(db.sql("SELECT k, v, n FROM t").rows()) == [(k, None, k % 3) for k in range(12)]
+    assert [index["name"] for index in db.describe("/t")["indexes"]] == ["by_n", "later"]
+    assert db.check("/t").ok
+    db.sql("DELETE FROM t WHERE k > 2; ALTER TABLE t ADD INDEX one GLOBAL UNIQUE ON (n)")
+    before = db.step
+    with pytest.raises(PreconditionFailed, match="index one is unique"):
+        db.sql(f"RESTORE TABLE t TO VERSION AS OF {step}")
+    assert db.step == before and db.describe("/t")["rows"] == 3
 
 
 def test_streams_and_increments_follow(db: Database) -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from strandline import Database, Index, Settings
-from strandline.errors import AlreadyExists, InvalidArgument, PathNotFound, PreconditionFailed
+from strandline.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    PathNotFound,
+    PreconditionFailed,
+    StrandlineError,
+)
 from tests.catalogs import ManualClock
 
 ROWS = [{"k": k, "v": f"v{k}"} for k in range(5)]
@@ -50,6 +57,40 @@ def test_another_process_sees_it_come_back(connect: Callable[..., Database]) -> 
         other.sql("SELECT k FROM `d/t`").rows()
     db.sql("UNDROP TABLE `d/t`")
     assert other.sql("SELECT k FROM `d/t` VIEW i WHERE v = 'v1'").rows() == [(1,)]
+
+
+def test_its_past_comes_back_with_it(db: Database) -> None:
+    fill(db)
+    step = db.step
+    db.sql("DELETE FROM `d/t` WHERE k > 1; DROP TABLE `d/t`; UNDROP TABLE `d/t` AS u")
+    assert db.sql(f"SELECT count(*) FROM u VERSION AS OF {step}").rows() == [(5,)]
+    assert [event.statement for event in db.table("u").history()] == ["DELETE", "CREATE TABLE"]
+    db.sql(f"RESTORE TABLE u TO VERSION AS OF {step}")
+    assert db.describe("/u")["rows"] == 5
+    assert db.check("/u").ok
+
+
+def test_of_two_that_bring_it_back_one_does(connect: Callable[..., Database]) -> None:
+    dbs = [connect("shared"), connect("shared")]
+    fill(dbs[0])
+    told: list[str] = []
+
+    def undrop(db: Database) -> None:
+        try:
+            db.sql("UNDROP TABLE `d/t`")
+            told.append("done")
+        except StrandlineError as error:
+            told.append(error.code)
+
+    for _ in range(4):
+        dbs[0].sql("DROP TABLE `d/t`")
+        threads = [threading.Thread(target=undrop, args=(db,)) for db in dbs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(told) == ["PATH_NOT_FOUND"] * 4 + ["done"] * 4
+    assert dbs[1].check("/d/t").ok
 
 
 def test_it_can_come_back_under_another_name(db: Database) -> None:
