@@ -216,6 +216,12 @@ def test_what_is_refused_says_what_to_do(project: Project, config: str, said: st
     assert "Traceback" not in printed
 
 
+def test_failures_of_tests_are_not_stored(project: Project) -> None:
+    project.run("build")
+    printed = project.run("test", "--store-failures", fails=True)
+    assert "the failures of a test cannot be stored" in printed
+
+
 def test_a_warehouse_that_is_not_there_is_named(project: Project) -> None:
     profile = (project.folder / "profiles.yml").read_text("utf-8")
     project.write("profiles.yml", profile.replace("      create: true\n", ""))

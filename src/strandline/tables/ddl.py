@@ -197,7 +197,7 @@ def _check_new_column(name: str, existing_lower: set[str]) -> None:
 def _check_orderable(name: str, type_: Type, what: str) -> None:
     if not type_.orderable:
         raise InvalidArgument(
-            f"column {name!r} of type {type_.name} cannot be in a {what}",
+            f"column {name!r} of type {type_.name} cannot be in the {what}",
             "Use an integer, text, bytes or date type there.",
         )
 
@@ -262,7 +262,7 @@ def _check_index(table: TableSchema, index: IndexDef, others: Sequence[str]) -> 
                 f"{what} of index {index.name!r} names a column twice", "Name each column once."
             )
     for name in index.columns:
-        _check_orderable(name, table[name].type, "index key")
+        _check_orderable(name, table[name].type, "key of an index")
     for name in index.cover:
         if name in index.columns or name in table.key:
             raise InvalidArgument(

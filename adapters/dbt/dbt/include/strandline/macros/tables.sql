@@ -4,6 +4,9 @@
   {%- if model.resource_type == 'snapshot' -%}
     {{ return([(config.get('snapshot_table_column_names') or {}).get('dbt_scd_id') or 'dbt_scd_id']) }}
   {%- endif -%}
+  {%- if model.resource_type == 'test' -%}
+    {{ exceptions.raise_compiler_error("the failures of a test cannot be stored: they have no primary key. Leave --store-failures and store_failures out") }}
+  {%- endif -%}
   {%- set key = config.get('key') or config.get('unique_key') -%}
   {%- if not key -%}
     {{ exceptions.raise_compiler_error(
