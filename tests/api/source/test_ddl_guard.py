@@ -62,6 +62,10 @@ def test_a_statement_that_would_do_nothing(guarded: SparkSession, statement: str
         ("DELETE FROM spark_catalog.guarded.orders WHERE k = 1", "DELETE FROM orders ..."),
         ("MERGE INTO shop_orders t USING x ON t.k = x.k WHEN MATCHED THEN DELETE", "MERGE INTO orders ..."),
         ("INSERT OVERWRITE guarded.orders SELECT 1", "DELETE FROM orders; UPSERT INTO orders ..."),
+        ("DESCRIBE HISTORY guarded.orders", "DESCRIBE HISTORY orders"),
+        ("RESTORE TABLE guarded.orders TO VERSION AS OF 1", "RESTORE TABLE orders TO VERSION AS OF ..."),
+        ("OPTIMIZE guarded.2026_orders", "OPTIMIZE `2026/orders`"),
+        ("vacuum shop_orders", "VACUUM orders"),
         (
             "SELECT * FROM guarded.2026_orders VERSION AS OF 5",
             "SELECT ... FROM `2026/orders` VERSION AS OF ...",

@@ -2,8 +2,9 @@
 
 A table of a namespace is an entry in Spark's catalog that refers to a table of a warehouse. Spark executes
 ALTER TABLE, DROP TABLE and CREATE TABLE on its own entry, reports success, and never asks the data source. So
-``spark.sql`` of a session with registered tables checks such statements first. UPDATE, DELETE, MERGE, INSERT
-OVERWRITE and time travel are refused as well: a Python data source does not support them.
+``spark.sql`` of a session with registered tables checks such statements first. It refuses UPDATE, DELETE,
+MERGE, INSERT OVERWRITE, time travel, DESCRIBE HISTORY, RESTORE, OPTIMIZE and VACUUM as well: Spark does not
+have them for a Python data source.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ _NAME = rf"(?P<name>{_PART}(?:\s*\.\s*{_PART})*)"
 _CHANGE = re.compile(
     rf"\b(?P<verb>UPDATE|DELETE\s+FROM|MERGE\s+INTO|INSERT\s+OVERWRITE(?:\s+TABLE)?)\s+{_NAME}", re.IGNORECASE
 )
+_UPKEEP = re.compile(
+    rf"^\s*(?P<verb>DESC(?:RIBE)?\s+HISTORY|RESTORE(?:\s+TABLE)?|OPTIMIZE|VACUUM)\s+{_NAME}", re.IGNORECASE
+)
 _TRAVEL = re.compile(
     rf"\b(?:FROM|JOIN)\s+{_NAME}\s+(?:FOR\s+)?(?:SYSTEM_)?(?P<verb>VERSION|TIMESTAMP|TIME)\s+AS\s+OF\b",
     re.IGNORECASE,
@@ -39,11 +43,25 @@ _INSTEAD = {
     "DELETE": "DELETE FROM {} ...",
     "MERGE": "MERGE INTO {} ...",
     "INSERT": "DELETE FROM {0}; UPSERT INTO {0} ...",
+    "DESC": "DESCRIBE HISTORY {}",
+    "DESCRIBE": "DESCRIBE HISTORY {}",
+    "RESTORE": "RESTORE TABLE {} TO VERSION AS OF ...",
+    "OPTIMIZE": "OPTIMIZE {}",
+    "VACUUM": "VACUUM {}",
     "VERSION": "SELECT ... FROM {} VERSION AS OF ...",
     "TIMESTAMP": "SELECT ... FROM {} TIMESTAMP AS OF ...",
     "TIME": "SELECT ... FROM {} TIMESTAMP AS OF ...",
 }
 """Statements of ``db.sql`` to use instead, by the first word of the clause that Spark does not support."""
+_WHOLE = {
+    "INSERT": "INSERT OVERWRITE",
+    "DESC": "DESCRIBE HISTORY",
+    "DESCRIBE": "DESCRIBE HISTORY",
+    "VERSION": "VERSION AS OF",
+    "TIMESTAMP": "TIMESTAMP AS OF",
+    "TIME": "TIME AS OF",
+}
+"""The whole clauses, where their first word is another statement."""
 _CREATES = re.compile("CREATE|REPLACE")
 _USING = re.compile(r"\bUSING\s+`?(\w+)`?", re.IGNORECASE)
 _UNSAID = re.compile(r"""--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
@@ -84,7 +102,7 @@ class _GuardedSql:
         if not isinstance(text, str):
             return
         said = _UNSAID.sub(" ", _IMMEDIATE.sub(r"\2", _IDENTIFIER.sub(r"\2", text)))
-        for pattern in (_CHANGE, _TRAVEL):
+        for pattern in (_CHANGE, _UPKEEP, _TRAVEL):
             for found in pattern.finditer(said):
                 self._check_change(found["verb"].upper().split()[0], _parts(found["name"]))
         for found in _STATEMENT.finditer(said):
@@ -98,9 +116,8 @@ class _GuardedSql:
     def _check_change(self, verb: str, parts: list[str]) -> None:
         path = self._path(parts)
         if path is not None:
-            what = f"{verb} AS OF" if verb.startswith(("VERSION", "TIME")) else verb
             raise Unsupported(
-                f"Spark has no {what} for {'.'.join(parts)}, a table of a warehouse",
+                f"Spark has no {_WHOLE.get(verb, verb)} for {'.'.join(parts)}, a table of a warehouse",
                 f'Use db.sql("{_INSTEAD[verb].format(_quoted(path[1:]))}").',
             )
 

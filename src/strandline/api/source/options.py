@@ -27,6 +27,17 @@ LIMITS = ("maxRowsPerBatch", "maxBytesPerBatch", "endStep")
 """Options that limit what a streaming query reads: whole numbers of at least 1."""
 INDEX = "index."
 """Prefix of the options that name indexes of a new table."""
+_DELTA = {
+    **dict.fromkeys(("versionasof", "timestampasof"), 'Use option("at", step or time).'),
+    **dict.fromkeys(("txnappid",), 'Use option("txnId", name).'),
+    **dict.fromkeys(
+        ("readchangefeed", "readchangedata"), 'Use option("changefeed", "/table/feed") in readStream.'
+    ),
+    **dict.fromkeys(
+        ("mergeschema", "overwriteschema"), 'Use db.sql("ALTER TABLE ... ADD COLUMN ...") first.'
+    ),
+}
+"""Hints for options of Delta, by name in lower case."""
 SPARKS = frozenset({"checkpointlocation", "queryname"})
 """Options that Spark handles itself, but also passes to the source."""
 
@@ -85,7 +96,9 @@ class SourceOptions:
             elif name.lower() not in SPARKS:
                 raise InvalidArgument(
                     f"the format strandline has no option {name!r}",
-                    did_you_mean(name, NAMES) or f"Its options are {', '.join(NAMES)}.",
+                    _DELTA.get(name.lower())
+                    or did_you_mean(name, NAMES)
+                    or f"Its options are {', '.join(NAMES)}.",
                 )
         self._default = default
 

@@ -188,7 +188,9 @@ def translate(error: BaseException) -> StrandlineError:
         file = _FILE.search(found[2])
         if file and condition.startswith(_NOT_THERE) and is_whole(path := _local(file[1])):
             return blind_readers(path)
-        return Corrupted(f"Spark cannot read the file {file[1]}" if file else message)
+        check = "If the query names this path, check it. " if condition.startswith("PATH_NOT_FOUND") else ""
+        told = f"Spark cannot read the file {file[1]}" if file else message
+        return Corrupted(told, f"{check}{Corrupted.default_hint}")
     if condition.startswith(_MISSING_TABLE):
         return PathNotFound(message)
     if isinstance(error, ParseException) or condition.startswith("PARSE_") or state == "42601":
