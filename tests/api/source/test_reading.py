@@ -174,7 +174,7 @@ WRONG: list[tuple[dict[str, str], type[StrandlineError], str]] = [
     ({"path": "/nothing"}, PathNotFound, "no table /nothing"),
     ({"path": "/t", "view": "by_w"}, PathNotFound, "no index 'by_w'"),
     ({"path": "/t", "att": "1"}, InvalidArgument, "no option 'att'"),
-    ({"path": "/t", "versionAsOf": "1"}, InvalidArgument, "no option 'versionAsOf'"),
+    ({"path": "/t", "versionAsOf": "1"}, InvalidArgument, "no option 'versionasof'"),
     ({"path": "/t", "at": "soon"}, InvalidArgument, "option at cannot be 'soon'"),
     ({"path": "/t", "at": "1", "backup": "c"}, InvalidArgument, "one point in time"),
     ({"path": "/t", "backup": "c/b/a"}, InvalidArgument, "option backup cannot be"),
