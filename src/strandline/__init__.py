@@ -61,7 +61,7 @@ if TYPE_CHECKING:
         Thresholds,
     )
     from strandline.api.stream import Batch, Stream, StreamLag
-    from strandline.api.table import Table
+    from strandline.api.table import SegmentInfo, Table
     from strandline.backups.collection_ddl import DroppedCollection
     from strandline.backups.health import Protection
     from strandline.backups.restore.restore import RestoreResult
@@ -117,7 +117,7 @@ _HOMES = {
         "Thresholds",
     ),
     "api.stream": ("Batch", "Stream", "StreamLag"),
-    "api.table": ("Table",),
+    "api.table": ("SegmentInfo", "Table"),
     "backups.collection_ddl": ("DroppedCollection",),
     "backups.health": ("Protection",),
     "backups.verify.repair": ("DamagedObject",),
@@ -191,6 +191,7 @@ __all__ = [
     "Schedule",
     "ScheduleInfo",
     "ScheduleRun",
+    "SegmentInfo",
     "Settings",
     "ShardInfo",
     "StageInfo",

@@ -63,6 +63,7 @@ from strandline import (
     Schedule,
     ScheduleInfo,
     ScheduleRun,
+    SegmentInfo,
     Settings,
     ShardInfo,
     StageInfo,
@@ -165,6 +166,7 @@ def look_around(db: Database, folder: str) -> None:
     events = db.versions("/orders")
     assert_type(events, list[VersionEvent])
     assert_type(db.table("/orders").history(5), list[CommitEvent])
+    assert_type(db.table("/orders").segments(), list[SegmentInfo])
     file_plan = db.files("/orders", pack=os.path.join(folder, "packed"))
     assert_type(file_plan, FilePlan)
     parts: tuple[FilePlanPart, ...] = file_plan.parts

@@ -161,7 +161,13 @@ def token_info(row: TokenRow) -> TokenInfo:
 
 
 def authenticate(runtime: Runtime, token: str) -> TokenRow | None:
-    """Return the valid token with this text, or None.
+    """Return the valid token with this text, or None."""
+    row = recognize(runtime, token)
+    return row if row is not None and row.is_valid(runtime.clock.now()) else None
+
+
+def recognize(runtime: Runtime, token: str) -> TokenRow | None:
+    """Return the token with this text, also if it is expired or revoked. None: there is no such token.
 
     The token is looked up by its public part. Its secret is compared by hash and in constant time, also if
     there is no such token.
@@ -171,9 +177,7 @@ def authenticate(runtime: Runtime, token: str) -> TokenRow | None:
     with runtime.catalog.read() as conn:
         row = access.find_token(conn, token_id)
     is_same = hmac.compare_digest(_hash(secret), _NO_HASH if row is None else row.hash)
-    if row is None or not is_same or prefix != PREFIX or not row.is_valid(runtime.clock.now()):
-        return None
-    return row
+    return row if is_same and prefix == PREFIX else None
 
 
 def _hash(secret: str) -> str:

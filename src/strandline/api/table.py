@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from strandline.api.caller_rows import CallerFrame, read_caller_rows
 from strandline.api.conversions import check_limit
+from strandline.catalog import chains, paths
 from strandline.catalog.commit_history import CommitEvent, table_history
 from strandline.catalog.snapshots import Named
+from strandline.catalog.transactions import current_step
 from strandline.errors import InvalidArgument, PathNotFound, StrandlineError
+from strandline.model import is_elsewhere
 from strandline.sql.at import parse_at
 from strandline.sql.references import TableRef
 from strandline.storage.rows import Mode
@@ -27,6 +31,24 @@ if TYPE_CHECKING:
 
     from strandline.api.database import Database
     from strandline.api.scan import Scan
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentInfo:
+    """A segment of a table's chain.
+
+    Attributes:
+        role: ``base``: one row per key. ``log``: the changes of the commits in ``(after, upto]``.
+        place: ``catalog`` for a small commit, ``warehouse`` for a file, ``repository`` for a file that the
+            table shares with a backup in a repository.
+    """
+
+    role: Literal["base", "log"]
+    place: Literal["catalog", "warehouse", "repository"]
+    after: int
+    upto: int
+    rows: int
+    bytes: int
 
 
 class Table:
@@ -138,6 +160,26 @@ class Table:
     def describe(self) -> dict[str, Any]:
         """Return ``db.describe`` of this table."""
         return self._database.describe(self.path)
+
+    def segments(self) -> list[SegmentInfo]:
+        """Return the segments of the table's present state: base segments, then logs by age."""
+        with self._database._guard(), self._database._runtime.catalog.read() as conn:
+            table = paths.require(conn, self.path, "table")
+            return [
+                SegmentInfo(
+                    role=found.role,
+                    place="catalog"
+                    if found.file is None
+                    else "repository"
+                    if is_elsewhere(found.file)
+                    else "warehouse",
+                    after=found.after,
+                    upto=found.upto,
+                    rows=found.rows,
+                    bytes=found.bytes,
+                )
+                for found in chains.load(conn, table.id, current_step(conn)).segments
+            ]
 
     def history(self, limit: int | None = None) -> list[CommitEvent]:
         """Return the commits of the table, newest first, at most ``limit`` (None: all).

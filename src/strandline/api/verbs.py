@@ -166,6 +166,7 @@ VERBS: tuple[Verb, ...] = (
     _verb("Database.step", "GET", "/step", "read", "any", calls="api.service_calls:step"),
     # --- tables
     _verb("Table.describe", "GET", "/tables/describe", "read", "path"),
+    _verb("Table.segments", "GET", "/tables/segments", "read", "path"),
     _verb("Table.history", "GET", "/tables/history", "read", "path"),
     _verb("Database.check", "POST", "/tables/check", "operate", "path"),
     _verb("Database.compact", "POST", "/tables/compact", "operate", "path"),

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from sqlalchemy import Connection, select
+from sqlalchemy import BigInteger, Connection, cast, func, select
 
 from strandline.catalog import chains, paths, sqltables
 
-__all__ = ["CommitEvent", "table_history"]
+__all__ = ["CommitEvent", "count_commits", "table_history"]
 
 _KINDS = {
     "create": "CREATE TABLE",
@@ -91,3 +91,17 @@ def _operations(conn: Connection, table_id: int, since: int) -> dict[int, tuple[
         .where(told.path_id == table_id, told.step >= since, told.operation_id.is_not(None))
     )
     return {row.step: (row.operation_id, row.kind) for row in rows}
+
+
+def count_commits(conn: Connection, since: float, seconds: int) -> dict[int, int]:
+    """Return the number of kept commits from ``since`` on, by period.
+
+    Args:
+        seconds: length of a period. A period is identified by its number since the epoch.
+    """
+    commit = sqltables.commits.c
+    period = (cast(commit.time, BigInteger) // seconds).label("period")
+    rows = conn.execute(
+        select(period, func.count(commit.step.distinct())).where(commit.time >= since).group_by(period)
+    )
+    return {int(number): count for number, count in rows}

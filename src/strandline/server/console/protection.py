@@ -1,0 +1,71 @@
+"""How well a collection is protected, in the words of the console.
+
+This module alone reads the fields of ``db.status()`` and ``db.alarms()`` that are about objectives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from strandline import CollectionInfo, CollectionStatus
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protected:
+    """The protection of a collection.
+
+    Attributes:
+        is_known: whether the other values are known. False: the client may not read the status.
+        restorable_until: time of the newest backup that can be restored from the collection's storage.
+        proved_level: level of the newest verification of its chain. None: it was never verified.
+        objectives: the objectives of the collection with their periods in seconds.
+        missed: the reason for each missed objective.
+        away: why the repository cannot be reached. The other values are the last known ones.
+    """
+
+    name: str
+    storage: str
+    backups: int
+    is_known: bool = False
+    restorable_until: float | None = None
+    proved_level: str | None = None
+    proved_at: float | None = None
+    chain_length: int | None = None
+    objectives: Mapping[str, float] = field(default_factory=dict)
+    missed: Mapping[str, str] = field(default_factory=dict)
+    away: str | None = None
+
+
+def protected_of(*, status: CollectionStatus | None = None, info: CollectionInfo | None = None) -> Protected:
+    """Return the protection of a collection from its status, or what is known without it."""
+    if status is None:
+        assert info is not None
+        return Protected(name=info.name, storage=info.storage, backups=info.backups)
+    found: Any = getattr(status, "protection", None)
+    common = {
+        "name": status.name,
+        "storage": status.storage,
+        "backups": status.backups,
+        "is_known": True,
+        "chain_length": status.chain_length,
+    }
+    if found is None:
+        is_here = status.storage == "cluster"
+        return Protected(
+            **common,
+            restorable_until=status.restorable_here_until if is_here else status.restorable_until,
+            proved_level=None if status.verified is None else status.verified.level,
+            proved_at=None if status.verified is None else status.verified.time,
+        )
+    objectives = {"restorable": found.rpo, "proved": found.proved_within}
+    return Protected(
+        **common,
+        restorable_until=found.restorable_until,
+        proved_level=found.proved_level,
+        proved_at=found.proved_at,
+        objectives={name: seconds for name, seconds in objectives.items() if seconds is not None},
+        missed=dict(found.missed),
+        away=found.away,
+    )
