@@ -18,7 +18,9 @@ from tests.backups.reading import open_at
 from tests.quick_files import QuickFiles
 
 DAY = 86400.0
-WEEKS = 5
+DAYS = 35
+QUIET = ServerSettings(port=0, run_schedules=False, maintain_seconds=0.0)
+"""Settings with which the service changes nothing by itself."""
 TABLES = """
 CREATE TABLE customers (id Uint64 NOT NULL, name Utf8, city Utf8, PRIMARY KEY (id),
                         INDEX by_city GLOBAL SYNC ON (city));
@@ -77,16 +79,19 @@ class Shop:
         return self.tokens[role]
 
 
-def open_shop(folder: Path, *, weeks: int = 0) -> Shop:
-    """Return a new warehouse whose backups began some weeks ago."""
-    clock, files = ShopClock(weeks * 7 * DAY + 0.6 * DAY if weeks else 0.0), Gate(folder / "warehouse")
+def open_shop(folder: Path, *, days: int = 0) -> Shop:
+    """Return a new warehouse whose clock is set back by some days."""
+    clock, files = ShopClock(days * DAY + 0.6 * DAY if days else 0.0), Gate(folder / "warehouse")
     db = open_at(
-        folder / "warehouse", clock=clock, files=files, settings={"session_seconds": 1e9, "inline_rows": 50}
+        folder / "warehouse",
+        clock=clock,
+        files=files,
+        settings={"session_seconds": 1e9, "inline_rows": 50, "history_seconds": DAY},
     )
     return Shop(db, folder, clock, files)
 
 
-def fill(shop: Shop, *, weeks: int = WEEKS) -> None:
+def fill(shop: Shop, *, days: int = DAYS) -> None:
     """Take backups as schedules would: a full one each week, an increment each day."""
     db = shop.db
     db.sql(TABLES)
@@ -99,7 +104,7 @@ def fill(shop: Shop, *, weeks: int = WEEKS) -> None:
         "nightly",
         tables=["customers", "orders"],
         incremental=True,
-        retention="KEEP LAST 2 FULL DAILY 7",
+        retention="KEEP LAST 4 FULL",
     )
     elsewhere = db.create_collection(
         "invoices", tables=["sales/eu/invoices"], storage=str(shop.folder / "repository"), incremental=True
@@ -107,7 +112,7 @@ def fill(shop: Shop, *, weeks: int = WEEKS) -> None:
     db.create_schedule("nights", "nightly", full="0 2 * * 0", incremental="0 2 * * 1-6", verify="0 5 * * *")
     rows = 1500
     db.table("orders").upsert(_orders(0, rows))
-    for day in range(weeks * 7):
+    for day in range(days):
         more = 40 + (day * 53) % 160
         db.table("orders").upsert(_orders(rows, rows + more))
         rows += more
@@ -137,7 +142,7 @@ def _orders(first: int, last: int) -> list[dict[str, object]]:
 @contextlib.contextmanager
 def serving(shop: Shop, settings: ServerSettings | None = None) -> Iterator[str]:
     """Serve a warehouse on a free port; yield the URL."""
-    app = create_app(shop.db, settings or ServerSettings(port=0))
+    app = create_app(shop.db, settings or QUIET)
     server = uvicorn.Server(
         uvicorn.Config(app, port=0, log_level="error", timeout_graceful_shutdown=2, lifespan="on")
     )
@@ -152,3 +157,9 @@ def serving(shop: Shop, settings: ServerSettings | None = None) -> Iterator[str]
     finally:
         server.should_exit = True
         thread.join(30)
+
+
+def wait_for_state(shop: Shop, operation_id: str, *states: str) -> None:
+    """Wait until an operation is in one of these states."""
+    while shop.db.operation(operation_id).state not in states:
+        time.sleep(0.01)

@@ -15,7 +15,7 @@ from fastapi.responses import RedirectResponse
 from strandline import OperationInfo
 from strandline.api.access import recognize
 from strandline.catalog.access import TokenRow
-from strandline.errors import InvalidArgument, PermissionDenied, StrandlineError
+from strandline.errors import InvalidArgument, PermissionDenied, PreconditionFailed, StrandlineError
 from strandline.server import sessions
 from strandline.server.auth import is_encrypted, note_failed_login, remote_of
 from strandline.server.console import queries, views
@@ -121,7 +121,11 @@ async def restore(request: Request, client: Viewer, name: str, backup_name: str)
 
 @router.post("/operations/{operation_id}/cancel")
 async def cancel(request: Request, client: Viewer, operation_id: str) -> Response:
-    await read(request, lambda: client.call("Database.cancel", operation_id=operation_id))
+    try:
+        await read(request, lambda: client.call("Database.cancel", operation_id=operation_id))
+    except PreconditionFailed as error:
+        error.operation = operation_id  # The page of the error leads to it.
+        raise
     return go(request, f"/operations/{quote(operation_id, safe='')}")
 
 

@@ -1,33 +1,37 @@
-"""Live values as server-sent events. Each event is a part of a page, which htmx puts into its place."""
+"""Live values as server-sent events. Each event is a part of a page, which htmx puts into its place.
+
+The streams share the feed of the service, which reads the catalog once for all of them. The feed does not
+tell everything, such as the error of an attempt that is retried, so values are also read at intervals.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 
+from strandline import OperationInfo
 from strandline.errors import StrandlineError
+from strandline.server.auth import is_still_valid
 from strandline.server.console import operations, views
 from strandline.server.console.client import Client
 from strandline.server.console.operations import OperationPage
 from strandline.server.console.pages import Viewer
 from strandline.server.console.rendering import PageRoute, now_of, render_text
 from strandline.server.errors import unexpected
+from strandline.server.scopes import may_use_operation
 from strandline.server.service import service_of
 
 T = TypeVar("T")
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-POLL_SECONDS = 0.5
-"""Interval at which the progress of an operation is read."""
-OVERVIEW_SECONDS = 2.0
-"""The same for the list of running operations."""
-ALIVE_SECONDS = 15.0
-"""Interval of comments that keep proxies from closing a stream that has no events."""
+REFRESH_SECONDS = 2.0
+"""Interval at which the values are read again if the feed has no news."""
 
 
 @router.get("/operations/{operation_id}/live")
@@ -36,10 +40,10 @@ async def watch_operation(request: Request, client: Viewer, operation_id: str) -
         return operations.read_operation(client, operation_id, now_of(request))
 
     async def stream() -> AsyncIterator[str]:
-        async for page in _poll(request, look, POLL_SECONDS):
+        async for page in _follow(request, client, look, first.info):
             if isinstance(page, StrandlineError):
                 yield event("progress", render_text(request, "problem.html", client.principal, error=page))
-                return
+                continue
             yield event("progress", render_text(request, "operation_live.html", client.principal, page=page))
             if page.info.is_over:
                 yield event("actions", "")
@@ -47,7 +51,7 @@ async def watch_operation(request: Request, client: Viewer, operation_id: str) -
                 yield event("end", "")
                 return
 
-    await service_of(request).run(look)  # An unknown operation is an error page, not a stream.
+    first = await service_of(request).run(look)  # An unknown operation is an error page, not a stream.
     return _response(stream())
 
 
@@ -57,36 +61,60 @@ async def watch_overview(request: Request, client: Viewer) -> Response:
         return views.Running(running=views.running_operations(client))
 
     async def stream() -> AsyncIterator[str]:
-        async for page in _poll(request, look, OVERVIEW_SECONDS):
+        async for page in _follow(request, client, look, None):
             if isinstance(page, StrandlineError):
                 yield event("running", render_text(request, "problem.html", client.principal, error=page))
-                return
-            yield event("running", render_text(request, "running.html", client.principal, page=page))
+            else:
+                yield event("running", render_text(request, "running.html", client.principal, page=page))
 
     return _response(stream())
 
 
-async def _poll(
-    request: Request, look: Callable[[], T], seconds: float
+async def _follow(
+    request: Request, client: Client, look: Callable[[], T], operation: OperationInfo | None
 ) -> AsyncIterator[T | StrandlineError]:
-    """Yield what ``look`` returns when it has changed, until the client or the service ends.
+    """Yield what ``look`` returns, or its error, after each change of an operation, and in between.
 
-    If it raises an error, yield the error.
+    Ends when the operation ends, when the client's token is not valid any more, and when the service stops.
     """
     service = service_of(request)
-    while not service.stop.is_set() and not await request.is_disconnected():
+
+    async def is_wanted(info: OperationInfo) -> bool:
+        return await service.run_quick(lambda: may_use_operation(client.db, client.principal, info))
+
+    async def is_allowed() -> bool:
+        return await service.run_quick(lambda: is_still_valid(client.db, client.principal))
+
+    changed = asyncio.Event()
+
+    async def listen() -> None:
         try:
-            found: T | StrandlineError = await service.run(look)
-        except StrandlineError as error:
-            found = error
-        except Exception as error:
-            found = unexpected(error)
-        yield found
-        await asyncio.sleep(seconds)
+            async for _ in service.feed.stream(is_wanted, is_allowed, operation):
+                changed.set()
+        finally:
+            changed.set()
+
+    listening = asyncio.create_task(listen())
+    try:
+        while True:
+            is_last = listening.done()
+            changed.clear()
+            try:
+                yield await service.run_quick(look)
+            except StrandlineError as error:
+                yield error
+            except Exception as error:
+                yield unexpected(error)
+            if is_last:
+                return
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(changed.wait(), REFRESH_SECONDS)
+    finally:
+        listening.cancel()
 
 
 def event(name: str, html: str) -> str:
-    """Return a server-sent event. Each line of its data has a prefix of its own."""
+    """Return a server-sent event. Each line of its data has a prefix, so data cannot forge another event."""
     lines = "".join(f"data: {line}\n" for line in html.splitlines() or [""])
     return f"event: {name}\n{lines}\n"
 

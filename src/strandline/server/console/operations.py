@@ -49,8 +49,8 @@ class ProofLine:
     Attributes:
         recorded: digest in the backup. None: the backup has only the definition of the index.
         found: digest of the table now.
-        outcome: ``same``, ``built anew``, ``changed since`` (it was written after the restore), ``different``,
-            ``gone`` or ``hidden`` (the client may not read the table).
+        outcome: ``same``, ``built anew``, ``changed since`` (it was written after the restore),
+            ``different``, ``gone`` or ``hidden`` (the client may not read the table).
     """
 
     source: str

@@ -6,7 +6,7 @@ This module alone reads the fields of ``db.status()`` and ``db.alarms()`` that a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strandline import CollectionInfo, CollectionStatus
@@ -44,24 +44,22 @@ def protected_of(*, status: CollectionStatus | None = None, info: CollectionInfo
         assert info is not None
         return Protected(name=info.name, storage=info.storage, backups=info.backups)
     found: Any = getattr(status, "protection", None)
-    common = {
-        "name": status.name,
-        "storage": status.storage,
-        "backups": status.backups,
-        "is_known": True,
-        "chain_length": status.chain_length,
-    }
+    is_here = status.storage == "cluster"
+    known = Protected(
+        name=status.name,
+        storage=status.storage,
+        backups=status.backups,
+        is_known=True,
+        chain_length=status.chain_length,
+        restorable_until=status.restorable_here_until if is_here else status.restorable_until,
+        proved_level=None if status.verified is None else status.verified.level,
+        proved_at=None if status.verified is None else status.verified.time,
+    )
     if found is None:
-        is_here = status.storage == "cluster"
-        return Protected(
-            **common,
-            restorable_until=status.restorable_here_until if is_here else status.restorable_until,
-            proved_level=None if status.verified is None else status.verified.level,
-            proved_at=None if status.verified is None else status.verified.time,
-        )
+        return known
     objectives = {"restorable": found.rpo, "proved": found.proved_within}
-    return Protected(
-        **common,
+    return replace(
+        known,
         restorable_until=found.restorable_until,
         proved_level=found.proved_level,
         proved_at=found.proved_at,

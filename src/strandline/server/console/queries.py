@@ -72,4 +72,5 @@ def run(client: Client, sql: str) -> Answer:
 
 
 def _is_number(type_: pa.DataType) -> bool:
-    return pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
+    is_number: bool = pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_decimal(type_)
+    return is_number
