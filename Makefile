@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup doctor demo docs fresh quick test engines cluster exhaustive lowest matrix s3 azure dbt check format lint types collected shared pytest bench peers simulate clean
+.PHONY: help setup doctor demo docs fresh quick test engines cluster exhaustive lowest matrix s3 azure dbt console check format lint types collected shared pytest bench peers simulate clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +80,10 @@ $(DBT)/.installed: pyproject.toml adapters/dbt/pyproject.toml adapters/dbt/const
 	@test -x $(DBT)/bin/python || $(PYTHON) -m venv $(DBT)
 	$(DBT)/bin/python -m pip install --quiet --disable-pip-version-check -e . -e adapters/dbt -c adapters/dbt/constraints.txt
 	@touch $@
+
+console: doctor setup ## Run the tests of the web console, also in a browser (needs Chromium: apt-get install chromium)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[browser]' -c constraints.txt
+	$(BIN)/python -m pytest tests/console $(ARGS)
 
 $(LOWEST)/.installed: pyproject.toml constraints.txt constraints-lowest.txt
 	@test -x $(LOWEST)/bin/python || $(PYTHON) -m venv $(LOWEST)

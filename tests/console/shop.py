@@ -27,7 +27,10 @@ CREATE TABLE customers (id Uint64 NOT NULL, name Utf8, city Utf8, PRIMARY KEY (i
 CREATE TABLE orders (id Uint64 NOT NULL, customer Uint64, status Utf8, total Int64, PRIMARY KEY (id),
                      INDEX by_customer GLOBAL SYNC ON (customer) COVER (total));
 CREATE TABLE `sales/eu/invoices` (id Uint64 NOT NULL, total Int64, PRIMARY KEY (id))
+    WITH (PARTITION_AT_KEYS = (CUTS))
 """
+CUTS = range(20, 600, 20)
+"""Keys at which the invoices are cut into shards."""
 
 
 class ShopClock:
@@ -47,16 +50,19 @@ class ShopClock:
 
 
 class Gate(QuickFiles):
-    """Local files whose creation waits while the gate is closed."""
+    """Local files whose creation waits while the gate is closed, but for the next ``allowed`` files."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
         self.open = threading.Event()
         self.open.set()
         self.waiting = threading.Event()
+        self.allowed = 0
 
     def _create(self, path: str) -> int:
-        if not self.open.is_set():
+        if not self.open.is_set() and self.allowed > 0:
+            self.allowed -= 1
+        elif not self.open.is_set():
             self.waiting.set()
             assert self.open.wait(300)
         return super()._create(path)
@@ -94,12 +100,12 @@ def open_shop(folder: Path, *, days: int = 0) -> Shop:
 def fill(shop: Shop, *, days: int = DAYS) -> None:
     """Take backups as schedules would: a full one each week, an increment each day."""
     db = shop.db
-    db.sql(TABLES)
+    db.sql(TABLES.replace("CUTS", ", ".join(map(str, CUTS))))
     cities = ["Lisbon", "Porto", "Faro", "Braga", "Évora"]
     db.table("customers").upsert(
         [{"id": i, "name": f"customer {i}", "city": cities[i % 5]} for i in range(400)]
     )
-    db.table("sales/eu/invoices").upsert([{"id": i, "total": i * 7 % 991} for i in range(300)])
+    db.table("sales/eu/invoices").upsert([{"id": i, "total": i * 7 % 991} for i in range(600)])
     nightly = db.create_collection(
         "nightly",
         tables=["customers", "orders"],
@@ -121,7 +127,7 @@ def fill(shop: Shop, *, days: int = DAYS) -> None:
             db.compact("/orders")
         nightly.backup(incremental=day % 7 != 0)
         if day % 3 == 0:
-            db.table("sales/eu/invoices").upsert([{"id": 300 + day, "total": day}])
+            db.table("sales/eu/invoices").upsert([{"id": i, "total": day} for i in range(day, 600, 3)])
             elsewhere.backup(incremental=day % 21 != 0)
         if day % 14 == 10:
             nightly.verify()

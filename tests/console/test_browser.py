@@ -99,9 +99,18 @@ def is_complaint(said: Any) -> bool:
     )
 
 
-def look(page: Tab, name: str) -> None:
+PLACES = """
+(folder) => document.querySelectorAll(".where, td, .sub, dd").forEach((place) => {
+    if (!place.children.length) place.textContent = place.textContent.replaceAll(folder, "/srv/shop");
+})
+"""
+"""Gives the folders of a test the names of folders of a server."""
+
+
+def look(shop: Shop, page: Tab, name: str) -> None:
     """Take a picture for the documentation, if it is asked for."""
     if PICTURES is not None:
+        page.evaluate(PLACES, str(shop.folder))
         width = page.viewport_size["width"] if page.viewport_size else 0
         page.screenshot(path=Path(PICTURES) / f"console-{name}-{width}.png")
 
@@ -166,10 +175,22 @@ def test_every_page_fits_and_has_no_accessibility_fault(
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_pictures_of_the_documentation(weeks: Shop, tab: Open, width: int) -> None:
     page = tab(weeks, role="admin", viewport={"width": width, "height": 900 if width > 500 else 844})
-    for name in ("overview", "collection", "operation"):
+    for name in ("overview", "collection"):
         page.goto(paths_of(weeks)[name])
         assert page.get_by_role("heading", level=1).is_visible()
-        look(page, name)
+        look(weeks, page, name)
+    weeks.files.allowed = 74
+    weeks.files.open.clear()
+    started = weeks.db.collection("invoices").restore(into=f"/before-{width}", wait=False)
+    try:
+        assert weeks.files.waiting.wait(60)
+        page.goto(f"/operations/{started.id}")
+        page.locator(".cells i.progress").first.wait_for()
+        look(weeks, page, "operation")
+    finally:
+        weeks.files.open.set()
+        weeks.files.waiting.clear()
+    weeks.db.wait(started.id)
 
 
 def test_the_page_is_dark_where_the_reader_prefers_it(weeks: Shop, tab: Open) -> None:

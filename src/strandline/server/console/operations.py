@@ -14,6 +14,12 @@ from strandline.server.console.views import PAGE, Page, Part, list_parts
 
 CELLS = 1000
 """Maximum number of parts of an operation that are drawn one by one."""
+_TITLES = {
+    "rebuild": "Indexes built anew",
+    "verify": "Plan of the verification",
+    "verify shard": "Verification",
+}
+"""Titles of the stages of a restore, by the kind of their parts."""
 
 
 def list_operations(client: Client, page: int, *, state: str | None, kind: str | None) -> Page[OperationInfo]:
@@ -120,7 +126,7 @@ def read_operation(client: Client, operation_id: str, now: float) -> OperationPa
 def _title(info: OperationInfo, stage: StageInfo, shards: Sequence[ShardInfo]) -> str:
     kinds = " and ".join(dict.fromkeys(shard.kind for shard in shards if shard.stage == stage.stage))
     if info.kind != "restore" or stage.increment is None:
-        return kinds[:1].upper() + kinds[1:] or f"Stage {stage.stage + 1}"
+        return _TITLES.get(kinds) or kinds[:1].upper() + kinds[1:] or f"Stage {stage.stage + 1}"
     if stage.increment == 0:
         return "Full backup"
     return f"Increment {stage.increment} of {info.progress.get('increments', stage.increment)}"
