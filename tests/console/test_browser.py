@@ -327,6 +327,16 @@ def test_a_page_says_that_its_live_values_are_interrupted(shop: Shop, tab: Open)
     shop.files.open.set()
 
 
+def test_a_double_click_sends_a_form_once(served: Shop, tab: Open) -> None:
+    page = tab(served, "/collections/nightly")
+    before = len(served.db.collection("nightly").backups())
+    page.get_by_role("button", name="Full backup").dblclick()
+    page.wait_for_url("**/operations/*")
+    page.locator(".state", has_text="done").wait_for()
+    assert len(served.db.collection("nightly").backups()) == before + 1
+    assert [entry.action for entry in served.db.audit()].count("Collection.backup") == 1
+
+
 def test_wrong_and_expired_tokens_are_told_why(served: Shop, tab: Open) -> None:
     expired = served.db.create_token("old", expires=0.001).token
     page = tab(served, "/operations", role=None)

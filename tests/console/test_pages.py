@@ -499,6 +499,14 @@ def test_what_does_not_exist_is_said_to_be_missing(shop: Shop, log_in: LogIn) ->
         assert "none" not in page.text.lower()
 
 
+def test_an_unknown_address_is_a_page_for_a_browser(shop: Shop, log_in: LogIn) -> None:
+    client = log_in(shop)
+    answer = client.get("/nope", headers={"Accept": "text/html,*/*"})
+    assert (answer.status_code, "There is no page at this address" in page_of(answer).text) == (404, True)
+    assert client.get("/nope").json()["error"]["code"] == "PATH_NOT_FOUND"
+    assert client.get("/static/nope.js").status_code == 404
+
+
 def test_a_collection_that_is_dropped_while_its_page_is_open(shop: Shop, log_in: LogIn) -> None:
     client = log_in(shop)
     page = get(client, "/collections/nightly")

@@ -24,4 +24,5 @@ def add_console(app: FastAPI) -> None:
     app.state.pages = rendering.make_environment()
     for module in (pages, actions, live):
         app.include_router(module.router)
+    rendering.add_missing_page(app)
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"), name="static")

@@ -131,10 +131,11 @@ async def cancel(request: Request, client: Viewer, operation_id: str) -> Respons
 
 @router.post("/alarms/acknowledge")
 async def acknowledge(request: Request, client: Viewer) -> Response:
-    alarm = (await sessions.read_form(request)).get("alarm", "")
-    if not alarm:
+    form = await sessions.read_form(request)
+    if not ("kind" in form and "subject" in form and client.offers("Database.acknowledge_alarm")):
         raise InvalidArgument("the form names no alarm", "Reload the overview.")
-    await read(request, lambda: client.call("Database.acknowledge_alarm", alarm_id=alarm))
+    alarm = {"kind": form["kind"], "subject": form["subject"], "by": client.principal.name}
+    await read(request, lambda: client.call("Database.acknowledge_alarm", **alarm))
     return go(request, "/")
 
 

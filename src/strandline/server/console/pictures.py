@@ -148,7 +148,7 @@ def _ticks(times: Sequence[float], bars: Sequence[Bar]) -> tuple[Tick, ...]:
         if found and bar.middle - found[-1].x < room:
             continue
         at = datetime.fromtimestamp(time, timezone.utc)
-        text = at.strftime("%H:%M:%SZ" if is_short else "%b %d")
+        text = at.strftime("%H:%M:%SZ" if is_short else "%m-%d" if found else "%Y-%m-%d")
         anchor = "start" if bar.middle < 6 else "end" if bar.middle > 94 else "middle"
         x = bar.x if anchor == "start" else bar.x + bar.width if anchor == "end" else bar.middle
         found.append(Tick(x=round(x, 3), text=text, anchor=anchor))

@@ -1,15 +1,15 @@
-"""How well a collection is protected, in the words of the console.
+"""How well collections are protected, and what needs attention, in the words of the console.
 
 This module alone reads the fields of ``db.status()`` and ``db.alarms()`` that are about objectives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strandline import CollectionInfo, CollectionStatus
+from strandline import Attention, CollectionInfo, CollectionStatus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,4 +66,53 @@ def protected_of(*, status: CollectionStatus | None = None, info: CollectionInfo
         objectives={name: seconds for name, seconds in objectives.items() if seconds is not None},
         missed=dict(found.missed),
         away=found.away,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Concern:
+    """A problem that needs attention, with its alarm if there is one.
+
+    Attributes:
+        kind: kind of the alarm; with ``subject`` it identifies the alarm. None: there is no alarm.
+        since: when the alarm was raised.
+        acknowledged_by: who acknowledged it. None: it is not acknowledged.
+    """
+
+    level: str
+    about: str
+    message: str
+    hint: str
+    kind: str | None = None
+    subject: str | None = None
+    since: float | None = None
+    acknowledged_at: float | None = None
+    acknowledged_by: str | None = None
+
+
+def concerns_of(attention: Iterable[Attention], alarms: Iterable[Any]) -> list[Concern]:
+    """Join the problems of the status with the open alarms.
+
+    Alarms whose problem has just ended come last.
+    """
+    left = {(alarm.kind, alarm.subject): alarm for alarm in alarms}
+    found = []
+    for each in attention:
+        concern = Concern(level=each.level, about=each.about, message=each.message, hint=each.hint)
+        alarm = left.pop((getattr(each, "kind", None), getattr(each, "subject", None)), None)
+        found.append(concern if alarm is None else _with_alarm(concern, alarm))
+    for alarm in left.values():
+        concern = Concern(level=alarm.level, about=alarm.subject, message=alarm.message, hint=alarm.hint)
+        found.append(_with_alarm(concern, alarm))
+    return found
+
+
+def _with_alarm(concern: Concern, alarm: Any) -> Concern:
+    return replace(
+        concern,
+        kind=alarm.kind,
+        subject=alarm.subject,
+        since=alarm.raised_at,
+        acknowledged_at=alarm.acknowledged_at,
+        acknowledged_by=alarm.acknowledged_by,
     )

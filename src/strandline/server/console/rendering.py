@@ -9,15 +9,16 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from fastapi import Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, RedirectResponse
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
+from starlette.exceptions import HTTPException
 
-from strandline.errors import InvalidArgument, StrandlineError, TooManyRequests, Unauthenticated
+from strandline.errors import InvalidArgument, PathNotFound, StrandlineError, TooManyRequests, Unauthenticated
 from strandline.server import sessions
 from strandline.server.auth import Principal
 from strandline.server.console import formats, operations, views
@@ -115,7 +116,7 @@ def render_text(request: Request, template: str, principal: Principal | None = N
         now=now_of(request),
         section=f"/{request.url.path.split('/')[1]}",
         sections=sections_of(principal),
-        where=place_of(request),
+        where=place_of(request) if principal is not None and principal.prefixes is None else "",
         who=None if principal is None else f"{principal.name} ({principal.role})",
         page_url=lambda number: page_url(request, number),
         **values,
@@ -230,6 +231,20 @@ class PageRoute(APIRoute):
                 return error_page(request, unexpected(error))
 
         return answer
+
+
+def add_missing_page(app: FastAPI) -> None:
+    """Let an unknown address be a page for a browser, and JSON for other clients."""
+    for_programs: Any = app.exception_handlers[HTTPException]
+
+    async def answer(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        if error.status_code == 404 and "text/html" in request.headers.get("accept", ""):
+            return error_page(request, PathNotFound("there is no page at this address", "See the overview."))
+        response: Response = for_programs(request, error)
+        return response
+
+    app.add_exception_handler(HTTPException, answer)
 
 
 def is_fragment(request: Request) -> bool:

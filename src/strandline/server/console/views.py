@@ -29,7 +29,7 @@ from strandline.errors import InvalidArgument, PathNotFound, StrandlineError
 from strandline.server.console import pictures
 from strandline.server.console.client import Client
 from strandline.server.console.formats import size
-from strandline.server.console.protection import Protected, protected_of
+from strandline.server.console.protection import Concern, Protected, concerns_of, protected_of
 
 T = TypeVar("T")
 
@@ -91,12 +91,12 @@ class Overview(Running):
 
     Attributes:
         status: the status of the warehouse. None: the client is limited to some paths.
-        alarms: the open alarms.
+        concerns: what needs attention, with the open alarms.
         find: the part of a name that the collections are searched for.
     """
 
     status: Status | None
-    alarms: Sequence[Any]
+    concerns: Sequence[Concern]
     collections: Page[Protected]
     find: str
 
@@ -112,7 +112,7 @@ def read_overview(client: Client, find: str, page: int) -> Overview:
     alarms = client.call("Database.alarms") if client.sees_all and client.offers("Database.alarms") else ()
     return Overview(
         status=status,
-        alarms=alarms,
+        concerns=concerns_of(status.attention if status else (), alarms),
         running=running_operations(client),
         collections=page_of(listed, page),
         find=find,
@@ -162,7 +162,7 @@ class CollectionPage:
 
     info: CollectionInfo
     protected: Protected
-    attention: Sequence[Any]
+    concerns: Sequence[Concern]
     backups: Page[Backup]
     picture: pictures.TimeLine
     growth: pictures.Curve | None
@@ -223,7 +223,7 @@ def read_collection(client: Client, name: str, page: int) -> CollectionPage:
     return CollectionPage(
         info=info,
         protected=protected_of(status=mine[0]) if mine else protected_of(info=info),
-        attention=[each for each in status.attention if each.about == name] if status else (),
+        concerns=concerns_of([each for each in status.attention if each.about == name] if status else (), ()),
         backups=Page(
             items=shown,
             number=number,
