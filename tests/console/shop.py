@@ -29,7 +29,7 @@ CREATE TABLE orders (id Uint64 NOT NULL, customer Uint64, status Utf8, total Int
 CREATE TABLE `sales/eu/invoices` (id Uint64 NOT NULL, total Int64, PRIMARY KEY (id))
     WITH (PARTITION_AT_KEYS = (CUTS))
 """
-CUTS = range(20, 600, 20)
+CUTS = range(60, 2400, 60)
 """Keys at which the invoices are cut into shards."""
 
 
@@ -105,7 +105,10 @@ def fill(shop: Shop, *, days: int = DAYS) -> None:
     db.table("customers").upsert(
         [{"id": i, "name": f"customer {i}", "city": cities[i % 5]} for i in range(400)]
     )
-    db.table("sales/eu/invoices").upsert([{"id": i, "total": i * 7 % 991} for i in range(600)])
+    for first in (0, *CUTS):
+        db.table("sales/eu/invoices").upsert(
+            [{"id": i, "total": i * 7 % 991} for i in range(first, first + 60)]
+        )
     nightly = db.create_collection(
         "nightly",
         tables=["customers", "orders"],
@@ -127,7 +130,7 @@ def fill(shop: Shop, *, days: int = DAYS) -> None:
             db.compact("/orders")
         nightly.backup(incremental=day % 7 != 0)
         if day % 3 == 0:
-            db.table("sales/eu/invoices").upsert([{"id": i, "total": day} for i in range(day, 600, 3)])
+            db.table("sales/eu/invoices").upsert([{"id": i, "total": day} for i in range(day, 2400, 3)])
             elsewhere.backup(incremental=day % 21 != 0)
         if day % 14 == 10:
             nightly.verify()

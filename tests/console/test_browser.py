@@ -179,7 +179,7 @@ def test_the_pictures_of_the_documentation(weeks: Shop, tab: Open, width: int) -
         page.goto(paths_of(weeks)[name])
         assert page.get_by_role("heading", level=1).is_visible()
         look(weeks, page, name)
-    weeks.files.allowed = 74
+    weeks.files.allowed = 26
     weeks.files.open.clear()
     started = weeks.db.collection("invoices").restore(into=f"/before-{width}", wait=False)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,12 @@ def test_an_alarm_whose_problem_has_ended_is_still_shown() -> None:
 
 
 def attention() -> Attention:
-    given = {"level": "critical", "about": "nightly", "message": "it has no backup", "hint": "Take one."}
+    given: dict[str, Any] = {
+        "level": "critical",
+        "about": "nightly",
+        "message": "it has no backup",
+        "hint": "Take one.",
+    }
     if "kind" in Attention.__dataclass_fields__:
         given |= {"kind": "no_backup", "subject": "nightly"}
     return Attention(**given)
@@ -48,7 +54,7 @@ def attention() -> Attention:
 
 @pytest.mark.skipif(not hasattr(Database, "alarms"), reason="this version has no alarms")
 def test_an_alarm_is_acknowledged_on_the_overview(empty_shop: Shop, log_in: LogIn) -> None:
-    db = empty_shop.db
+    db: Any = empty_shop.db
     db.sql("CREATE TABLE t (k Int64 NOT NULL, PRIMARY KEY (k))")
     db.create_collection("nightly", tables=["t"])
     db.check_alarms()

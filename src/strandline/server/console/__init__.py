@@ -17,11 +17,13 @@ from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 
 from strandline.server.console import actions, live, pages, rendering
+from strandline.server.console.client import RecentStatus
 
 
 def add_console(app: FastAPI) -> None:
     """Add the pages of the console, its login page at ``/login`` and its files at ``/static``."""
     app.state.pages = rendering.make_environment()
+    app.state.recent_status = RecentStatus()
     for module in (pages, actions, live):
         app.include_router(module.router)
     rendering.add_missing_page(app)

@@ -22,7 +22,7 @@ router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 async def _viewer(request: Request, principal: CurrentPrincipal) -> Client:
     request.state.principal = principal  # Error pages need it.
-    return Client(service_of(request).database, principal)
+    return Client(service_of(request).database, principal, request.app.state.recent_status)
 
 
 Viewer: TypeAlias = Annotated[Client, Depends(_viewer)]

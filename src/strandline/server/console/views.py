@@ -102,7 +102,7 @@ class Overview(Running):
 
 
 def read_overview(client: Client, find: str, page: int) -> Overview:
-    status: Status | None = client.call("Database.status") if client.sees_all else None
+    status = client.status()
     if status is None:
         listed = [protected_of(info=info) for info in client.call("Database.collections")]
     else:
@@ -212,7 +212,7 @@ def read_collection(client: Client, name: str, page: int) -> CollectionPage:
     """Return the data of a collection's page. Pages count from the newest backups on."""
     info: CollectionInfo = client.call("Collection.info", collection=name)
     backups = list_backups(client, name)
-    status: Status | None = client.call("Database.status") if client.sees_all else None
+    status = client.status()
     mine = [each for each in status.collections if each.name == name] if status else []
     last = -(-len(backups) // BACKUPS) or 1
     number = max(1, min(page, last))
