@@ -3,7 +3,7 @@
 The pages are rendered on the server and work without scripts. With scripts, htmx replaces parts of a page:
 previews, results of queries, and live values, which arrive as server-sent events.
 
-- ``views``, ``operations``, ``activity``, ``administration``: the data of the pages, as typed values.
+- ``views``, ``operations``, ``tables``, ``queries``, ``activity``, ``administration``: data of the pages.
 - ``protection``: objectives and alarms. ``pictures``: geometry of the pictures. ``formats``: texts of values.
 - ``client``: calls of the Python API for a client, with its checks and the audit log.
 - ``rendering``: templates and error pages. ``pages``, ``actions``, ``live``: the routes.

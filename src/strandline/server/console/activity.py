@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from strandline import OperationInfo, names
 from strandline.catalog.commit_history import count_commits
 from strandline.catalog.warehouse_settings import settings_at
-from strandline.server.console.client import Client
+from strandline.server.console.client import PageClient
 from strandline.server.console.formats import iso, number, period, size
 from strandline.server.console.pictures import Tick, nice_top
 
@@ -70,7 +70,7 @@ class Activity:
     families: Sequence[MetricFamily]
 
 
-def read_activity(client: Client, now: float) -> Activity:
+def read_activity(client: PageClient, now: float) -> Activity:
     client.principal.require_all_paths()
     last = int(now // HOUR)
     since = float((last - HOURS + 1) * HOUR)

@@ -8,7 +8,7 @@ from typing import Any
 
 from strandline import AuditEntry, ScheduleInfo, ScheduleRun
 from strandline.errors import mask_urls
-from strandline.server.console.client import Client
+from strandline.server.console.client import PageClient
 from strandline.server.console.formats import period
 from strandline.server.console.views import PAGE
 from strandline.server.settings import ServerSettings
@@ -29,7 +29,7 @@ class SchedulePage:
     runs: Sequence[ScheduleRun]
 
 
-def read_schedule(client: Client, name: str) -> SchedulePage:
+def read_schedule(client: PageClient, name: str) -> SchedulePage:
     info: ScheduleInfo = client.call("Schedule.info", schedule=name)
     facts = {
         "Full backups": info.full or "never",
@@ -56,7 +56,7 @@ class AuditPage:
     is_first: bool
 
 
-def read_audit(client: Client, before: str) -> AuditPage:
+def read_audit(client: PageClient, before: str) -> AuditPage:
     start = int(before) if before.isdecimal() and len(before) < 19 else None
     found: list[AuditEntry] = client.call("Database.audit", before=start, limit=PAGE + 1)
     return AuditPage(
@@ -75,7 +75,7 @@ class SettingGroup:
     rows: Sequence[tuple[str, str, str]]
 
 
-def read_settings(client: Client, service: ServerSettings) -> list[SettingGroup]:
+def read_settings(client: PageClient, service: ServerSettings) -> list[SettingGroup]:
     """Return all settings, with secrets masked."""
     client.principal.require("admin")
     client.principal.require_all_paths()

@@ -48,7 +48,7 @@ class RecentStatus:
 
 
 @dataclass(frozen=True)
-class Client:
+class PageClient:
     """Who asks for a page, and the database that answers."""
 
     db: Database

@@ -18,7 +18,7 @@ from strandline import OperationInfo
 from strandline.errors import StrandlineError
 from strandline.server.auth import is_still_valid
 from strandline.server.console import operations, views
-from strandline.server.console.client import Client
+from strandline.server.console.client import PageClient
 from strandline.server.console.operations import OperationPage
 from strandline.server.console.pages import Viewer
 from strandline.server.console.rendering import PageRoute, now_of, render_text
@@ -71,7 +71,7 @@ async def watch_overview(request: Request, client: Viewer) -> Response:
 
 
 async def _follow(
-    request: Request, client: Client, look: Callable[[], T], operation: OperationInfo | None
+    request: Request, client: PageClient, look: Callable[[], T], operation: OperationInfo | None
 ) -> AsyncIterator[T | StrandlineError]:
     """Yield what ``look`` returns, or its error, after each change of an operation, and in between.
 

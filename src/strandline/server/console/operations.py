@@ -8,9 +8,9 @@ from typing import Any
 
 from strandline import OperationInfo, ShardInfo, StageInfo, names
 from strandline.errors import PathNotFound, PermissionDenied
-from strandline.server.console.client import Client
+from strandline.server.console.client import PageClient
 from strandline.server.console.formats import duration, iso, size
-from strandline.server.console.views import PAGE, Page, Part, list_parts
+from strandline.server.console.views import PAGE, BackupPart, Page, list_parts
 
 CELLS = 1000
 """Maximum number of parts of an operation that are drawn one by one."""
@@ -22,7 +22,9 @@ _TITLES = {
 """Titles of the stages of a restore, by the kind of their parts."""
 
 
-def list_operations(client: Client, page: int, *, state: str | None, kind: str | None) -> Page[OperationInfo]:
+def list_operations(
+    client: PageClient, page: int, *, state: str | None, kind: str | None
+) -> Page[OperationInfo]:
     """Return a page of the operations, newest first."""
     number = max(1, page)
     most = number * PAGE + 1
@@ -94,7 +96,7 @@ class OperationPage:
         return all(line.outcome in ("same", "built anew") for line in self.proof)
 
 
-def read_operation(client: Client, operation_id: str, now: float) -> OperationPage:
+def read_operation(client: PageClient, operation_id: str, now: float) -> OperationPage:
     info: OperationInfo = client.call("Database.operation", operation_id=operation_id)
     stages: list[StageInfo] = client.call("Database.stages", operation_id=operation_id)
     are_few = info.parts <= CELLS
@@ -178,7 +180,7 @@ def shard_text(shard: ShardInfo) -> str:
     return ", ".join(said)
 
 
-def prove(client: Client, restore: OperationInfo) -> Iterator[ProofLine]:
+def prove(client: PageClient, restore: OperationInfo) -> Iterator[ProofLine]:
     """Compare each restored table and index with the digest that the backup recorded."""
     request, backup = restore.request, str((restore.result or {}).get("backup"))
     try:
@@ -194,7 +196,7 @@ def prove(client: Client, restore: OperationInfo) -> Iterator[ProofLine]:
                 yield _compare(client, part, table + place[len(source) :], table, restore.id)
 
 
-def _compare(client: Client, part: Part, path: str, table: str, operation_id: str) -> ProofLine:
+def _compare(client: PageClient, part: BackupPart, path: str, table: str, operation_id: str) -> ProofLine:
     line = ProofLine(
         source=part.path,
         path=path,

@@ -11,7 +11,8 @@ from strandline.api.progress import KINDS
 from strandline.catalog.operations import STATES
 from strandline.server.auth import CurrentPrincipal
 from strandline.server.console import activity, administration, operations, views
-from strandline.server.console.client import Client
+from strandline.server.console import tables as table_views
+from strandline.server.console.client import PageClient
 from strandline.server.console.rendering import PageRoute, now_of, render
 from strandline.server.service import service_of
 
@@ -20,12 +21,12 @@ T = TypeVar("T")
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
 
-async def _viewer(request: Request, principal: CurrentPrincipal) -> Client:
+async def _viewer(request: Request, principal: CurrentPrincipal) -> PageClient:
     request.state.principal = principal  # Error pages need it.
-    return Client(service_of(request).database, principal, request.app.state.recent_status)
+    return PageClient(service_of(request).database, principal, request.app.state.recent_status)
 
 
-Viewer: TypeAlias = Annotated[Client, Depends(_viewer)]
+Viewer: TypeAlias = Annotated[PageClient, Depends(_viewer)]
 """Type of a route's parameter that gets the client of a page."""
 
 
@@ -87,7 +88,7 @@ async def plan(request: Request, client: Viewer, name: str, backup_name: str) ->
     return await _plan(request, client, name, backup_name, "plan.html")
 
 
-async def _plan(request: Request, client: Client, name: str, backup_name: str, template: str) -> Response:
+async def _plan(request: Request, client: PageClient, name: str, backup_name: str, template: str) -> Response:
     given = dict(request.query_params)
     page = await read(request, lambda: views.plan_restore(client, name, backup_name, given))
     return render(request, template, client.principal, page=page)
@@ -141,8 +142,8 @@ async def tables(request: Request, client: Viewer, path: str = "") -> Response:
         if place != "/" and client.principal.may_use(place):
             described = client.call("Database.describe", path=place)
         if described is None or described["type"] == "directory":
-            return "tables.html", views.read_directory(client, place, number)
-        return "table.html", views.read_table(client, described)
+            return "tables.html", table_views.read_directory(client, place, number)
+        return "table.html", table_views.read_table(client, described)
 
     template, page = await read(request, look)
     return render(request, template, client.principal, page=page)

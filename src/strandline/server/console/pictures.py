@@ -25,7 +25,7 @@ _TICKS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class GridLine:
     """A line of the grid: its distance from the top, and the value that it stands for."""
 
     y: float
@@ -69,7 +69,7 @@ class TimeLine:
 
     bars: tuple[Bar, ...]
     bands: tuple[Band, ...]
-    grid: tuple[Line, ...]
+    grid: tuple[GridLine, ...]
     ticks: tuple[Tick, ...]
 
 
@@ -104,7 +104,7 @@ def time_line(times: Sequence[float], sizes: Sequence[float], chains: Sequence[i
         for left, value in zip(lefts, sizes, strict=True)
     )
     grid = tuple(
-        Line(y=round(TOP + HEIGHT * (high - power) / (high - low), 1), value=10.0**power)
+        GridLine(y=round(TOP + HEIGHT * (high - power) / (high - low), 1), value=10.0**power)
         for power in range(low, high + 1)
     )
     return TimeLine(bars=bars, bands=_bands(bars, chains), grid=grid, ticks=_ticks(times, bars))
@@ -189,20 +189,20 @@ def nice_top(value: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
+class DividedPiece:
     """A piece of a bar that is divided in proportion, in percent."""
 
     x: float
     width: float
 
 
-def divide(sizes: Sequence[float]) -> tuple[Piece, ...]:
+def divide(sizes: Sequence[float]) -> tuple[DividedPiece, ...]:
     """Divide a bar in proportion to sizes. Small pieces stay visible."""
     least = min(0.6, 60.0 / max(1, len(sizes)))
     total = sum(sizes) or 1.0
     shares = [max(least, 100 * value / total) for value in sizes]
     scale, found, x = 100 / (sum(shares) or 1.0), [], 0.0
     for share in shares:
-        found.append(Piece(x=round(x, 3), width=round(share * scale, 3)))
+        found.append(DividedPiece(x=round(x, 3), width=round(share * scale, 3)))
         x += share * scale
     return tuple(found)

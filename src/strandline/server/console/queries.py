@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from strandline.api.execute import run_statement
-from strandline.server.console.client import Client
+from strandline.server.console.client import PageClient
 from strandline.server.select import Limits, check_query, read_rows
 from strandline.sql import statements as st
 
@@ -22,7 +22,7 @@ DEEPEST = 4
 """Deepest level of a plan that is indented."""
 
 
-class PlanStep(NamedTuple):
+class QueryStep(NamedTuple):
     """A line of a query's plan."""
 
     level: int
@@ -32,7 +32,7 @@ class PlanStep(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class QueryAnswer:
     """Rows of a query.
 
     Attributes:
@@ -47,14 +47,14 @@ class Answer:
     seconds: float
 
 
-def explain(client: Client, sql: str) -> list[PlanStep]:
+def explain(client: PageClient, sql: str) -> list[QueryStep]:
     """Return which engine answers a query, why, and how."""
     query = check_query(client.db, client.principal, sql, None).query
     steps = run_statement(client.db, st.Explain(query)).rows()
-    return [PlanStep(min(level, DEEPEST), what, name, details) for level, what, name, details in steps]
+    return [QueryStep(min(level, DEEPEST), what, name, details) for level, what, name, details in steps]
 
 
-def run(client: Client, sql: str) -> Answer:
+def run(client: PageClient, sql: str) -> QueryAnswer:
     """Return the first rows of a query."""
     statement = check_query(client.db, client.principal, sql, None)
     began = time.perf_counter()
@@ -62,7 +62,7 @@ def run(client: Client, sql: str) -> Answer:
     rows = [
         row for batch in found.batches for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)
     ]
-    return Answer(
+    return QueryAnswer(
         columns=found.schema.names,
         numeric=[_is_number(field.type) for field in found.schema],
         rows=rows,

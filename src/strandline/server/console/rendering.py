@@ -23,7 +23,7 @@ from strandline.server import sessions
 from strandline.server.auth import Principal
 from strandline.server.console import formats, operations, views
 from strandline.server.console.protection import Protected
-from strandline.server.console.views import Backup
+from strandline.server.console.views import ShownBackup
 from strandline.server.errors import status_of, unexpected
 from strandline.server.service import service_of
 from strandline.sql.tokens import quote as quote_sql
@@ -205,7 +205,7 @@ def objective(found: Protected) -> Markup:
     return Markup("{} <span class='ago'>{}</span>").format(state, said)
 
 
-def _proof_text(backup: Backup) -> str:
+def _proof_text(backup: ShownBackup) -> str:
     return PROOFS[backup.proof]
 
 

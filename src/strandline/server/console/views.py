@@ -1,4 +1,4 @@
-"""The data of the pages of collections, backups and tables.
+"""The data of the overview and of the pages of collections, backups and restores.
 
 The functions call the Python API as the HTTP API does, with the same checks of roles and paths, and return
 typed values. Templates only lay them out.
@@ -15,20 +15,16 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from strandline import (
     BackupInfo,
     CollectionInfo,
-    CommitEvent,
     Decision,
     OperationInfo,
     RestorePlan,
-    SegmentInfo,
     Status,
-    VersionEvent,
     names,
 )
 from strandline.backups.health import is_restorable
 from strandline.errors import InvalidArgument, PathNotFound, StrandlineError
 from strandline.server.console import pictures
-from strandline.server.console.client import Client
-from strandline.server.console.formats import size
+from strandline.server.console.client import PageClient
 from strandline.server.console.protection import Concern, Protected, concerns_of, protected_of
 
 T = TypeVar("T")
@@ -37,8 +33,6 @@ PAGE = 50
 """Rows on one page of a list."""
 BACKUPS = 60
 """Backups on one page of a collection."""
-EVENTS = 12
-"""Commits and versions on the page of a table."""
 
 Proof: TypeAlias = Literal["proved", "checked", "unverified", "broken"]
 """What verifications say of a backup.
@@ -101,7 +95,7 @@ class Overview(Running):
     find: str
 
 
-def read_overview(client: Client, find: str, page: int) -> Overview:
+def read_overview(client: PageClient, find: str, page: int) -> Overview:
     status = client.status()
     if status is None:
         listed = [protected_of(info=info) for info in client.call("Database.collections")]
@@ -119,7 +113,7 @@ def read_overview(client: Client, find: str, page: int) -> Overview:
     )
 
 
-def running_operations(client: Client, collection: str | None = None) -> list[OperationInfo]:
+def running_operations(client: PageClient, collection: str | None = None) -> list[OperationInfo]:
     """Return the operations that have not ended, of a collection or of all, newest first."""
     found: list[OperationInfo] = []
     for state in ("cancelling", "running"):
@@ -138,7 +132,7 @@ def collection_of(operation: OperationInfo) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Backup:
+class ShownBackup:
     """A backup with the results of its verifications.
 
     Attributes:
@@ -163,14 +157,14 @@ class CollectionPage:
     info: CollectionInfo
     protected: Protected
     concerns: Sequence[Concern]
-    backups: Page[Backup]
+    backups: Page[ShownBackup]
     picture: pictures.TimeLine
     growth: pictures.Curve | None
     total_bytes: int
     running: Sequence[OperationInfo]
 
 
-def list_backups(client: Client, collection: str) -> list[Backup]:
+def list_backups(client: PageClient, collection: str) -> list[ShownBackup]:
     """Return all backups of a collection with their proofs, oldest first."""
     infos: list[BackupInfo] = client.call("Collection.backups", collection=collection)
     reports = client.call("Database.verified", collection=collection) if infos else {}
@@ -186,7 +180,7 @@ def list_backups(client: Client, collection: str) -> list[Backup]:
         chain, place = places[info.name]
         proof, time, because = _judge(reports.get(info.name, ()))
         found.append(
-            Backup(info=info, proof=proof, proved_at=time, because=because, chain=chain, place=place)
+            ShownBackup(info=info, proof=proof, proved_at=time, because=because, chain=chain, place=place)
         )
     return found
 
@@ -208,7 +202,7 @@ def _utc(time: float) -> datetime:
     return datetime.fromtimestamp(time, timezone.utc)
 
 
-def read_collection(client: Client, name: str, page: int) -> CollectionPage:
+def read_collection(client: PageClient, name: str, page: int) -> CollectionPage:
     """Return the data of a collection's page. Pages count from the newest backups on."""
     info: CollectionInfo = client.call("Collection.info", collection=name)
     backups = list_backups(client, name)
@@ -260,7 +254,7 @@ class Preview:
     problem: StrandlineError | None = None
 
 
-def preview_prune(client: Client, info: CollectionInfo, rule: str | None) -> Preview:
+def preview_prune(client: PageClient, info: CollectionInfo, rule: str | None) -> Preview:
     """Return what PRUNE with a rule would remove, and why. None: with the collection's own rule."""
     own = "" if info.retention is None else str(info.retention)
     text = (rule or "").strip() or own
@@ -284,7 +278,7 @@ def preview_prune(client: Client, info: CollectionInfo, rule: str | None) -> Pre
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
+class BackupPart:
     """A table or an index in a backup.
 
     Attributes:
@@ -313,15 +307,15 @@ class BackupPage:
     """
 
     collection: str
-    backup: Backup
-    parts: Sequence[Part]
-    chain: Sequence[Backup]
+    backup: ShownBackup
+    parts: Sequence[BackupPart]
+    chain: Sequence[ShownBackup]
     children: Sequence[str]
     reports: Sequence[Mapping[str, Any]]
     chain_bytes: int
 
 
-def read_backup(client: Client, collection: str, name: str) -> BackupPage:
+def read_backup(client: PageClient, collection: str, name: str) -> BackupPage:
     client.call("Collection.backup_info", collection=collection, name=name)  # Its error says what to do.
     backups = list_backups(client, collection)
     by_name = {each.info.name: each for each in backups}
@@ -340,7 +334,7 @@ def read_backup(client: Client, collection: str, name: str) -> BackupPage:
     )
 
 
-def list_parts(client: Client, collection: str, backup: str) -> Iterator[Part]:
+def list_parts(client: PageClient, collection: str, backup: str) -> Iterator[BackupPart]:
     """Yield the tables and indexes of a backup."""
     place = f"{names.COLLECTIONS}/{collection}/{backup}"
     described = client.collection_database(collection).describe(place)
@@ -350,11 +344,11 @@ def list_parts(client: Client, collection: str, backup: str) -> Iterator[Part]:
             yield _part(f"{path}/{index['definition']['name']}", "index", index["slice"])
 
 
-def _part(path: str, type_: Literal["table", "index"], held: Mapping[str, Any] | None) -> Part:
+def _part(path: str, type_: Literal["table", "index"], held: Mapping[str, Any] | None) -> BackupPart:
     if held is None:
-        return Part(path=path, type=type_)
+        return BackupPart(path=path, type=type_)
     rows, digest = held["after"]
-    return Part(
+    return BackupPart(
         path=path,
         type=type_,
         rows=held["rows"],
@@ -422,7 +416,7 @@ def read_choice(tables: Sequence[str], given: Mapping[str, str]) -> RestoreChoic
     )
 
 
-def plan_restore(client: Client, collection: str, backup: str, given: Mapping[str, str]) -> RestorePage:
+def plan_restore(client: PageClient, collection: str, backup: str, given: Mapping[str, str]) -> RestorePage:
     """Return the plan of a restore. Nothing is changed.
 
     For an empty form, suggest other names for tables that exist.
@@ -447,7 +441,7 @@ def plan_restore(client: Client, collection: str, backup: str, given: Mapping[st
     )
 
 
-def _plan(client: Client, collection: str, backup: str, choice: RestoreChoice) -> RestorePlan:
+def _plan(client: PageClient, collection: str, backup: str, choice: RestoreChoice) -> RestorePlan:
     if not choice.wanted:
         raise InvalidArgument("no table is chosen", "Choose at least one table.")
     plan: RestorePlan = client.call(
@@ -460,7 +454,9 @@ def _plan(client: Client, collection: str, backup: str, choice: RestoreChoice) -
     return plan
 
 
-def start_restore(client: Client, collection: str, backup: str, given: Mapping[str, str]) -> OperationInfo:
+def start_restore(
+    client: PageClient, collection: str, backup: str, given: Mapping[str, str]
+) -> OperationInfo:
     """Start the restore that a form asks for."""
     info: BackupInfo = client.call("Collection.backup_info", collection=collection, name=backup)
     choice = read_choice(info.tables, given)
@@ -473,75 +469,3 @@ def start_restore(client: Client, collection: str, backup: str, given: Mapping[s
         verify="data" if choice.read_again else "digests",
     )
     return started
-
-
-# --- tables -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Directory:
-    """Data of the page of a directory: its entries, and the directories above it."""
-
-    path: str
-    above: Sequence[tuple[str, str]]
-    entries: Page[Mapping[str, Any]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class TablePage:
-    """Data of the page of a table."""
-
-    described: Mapping[str, Any]
-    above: Sequence[tuple[str, str]]
-    indexes: Sequence[Mapping[str, Any]]
-    streams: Sequence[Mapping[str, Any]]
-    segments: Sequence[SegmentInfo]
-    pieces: Sequence[pictures.Piece]
-    history: Sequence[CommitEvent]
-    versions: Sequence[VersionEvent]
-
-    @property
-    def segment_text(self) -> str:
-        """The picture of the segments in words."""
-        bases = [each for each in self.segments if each.role == "base"]
-        logs = [each for each in self.segments if each.role == "log"]
-        return "; ".join(
-            f"{names.count(len(of), kind)}, {size(sum(each.bytes for each in of))}"
-            for of, kind in ((bases, "base segment"), (logs, "log segment"))
-            if of
-        )
-
-
-def read_directory(client: Client, path: str, page: int) -> Directory:
-    found = client.call("Database.overview", path=path)
-    shown = [each for each in found if not names.is_backup(each["path"])]
-    shown.sort(key=lambda each: (each["type"] != "directory", each["name"]))
-    return Directory(path=path, above=_above(path), entries=page_of(shown, page))
-
-
-def _above(path: str) -> list[tuple[str, str]]:
-    return [(directory, directory.rpartition("/")[2]) for directory in names.above(path)]
-
-
-def read_table(client: Client, described: Mapping[str, Any]) -> TablePage:
-    """Return the data of the page of a table that was described."""
-    path = described["path"]
-    below = client.call("Database.ls", path=path)
-    segments: list[SegmentInfo] = client.call("Table.segments", path=path)
-    return TablePage(
-        described=described,
-        above=_above(path),
-        indexes=[
-            {**client.call("Database.describe", path=f"{path}/{index['name']}"), **index}
-            for index in described["indexes"]
-        ],
-        streams=[
-            {**client.call("Database.describe", path=entry.path), "name": entry.name}
-            for entry in below
-            if entry.type == "stream"
-        ],
-        segments=segments,
-        pieces=pictures.divide([segment.bytes for segment in segments]),
-        history=client.call("Table.history", path=path, limit=EVENTS),
-        versions=client.call("Database.versions", path=path)[: -EVENTS - 1 : -1],
-    )
