@@ -106,7 +106,7 @@ def test_what_installs_is_the_same_everywhere_and_names_extras_that_there_are() 
         told = re.search(r"Extras, as in .*?`: (.*?)\.\n", text, re.DOTALL)
         assert told is not None
         named = set(re.findall(r"`(\w+)` \(", told[1]))
-        assert named == extras - {"docs", "dev"}
+        assert named == extras - {"docs", "dev", "browser"}
     image = (ROOT / "Dockerfile").read_text("utf-8")
     assert [
         name
