@@ -389,6 +389,19 @@ def test_a_list_is_shown_page_by_page(shop: Shop, log_in: LogIn, monkeypatch: py
             break
         path = f"/operations{older[0]}"
     assert seen == all_
+    for i in range(4):
+        shop.db.create_collection(f"extra-{i}", tables=["orders"])
+        shop.db.sql(f"CREATE TABLE `extra-{i}` (k Int64 NOT NULL, PRIMARY KEY (k))")
+    client = log_in(shop)
+    assert "extra-3" not in get(client, "/tables").text
+    assert "extra-3" in get(client, "/tables?page=3").text
+    assert "Collections 6 " in get(client, "/?page=2").text
+    assert "nightly" in get(client, "/?page=2").text
+    assert "/collections/extra-2" in get(client, "/?find=EXTRA-2").links
+    assert "No collection has a name with" in get(client, "/?find=zzz").text
+    monkeypatch.setattr(views, "BACKUPS", 1)
+    assert "Older" in get(client, "/collections/nightly").text
+    assert "full" in get(client, "/collections/nightly?page=2").text
     for number in ("0", "-1", "99", "x", "9" * 30):
         get(client, f"/operations?page={number}")
         get(client, f"/?page={number}")

@@ -22,6 +22,8 @@ from strandline.server.console.pictures import Tick, nice_top
 
 HOUR = 3600
 HOURS = 24
+SAMPLES = 20
+"""Maximum number of present values of a metric that the page shows."""
 _TOP, _BASE = 8.0, 96.0
 """Highest and lowest position of bars, in pixels from the top."""
 _STATES = ("done", "failed", "cancelled", "running")
@@ -54,11 +56,12 @@ class Chart:
 
 @dataclass(frozen=True, kw_only=True)
 class MetricFamily:
-    """A metric with its present values: pairs of labels and value as text."""
+    """A metric with its present values: pairs of labels and value as text. ``more``: further values."""
 
     name: str
     text: str
     samples: Sequence[tuple[str, str]]
+    more: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +189,12 @@ def _families(text: str) -> Iterator[MetricFamily]:
             if not each.name.endswith("_bucket")
         ]
         if samples:
-            yield MetricFamily(name=family.name, text=family.documentation, samples=samples)
+            yield MetricFamily(
+                name=family.name,
+                text=family.documentation,
+                samples=samples[:SAMPLES],
+                more=max(0, len(samples) - SAMPLES),
+            )
 
 
 def _suffix(family: str, name: str) -> list[str]:
