@@ -17,7 +17,7 @@ from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, KeyRange, Segmen
 from strandline.storage import segment as segments
 from strandline.storage.digest import checksum_of
 from strandline.storage.files import LocalFiles
-from strandline.storage.segment import Inline, footer_of, read_segment, write_segment
+from strandline.storage.segment import Inline, footer_of, read_segment, rows_between, write_segment
 from strandline.storage.segment_cache import SegmentCache
 from strandline.types import parse_type
 from strandline.types.arrays import column_to_python, python_to_array
@@ -110,6 +110,51 @@ def test_only_the_asked_columns_and_row_groups_are_read(files: LocalFiles) -> No
     assert found.column_names == ["v", STEP]
     assert found.num_rows == 3616
     assert found.column("v")[0].as_py() == "v16384"
+
+
+def test_kept_row_groups_are_decoded_once(files: LocalFiles) -> None:
+    cache, segment = SegmentCache(files), base(files)
+    expected = read_segment(cache, KV, segment, row_groups=[0, 2])
+    assert read_segment(cache, KV, segment, row_groups=[2], keep=True).num_rows == expected.num_rows - 8192
+    assert read_segment(cache, KV, segment, row_groups=[0, 2], keep=True).equals(expected)
+    assert segment.file is not None
+    files.remove(segment.file)
+    assert read_segment(cache, KV, segment, ["v"], [0, 2], keep=True).equals(expected.select(["v"]))
+    with pytest.raises(Corrupted):
+        read_segment(cache, KV, segment, row_groups=[0, 2])
+
+
+@given(st.lists(st.tuples(st.none() | st.integers(0, 4), st.sampled_from("abc")), unique=True), st.data())
+def test_the_rows_of_a_small_segment_in_a_range_are_a_slice(
+    keys: list[tuple[int | None, str]], data: st.DataObject
+) -> None:
+    two = schema("k Int64", "t Utf8 NOT NULL", key="k t")
+    columns = {
+        "k": pa.array([k for k, _ in keys], pa.int64()),
+        "t": pa.array([t for _, t in keys], pa.string()),
+    }
+    told = {
+        OP: ["U"] * len(keys),
+        WAS_HI: pa.nulls(len(keys), pa.int64()),
+        WAS_LO: pa.nulls(len(keys), pa.int64()),
+    }
+    files = QuickFiles(Path("/nonexistent"))
+    segment = write_segment(
+        files, two, pa.table(columns | told), name="x", role="log", fresh=True, stepped=False, inline=SMALL
+    )
+    bound = st.none() | st.tuples(st.none() | st.integers(0, 4)) | st.sampled_from([(None, "b"), (2, "b")])
+    lower, upper, closed = data.draw(bound), data.draw(bound), data.draw(st.booleans())
+    found = rows_between(SegmentCache(files), two, segment, KeyRange(lower, upper, closed))
+    expected = [
+        key
+        for key in sorted(keys, key=order)
+        if (lower is None or order(key) >= order(lower))
+        and (
+            upper is None
+            or (order(key[: len(upper)]) <= order(upper) if closed else order(key) < order(upper))
+        )
+    ]
+    assert rows_of(two, read_segment(SegmentCache(files), two, segment))[found] == expected
 
 
 def test_meta_columns_are_filled_where_the_segment_has_none(files: LocalFiles) -> None:

@@ -125,6 +125,21 @@ def firsts_and_lasts(columns: Sequence[pa.ChunkedArray]) -> tuple[Ints, Ints]:
     return first, last
 
 
+def match_sorted(rows: Sequence[pa.ChunkedArray], wanted: Sequence[pa.Array]) -> tuple[Ints, Ints]:
+    """Find the rows that have a wanted key, as ``match`` does, in rows that are sorted by key.
+
+    Both ``rows`` and ``wanted`` are sorted. Keys of one integer are found by a binary search.
+    """
+    column = rows[0]
+    if len(rows) > 1 or not pa.types.is_integer(column.type) or column.null_count or wanted[0].null_count:
+        return match(rows, wanted)
+    values, keys = column.to_numpy(), wanted[0].to_numpy()
+    first, end = np.searchsorted(values, keys, "left"), np.searchsorted(values, keys, "right")
+    hits = np.repeat(np.arange(len(keys)), end - first)
+    at = np.arange(len(hits)) - np.repeat(np.cumsum(end - first) - end, end - first)
+    return at, hits
+
+
 def match(rows: Sequence[pa.ChunkedArray], wanted: Sequence[pa.Array]) -> tuple[Ints, Ints]:
     """Find the rows that have a wanted key.
 

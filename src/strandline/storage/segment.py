@@ -7,6 +7,7 @@ one by its size, its row count and the checksums of its pages.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +18,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from strandline.errors import Corrupted, Internal
-from strandline.model import OP, PENDING, STEP, WAS_HI, WAS_LO, Key, Role, Segment, TableSchema
+from strandline.model import (
+    OP,
+    PENDING,
+    STEP,
+    WAS_HI,
+    WAS_LO,
+    Key,
+    KeyRange,
+    Role,
+    Segment,
+    TableSchema,
+    order,
+)
 from strandline.storage.digest import checksum_of
 from strandline.storage.files import Files, fault
 from strandline.storage.footer import Footer
@@ -44,6 +57,7 @@ __all__ = [
     "read_pieces",
     "read_segment",
     "row_index",
+    "rows_between",
     "verify_file",
     "write_segment",
 ]
@@ -199,6 +213,7 @@ def read_segment(
     row_groups: Sequence[int] | None = None,
     *,
     threads: bool = True,
+    keep: bool = False,
 ) -> pa.Table:
     """Return rows under logical names, in the physical types of the schema.
 
@@ -209,6 +224,7 @@ def read_segment(
         columns: logical names and meta columns. None: the schema's columns and the meta columns of the role.
         row_groups: the row groups to read. None: all row groups.
         threads: decode columns in parallel.
+        keep: cache the decoded columns of the row groups.
     """
     if columns is None:
         columns = [*schema.names, *((OP, WAS_HI, WAS_LO) if segment.role == "log" else ()), STEP]
@@ -218,14 +234,11 @@ def read_segment(
         footer = footer_of(cache, segment)
         groups = list(range(footer.groups) if row_groups is None else row_groups)
         physical = [schema[n].physical if n in schema else n for n in columns]
-        stored = _read_groups(
-            cache.files,
-            segment.file,
-            footer,
-            groups,
-            [p for p in physical if p in footer.names],
-            threads=threads,
-        )
+        present = [p for p in physical if p in footer.names]
+        if keep and present:
+            stored = _cached_groups(cache, segment.file, footer, groups, present)
+        else:
+            stored = _read_groups(cache.files, segment.file, footer, groups, present, threads=threads)
     return _logical(schema, stored, columns, label(segment), {STEP: segment.upto, OP: "U"})
 
 
@@ -315,6 +328,24 @@ def row_index(cache: SegmentCache, schema: TableSchema, segment: Segment) -> dic
         keys = keys_of(schema, read_segment(cache, schema, segment, schema.key))
         small.indexes[which] = dict(zip(keys, range(len(keys)), strict=True))
     return small.indexes[which]
+
+
+def rows_between(cache: SegmentCache, schema: TableSchema, segment: Segment, within: KeyRange) -> slice:
+    """Return the slice of a small segment's rows that are in a range of keys."""
+    small = _whole(cache, segment)
+    which = tuple(c.physical for c in schema.key_columns)
+    if which not in small.orders:
+        small.orders[which] = [
+            order(key) for key in keys_of(schema, read_segment(cache, schema, segment, schema.key))
+        ]
+    keys, lower, upper = small.orders[which], within.lower, within.upper
+    first = 0 if lower is None else bisect_left(keys, order(lower))
+    if upper is None:
+        return slice(first, len(keys))
+    # A key that starts with a closed upper end is in the range.
+    cut = (lambda key: key[: len(upper)]) if within.closed else None
+    find = bisect_right if within.closed else bisect_left
+    return slice(first, max(first, find(keys, order(upper), key=cut)))
 
 
 def footer_of(cache: SegmentCache, segment: Segment) -> Footer:
@@ -421,6 +452,35 @@ def _read_groups(
         return pa.table({"": pa.nulls(int(footer.rows[groups].sum()))})  # Only the number of rows matters.
     with _reading(f"file {name}"), _open(files.readable(name), footer) as file:
         return file.read_row_groups(groups, physical, use_threads=threads)
+
+
+def _cached_groups(
+    cache: SegmentCache, name: str, footer: Footer, groups: Sequence[int], physical: Sequence[str]
+) -> pa.Table:
+    """Return columns of row groups. Read the missing ones from the file, and cache them."""
+    found = {
+        (g, p): column
+        for g in groups
+        for p in physical
+        if (column := cache.groups.find((name, g, p))) is not None
+    }
+    missing = [g for g in groups if any((g, p) not in found for p in physical)]
+    if missing:
+        with _reading(f"file {name}"), _open(cache.files.readable(name), footer) as file:
+            for g in missing:  # Not all at once: the columns of one row group would keep all in memory.
+                rows = file.read_row_group(g, list(physical))
+                for p in physical:
+                    found[g, p] = rows.column(p)
+                    cache.groups.put((name, g, p), rows.column(p))
+    return pa.table(
+        [
+            pa.chunked_array(
+                [chunk for g in groups for chunk in found[g, p].chunks], found[groups[0], p].type
+            )
+            for p in physical
+        ],
+        list(physical),
+    )
 
 
 def _logical(

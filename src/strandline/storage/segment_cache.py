@@ -1,4 +1,4 @@
-"""Segment cache: the files of a warehouse, with caches of footers, small segments and folded logs."""
+"""Segment cache: the files of a warehouse, with caches of their footers and of rows."""
 
 from __future__ import annotations
 
@@ -30,11 +30,13 @@ class Whole:
         cost: approximate size in memory, in bytes.
         indexes: maps the physical names of some key columns to a dictionary with the row number of each key
             of these columns.
+        orders: maps the physical names of some key columns to the sort keys of the rows.
     """
 
     table: pa.Table
     cost: int
     indexes: dict[tuple[str, ...], dict[Key, int]] = field(default_factory=dict)
+    orders: dict[tuple[str, ...], list[tuple[Any, ...]]] = field(default_factory=dict)
 
 
 class SegmentCache:
@@ -48,6 +50,8 @@ class SegmentCache:
         self.target_bytes = target_bytes
         self.footers: Cache[str, Footer] = Cache(256 << 20, attrgetter("cost"))
         self.whole: Cache[str, Whole] = Cache(256 << 20, attrgetter("cost"))
+        self.groups: Cache[tuple[str, int, str], pa.ChunkedArray] = Cache(64 << 20, attrgetter("nbytes"))
+        """Columns of row groups, by file, number of the row group, and physical name of the column."""
         self.folds: Cache[Hashable, tuple[pa.Table, pa.Table]] = Cache(
             128 << 20, lambda folded: sum(table.nbytes for table in folded)
         )

@@ -215,8 +215,9 @@ def _rows_here(
     if rows is None:
         return None
     # Values of the entry replace those of the row: an asynchronous index may be older than its table.
+    names = view.info.schema.names
     return [
-        {**dict(zip(view.info.schema.names, rows[key], strict=True)), **entry}
+        {**dict(zip(names, rows[key], strict=True)), **entry}
         for key, entry in zip(keys, entries, strict=True)
         if key in rows
     ]

@@ -98,6 +98,20 @@ def test_an_earlier_step_and_another_chain_are_read_as_they_are(history: History
     assert lookup(history.cache, State(KV, history.chain()), KEYS) == history.states[-1]
 
 
+def test_a_chain_that_a_merge_has_made_shorter_has_a_directory_as_well(history: History) -> None:
+    rng = random.Random(5)
+    grow(history, rng, directory.LONG + 40)
+    longer = State(KV, history.chain())
+    assert directory_of(history.cache, longer) is not None
+    history.merge(1, 41)
+    grow(history, rng, 1)
+    now = State(KV, history.chain())
+    assert len(now.chain.segments) < len(longer.chain.segments)
+    assert directory_of(history.cache, now) is not None
+    assert directory_of(history.cache, longer) is None, "the directory of the present state stays"
+    assert lookup(history.cache, now, KEYS) == history.states[-1]
+
+
 def test_the_changes_of_a_transaction_are_newest(history: History) -> None:
     grow(history, random.Random(4), directory.LONG + 5)
     step, before = history.step, Chain(tuple(history.segments), history.step)

@@ -19,11 +19,8 @@ from strandline.storage.segment_cache import SegmentCache
 
 __all__ = ["Directory", "directory_of", "with_few_segments"]
 
-LONG = 192
-"""Minimum number of segments of a chain that gets a directory.
-
-Chains are usually shorter, because writers merge small logs.
-"""
+LONG = 24
+"""Minimum number of segments of a chain that gets a directory."""
 FAN_IN = 16
 """Number of logs of the same level that are merged into one log of the next level."""
 MERGED_ROWS = 1 << 15
@@ -107,8 +104,8 @@ def _is_due(parts: Sequence[_Part]) -> bool:
 def directory_of(cache: SegmentCache, state: State) -> Directory | None:
     """Return the directory of a state's committed segments, without the pending ones of a transaction.
 
-    Return None if the chain has fewer than ``LONG`` segments, or if the cache has the directory of a longer
-    version of the chain.
+    Return None if the chain has fewer than ``LONG`` segments, or if the cache has the directory of a later
+    state of the table.
     """
     segments = state.chain.segments
     if (count := len(segments)) < LONG:
@@ -119,9 +116,9 @@ def directory_of(cache: SegmentCache, state: State) -> Directory | None:
     key = (segments[0].id if segments else 0, tuple(c.physical for c in state.schema.columns))
     known = cache.directories.find(key) or Directory()
     if segments[: len(known.segments)] != known.segments:
-        if len(segments) < len(known.segments):
+        if segments[-1].upto <= known.segments[-1].upto:
             return None
-        known = Directory()
+        known = Directory()  # Logs were merged, or the table was compacted.
     added = segments[len(known.segments) :]
     if added:
         known = known.plus(cache, state.schema, added)

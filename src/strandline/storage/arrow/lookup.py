@@ -27,7 +27,7 @@ from strandline.model import (
 from strandline.storage.arrow.directory import directory_of
 from strandline.storage.arrow.row_filter import empty, rows_in
 from strandline.storage.footer import Footer
-from strandline.storage.keys import Ints, Wanted, keys_of, match, to_mask
+from strandline.storage.keys import Ints, Wanted, keys_of, match_sorted, to_mask
 from strandline.storage.rows import Row
 from strandline.storage.segment import ERASE, footer_of, in_window, is_small, read_segment, row_index
 from strandline.storage.segment_cache import SegmentCache
@@ -37,6 +37,8 @@ __all__ = ["begins_like", "lookup", "overlaps", "rows_at", "rows_beginning", "to
 
 BATCH_ROWS = 1 << 17
 """Approximate number of rows of one batch of row groups. Batches are decoded in parallel."""
+FEW_GROUPS = 32
+"""Maximum number of row groups of a search whose decoded columns are cached."""
 
 
 def rows_at(
@@ -219,14 +221,16 @@ def _search(
     footer = footer_of(cache, segment)
     here = wanted.between(segment.min_key or (), segment.max_key or ())
 
-    batches = list(_batches(footer, footer.groups_with(schema, here[1])))
+    found = footer.groups_with(schema, here[1])
+    if not found:
+        return []
+    if len(found) <= FEW_GROUPS:
+        return [_pick(cache, schema, segment, here, columns, window=window, groups=found, keep=True)]
+    batches = list(_batches(footer, found))
 
     def pick(groups: list[int]) -> tuple[Ints, pa.Table]:
-        threads = len(batches) < 2
-        return _pick(cache, schema, segment, here, columns, window=window, groups=groups, threads=threads)
+        return _pick(cache, schema, segment, here, columns, window=window, groups=groups, threads=False)
 
-    if len(batches) < 2:
-        return list(map(pick, batches))
     # Decode batches in parallel. Arrow alone would only decode the columns of one batch in parallel, but one
     # column often has most of the bytes.
     with ThreadPoolExecutor(min(len(batches), os.cpu_count() or 1)) as pool:
@@ -243,6 +247,7 @@ def _pick(
     window: tuple[int, int] | None,
     groups: list[int] | None,
     threads: bool = True,
+    keep: bool = False,
 ) -> tuple[Ints, pa.Table]:
     """Return the rows of wanted keys in some row groups, and the positions of their keys.
 
@@ -253,12 +258,13 @@ def _pick(
         window: read only rows with steps in this window ``(after, upto]``. None: all rows.
         groups: numbers of the row groups. None: the whole segment.
         threads: whether Arrow may decode columns in parallel.
+        keep: whether to cache the decoded columns.
     """
     first = [*schema.key, *((STEP,) if window else ())]
     rest = [name for name in dict.fromkeys(columns) if name not in first]
     positions, arrays = wanted
-    table = read_segment(cache, schema, segment, first, groups, threads=threads)
-    rows, hits = match([table.column(name) for name in schema.key], arrays)
+    table = read_segment(cache, schema, segment, first, groups, threads=threads, keep=keep)
+    rows, hits = match_sorted([table.column(name) for name in schema.key], arrays)
     if window and len(rows):
         seen = in_window(table.select([STEP]).take(rows), *window)
         rows, hits = rows[seen], hits[seen]
@@ -271,7 +277,7 @@ def _pick(
             lengths = (starts[1:] - starts[:-1])[needed]
             rows = rows - starts[where] + (np.cumsum(lengths) - lengths)[np.searchsorted(needed, where)]
             groups = [groups[i] for i in needed.tolist()]
-        others = read_segment(cache, schema, segment, rest, groups, threads=threads).take(rows)
+        others = read_segment(cache, schema, segment, rest, groups, threads=threads, keep=keep).take(rows)
         found = pa.table([*found.columns, *others.columns], [*first, *rest])
     return positions[hits], found.select(list(columns))
 

@@ -20,7 +20,16 @@ from strandline.model import (
     order,
 )
 from strandline.storage.keys import compare, firsts_and_lasts, match
-from strandline.storage.segment import ERASE, META, footer_of, in_window, is_small, read_pieces
+from strandline.storage.segment import (
+    ERASE,
+    META,
+    footer_of,
+    in_window,
+    is_small,
+    read_pieces,
+    read_segment,
+    rows_between,
+)
 from strandline.storage.segment_cache import SegmentCache
 
 __all__ = ["empty", "latest", "rows_in", "without"]
@@ -46,6 +55,12 @@ def rows_in(
     if cover(segment, after, upto) == "none" or (within.is_limited and not may_hold(segment, within)):
         return
     inside = _Inside(schema, segment, columns, (after, upto), within)
+    if inside.is_searched:
+        rows = rows_between(cache, schema, segment, within)
+        if rows.start < rows.stop:
+            found = read_segment(cache, schema, segment, inside.needed)
+            yield inside.of(found.slice(rows.start, rows.stop - rows.start))
+        return
     for rows in read_pieces(cache, schema, segment, inside.needed, inside.groups(cache)):
         yield inside.of(rows)
 
@@ -66,6 +81,9 @@ class _Inside:
         self._partly = cover(segment, *window) == "some"
         if _is_within(segment, within):
             self._within = EVERYWHERE  # The whole segment is in the range: no row needs a comparison.
+        self.is_searched = self._within.is_limited and is_small(segment)
+        if self.is_searched:
+            self._within = EVERYWHERE  # A search in the sorted keys finds the rows in the range.
         more = [*(schema.key if self._within.is_limited else ()), *((STEP,) if self._partly else ())]
         self.needed = list(dict.fromkeys([*columns, *more]))
 
