@@ -2,6 +2,9 @@
 
     python bench/small.py [--rows 200000] [--segments 500,1000,2000,4000] [--columns 100,500] [--folder DIR]
 
+Also compares a commit of ten rows with two indexes to a bare transaction of the catalog, which changes one
+row and waits for the disk once, and counts its SQL statements. Nothing is merged or compacted meanwhile.
+
 Measures processor time of this process, so that other work on the machine matters little. Needs no Spark.
 Prints a table of figures; the exit code does not depend on them.
 """
@@ -22,6 +25,7 @@ sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent)]
 
 import numpy as np  # noqa: E402
 import pyarrow as pa  # noqa: E402
+from sqlalchemy import event, text  # noqa: E402
 
 import strandline  # noqa: E402
 from bench.report import Report, folder_of, folder_options  # noqa: E402
@@ -30,7 +34,7 @@ COLUMNS = "id Int64 NOT NULL, customer Int64, amount Double, note Utf8, PRIMARY 
 INDEX = "INDEX by_customer GLOBAL SYNC ON (customer) COVER (amount)"
 PER_CUSTOMER = 100
 CHANGED = 3
-UNMERGED = strandline.Settings(merge_segments=1_000_000, bulk_rows=1_000_000, bulk_bytes=1 << 30)
+UNMERGED = strandline.Settings(compaction_share=0.0, bulk_rows=1_000_000, bulk_bytes=1 << 30)
 
 
 def cpu_ms(times: int, work: Callable[[], Any]) -> float:
@@ -44,6 +48,16 @@ def cpu_ms(times: int, work: Callable[[], Any]) -> float:
     return 1000 * statistics.median(taken)
 
 
+def wall_ms(times: int, work: Callable[[], Any]) -> float:
+    """Return the median time of several runs, in milliseconds."""
+    taken = []
+    for _ in range(times):
+        began = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - began)
+    return 1000 * statistics.median(taken)
+
+
 class Bench:
     def __init__(self, given: argparse.Namespace, folder: Path) -> None:
         self.given, self.report, self.random = given, Report(), random.Random(1)
@@ -53,6 +67,7 @@ class Bench:
     def run(self) -> None:
         self._segments()
         self._wide()
+        self._floor()
         self.db.close()
 
     def _segments(self) -> None:
@@ -97,6 +112,33 @@ class Bench:
                 "note": pa.array([f"order {i} of many" for i in ids.tolist()]),
             }
         )
+
+    def _floor(self) -> None:
+        """Compare a small commit with the least that a durable commit costs."""
+        catalog, rows = self.db._runtime.catalog, self.given.rows // 2
+        self.db.sql(f"CREATE TABLE small ({COLUMNS}, {INDEX}, INDEX by_note GLOBAL SYNC ON (note))")
+        table, texts = self.db.table("small"), list[str]()
+        table.upsert(self._rows(np.arange(rows), 0))
+
+        def upsert() -> None:
+            some = self._rows(np.array(sorted(self.random.sample(range(rows), 10))), self.random.random())
+            customers = pa.array([self.random.randrange(self.customers) for _ in range(10)], pa.int64())
+            table.upsert(some.set_column(1, "customer", customers))
+
+        def bare() -> None:
+            with catalog.write() as tx:
+                tx.conn.execute(text("UPDATE clock SET step = step + 1 WHERE id = 1"))
+
+        for _ in range(20):
+            upsert()
+        event.listen(
+            catalog.database.engine, "before_cursor_execute", lambda conn, cursor, sql, *_: texts.append(sql)
+        )
+        upsert()
+        self.report.note("SQL statements of a 10-row upsert with two indexes", str(len(texts)))
+        least, taken = wall_ms(60, bare), wall_ms(60, upsert)
+        detail = f"{taken:.2f} ms, {least:.2f} ms"
+        self.report.at_most("10-row upsert with two indexes / bare commit", taken / least, 3.0, detail=detail)
 
     def _wide(self) -> None:
         rows = self.given.rows // 4

@@ -25,7 +25,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "version", "cancellation"}),
     frozenset({"types", "records", "json_values"}),
     frozenset({"model", "settings", "clock", "metrics", "lru", "chunks", "gc_pause"}),
-    frozenset({"names", "retry", "threads"}),
+    frozenset({"names", "retry", "threads", "background"}),
     frozenset({"catalog", "storage", "sql"}),
     frozenset({"runtime"}),
     frozenset({"operations", "tables"}),

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         StreamStatus,
         Suggestion,
         Thresholds,
+        WriteStatus,
     )
     from strandline.api.stream import Batch, Stream, StreamLag
     from strandline.api.table import SegmentInfo, Table
@@ -115,6 +116,7 @@ _HOMES = {
         "StreamStatus",
         "Suggestion",
         "Thresholds",
+        "WriteStatus",
     ),
     "api.stream": ("Batch", "Stream", "StreamLag"),
     "api.table": ("SegmentInfo", "Table"),
@@ -205,6 +207,7 @@ __all__ = [
     "TokenInfo",
     "VerifyReport",
     "VersionEvent",
+    "WriteStatus",
     "__version__",
     "connect",
     "errors",

@@ -90,6 +90,7 @@ class TableSchema:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_by_name", {c.name: c for c in self.columns})
+        object.__setattr__(self, "_names", tuple(c.name for c in self.columns))
 
     def __getitem__(self, name: str) -> Column:
         return self._by_name[name]  # type: ignore[attr-defined, no-any-return]
@@ -107,7 +108,7 @@ class TableSchema:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(c.name for c in self.columns)
+        return self._names  # type: ignore[attr-defined, no-any-return]
 
     @staticmethod
     def of(columns: list[tuple[str, Type, bool]], key: tuple[str, ...]) -> TableSchema:
@@ -367,26 +368,6 @@ def may_hold(segment: Segment, within: KeyRange) -> bool:
         return True
     first, end = order(segment.min_key[: len(upper)]), order(upper)
     return first <= end if within.closed else first < end
-
-
-def trailing_logs(segments: Sequence[Segment], rows: int, most: int, after: int = 0) -> list[Segment]:
-    """Return the trailing logs that are small enough to be merged in this process.
-
-    Larger logs wait for compaction.
-
-    Args:
-        segments: the chain.
-        rows: maximum number of rows of each log.
-        most: maximum number of bytes of all logs.
-        after: minimum step at which each log begins.
-    """
-    found: list[Segment] = []
-    for segment in reversed(segments):
-        most -= segment.bytes
-        if segment.role != "log" or segment.rows > rows or segment.after < after or most < 0:
-            break
-        found.append(segment)
-    return found[::-1]
 
 
 @dataclass(frozen=True)

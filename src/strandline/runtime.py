@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from strandline.background import Background
 from strandline.catalog.connection import Catalog
 from strandline.catalog.sessions import Session
 from strandline.clock import Clock
@@ -55,6 +56,8 @@ class Runtime:
         Tables may not import backups, a layer above them. So ``Database``, which may import both, sets this
         function.
         """
+        self.upkeep = Background("strandline-upkeep", settings.compaction_share)
+        """Merges and compacts tables after commits."""
         self._maintained: set[int] = set()
         self._lock = threading.RLock()
         self._spark = spark

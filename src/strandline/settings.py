@@ -101,11 +101,18 @@ class Settings:
     inline_bytes: int = 262_144
     """Maximum size in bytes of the rows per commit and table that the catalog stores."""
     merge_segments: int = 128
-    """When a table has this number of small log segments, the writer that adds the last one merges them."""
+    """When a table has this number of small commits, the process that adds the last one merges them."""
     compact_log_rows: float = 0.10
-    """``maintain()`` compacts a table when its log has more rows than this fraction of its base."""
+    """A table is compacted when its log has more rows than this fraction of its base."""
     compact_log_segments: int = 64
     """``maintain()`` compacts a table when its log has more segments than this."""
+    compaction_share: float = 0.25
+    """Maximum share of the time that a process spends on merging and compacting tables by itself.
+
+    A background thread does this after commits, without Spark, and never delays a commit. 0: only
+    ``maintain()`` does it. 1 or more: no limit, and each commit waits for the merge and the compaction that
+    it makes due.
+    """
     target_file_bytes: int = 128 * 1024 * 1024
     """Approximate size of the files that bulk writes and compactions make; larger files are split.
 

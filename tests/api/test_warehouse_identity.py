@@ -314,6 +314,8 @@ def _make_older(url: str) -> None:
             "sessions DROP COLUMN reads_from",
             "pins ADD COLUMN session_id TEXT",
             "pins ADD COLUMN expires FLOAT",
+            "tables DROP COLUMN committed_bytes",
+            "tables DROP COLUMN merged_bytes",
             "warehouse DROP COLUMN location",
         ):
             conn.execute(text(f"ALTER TABLE {undone}"))

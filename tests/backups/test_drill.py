@@ -23,7 +23,7 @@ from tests.effort import EVERY
 from tests.s3 import S3
 from tests.tables.examples import assert_sound
 
-SMALL = {"inline_rows": 3, "merge_segments": 4, "shard_bytes": 2000}
+SMALL = {"inline_rows": 3, "merge_segments": 4, "compaction_share": 1.0, "shard_bytes": 2000}
 """Some commits stay in the catalog, others make files, and a table has several shards."""
 FACTS = ("columns", "key", "version", "rows", "digest")
 

@@ -54,6 +54,9 @@ def tree(db: Database, path: str = "/") -> Iterator[Entry]:
         yield from tree(db, entry.path)
 
 
+NOT_COMPARED = ("bytes", "held_bytes", "committed_bytes", "merged_bytes", "write_amplification")
+
+
 def shown(db: Database) -> dict[str, Any]:
     """Return all that can be described, without sizes and without newer fields."""
     described = {entry.path: db.describe(entry.path) for entry in tree(db)}
@@ -61,7 +64,7 @@ def shown(db: Database) -> dict[str, Any]:
         for index in (of, *of.get("indexes", ())):
             assert not index.pop("unique", False)
     return {
-        path: {k: v for k, v in json.loads(json.dumps(d)).items() if k not in ("bytes", "held_bytes")}
+        path: {k: v for k, v in json.loads(json.dumps(d)).items() if k not in NOT_COMPARED}
         for path, d in described.items()
     }
 

@@ -47,7 +47,13 @@ from tests.catalogs import ManualClock
 from tests.effort import FACTOR
 from tests.tables.examples import assert_sound, content
 
-SMALL = {"merge_segments": 4, "inline_rows": 3, "compact_log_segments": 6, "shard_bytes": 1}
+SMALL = {
+    "merge_segments": 4,
+    "compaction_share": 1.0,
+    "inline_rows": 3,
+    "compact_log_segments": 6,
+    "shard_bytes": 1,
+}
 """A few commits are enough for merges, files, compactions and several shards."""
 
 

@@ -150,6 +150,7 @@ def test_writers_and_readers_notice_nothing_and_nothing_is_lost_or_doubled(
         "workers": 4,
         "history_seconds": 3600.0,
         "merge_segments": 16,
+        "compaction_share": 1.0,
         "compact_log_segments": 30,
         "inline_rows": 1,
     }

@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 PAGE = ROOT / "docs" / "how-to" / "read-without-strandline.md"
-SMALL = {"inline_rows": 3, "merge_segments": 4, "compact_log_segments": 6, "shard_bytes": 2000}
+SMALL = {
+    "inline_rows": 3,
+    "merge_segments": 4,
+    "compaction_share": 1.0,
+    "compact_log_segments": 6,
+    "shard_bytes": 2000,
+}
 EVERYTHING = slice(None)
 Read = Callable[[str, str], list[tuple[Any, ...]]]
 """Returns the rows of a table (its path) at a backup (its name)."""

@@ -83,7 +83,11 @@ def test_who_reads_a_backup_that_goes_has_it_or_is_told(
     connect: Callable[..., Database], catalog_url: str | None
 ) -> None:
     db, writing, reading, restoring, caring = (
-        connect(catalog_url, settings={"workers": 1, "inline_rows": 1, "merge_segments": 8}) for _ in range(5)
+        connect(
+            catalog_url,
+            settings={"workers": 1, "inline_rows": 1, "merge_segments": 8, "compaction_share": 1.0},
+        )
+        for _ in range(5)
     )
     make(db)
     db.sql("ALTER BACKUP COLLECTION c SET (RETENTION = 'KEEP LAST 1 FULL')")

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event, select
 
-from strandline.catalog import chain_cache, chains, commits, garbage_collection, sqltables, tables
-from strandline.catalog.chain_cache import LONG
+from strandline.catalog import chains, commits, garbage_collection, live_chains, sqltables, tables
 from strandline.catalog.commits import TableChange
 from strandline.catalog.conflicts import Stale
 from strandline.catalog.connection import Catalog
@@ -347,9 +346,12 @@ def load_both(catalog: Catalog, table_id: int, step: int) -> tuple[Chain | None,
     """Return a chain as the cache has it, and as the catalog has it; None if the step is no longer kept."""
     with catalog.read() as conn:
         found: list[Chain | None] = []
-        for load in (chains.load_live, chains.load_kept):
+        for load in (
+            lambda: live_chains.load_live(conn, [table_id], step)[table_id],
+            lambda: chains.load_kept(conn, table_id, step),
+        ):
             try:
-                found.append(load(conn, table_id, step))
+                found.append(load())
             except Stale:
                 found.append(None)
         return found[0], found[1]
@@ -365,14 +367,14 @@ def test_of_a_long_chain_only_what_was_added_is_read(catalog: Catalog) -> None:
         """Return whether the chain was read, whether what was added was read, and how many segments."""
         asked.clear()
         with catalog.read() as conn:
-            chains.load_live(conn, table.id, step)
+            live_chains.load_live(conn, [table.id], step)
         of_chain = [text for text, _ in asked if "chains" in text]
         of_segments = [values for text, values in asked if "FROM segments" in text]
         assert len(of_segments) <= 1
         number = len(re.findall(r"\d+", str(of_segments)))
         return bool(of_chain) and "segment_id >" not in of_chain[0], bool(of_chain), number
 
-    step = commit(catalog, table, *(segment() for _ in range(LONG)))
+    step = commit(catalog, table, *(segment() for _ in range(70)))
     event.listen(catalog.database.engine, "before_cursor_execute", note)
     assert rows_asked(step)[:2] == (True, True)
     assert rows_asked(step) == (False, False, 0)
@@ -385,14 +387,38 @@ def test_of_a_long_chain_only_what_was_added_is_read(catalog: Catalog) -> None:
     found, expected = load_both(catalog, table.id, step)
     assert found is not None
     assert found == expected
-    assert len(found.segments) == LONG + 1
+    assert len(found.segments) == 71
+
+
+def test_many_tables_are_read_with_as_many_statements_as_one(catalog: Catalog) -> None:
+    asked = list[str]()
+    event.listen(
+        catalog.database.engine, "before_cursor_execute", lambda conn, cursor, text, *_: asked.append(text)
+    )
+
+    def count(ids: list[int], step: int) -> int:
+        with catalog.read() as conn:
+            asked.clear()
+            found = live_chains.load_live(conn, ids, step)
+            read = len(asked)
+            assert found == {i: chains.load_kept(conn, i, step) for i in ids}
+        return read
+
+    tables_ = [create(catalog, f"/t{n}") for n in range(5)]
+    ids = [table.id for table in tables_]
+    step = max(commit(catalog, table, segment()) for table in tables_[:4])
+    count(ids, step)
+    for new in (tables_, tables_[1:3]):
+        step = max(commit(catalog, table, segment()) for table in new)
+        few = count([new[0].id], step)
+        assert count(ids, step) == few == 3
+        assert count(ids, step) == 1
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_known_chain_is_what_the_catalog_has(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(chain_cache, "LONG", 1)
     random, table, step = Random(seed), create(catalog), 1
     for _ in range(40):
         change = random.choice(["commit", "commit", "commit", "merge", "compact", "collect"])

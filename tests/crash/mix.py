@@ -37,6 +37,7 @@ SETTINGS = Settings(
     grace_seconds=4.0,
     read_seconds=2.0,
     merge_segments=4,
+    compaction_share=1.0,
     compact_log_segments=6,
     inline_rows=1,
     shard_bytes=1_000,

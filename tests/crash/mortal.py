@@ -28,7 +28,7 @@ from strandline.storage.location import is_url
 from strandline.storage.objects import ObjectFiles
 from tests.catalogs import Death, is_session
 
-NOW = Settings(history_seconds=0.0, grace_seconds=0.0)
+NOW = Settings(history_seconds=0.0, grace_seconds=0.0, compaction_share=0.0)
 """No history is kept, so that there is garbage to collect."""
 
 

@@ -31,7 +31,7 @@ CREATE TABLE u (k Utf8 NOT NULL, w Int64, PRIMARY KEY (k), INDEX by_w GLOBAL SYN
 """
 FILES = replace(NOW, inline_rows=0, inline_bytes=0)
 """Every commit writes files."""
-MERGING = replace(NOW, merge_segments=3)
+MERGING = replace(NOW, merge_segments=3, compaction_share=1.0)
 SPARK = replace(FILES, bulk_rows=0)
 
 
@@ -111,6 +111,15 @@ def written(model: Model, i: int) -> Model:
         t.pop(k, None)
     u["u1"], u["x"] = ("u1", i), ("x", i)
     return {"t": t, "u": u}
+
+
+def write_many(db: Database, i: int) -> None:
+    """Commit so many changed rows that the writer compacts the table."""
+    db.table("t").upsert([{"k": k, "v": f"m{i}", "n": i} for k in range(1100)])
+
+
+def many_written(model: Model, i: int) -> Model:
+    return model | {"t": model["t"] | {k: (k, f"m{i}", i) for k in range(1100)}}
 
 
 def write_frames(db: Database, i: int) -> None:
@@ -222,6 +231,7 @@ HERE = [
     Scenario("inline commit", NOW, write, after=written),
     Scenario("commit to files", FILES, write, after=written),
     Scenario("commit with merge", MERGING, write, after=written),
+    Scenario("commit with compaction", replace(FILES, compaction_share=1.0), write_many, after=many_written),
     Scenario("commit of staged rows", FILES, write_staged, after=frame_written),
     Scenario("compaction", FILES, compact, litter, again=lambda db: True),
     Scenario("index build", FILES, build_index, without_extra, again=lacks_extra),
@@ -230,7 +240,7 @@ HERE = [
     Scenario("collection", FILES, _collect, litter_and_compact, again=lambda db: True),
     Scenario(
         "maintenance",
-        replace(FILES, merge_segments=3, compact_log_segments=2),
+        replace(FILES, merge_segments=3, compaction_share=1.0, compact_log_segments=2),
         _maintain,
         litter,
         again=lambda db: True,

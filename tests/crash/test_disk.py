@@ -187,7 +187,7 @@ def test_a_commit_that_nobody_answered_may_not_have_taken_place(
 def test_a_failed_merge_does_not_fail_the_commit_before_it(tmp_path: Path) -> None:
     """Whatever fails after the commit, its files stay."""
     create(tmp_path, None)
-    settings = replace(FILES, merge_segments=2)
+    settings = replace(FILES, merge_segments=2, compaction_share=1.0)
     with strandline.connect(tmp_path, settings=settings) as db:
         write(db, 1)
         before = state(db)

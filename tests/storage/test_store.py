@@ -275,7 +275,7 @@ def test_logs_of_many_bytes_are_not_merged_here(files: QuickFiles) -> None:
     together = sum(s.bytes for s in history.segments)
     for most, found in ((together, 4), (together - 1, 0)):
         store = Here(files, Settings(merge_segments=4, bulk_bytes=most))
-        assert len(store.small_logs(history.chain())) == found
+        assert len(store.due_logs(history.chain())) == found
 
 
 # --- writing ----------------------------------------------------------------------------------------------

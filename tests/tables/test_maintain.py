@@ -77,7 +77,7 @@ def test_compaction_on_spark_gives_the_same(connect: Callable[..., Database], sp
 
 
 def test_small_commits_are_merged_by_their_writer(connect: Callable[..., Database]) -> None:
-    db = connect(settings=Settings(merge_segments=8))
+    db = connect(settings=Settings(merge_segments=8, compaction_share=1.0))
     db.sql(TABLE)
     for number in range(50):
         db.sql(f"UPSERT INTO t (k, v, n) VALUES ({number % 11}, 'v{number}', {number})")
@@ -266,7 +266,9 @@ def test_a_reader_keeps_its_files_while_others_tidy_up(connect: Callable[..., Da
 
 @pytest.mark.slow
 def test_maintenance_beside_writers(connect: Callable[..., Database]) -> None:
-    settings = Settings(merge_segments=6, compact_log_segments=10, history_seconds=0, inline_rows=5)
+    settings = Settings(
+        merge_segments=6, compaction_share=1.0, compact_log_segments=10, history_seconds=0, inline_rows=5
+    )
     db, other = connect("shared", settings=settings), connect("shared", settings=settings)
     db.sql(TABLE)
     stop = threading.Event()
@@ -400,7 +402,10 @@ def test_a_compaction_whose_turn_was_taken_by_others_loses_nothing(connect: Call
 
     The merged log replaces the one to compact, and has later changes.
     """
-    db, other = connect("shared"), connect("shared", settings=Settings(merge_segments=2))
+    db, other = (
+        connect("shared"),
+        connect("shared", settings=Settings(merge_segments=2, compaction_share=1.0)),
+    )
     db.sql(
         "CREATE TABLE t (k Int32, v Utf8, PRIMARY KEY (k)); UPSERT INTO t (k, v) VALUES (1, 'old'), (2, 'old')"
     )
@@ -434,7 +439,7 @@ def test_a_compaction_whose_turn_was_taken_by_others_loses_nothing(connect: Call
 
 
 def test_the_policy_compacts_by_itself(connect: Callable[..., Database]) -> None:
-    db = connect(settings=Settings(compact_log_segments=5, merge_segments=1000))
+    db = connect(settings=Settings(compact_log_segments=5, merge_segments=1000, compaction_share=1.0))
     db.sql(TABLE)
     for number in range(7):
         db.sql(f"UPSERT INTO t (k, v, n) VALUES (1, 'v', {number})")

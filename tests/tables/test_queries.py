@@ -128,7 +128,7 @@ def test_a_data_frame_of_a_table(connect: Callable[..., Database], filled: Datab
 
 def test_merged_logs_still_serve_the_past(connect: Callable[..., Database]) -> None:
     """Also with columns that were dropped before the merge."""
-    db = connect(settings=Settings(merge_segments=4))
+    db = connect(settings=Settings(merge_segments=4, compaction_share=1.0))
     db.sql("CREATE TABLE t (k Int32, v Utf8, n Int32, PRIMARY KEY (k))")
     seen = {}
     for number in range(3):

@@ -65,7 +65,7 @@ def test_a_key_in_many_older_rows_of_the_catalog_and_of_files_is_found(
     connect: Callable[..., Database],
 ) -> None:
     """The existing row may be in a row group, a merged log or a compacted file."""
-    db = connect(settings=replace(ARROW, inline_rows=10, merge_segments=4))
+    db = connect(settings=replace(ARROW, inline_rows=10, merge_segments=4, compaction_share=1.0))
     db.sql(TABLE)
     db.table("t").upsert([{"k": k, "v": f"v{k:05}"} for k in range(30_000)])
     for k in range(30_000, 30_010):

@@ -158,6 +158,7 @@ def test_in_the_process(connect: Callable[..., Database], tmp_path: Path, seed: 
         bulk_rows=ARROW.bulk_rows,
         scan_rows=ARROW.scan_rows,
         merge_segments=3 + seed % 3,
+        compaction_share=1.0,
         inline_rows=2 * (seed % 2),
     )
     storage = str(tmp_path / "repository") if seed % 2 else "cluster"

@@ -57,7 +57,13 @@ class Days:
             files=QuickFiles(folder),
             spark=NoSpark(),  # type: ignore[arg-type]
             clock=self.clock,
-            settings=Settings(history_seconds=KEPT, bin_seconds=KEPT, grace_seconds=1.0, merge_segments=8),
+            settings=Settings(
+                history_seconds=KEPT,
+                bin_seconds=KEPT,
+                grace_seconds=1.0,
+                merge_segments=8,
+                compaction_share=1.0,
+            ),
         )
         self.tables: dict[str, Table] = {}
         self.bin: list[tuple[str, float, Table]] = []

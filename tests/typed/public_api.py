@@ -77,6 +77,7 @@ from strandline import (
     TokenInfo,
     VerifyReport,
     VersionEvent,
+    WriteStatus,
     errors,
 )
 
@@ -180,6 +181,9 @@ def look_around(db: Database, folder: str) -> None:
     collections: tuple[CollectionStatus, ...] = status.collections
     operations: tuple[OperationStatus, ...] = status.operations
     streams: tuple[StreamStatus, ...] = status.streams
+    writes: WriteStatus = status.writes
+    amplification: float | None = writes.write_amplification
+    assert amplification is None or amplification >= 1.0
     assert len(attention) + len(suggestions) + len(collections) + len(operations) + len(streams) > 0
     last: LastBackup | None = collections[0].last_full if collections else None
     verified: LastVerification | None = collections[0].verified if collections else None

@@ -938,6 +938,7 @@ class Database:
         with self._guard():
             self._transactions.close()
             self._operations.close()
+            self._runtime.upkeep.close()
             self._closed = True
             self._runtime.session.close()
             self._runtime.catalog.close()

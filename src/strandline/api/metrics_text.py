@@ -126,6 +126,16 @@ LAG_SECONDS = Gauge(
     "Age of the oldest change that the reader of a changefeed has not committed; 0 without one.",
     ("stream",),
 )
+COMMITTED = Gauge(
+    "strandline_table_committed_bytes",
+    "Bytes that commits have written to a table and its indexes.",
+    ("table",),
+)
+MERGED = Gauge(
+    "strandline_table_merged_bytes",
+    "Bytes that merges, compactions and rebuilds of indexes have written for a table and its indexes.",
+    ("table",),
+)
 GAUGES = (
     OPERATIONS,
     UNFINISHED,
@@ -149,6 +159,8 @@ GAUGES = (
     ALARMS,
     LAG_STEPS,
     LAG_SECONDS,
+    COMMITTED,
+    MERGED,
 )
 
 
@@ -174,6 +186,7 @@ def render(runtime: Runtime) -> str:
             (UNPROTECTED, (), len(left_out.tables)),
             *((ALARMS, key, float(number)) for key, number in alarms.count_open(conn).items()),
             *_streams(conn, held, now),
+            *_writes(conn),
         ]
     registry = CollectorRegistry()
     registry.register(_Collected([*_yield_counters(runtime, counts), *_families(samples)]))
@@ -267,3 +280,9 @@ def _streams(conn: Connection, held: Mapping[int, int], now: float) -> Iterator[
         yield STREAM_HELD, (lag.stream,), held.get(path_id, 0)
         yield LAG_STEPS, (lag.stream,), lag.steps
         yield LAG_SECONDS, (lag.stream,), lag.age(now)
+
+
+def _writes(conn: Connection) -> Iterator[Sample]:
+    for path, written in sorted(monitoring.written_bytes(conn).items()):
+        yield COMMITTED, (path,), written.committed
+        yield MERGED, (path,), written.merged

@@ -16,6 +16,8 @@ from strandline.backups.health import Protection, Standing, protection_of
 from strandline.backups.record import BackupHead
 from strandline.backups.repository.reachable import find_away
 from strandline.backups.verify.verification_history import LEVELS
+from strandline.catalog import monitoring
+from strandline.catalog.chains import WrittenBytes
 from strandline.errors import InvalidArgument
 from strandline.runtime import Runtime
 
@@ -143,6 +145,21 @@ class StreamStatus:
 
 
 @dataclass(frozen=True, kw_only=True)
+class WriteStatus:
+    """The bytes that all tables and indexes of the warehouse have written.
+
+    Attributes:
+        committed_bytes: Bytes that commits have written.
+        merged_bytes: Bytes that merges, compactions and rebuilds of indexes have written.
+        write_amplification: Bytes written per byte committed. None: nothing was committed.
+    """
+
+    committed_bytes: int
+    merged_bytes: int
+    write_amplification: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Status:
     """The status of a warehouse.
 
@@ -156,6 +173,7 @@ class Status:
     collections: tuple[CollectionStatus, ...]
     operations: tuple[OperationStatus, ...]
     streams: tuple[StreamStatus, ...]
+    writes: WriteStatus
     unprotected_tables: tuple[str, ...]
     attention: tuple[Attention, ...]
     suggestions: tuple[Suggestion, ...]
@@ -166,6 +184,7 @@ def look(runtime: Runtime, thresholds: Thresholds) -> Status:
     now = runtime.clock.now()
     with runtime.catalog.read() as conn:
         seen = observe(conn, now, runtime.settings.scratch_tables)
+        written = sum(monitoring.written_bytes(conn).values(), WrittenBytes())
     away = find_away(runtime, seen.standings)
     protections = {s.collection.name: protection_of(s, now, away.get(s.storage)) for s in seen.standings}
     attention = find_problems(seen, protections, thresholds, now)
@@ -183,6 +202,11 @@ def look(runtime: Runtime, thresholds: Thresholds) -> Status:
                 orphan=o.id in seen.orphans,
             )
             for o in seen.unfinished
+        ),
+        writes=WriteStatus(
+            committed_bytes=written.committed,
+            merged_bytes=written.merged,
+            write_amplification=written.amplification,
         ),
         streams=tuple(StreamStatus(path=lag.stream, steps=lag.steps, age=lag.age(now)) for lag in seen.lags),
         unprotected_tables=seen.left_out.tables,

@@ -13,8 +13,6 @@ SEGMENT_BYTES = 64 << 20
 """Maximum size of the cached segments in bytes. Most of it is rows that are stored inline."""
 CHAINED = 200_000
 """Maximum number of segments in all cached chains."""
-LONG = 64
-"""Minimum length of a cached chain. Reading a shorter one takes no longer than checking what has changed."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class KnownChain:
 
 
 class ChainCache:
-    """Segments by id, and the last known state of tables with long chains. Safe to use from any thread."""
+    """Segments by id, and the last known state of tables. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self.segments: Cache[int, Segment] = Cache(SEGMENT_BYTES, lambda s: len(s.data or b"") + 1300)
@@ -49,9 +47,7 @@ class ChainCache:
             return self._chains.get(table_id)
 
     def put(self, table_id: int, chain: KnownChain) -> None:
-        """Cache the chain if it has at least ``LONG`` segments and no later state is cached."""
-        if len(chain.segments) < LONG:
-            return
+        """Cache the chain if no later state is cached."""
         with self._lock:
             known = self._chains.get(table_id)
             if known is not None and known.step >= chain.step:

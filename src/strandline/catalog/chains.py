@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -32,7 +32,7 @@ from sqlalchemy import (
 )
 
 from strandline.catalog import sessions, sqltables
-from strandline.catalog.chain_cache import ChainCache, KnownChain
+from strandline.catalog.chain_cache import ChainCache
 from strandline.catalog.conflicts import Ended, Stale
 from strandline.catalog.transactions import Writer, current_step
 from strandline.chunks import chunks
@@ -59,12 +59,6 @@ _STATES = select(sqltables.tables).where(sqltables.among(sqltables.tables.c.path
 _CHAIN = select(sqltables.chains.c.segment_id).where(
     sqltables.chains.c.table_id == bindparam("table"), is_part_at(bindparam("at"))
 )
-_ADDED = _CHAIN.where(sqltables.chains.c.segment_id > bindparam("last"))
-_CHANGES = select(sqltables.commits.c.step, sqltables.commits.c.kind).where(
-    sqltables.commits.c.table_id == bindparam("table"), sqltables.commits.c.step > bindparam("after")
-)
-_ADDING = frozenset({"data", "schema"})
-"""Kinds of commits that remove no segment from a chain, and add only segments with new ids."""
 _ALL_CHAINS = select(sqltables.chains.c.table_id, sqltables.chains.c.segment_id).where(
     sqltables.among(sqltables.chains.c.table_id, "tables"),
     sqltables.chains.c.added <= bindparam("at"),
@@ -89,6 +83,22 @@ _NEW_SEGMENT = (
 
 
 @dataclass(frozen=True)
+class WrittenBytes:
+    """The bytes of the segments that commits of rows have written, and those that replaced other segments."""
+
+    committed: int = 0
+    merged: int = 0
+
+    def __add__(self, other: WrittenBytes) -> WrittenBytes:
+        return WrittenBytes(self.committed + other.committed, self.merged + other.merged)
+
+    @property
+    def amplification(self) -> float | None:
+        """Bytes written per byte committed. None: nothing was committed."""
+        return (self.committed + self.merged) / self.committed if self.committed else None
+
+
+@dataclass(frozen=True)
 class TableState:
     """The head of a table: its last commit, and the oldest step at which it can be read.
 
@@ -97,6 +107,7 @@ class TableState:
         kept_from: the oldest step at which the table can be read.
         followed_step: the step up to which an asynchronous index has the changes of its table. None: this
             table is not the implementation table of such an index.
+        written: the bytes that commits and merges have written.
     """
 
     table_id: int
@@ -104,6 +115,7 @@ class TableState:
     digest: Digest
     kept_from: int
     followed_step: int | None
+    written: WrittenBytes = field(default=WrittenBytes(), kw_only=True)
 
 
 def state(conn: Connection, table_id: int) -> TableState:
@@ -127,7 +139,12 @@ def check_kept(head: TableState, step: int) -> None:
 def state_of(row: Row[Any]) -> TableState:
     """Return the head stored in a row of ``tables``."""
     return TableState(
-        row.path_id, row.step, Digest.parse(row.rows, row.digest), row.kept_from, row.followed_step
+        row.path_id,
+        row.step,
+        Digest.parse(row.rows, row.digest),
+        row.kept_from,
+        row.followed_step,
+        written=WrittenBytes(row.committed_bytes, row.merged_bytes),
     )
 
 
@@ -162,52 +179,6 @@ def load_kept(conn: Connection, table_id: int, step: int) -> Chain:
     return load(conn, table_id, step)
 
 
-def load_live(conn: Connection, table_id: int, step: int) -> Chain:
-    """Return the chain of a live table at ``step``, as ``load_kept`` does, but read only what has changed.
-
-    A cached chain is extended if all commits since then only add segments with new ids (``_ADDING``). After
-    any other commit, the whole chain is read. The chains of backup tables change without a commit, so do not
-    use this function for them.
-    """
-    head, cache = state(conn, table_id), _cache_of(conn)
-    check_kept(head, step)
-    if cache is None:
-        return load(conn, table_id, step)
-    known = cache.find(table_id)
-    # Commits are deleted only before ``kept_from``.
-    if known is None or not head.kept_from <= known.step <= step:
-        known = None
-    after = step if known is None else known.step
-    changes = {row.step: row.kind for row in conn.execute(_CHANGES, {"table": table_id, "after": after})}
-    found = None if known is None else _extend(conn, table_id, known, changes, step)
-    if found is None:
-        found = _NOTHING.plus(load(conn, table_id, step).segments, step)
-    if max(changes, default=step) <= step:
-        cache.put(table_id, found)
-    return Chain(found.segments, step)
-
-
-_NOTHING = KnownChain(0, (), 0)
-
-
-def _extend(
-    conn: Connection, table_id: int, known: KnownChain, changes: Mapping[int, str], step: int
-) -> KnownChain | None:
-    """Extend a cached chain to ``step``. None: the whole chain must be read.
-
-    Args:
-        changes: the kinds of the commits after the cached chain, by step.
-    """
-    if not _ADDING.issuperset(changes.values()):
-        return None
-    if min(changes, default=step + 1) > step:
-        return known.plus((), step)
-    ids = conn.execute(_ADDED, {"table": table_id, "last": known.last_id, "at": step}).scalars()
-    added = _in_order(segments(conn, ids))
-    is_on_top = all(s.role == "log" and s.after >= known.step for s in added)
-    return known.plus(added, step) if is_on_top else None
-
-
 def log_kept(conn: Connection, table_id: int, after: int, upto: int) -> tuple[Segment, ...]:
     """Return the log segments that hold every change in ``(after, upto]``, for callers without a hold.
 
@@ -223,7 +194,7 @@ def load(conn: Connection, table_id: int, step: int) -> Chain:
     A pin, a hold, or the caller's transaction must keep the step readable.
     """
     ids = conn.execute(_CHAIN, {"table": table_id, "at": step}).scalars()
-    return Chain(_in_order(segments(conn, ids)), step)
+    return Chain(in_order(segments(conn, ids)), step)
 
 
 def log_between(conn: Connection, table_id: int, after: int, upto: int) -> tuple[Segment, ...]:
@@ -237,7 +208,7 @@ def log_between(conn: Connection, table_id: int, after: int, upto: int) -> tuple
         .join(sqltables.segments, sqltables.segments.c.id == sqltables.chains.c.segment_id)
         .where(sqltables.chains.c.table_id == table_id, is_log_between(after, upto))
     ).scalars()
-    return _in_order(segments(conn, ids))
+    return in_order(segments(conn, ids))
 
 
 def log_rows(conn: Connection, table_id: int, after: int, upto: int) -> int:
@@ -273,7 +244,7 @@ def segments(conn: Connection, ids: Iterable[int]) -> list[Segment]:
     Segments never change, so they come from the process's cache if it has them.
     """
     wanted = list(ids)
-    cache = _cache_of(conn)
+    cache = cache_of(conn)
     known = None if cache is None else cache.segments
     found = {} if known is None else {i: s for i in wanted if (s := known.find(i)) is not None}
     missing = [i for i in wanted if i not in found]
@@ -433,7 +404,7 @@ def copyable_segments(
     """
     ids = chain_ids(conn, table_ids, step)
     known = {s.id: s for s in segments(conn, {i for found in ids.values() for i in found})}
-    return {table_id: _in_order(known[i] for i in found) for table_id, found in ids.items()}
+    return {table_id: in_order(known[i] for i in found) for table_id, found in ids.items()}
 
 
 def segments_of_backups(
@@ -459,7 +430,7 @@ def segments_at(conn: Connection, steps: Mapping[int, int]) -> dict[int, tuple[S
             if row.reaches <= step and (row.removed is None or row.removed > step):
                 found[row.table_id].append(row.segment_id)
     known = {s.id: s for s in segments(conn, {i for ids in found.values() for i in ids})}
-    return {table_id: _in_order(known[i] for i in ids) for table_id, ids in found.items()}
+    return {table_id: in_order(known[i] for i in ids) for table_id, ids in found.items()}
 
 
 def supersede(tx: Writer, table_ids: Iterable[int]) -> None:
@@ -485,7 +456,7 @@ def chain_ids(conn: Connection, table_ids: Iterable[int], step: int) -> dict[int
     return found
 
 
-def _in_order(found: Iterable[Segment]) -> tuple[Segment, ...]:
+def in_order(found: Iterable[Segment]) -> tuple[Segment, ...]:
     return tuple(sorted(found, key=lambda s: (s.role != "base", s.upto, s.after, s.id)))
 
 
@@ -507,7 +478,7 @@ def _segment(row: Row[Any]) -> Segment:
     )
 
 
-def _cache_of(conn: Connection) -> ChainCache | None:
+def cache_of(conn: Connection) -> ChainCache | None:
     """Return the cache of chains. None: the connection is in a write transaction, which uses no cache.
 
     A write transaction may roll back. The database may then give the ids of its new rows to other rows.

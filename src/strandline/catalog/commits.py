@@ -7,7 +7,7 @@ and the time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,7 +43,22 @@ _CURRENT = (
 _NEW_HEAD = (
     update(sqltables.tables)
     .where(sqltables.tables.c.path_id == bindparam("table"))
-    .values(step=bindparam("at"), rows=bindparam("now_rows"), digest=bindparam("now_digest"))
+    .values(
+        step=bindparam("at"),
+        rows=bindparam("now_rows"),
+        digest=bindparam("now_digest"),
+        committed_bytes=sqltables.tables.c.committed_bytes + bindparam("written"),
+    )
+)
+_COMMITTED = (
+    update(sqltables.tables)
+    .where(sqltables.tables.c.path_id == bindparam("table"))
+    .values(committed_bytes=sqltables.tables.c.committed_bytes + bindparam("written"))
+)
+_MERGED = (
+    update(sqltables.tables)
+    .where(sqltables.tables.c.path_id == bindparam("table"))
+    .values(merged_bytes=sqltables.tables.c.merged_bytes + bindparam("written"))
 )
 
 
@@ -156,7 +171,13 @@ def commit(tx: Writer, parts: Sequence[TableChange], reads: Sequence[Basis] = ()
     notes = {part.table_id: part.note for part in parts if part.note is not None}
     record_all(tx, digests, "data", notes)
     changed = [
-        {"table": table_id, "at": tx.step, "now_rows": digest.rows, "now_digest": digest.hex}
+        {
+            "table": table_id,
+            "at": tx.step,
+            "now_rows": digest.rows,
+            "now_digest": digest.hex,
+            "written": bytes_of(new[table_id]),
+        }
         for table_id, digest in digests.items()
     ]
     tx.conn.execute(_NEW_HEAD, changed)
@@ -184,9 +205,21 @@ def replace_segments(
     chains.attach(tx, table_id, chains.insert_segments(tx, new, tx.step), tx.step, reaches)
     if digest is not None:
         values = {"now_rows": digest.rows, "now_digest": digest.hex}
-        tx.conn.execute(_NEW_HEAD, {"table": table_id, "at": tx.step, **values})
+        tx.conn.execute(_NEW_HEAD, {"table": table_id, "at": tx.step, "written": 0, **values})
+    tx.conn.execute(_MERGED, {"table": table_id, "written": bytes_of(new)})
     record(tx, table_id, kind, digest or chains.state(tx.conn, table_id).digest)
     return tx.step
+
+
+def count_committed(tx: Writer, new: Mapping[int, Sequence[Segment]]) -> None:
+    """Count the bytes of the first segments of new tables, by table id, as written by commits."""
+    if new:
+        tx.conn.execute(_COMMITTED, [{"table": i, "written": bytes_of(found)} for i, found in new.items()])
+
+
+def bytes_of(segments: Iterable[Segment]) -> int:
+    """Return the bytes of segments, in files and in the catalog."""
+    return sum(segment.bytes for segment in segments)
 
 
 def record(tx: Writer, table_id: int, kind: str, digest: Digest) -> None:

@@ -19,7 +19,7 @@ from strandline.catalog.warehouse import Warehouse
 from strandline.clock import Clock, SystemClock
 from strandline.errors import PreconditionFailed
 
-HEAD = "0015"
+HEAD = "0016"
 """The schema revision of this version of Strandline: the last file in ``migrations/versions``."""
 
 

@@ -30,6 +30,31 @@ def sweep(tx: Writer, *, history_seconds: float, grace_seconds: float) -> None:
     """Delete chain rows that no state, stream, pin or reader needs, and segments in no chain."""
     sessions.end_dead(tx)
     _date_undated(tx)
+    _sweep_chains(tx, history_seconds, _is_in_no_plan(tx, grace_seconds))
+    # A dropped table cannot be read, so its commits and verification results are of no use.
+    tx.conn.execute(
+        delete(sqltables.commits).where(~exists().where(sqltables.paths.c.id == sqltables.commits.c.table_id))
+    )
+    of = sqltables.verified.c.path_id
+    tx.conn.execute(delete(sqltables.verified).where(~exists().where(sqltables.paths.c.id == of)))
+    to = sqltables.applied.c.table_id
+    tx.conn.execute(delete(sqltables.applied).where(~exists().where(sqltables.paths.c.id == to)))
+    _drop_unreferenced(tx)
+
+
+def sweep_table(tx: Writer, table_id: int, *, history_seconds: float, grace_seconds: float) -> None:
+    """Delete the chain rows of one table as ``sweep`` does, and the segments that only they referred to."""
+    old = and_(sqltables.chains.c.table_id == table_id, _is_in_no_plan(tx, grace_seconds))
+    for chunk in chunks(_sweep_chains(tx, history_seconds, old)):
+        _drop_unreferenced(tx, chunk)
+
+
+def _sweep_chains(tx: Writer, history_seconds: float, old: ColumnElement[bool]) -> list[int]:
+    """Delete chain rows that no state, stream or pin needs; return the ids of their segments.
+
+    Args:
+        old: the condition that a row was removed, and that no reader needs it.
+    """
     horizon = min(oldest_read(tx.conn), _history(tx.conn, tx.now, history_seconds))
     states: dict[int, int] = defaultdict(lambda: horizon)
     changes: dict[int, int] = defaultdict(lambda: 2**62)
@@ -46,7 +71,7 @@ def sweep(tx: Writer, *, history_seconds: float, grace_seconds: float) -> None:
         )
         .join(sqltables.segments, sqltables.segments.c.id == sqltables.chains.c.segment_id)
         .outerjoin(sqltables.tables, sqltables.tables.c.path_id == sqltables.chains.c.table_id)
-        .where(_is_in_no_plan(tx, grace_seconds))
+        .where(old)
     ).all()
     by_table: dict[int, list[Row[Any]]] = defaultdict(list)
     for row in candidates:
@@ -59,15 +84,7 @@ def sweep(tx: Writer, *, history_seconds: float, grace_seconds: float) -> None:
         _forget(tx, table_id, [row.segment_id for row in rows])
         # Superseded rows do not shorten the history: the merged segment has their changes.
         _forget_history(tx, table_id, max((row.removed for row in rows if not row.superseded), default=0))
-    # A dropped table cannot be read, so its commits and verification results are of no use.
-    tx.conn.execute(
-        delete(sqltables.commits).where(~exists().where(sqltables.paths.c.id == sqltables.commits.c.table_id))
-    )
-    of = sqltables.verified.c.path_id
-    tx.conn.execute(delete(sqltables.verified).where(~exists().where(sqltables.paths.c.id == of)))
-    to = sqltables.applied.c.table_id
-    tx.conn.execute(delete(sqltables.applied).where(~exists().where(sqltables.paths.c.id == to)))
-    _drop_unreferenced(tx)
+    return [row.segment_id for rows in by_table.values() for row in rows]
 
 
 def drop_superseded(tx: Writer, table_id: int, *, grace_seconds: float) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, and_, case, func, literal_column, or_, select
 
 from strandline.catalog import paths, sqltables
+from strandline.catalog.chains import WrittenBytes
 
 
 @dataclass(frozen=True)
@@ -209,6 +210,25 @@ def bytes_within(conn: Connection, root_id: int) -> int:
     while level := list(conn.execute(below, {"parents": level}).scalars()):
         total += int(conn.execute(size, {"tables": level}).scalar_one())
     return total
+
+
+def written_bytes(conn: Connection) -> dict[str, WrittenBytes]:
+    """Return the bytes written to each table with its indexes, by path. Unwritten tables are left out."""
+    at = sqltables.tables.c
+    rows = conn.execute(
+        select(at.path_id, at.committed_bytes, at.merged_bytes).where(
+            at.committed_bytes + at.merged_bytes > 0
+        )
+    ).all()
+    named = _names(conn, [row.path_id for row in rows])
+    found: dict[str, WrittenBytes] = {}
+    for path_id, committed, merged in rows:
+        path = named[path_id]
+        if path.endswith(f"/{paths.IMPL_TABLE}"):
+            path = path.rsplit("/", 2)[0]
+        if not path.startswith("/."):  # Not in the bin, not a backup, and not replaced by a restore.
+            found[path] = found.get(path, WrittenBytes()) + WrittenBytes(committed, merged)
+    return found
 
 
 def lags(conn: Connection) -> dict[int, Lag]:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
 from strandline import names
-from strandline.catalog import chains, paths, tables
+from strandline.catalog import chains, live_chains, paths, tables
 from strandline.catalog.cache import Loader, Look
 from strandline.catalog.conflicts import Stale
 from strandline.catalog.connection import Catalog
@@ -152,7 +152,7 @@ class Moments:
         path = impl_path(table, ref)
         if path not in moment.tables:
             with self._catalog.read() as conn:
-                self._see_index(conn, moment, table, ref)
+                moment.tables |= self._load(conn, moment, {path: self._find_index(conn, moment, ref)})
         return moment.tables[path]
 
     def mark(self) -> Mark:
@@ -177,21 +177,25 @@ class Moments:
             return self._last
 
     def _see(self, look: Look, moment: Moment, wanted: Named) -> None:
-        found = self._find(look, moment, wanted.path)
-        moment.tables[wanted.path] = found
-        for ref in found.info.indexes:
+        table, increment = self._find(look, moment, wanted.path)
+        found = {wanted.path: table}
+        for ref in table.indexes:
             if ref.definition.name == wanted.index or (wanted.writes and ref.definition.is_sync):
-                self._see_index(look.conn, moment, found.info, ref)
+                found[impl_path(table, ref)] = self._find_index(look.conn, moment, ref)
+        loaded = self._load(look.conn, moment, found)
+        loaded[wanted.path] = replace(loaded[wanted.path], increment=increment)
+        moment.tables |= loaded
 
-    def _see_index(self, conn: Connection, moment: Moment, table: TableInfo, ref: IndexRef) -> None:
-        info = moment.known.get(ref.impl_id) or self._find_index_table(conn, moment, ref)
-        moment.tables[impl_path(table, ref)] = self._load(conn, moment, info)
+    def _find_index(self, conn: Connection, moment: Moment, ref: IndexRef) -> TableInfo:
+        """Return the description of an index's implementation table."""
+        return moment.known.get(ref.impl_id) or self._find_index_table(conn, moment, ref)
 
-    def _find(self, look: Look, moment: Moment, path: str) -> TableAt:
+    def _find(self, look: Look, moment: Moment, path: str) -> tuple[TableInfo, bool]:
+        """Return the description of a table, and whether it is part of an incremental backup."""
         if not moment.is_past and not names.is_backup(path):
             planned = self._plan_table(look, moment, path)
             if planned is not None:
-                return self._load(look.conn, moment, planned)
+                return planned, False
         row = paths.require(look.conn, path, "table")
         if row.state in CLOSED_STATES:
             paths.check_ready(row)
@@ -199,8 +203,7 @@ class Moments:
             chains.check_readable(look.conn, row.id, row.path, moment.step)
         elif row.created_step > moment.step:
             raise Stale(row.id, f"{path} was created, restored or renamed after step {moment.step}")
-        found = self._load(look.conn, moment, tables.at_step(look.conn, row, moment.step))
-        return TableAt(found.info, found.chain, row.record(TableBody).increment)
+        return tables.at_step(look.conn, row, moment.step), row.record(TableBody).increment
 
     def _plan_table(self, look: Look, moment: Moment, path: str) -> TableInfo | None:
         """Return the cached description of a live table, or of one of its implementation tables.
@@ -225,9 +228,14 @@ class Moments:
             chains.check_readable(conn, row.id, row.path, moment.step)
         return tables.at_step(conn, row, moment.step)
 
-    def _load(self, conn: Connection, moment: Moment, info: TableInfo) -> TableAt:
-        load = chains.load_kept if names.is_backup(info.path) else chains.load_live
-        return TableAt(info, load(conn, info.id, moment.step))
+    def _load(self, conn: Connection, moment: Moment, infos: Mapping[str, TableInfo]) -> dict[str, TableAt]:
+        """Return tables with their chains, by path. All are below the same path."""
+        ids = [info.id for info in infos.values()]
+        if any(names.is_backup(info.path) for info in infos.values()):
+            found = {i: chains.load_kept(conn, i, moment.step) for i in ids}
+        else:
+            found = live_chains.load_live(conn, ids, moment.step)
+        return {path: TableAt(info, found[info.id]) for path, info in infos.items()}
 
 
 def impl_path(table: TableInfo, ref: IndexRef) -> str:

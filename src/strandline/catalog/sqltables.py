@@ -116,6 +116,8 @@ tables = Table(
     Column("kept_from", BigInteger, nullable=False),
     Column("followed_step", BigInteger, nullable=True),
     Column("maintained_by", Text, nullable=True),
+    Column("committed_bytes", BigInteger, nullable=False, server_default="0"),
+    Column("merged_bytes", BigInteger, nullable=False, server_default="0"),
 )
 
 segments = Table(

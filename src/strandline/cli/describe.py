@@ -141,4 +141,4 @@ def tell_description(output: Output, found: dict[str, Any]) -> None:
 def _display_value(name: str, value: Any) -> Any:
     if name == "owner" and isinstance(value, dict):
         return format_owner(value, time.time())
-    return size(value) if name == "bytes" else value
+    return size(value) if name == "bytes" or name.endswith("_bytes") else value

@@ -9,7 +9,7 @@ import typer
 from strandline.cli.options import LOOK_AROUND, command
 from strandline.cli.output import Output
 from strandline.cli.session import Cli
-from strandline.cli.values import moment
+from strandline.cli.values import moment, size
 from strandline.names import count
 from strandline.sql.durations import hours, parse_period
 
@@ -120,6 +120,12 @@ def _tell(output: Output, status: Status) -> None:
     for stream in status.streams:
         if stream.steps:
             output.line(f"{stream.path} is {count(stream.steps, 'step')} behind")
+    writes = status.writes
+    if writes.merged_bytes:
+        output.line(
+            f"commits have written {size(writes.committed_bytes)}, merges {size(writes.merged_bytes)}"
+            + (f" ({writes.write_amplification:.1f}x)" if writes.write_amplification else "")
+        )
     for attention in status.attention:
         output.line(f"{attention.level}: {attention.about}: {attention.message}")
         output.line(f"    {hint_for_shell(attention.hint)}")

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from strandline.cancellation import check, phase
 from strandline.errors import StrandlineError
-from strandline.model import Chain, Key, Segment, State, TableSchema, trailing_logs, visible
+from strandline.model import Chain, Key, Segment, State, TableSchema, visible
 from strandline.settings import Settings
 from strandline.storage import arrow, compaction_policy, memory
 from strandline.storage.budget import Budget
@@ -547,28 +547,22 @@ class Store:
 
     # --- upkeep --------------------------------------------------------------------------------------------
 
-    def small_logs(self, chain: Chain, after: int = 0, *, coming: int = 0) -> list[Segment]:
-        """Return the small logs at the end of a chain; an empty list if there are too few to merge.
+    def adds_upkeep(self, before: Chain, added: Sequence[Segment]) -> bool:
+        """Return True if a commit has made a merge or a compaction of its table due.
 
         Args:
-            after: return only logs whose changes are all later than this step.
-            coming: number of small logs that the caller is about to add. They are counted, too.
+            before: the chain before the commit.
+            added: the segments of the commit.
         """
-        rows, most = self.settings.inline_rows, self.settings.bulk_bytes
-        found = trailing_logs(chain.segments, rows, most, after)
-        return found if len(found) + coming >= self.settings.merge_segments else []
+        return compaction_policy.adds_upkeep(before, added, self.settings)
 
-    def medium_logs(self, chain: Chain, after: int = 0) -> list[Segment]:
-        """Return the medium logs at the end of a chain; an empty list if there are too few to merge.
-
-        A medium log has at most MEDIUM_ROWS rows.
+    def due_logs(self, chain: Chain, after: int = 0) -> list[Segment]:
+        """Return the consecutive logs of a chain to merge next; an empty list if no merge is due.
 
         Args:
-            after: as in ``small_logs``.
+            after: merge only logs whose changes are all later than this step.
         """
-        most = self.settings.bulk_bytes
-        found = trailing_logs(chain.segments, compaction_policy.MEDIUM_ROWS, most, after)
-        return found if len(found) >= compaction_policy.MEDIUM_SEGMENTS else []
+        return compaction_policy.find_due_logs(chain.segments, self.settings, after)
 
     def merge(self, schema: TableSchema, logs: Sequence[Segment], name: str) -> Segment:
         """Merge consecutive logs into one log segment that has every change."""
@@ -581,6 +575,10 @@ class Store:
         """
         return compaction_policy.wants_compaction(chain, self.settings)
 
+    def pays_off(self, chain: Chain) -> bool:
+        """Return True if readers fold too many rows, and a process that writes compacts the table itself."""
+        return compaction_policy.pays_off(chain, self.settings)
+
     def keeps_base(self, base: Sequence[Segment], changes: Sequence[Segment]) -> bool:
         """Return True if the changes should become one log, instead of rewriting the base with them."""
         return compaction_policy.keeps_base(base, changes, self.settings)
@@ -592,6 +590,15 @@ class Store:
         from strandline.storage import spark
 
         return spark.compact.compact(self.spark, self.cache, state, name, least=least)
+
+    def compact_in_process(self, state: State, name: str, *, least: int = 1) -> Compacted | None:
+        """Compact a chain without Spark, as ``compact`` does; None if it is too large for this process."""
+        segments = state.chain.segments
+        if self.fits_memory(segments):
+            return arrow.compact.compact(self.cache, state, name, least=least)
+        if not self.streams(state, ordered=True):
+            return None
+        return arrow.streamed_compaction.compact(self.cache, state, name, most=self._file_bytes)
 
     def fold(self, state: State, name: str, *, among: int) -> Written:
         """Write all rows of a state under a fresh name; return the base segments and their digest.

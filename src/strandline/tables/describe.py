@@ -83,6 +83,16 @@ def _table(conn: Connection, row: Path) -> dict[str, Any]:
         "segments": len(chain.segments),
         "bytes": sum(s.bytes for s in chain.segments),
         "readable_from": state.kept_from,
+        **_written(state),
+    }
+
+
+def _written(state: chains.TableState) -> dict[str, Any]:
+    amplification = state.written.amplification
+    return {
+        "committed_bytes": state.written.committed,
+        "merged_bytes": state.written.merged,
+        "write_amplification": None if amplification is None else round(amplification, 2),
     }
 
 
@@ -118,6 +128,7 @@ def _index(conn: Connection, row: Path) -> dict[str, Any]:
         "rows": state.digest.rows,
         "digest": state.digest.hex,
         "step": state.step,
+        **_written(state),
     }
     if state.followed_step is not None:
         described["step"] = state.followed_step

@@ -3,9 +3,13 @@
 Housekeeping never changes the rows of a table.
 
 - Merge: small commits are stored in the catalog as small logs. When a table has ``merge_segments`` of them,
-  the writer of the last one merges them into one log segment. So the catalog and the folder do not fill with
-  small segments, and no server is needed.
-- Compaction: fold logs into base segments, by a policy in ``maintain()`` or on demand.
+  the process that adds the last one merges them into one log segment, and merges such logs in tiers. So the
+  catalog and the folder do not fill with small segments, and no server is needed.
+- Compaction: fold logs into base segments. The process that writes does this, too, if it needs no Spark;
+  ``maintain()`` does it for tables of any size.
+
+After a commit, this work runs on a background thread (``after_commit``). The policy is in
+``storage/compaction_policy.py``.
 """
 
 from __future__ import annotations
@@ -71,49 +75,68 @@ class Report:
 
 
 def after_commit(runtime: Runtime, path: str) -> None:
-    """Merge the small logs of a table if there are enough after a commit. Logs errors and does not raise."""
+    """Merge and compact a table in the background, as far as the policy asks for it."""
+    runtime.upkeep.submit(path, partial(_keep_up, runtime, path))
+
+
+def _keep_up(runtime: Runtime, path: str) -> None:
+    """Merge and compact a table without Spark, and delete the files that this frees. Logs errors."""
     try:
-        merge(runtime, path)
+        with StatementAttempts(runtime).once(runtime.moments.mark()):
+            is_merged = merge(runtime, path)
+            is_compacted = runtime.store.pays_off(Snapshot(runtime).table(path).chain) and compact(
+                runtime, path, in_process=True
+            )
+        if is_merged or is_compacted:
+            _delete_garbage(runtime)
+    except (Stale, UnderOperation, PathNotFound):
+        pass  # Another process maintains the table, or has dropped it.
     except Exception as error:
         # The commit is durable: a failure of housekeeping must not look like its failure.
         log.warning("merge of %s failed: %s", path, error)
 
 
 def merge(runtime: Runtime, path: str) -> bool:
-    """Merge the latest small logs of a table into one log; return True if this was done.
+    """Merge the logs of a table as the policy asks for it; return True if this was done.
 
-    Return False if there are too few small logs, or if another thread or process maintains the table.
+    Return False if there are too few logs, or if another thread or process maintains the table.
     """
-    snapshot = Snapshot(runtime)
-    view = snapshot.table(path)
-    if not runtime.store.small_logs(view.chain):
+    info, logs = _find_due_logs(runtime, path)
+    if not logs:
         return False
+    with _maintaining(runtime, info.id) as is_ours:
+        if not is_ours:
+            return False
+        is_done = False
+        while logs and _merge(runtime, info, logs):
+            is_done = True
+            info, logs = _find_due_logs(runtime, path)
+        return is_done
+
+
+def _find_due_logs(runtime: Runtime, path: str) -> tuple[TableInfo, Sequence[Segment]]:
+    """Return a table, and its consecutive logs to merge next."""
+    view = Snapshot(runtime).table(path)
+    if not runtime.store.due_logs(view.chain):
+        return view.info, ()
     with runtime.catalog.read() as conn:
         # A merged segment has only the present columns. Do not merge logs from before the last DROP COLUMN:
         # reads of earlier steps need the dropped column.
         after = tables.last_drop(conn, view.info.id)
-    small = runtime.store.small_logs(view.chain, after)
-    if not small:
-        return False
-    with _maintaining(runtime, view.info.id) as is_ours:
-        if not is_ours:
-            return False
-        _merge(runtime, view.info, small)
-        snapshot = Snapshot(runtime)
-        view = snapshot.table(path)
-        medium = runtime.store.medium_logs(view.chain, after)
-        if medium:
-            _merge(runtime, view.info, medium)
-    return True
+    return view.info, runtime.store.due_logs(view.chain, after)
 
 
-def _merge(runtime: Runtime, info: TableInfo, segments: Sequence[Segment]) -> None:
+def _merge(runtime: Runtime, info: TableInfo, segments: Sequence[Segment]) -> bool:
+    """Replace logs by one log. Return False if another process has replaced them."""
     merged = runtime.store.merge(info.schema, segments, runtime.session.file_name(info.id))
-    with contextlib.suppress(Stale), publishing(runtime, [merged]) as tx:
-        commits.replace_segments(tx, info.id, segments, [merged], "merge")
-        garbage_collection.drop_superseded(
-            tx, info.id, grace_seconds=settings_at(tx.conn, tx.now).grace_seconds
-        )
+    try:
+        with publishing(runtime, [merged]) as tx:
+            commits.replace_segments(tx, info.id, segments, [merged], "merge")
+            grace = settings_at(tx.conn, tx.now).grace_seconds
+            garbage_collection.drop_superseded(tx, info.id, grace_seconds=grace)
+    except Stale:
+        return False
+    return True
 
 
 def compact_all(runtime: Runtime, path: str) -> bool:
@@ -121,22 +144,26 @@ def compact_all(runtime: Runtime, path: str) -> bool:
     with runtime.catalog.read() as conn:
         info = TableInfo.of(paths.require(conn, path, "table"))
     done = False
-    for part in (path, *(impl_path(info, ref) for ref in info.indexes)):
-        try:
-            done = StatementAttempts(runtime).repeat(partial(compact, runtime, part)) or done
-        except StrandlineError:
-            with runtime.catalog.read() as conn:
-                paths.require(conn, path, "table")
-                if paths.find(conn, part) is not None:
-                    raise
-            # The index was dropped meanwhile.
+    with runtime.upkeep.paused():
+        for part in (path, *(impl_path(info, ref) for ref in info.indexes)):
+            try:
+                done = StatementAttempts(runtime).repeat(partial(compact, runtime, part)) or done
+            except StrandlineError:
+                with runtime.catalog.read() as conn:
+                    paths.require(conn, path, "table")
+                    if paths.find(conn, part) is not None:
+                        raise
+                # The index was dropped meanwhile.
     return done
 
 
-def compact(runtime: Runtime, path: str) -> bool:
+def compact(runtime: Runtime, path: str, *, in_process: bool = False) -> bool:
     """Fold a table's logs into base segments; return True if anything changed.
 
     The new files are checked against the recorded digest before they are published.
+
+    Args:
+        in_process: do not use Spark; return False if the table is too large for this process.
     """
     with runtime.catalog.read() as conn:
         found = paths.require(conn, path, "table")
@@ -156,7 +183,10 @@ def compact(runtime: Runtime, path: str) -> bool:
         with runtime.catalog.read() as conn:
             recorded = tables.digest_at(conn, view.info.id, snapshot.step)
         with phase(f"compacting {path}"):
-            made = runtime.store.compact(view.state, runtime.session.file_name(view.info.id), least=least)
+            fold = runtime.store.compact_in_process if in_process else runtime.store.compact
+            made = fold(view.state, runtime.session.file_name(view.info.id), least=least)
+        if made is None:
+            return False
         if made.digest is not None and made.digest != recorded:
             runtime.store.discard(made.new)
             raise Corrupted(
@@ -169,6 +199,13 @@ def compact(runtime: Runtime, path: str) -> bool:
         try:
             with publishing(runtime, made.new) as tx:
                 commits.replace_segments(tx, view.info.id, made.old, made.new, "compact")
+                kept = settings_at(tx.conn, tx.now)
+                garbage_collection.sweep_table(
+                    tx,
+                    view.info.id,
+                    history_seconds=kept.history_seconds,
+                    grace_seconds=kept.grace_seconds,
+                )
         except Stale:
             return False
         return True
@@ -192,16 +229,22 @@ def collect_garbage(runtime: Runtime, report: Report | None = None) -> Report:
         garbage_collection.sweep(tx, history_seconds=kept.history_seconds, grace_seconds=kept.grace_seconds)
         history.forget(tx, history_seconds=kept.version_history_seconds)
     _forget_old(runtime)
-    with runtime.catalog.read() as conn:
-        garbage = garbage_collection.garbage(conn)
-    runtime.files.remove_all(garbage)
-    if garbage:
-        with runtime.catalog.write() as tx:
-            garbage_collection.forget_garbage(tx, garbage)
+    garbage = _delete_garbage(runtime)
     report.removed_files += len(garbage)
     report.removed_orphans += _remove_orphans(runtime, garbage)
     report.removed_orphans += _remove_staged(runtime)
     return report
+
+
+def _delete_garbage(runtime: Runtime) -> Sequence[str]:
+    """Delete the files that are out of the catalog, and return their names."""
+    with runtime.catalog.read() as conn:
+        garbage = garbage_collection.garbage(conn)
+    if garbage:
+        runtime.files.remove_all(garbage)
+        with runtime.catalog.write() as tx:
+            garbage_collection.forget_garbage(tx, garbage)
+    return garbage
 
 
 def _forget_old(runtime: Runtime) -> None:
@@ -278,15 +321,16 @@ def maintain_tables(runtime: Runtime, tables_: Sequence[str], report: Report) ->
     Return the first error, if any. It does not keep the other tables from being maintained.
     """
     failed: StrandlineError | None = None
-    for table in _watch(tables_):
-        try:
-            with StatementAttempts(runtime).once(runtime.moments.mark()):
-                _maintain_table(runtime, table, report)
-        except (Stale, UnderOperation, PathNotFound):
-            continue  # Another process works on it, or has dropped it.
-        except StrandlineError as error:
-            log.warning("maintenance of %s failed: %s", table, error.message)
-            failed = failed or error
+    with runtime.upkeep.paused():
+        for table in _watch(tables_):
+            try:
+                with StatementAttempts(runtime).once(runtime.moments.mark()):
+                    _maintain_table(runtime, table, report)
+            except (Stale, UnderOperation, PathNotFound):
+                continue  # Another process works on it, or has dropped it.
+            except StrandlineError as error:
+                log.warning("maintenance of %s failed: %s", table, error.message)
+                failed = failed or error
     return failed
 
 

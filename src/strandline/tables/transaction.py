@@ -295,10 +295,17 @@ class Transaction(Reader):
                 continue
             self._pending.clear()  # The files now belong to the tables. abort() must not remove them.
             with shield():
-                for pending in changed:
-                    if self.runtime.store.small_logs(self.snapshot.table(pending.info.path).chain, coming=1):
-                        housekeeping.after_commit(self.runtime, pending.info.path)
+                self._keep_up(changed)
             return step
+
+    def _keep_up(self, changed: Iterable[_Pending]) -> None:
+        """Start the upkeep of tables for which this commit has made it due."""
+        if not self.runtime.upkeep.is_enabled:
+            return
+        for pending in changed:
+            chain = self.snapshot.table(pending.info.path).chain
+            if self.runtime.store.adds_upkeep(chain, pending.segments):
+                housekeeping.after_commit(self.runtime, pending.info.path)
 
     def _publish(self, parts: list[TableChange], reads: list[Basis]) -> int:
         decided = False
@@ -332,6 +339,7 @@ class Transaction(Reader):
             ids: dict[str | None, int] = {None: made.id, **{ref.name: ref.impl_id for ref in made.indexes}}
             new = {ids[name]: part.segments for name, part in found.items()}
             chains.attach_all(tx, chains.insert_all(tx, new, tx.step), tx.step)
+            commits.count_committed(tx, new)
 
     def abort(self) -> None:
         """Discard the changes and delete their files. The garbage collector deletes files that remain."""

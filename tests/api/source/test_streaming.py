@@ -92,7 +92,13 @@ def test_offsets_are_steps(db: Database) -> None:
 def test_what_a_batch_is_made_of_stays(connect: Callable[..., Database]) -> None:
     """Logs are merged, compacted and garbage-collected before a task reads the batch."""
     quick = changed(
-        ARROW, grace_seconds=0.0, history_seconds=0.0, inline_bytes=0, merge_segments=3, inline_rows=20
+        ARROW,
+        grace_seconds=0.0,
+        history_seconds=0.0,
+        inline_bytes=0,
+        merge_segments=3,
+        compaction_share=1.0,
+        inline_rows=20,
     )
     db = connect(settings=quick)
     db.sql(f"{TABLE.format('t')}; ALTER TABLE t ADD CHANGEFEED f WITH (MODE = 'NEW_IMAGE')")

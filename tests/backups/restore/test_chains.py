@@ -190,7 +190,10 @@ def agrees(model: Model, found: dict[str, Any]) -> None:
 
 @contextmanager
 def a_collection() -> Iterator[tuple[Path, Database]]:
-    with tempfile.TemporaryDirectory() as folder, open_at(Path(folder), merge_segments=5) as db:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open_at(Path(folder), merge_segments=5, compaction_share=1.0) as db,
+    ):
         db.sql(
             """CREATE TABLE t (a Utf8, b Int32, v Int64, w Utf8, PRIMARY KEY (a, b), INDEX i GLOBAL SYNC ON (v) COVER (w))
                    WITH (PARTITION_AT_KEYS = ('b', 'n'));

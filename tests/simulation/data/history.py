@@ -42,6 +42,7 @@ SETTINGS = Settings(
     history_seconds=0.0,
     read_seconds=1.0,  # longer reads would keep the collector from working
     merge_segments=4,
+    compaction_share=1.0,
     compact_log_segments=3,
     commit_tries=12,
     session_seconds=LEASE_SECONDS,
