@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from strandline.api.execute import run_statement
 from strandline.server.console.client import PageClient
-from strandline.server.select import Limits, check_query, read_rows
+from strandline.server.select import ResultLimits, check_query, read_rows, run_query
 from strandline.sql import statements as st
 
 ROWS = 200
@@ -56,9 +56,8 @@ def explain(client: PageClient, sql: str) -> list[QueryStep]:
 
 def run(client: PageClient, sql: str) -> QueryAnswer:
     """Return the first rows of a query."""
-    statement = check_query(client.db, client.principal, sql, None)
     began = time.perf_counter()
-    found = read_rows(run_statement(client.db, statement), Limits(ROWS, BYTES))
+    found = read_rows(run_query(client.db, client.principal, sql, None), ResultLimits(ROWS, BYTES))
     rows = [
         row for batch in found.batches for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)
     ]
