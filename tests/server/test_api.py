@@ -31,7 +31,7 @@ def test_every_method_of_the_python_api_has_a_route_or_a_reason() -> None:
                 "collection",
                 "schedule",
             ),
-            *("run_schedules", "wait", "verify", "repair", "metrics", "close"),
+            *("run_schedules", "run_alarms", "wait", "verify", "repair", "metrics", "close"),
         },
         "Collection": {"open", "repair"},
         "Schedule": set(),
@@ -147,6 +147,25 @@ def test_schedules_are_created_changed_and_dropped(service: Running) -> None:
         assert client.get("/v1/schedules/n/runs").json() == []
         assert client.delete("/v1/schedules/n").status_code == 200
         assert client.get("/v1/schedules").json() == []
+
+
+def test_alarms_are_raised_and_acknowledged_by_the_client(service: Running) -> None:
+    with service.client("operate") as client:
+        assert client.post("/v1/alarms/check").status_code == 200
+        raised = client.get("/v1/alarms").json()
+        assert {alarm["subject"] for alarm in raised} >= {"nightly", "people"}
+        about = {name: raised[0][name] for name in ("kind", "subject")}
+        forged = client.post("/v1/alarms/acknowledge", json={**about, "by": "root"})
+        assert forged.status_code == 400
+        answer = client.post("/v1/alarms/acknowledge", json=about)
+        assert (answer.status_code, answer.json()["acknowledged_by"]) == (200, "operate")
+        missing = client.post("/v1/alarms/acknowledge", json={**about, "subject": "nothing"})
+        assert missing.status_code == 404
+        assert client.post("/v1/alarm_channels/ops/test").status_code == 403
+    with service.client("read") as client:
+        assert client.post("/v1/alarms/acknowledge", json=about).status_code == 403
+    assert service.remote().alarms()[0].subject
+    assert service.remote("operate").acknowledge_alarm(**about).acknowledged_by == "operate"
 
 
 def test_rows_are_json_or_arrow(service: Running) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from strandline.alarms.board import AlarmBoard, AlarmDelivery
+from strandline.api.access import ACTOR
 from strandline.api.problems import Thresholds
 from strandline.api.result import Result, moment
 from strandline.api.status import look
@@ -91,7 +92,8 @@ def acknowledge_alarm(db: Database, kind: str, subject: str, by: str | None) -> 
                 f"the alarm {kind!r} for {subject!r} is cleared already", "Nothing needs to be done."
             )
         if found.acknowledged_at is None:
-            who = " ".join((by or sessions.this_user()).split())[:200]
+            actor = ACTOR.get()
+            who = " ".join((by or (actor.name if actor else sessions.this_user())).split())[:200]
             found = replace(found, acknowledged_at=tx.now, acknowledged_by=who)
             alarms.put_alarms(tx, [found])
     return found

@@ -538,7 +538,7 @@ class Database:
         Args:
             kind: Its kind, such as ``rpo_missed``.
             subject: What it is about, such as the name of a collection.
-            by: Who acknowledges it. None: the user of this process.
+            by: Who acknowledges it. None: the user of this process, or the token of the service's client.
         """
         with self._guard():
             from strandline.api.alarms import acknowledge_alarm

@@ -37,7 +37,9 @@ _HANDLES = {
     "Table": "api.table",
 }
 """The modules of the classes whose methods are offered."""
-_NEVER = frozenset({"self", "db", "wait", "timeout", "on_progress", "on_run", "on_error", "stop", "pack"})
+_NEVER = frozenset(
+    {"self", "db", "wait", "timeout", "on_progress", "on_run", "on_error", "stop", "pack", "by"}
+)
 """Parameters that mean something in the process of the caller only."""
 
 
@@ -133,6 +135,7 @@ def type_hints(of: Any) -> dict[str, Any]:
 
 
 _TYPES = (
+    *("alarms.board", "catalog.alarms"),
     *("api.access", "api.backup_info", "api.collection", "api.create_table", "api.export", "api.load"),
     *("api.database", "api.progress", "api.schedules", "api.status", "api.table", "api.open_backup"),
     *(
@@ -274,6 +277,11 @@ VERBS: tuple[Verb, ...] = (
     _verb("Database.pins", "GET", "/pins"),
     _verb("Database.pin", "POST", "/pins", "operate"),
     _verb("Database.unpin", "DELETE", "/pins/{name}", "operate"),
+    # --- alarms
+    _verb("Database.alarms", "GET", "/alarms"),
+    _verb("Database.acknowledge_alarm", "POST", "/alarms/acknowledge", "operate"),
+    _verb("Database.check_alarms", "POST", "/alarms/check", "operate"),
+    _verb("Database.test_alarm_channel", "POST", "/alarm_channels/{name}/test", "admin"),
     # --- access
     _verb("Database.tokens", "GET", "/tokens", "admin"),
     _verb("Database.create_token", "POST", "/tokens", "admin"),

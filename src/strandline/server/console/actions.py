@@ -134,7 +134,7 @@ async def acknowledge(request: Request, client: Viewer) -> Response:
     form = await sessions.read_form(request)
     if not ("kind" in form and "subject" in form and client.offers("Database.acknowledge_alarm")):
         raise InvalidArgument("the form names no alarm", "Reload the overview.")
-    alarm = {"kind": form["kind"], "subject": form["subject"], "by": client.principal.name}
+    alarm = {"kind": form["kind"], "subject": form["subject"]}
     await read(request, lambda: client.call("Database.acknowledge_alarm", **alarm))
     return go(request, "/")
 
