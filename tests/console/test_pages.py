@@ -316,7 +316,9 @@ def test_an_operation_is_cancelled_after_a_question(shop: Shop, log_in: LogIn) -
         sent = pool.submit(submit, client, question, "Cancel the restore")
         wait_for_state(shop, operation, "cancelling", "cancelled")
         shop.files.open.set()
-        assert "cancelled" in page_of(sent.result()).text
+        assert "cancel" in page_of(sent.result()).text
+    wait_for_state(shop, operation, "cancelled")
+    assert "cancelled" in get(client, f"/operations/{operation}").text
     assert [entry.name for entry in shop.db.ls("/")].count("sales_restored") == 0
     late = submit(client, question, "Cancel the restore")
     assert late.status_code == 409
