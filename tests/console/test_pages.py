@@ -397,7 +397,7 @@ def test_a_list_is_shown_page_by_page(shop: Shop, log_in: LogIn, monkeypatch: py
     client = log_in(shop)
     assert "extra-3" not in get(client, "/tables").text
     assert "extra-3" in get(client, "/tables?page=2").text
-    assert "Collections 6 " in get(client, "/?page=2").text
+    assert "4–6 of 6" in get(client, "/?page=2").text
     assert "nightly" in get(client, "/?page=2").text
     assert "/collections/extra-2" in get(client, "/?find=EXTRA-2").links
     assert "No collection has a name with" in get(client, "/?find=zzz").text
