@@ -443,6 +443,34 @@ def test_settings_are_shown_without_secrets(tmp_path, log_in: LogIn) -> None:  #
     shop.db.close()
 
 
+def test_a_channel_of_alarms_is_tested(tmp_path, log_in: LogIn) -> None:  # type: ignore[no-untyped-def]
+    from dataclasses import replace
+
+    from tests.alarms.receivers import WebReceiver, reply
+    from tests.console.shop import open_shop
+
+    shop = open_shop(tmp_path)
+    with WebReceiver() as receiver:
+        assert "Alarms are not sent to anybody" in get(log_in(shop), "/settings").text
+        shop.db._runtime.settings = replace(
+            shop.db._runtime.settings,
+            channels={"ops": {"type": "webhook", "url": f"{receiver.url}/s3cret"}},
+        )
+        client = log_in(shop)
+        page = get(client, "/settings")
+        assert "s3cret" not in page.html
+        assert "ops webhook warning 127.0.0.1 Send a test on ops" in page.text
+        answer = submit(client, page, "Send a test on ops")
+        assert receiver.events() == [("test", "test", "test")]
+        assert "ops accepted a test message" in page_of(answer).text
+        receiver.answer = lambda handler, number: reply(handler, 503, "closed")
+        refused = submit(client, page, "Send a test on ops")
+        assert refused.status_code == 503
+        assert "the test message on the channel ops failed" in page_of(refused).text.lower()
+        assert submit(log_in(shop, "operate"), page, "Send a test on ops").status_code == 403
+    shop.db.close()
+
+
 def test_metrics_cover_the_last_day(shop: Shop, log_in: LogIn) -> None:
     page = get(log_in(shop), "/activity")
     done = len(shop.db.operations(state="done"))

@@ -15,7 +15,13 @@ from fastapi.responses import RedirectResponse
 from strandline import OperationInfo
 from strandline.api.access import recognize
 from strandline.catalog.access import TokenRow
-from strandline.errors import InvalidArgument, PermissionDenied, PreconditionFailed, StrandlineError
+from strandline.errors import (
+    InvalidArgument,
+    PermissionDenied,
+    PreconditionFailed,
+    StrandlineError,
+    Unavailable,
+)
 from strandline.server import sessions
 from strandline.server.auth import is_encrypted, note_failed_login, remote_of
 from strandline.server.console import queries, views
@@ -137,6 +143,18 @@ async def acknowledge(request: Request, client: Viewer) -> Response:
     alarm = {"kind": form["kind"], "subject": form["subject"]}
     await read(request, lambda: client.call("Database.acknowledge_alarm", **alarm))
     return go(request, "/")
+
+
+@router.post("/alarms/test")
+async def test_channel(request: Request, client: Viewer) -> Response:
+    name = (await sessions.read_form(request)).get("channel", "")
+    sent = await read(request, lambda: client.call("Database.test_alarm_channel", name=name))
+    if sent.error is not None:
+        raise Unavailable(
+            f"the test message on the channel {name} failed: {sent.error}",
+            f"Correct [channels.{name}] in strandline.toml, or the receiver.",
+        )
+    return go(request, f"/settings?tested={quote(name, safe='')}")
 
 
 # --- queries ----------------------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
+from urllib.parse import urlsplit
 
 from strandline import AuditEntry, ScheduleInfo, ScheduleRun
+from strandline.alarms.channel import MailChannel, WebChannel, read_channels
 from strandline.errors import mask_urls
 from strandline.server.console.client import PageClient
 from strandline.server.console.formats import period
@@ -75,10 +77,43 @@ class SettingGroup:
     rows: Sequence[tuple[str, str, str]]
 
 
-def read_settings(client: PageClient, service: ServerSettings) -> list[SettingGroup]:
-    """Return all settings, with secrets masked."""
+@dataclass(frozen=True, kw_only=True)
+class ChannelLine:
+    """A channel of alarms. ``target``: where its messages go, without secrets."""
+
+    name: str
+    type: str
+    level: str
+    target: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettingsPage:
+    """Data of the page of settings."""
+
+    channels: Sequence[ChannelLine]
+    groups: Sequence[SettingGroup]
+
+
+def read_settings(client: PageClient, service: ServerSettings) -> SettingsPage:
+    """Return all settings and the channels of alarms, with secrets masked."""
     client.principal.require("admin")
     client.principal.require_all_paths()
+    channels = read_channels(client.db._runtime.settings).values()
+    lines = [ChannelLine(name=c.name, type=c.type, level=c.level, target=_target(c)) for c in channels]
+    return SettingsPage(channels=lines, groups=_read_groups(client, service))
+
+
+def _target(channel: WebChannel | MailChannel) -> str:
+    if isinstance(channel, MailChannel):
+        return f"{', '.join(channel.recipients)} by {channel.host}:{channel.port}"
+    if channel.url.text is not None:  # Often the path of the address is a secret.
+        return urlsplit(channel.url.text).hostname or "–"
+    where = f"file {channel.url.file}" if channel.url.file else f"environment variable {channel.url.variable}"
+    return f"the address in the {where}"
+
+
+def _read_groups(client: PageClient, service: ServerSettings) -> list[SettingGroup]:
     stored = client.db.sql("SHOW WAREHOUSE").rows()
     return [
         SettingGroup(
@@ -89,7 +124,7 @@ def read_settings(client: PageClient, service: ServerSettings) -> list[SettingGr
         SettingGroup(
             title="Process",
             note="Settings of this process. strandline.toml and environment variables change them.",
-            rows=list(_rows(client.db._runtime.settings, skip=SHARED)),
+            rows=list(_rows(client.db._runtime.settings, skip=(*SHARED, "channels"))),
         ),
         SettingGroup(
             title="Service", note="Options of strandline serve.", rows=list(_rows(service, skip=()))
@@ -97,7 +132,7 @@ def read_settings(client: PageClient, service: ServerSettings) -> list[SettingGr
     ]
 
 
-def _rows(settings: Any, skip: Mapping[str, float] | tuple[()]) -> Iterator[tuple[str, str, str]]:
+def _rows(settings: Any, skip: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     default = asdict(type(settings)())
     for setting in fields(settings):
         if setting.name in skip:

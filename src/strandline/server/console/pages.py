@@ -190,4 +190,6 @@ async def audit(request: Request, client: Viewer) -> Response:
 async def settings(request: Request, client: Viewer) -> Response:
     service = service_of(request)
     page = await read(request, lambda: administration.read_settings(client, service.settings))
-    return render(request, "settings.html", client.principal, page=page)
+    tested = request.query_params.get("tested", "")
+    named = tested if any(tested == channel.name for channel in page.channels) else None
+    return render(request, "settings.html", client.principal, page=page, tested=named)
