@@ -40,11 +40,11 @@ STALLED_SECONDS = 0.2
 """Later writers overtake a ticket that has not been served for this time."""
 STUCK_SECONDS = 2.0
 """When a transaction has taken this long, the waiting writers poll for SQLite's lock."""
-POLL_SECONDS = 0.001
+POLL_SECONDS = 0.0003
 """Shortest pause between two checks of the first waiting writer. The n-th writer pauses n times as long."""
 _RARELY = 20
 """Upper limit of n in ``POLL_SECONDS``."""
-_GROWTH = 0.2
+_GROWTH = 0.1
 """Share of the time without progress that is added to the pause between two checks."""
 
 _NUMBERS = struct.Struct("<QQ")
