@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -47,14 +47,10 @@ BATCH_ROWS = 1000
 
 @dataclass(frozen=True)
 class ResultLimits:
-    """ResultLimits of a result."""
+    """Limits of a result."""
 
     rows: int
     bytes: int
-
-
-Limits: TypeAlias = ResultLimits
-"""Shorter name for the pages of the console."""
 
 
 @dataclass(frozen=True)
