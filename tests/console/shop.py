@@ -114,6 +114,8 @@ def fill(shop: Shop, *, days: int = DAYS) -> None:
         tables=["customers", "orders"],
         incremental=True,
         retention="KEEP LAST 4 FULL",
+        rpo="48h",
+        proved_within="7d",
     )
     elsewhere = db.create_collection(
         "invoices", tables=["sales/eu/invoices"], storage=str(shop.folder / "repository"), incremental=True
