@@ -649,9 +649,9 @@ def test_the_stream_of_the_overview_ends_when_the_token_is_revoked(
 
 
 def test_values_of_an_event_cannot_make_another_event() -> None:
-    from strandline.server.console.live import event
+    from strandline.server.console.live import server_event
 
-    text = event("progress", "a\n\nevent: end\rdata: x\u2028b")
+    text = server_event("progress", "a\n\nevent: end\rdata: x\u2028b")
     assert [line.partition(":")[0] for line in text.strip().split("\n")] == ["event"] + ["data"] * 5
 
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from strandline.api.conversions import BATCH_ROWS, Tabular, check_limit
 from strandline.errors import PreconditionFailed
 from strandline.storage.frames import Batches, Collector, as_rows, batches, collector
-from strandline.storage.rows import RowCounts
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, Row
 
     from strandline.api.result_tables import Tables
+    from strandline.storage.rows import RowCounts
     from strandline.tables.process_query import QueryRows
     from strandline.tables.streaming_select import PlainScan
     from strandline.types import Type

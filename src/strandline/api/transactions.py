@@ -13,7 +13,6 @@ from strandline.cancellation import Interrupted
 from strandline.catalog.conflicts import Stale
 from strandline.errors import PreconditionFailed, UnderOperation
 from strandline.runtime import Runtime
-from strandline.storage.rows import RowCounts
 from strandline.tables.attempts import StatementAttempts
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from strandline.api.result import Result
     from strandline.catalog.snapshots import Named
     from strandline.sql import statements as st
+    from strandline.storage.rows import RowCounts
     from strandline.tables.snapshot import Reader
     from strandline.tables.transaction import Transaction
 

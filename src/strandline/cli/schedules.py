@@ -205,9 +205,12 @@ def run(
 
 @contextmanager
 def until_terminated() -> Iterator[threading.Event]:
-    """Yield an event that SIGTERM sets."""
+    """Yield an event that SIGTERM sets.
+
+    Another thread sets it: the signal may arrive while this thread holds the lock of the event.
+    """
     stop = threading.Event()
-    before = signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    before = signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=stop.set).start())
     try:
         yield stop
     finally:

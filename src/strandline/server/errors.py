@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from strandline.errors import Internal, InvalidArgument, StrandlineError, TooManyRequests, mask_urls
+from strandline.storage.external.locations import NoFile
 
 log = logging.getLogger("strandline")
 
@@ -71,6 +72,8 @@ def status_of(error: StrandlineError) -> int:
         return 413
     if isinstance(error, BodyTooSlow):
         return 408
+    if isinstance(error, NoFile):  # The client named it, so the service is not at fault.
+        return 404
     return STATUS[error.code]
 
 

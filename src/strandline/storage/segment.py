@@ -235,7 +235,7 @@ def read_segment(
         groups = list(range(footer.groups) if row_groups is None else row_groups)
         physical = [schema[n].physical if n in schema else n for n in columns]
         present = [p for p in physical if p in footer.names]
-        if keep and present:
+        if keep and present and groups:
             stored = _cached_groups(cache, segment.file, footer, groups, present)
         else:
             stored = _read_groups(cache.files, segment.file, footer, groups, present, threads=threads)

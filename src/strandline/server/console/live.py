@@ -42,13 +42,17 @@ async def watch_operation(request: Request, client: Viewer, operation_id: str) -
     async def stream() -> AsyncIterator[str]:
         async for page in _follow(request, client, look, first.info):
             if isinstance(page, StrandlineError):
-                yield event("progress", render_text(request, "problem.html", client.principal, error=page))
+                yield server_event(
+                    "progress", render_text(request, "problem.html", client.principal, error=page)
+                )
                 continue
-            yield event("progress", render_text(request, "operation_live.html", client.principal, page=page))
+            yield server_event(
+                "progress", render_text(request, "operation_live.html", client.principal, page=page)
+            )
             if page.info.is_over:
-                yield event("actions", "")
-                yield event("said", f"The {page.info.kind} is {page.info.state}.")
-                yield event("end", "")
+                yield server_event("actions", "")
+                yield server_event("said", f"The {page.info.kind} is {page.info.state}.")
+                yield server_event("end", "")
                 return
 
     first = await service_of(request).run(look)  # An unknown operation is an error page, not a stream.
@@ -63,9 +67,13 @@ async def watch_overview(request: Request, client: Viewer) -> Response:
     async def stream() -> AsyncIterator[str]:
         async for page in _follow(request, client, look, None):
             if isinstance(page, StrandlineError):
-                yield event("running", render_text(request, "problem.html", client.principal, error=page))
+                yield server_event(
+                    "running", render_text(request, "problem.html", client.principal, error=page)
+                )
             else:
-                yield event("running", render_text(request, "running.html", client.principal, page=page))
+                yield server_event(
+                    "running", render_text(request, "running.html", client.principal, page=page)
+                )
 
     return _response(stream())
 
@@ -113,7 +121,7 @@ async def _follow(
         listening.cancel()
 
 
-def event(name: str, html: str) -> str:
+def server_event(name: str, html: str) -> str:
     """Return a server-sent event. Each line of its data has a prefix, so data cannot forge another event."""
     lines = "".join(f"data: {line}\n" for line in html.splitlines() or [""])
     return f"event: {name}\n{lines}\n"

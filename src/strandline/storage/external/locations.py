@@ -27,7 +27,23 @@ from strandline.storage.location import SCHEMES, files_at, is_url
 if TYPE_CHECKING:
     from strandline.storage.objects import ObjectFiles
 
-__all__ = ["MANIFEST", "File", "bare", "endings", "find", "is_folder", "is_web", "place_of", "read_failures"]
+__all__ = [
+    "MANIFEST",
+    "File",
+    "NoFile",
+    "bare",
+    "endings",
+    "find",
+    "is_folder",
+    "is_web",
+    "place_of",
+    "read_failures",
+]
+
+
+class NoFile(Unavailable):
+    """A file that the caller named does not exist."""
+
 
 PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 STDIN = "-"
@@ -128,7 +144,7 @@ def read_failures(name: str) -> Iterator[None]:
     try:
         yield
     except Corrupted:
-        raise Unavailable(f"there is no file {name}", "Check its name.") from None
+        raise NoFile(f"there is no file {name}", "Check its name.") from None
     except OSError as error:
         raise Unavailable(
             f"the file {name} cannot be read: {error.strerror or error}",
@@ -204,7 +220,7 @@ def _at(place: str, settings: Settings) -> list[File]:
             n for n in files.names(name) if not _is_hidden(n.removeprefix(name))
         )
     if not below:
-        raise Unavailable(f"there is no file {place}", "Check its name.")
+        raise NoFile(f"there is no file {place}", "Check its name.")
     if parted := [n for n in below if "=" in os.path.dirname(n.removeprefix(name))]:
         raise Unsupported(
             f"{place} has folders whose names hold values, such as {os.path.dirname(parted[0])}",
